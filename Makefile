@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_ARGS ?= compare demo
+PYTEST_ARGS ?=
+
+.PHONY: demo test test-all lint format bench clean
+
+demo: $(STAMP)  ## compare a dozen schedulers on an embedded workload
+	$(BIN)/gpuyard $(DEMO_ARGS)
+
+test: $(STAMP)  ## the tests that take no more than a minute or two
+	$(BIN)/pytest -n 2 -q -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(STAMP)  ## every test
+	$(BIN)/pytest -n 2 -q $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## style, strict types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## rewrite to the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## speed and published-protocol tables
+	$(BIN)/gpuyard bench
+
+clean:  ## everything that can be made again
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@

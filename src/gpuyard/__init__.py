@@ -1,0 +1,42 @@
+"""gpuyard: simulate, learn, prove and run GPU-cluster scheduling."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuyard.engine.simulation import Simulation, simulate
+    from gpuyard.errors import GpuyardError
+    from gpuyard.model.cluster import Cluster
+    from gpuyard.model.cluster_file import load_cluster
+    from gpuyard.model.decision import Action, Decision, Part
+    from gpuyard.model.jobs import Jobs
+    from gpuyard.model.result import Result
+    from gpuyard.model.rules import Rules
+    from gpuyard.model.snapshot import Snapshot
+    from gpuyard.model.workload import Workload
+    from gpuyard.policies import Meta, Scheduler, ordering, parse_scheduler, placement, preemption, switch
+    from gpuyard.traces import load_workload
+
+__version__ = "0.1.0"
+
+# Loaded when first used: numba and polars take half a second that `gpuyard --help` should not pay.
+_HOME = {
+    "simulate": "engine.simulation", "Simulation": "engine.simulation", "GpuyardError": "errors", "Cluster": "model.cluster",
+    "load_cluster": "model.cluster_file", "Action": "model.decision", "Decision": "model.decision", "Part": "model.decision",
+    "Jobs": "model.jobs", "Result": "model.result", "Rules": "model.rules", "Snapshot": "model.snapshot", "Workload": "model.workload",
+    "Meta": "policies", "Scheduler": "policies", "ordering": "policies", "parse_scheduler": "policies", "placement": "policies",
+    "preemption": "policies", "switch": "policies", "load_workload": "traces",
+}  # fmt: skip
+
+__all__ = [
+    "Action", "Cluster", "Decision", "GpuyardError", "Jobs", "Meta", "Part", "Result", "Rules", "Scheduler", "Simulation", "Snapshot",
+    "Workload", "load_cluster", "load_workload", "ordering", "parse_scheduler", "placement", "preemption", "simulate", "switch",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gpuyard' has no attribute {name!r}")
+    return getattr(import_module(f"gpuyard.{_HOME[name]}"), name)

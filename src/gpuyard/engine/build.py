@@ -1,0 +1,250 @@
+"""Workload, cluster and program → the state that the kernels work on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.engine.jit import INTERPRETED
+from gpuyard.engine.kernels.events import FAILURE, NO_PARTITION, NO_TYPE, REPAIR
+from gpuyard.engine.slots import Program
+from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.rules import Rules
+
+_STATIC_BYTES = 96  # what a job row and a row of the Jobs table have in common
+
+
+def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool) -> st.State:
+    """Allocate and fill everything; no job is submitted yet, and the kernel has still to be told to PREPARE."""
+    rows, allowed = _job_rows(jobs, runtime, cluster)
+    shared = (rows["gpus"] > 0) & (rows["gpus"] < 1)
+    sharing = bool(shared.any())
+    tracking = any(slot.tracks_running for slot in program.slots)
+    nodes = _node_rows(cluster)
+    partitions, index = _partitions(cluster, nodes, rows)
+    n, m = len(rows), len(nodes)
+    total = int(nodes["gpus"].sum())
+    pool = min(total, int(np.ceil(rows["gpus"].sum()))) + int(shared.sum()) + int((rows["gpus"] == 0).sum()) + 1
+    scored = n if any(slot.preemption for slot in program.slots) else 1
+    planning = m if any(slot.backfill == 3 for slot in program.slots) else 1
+    made = st.State(
+        control=_control(rows, cluster, program, seed, rules, tracking=tracking, sharing=sharing, segments=segments),
+        rows=rows,
+        nodes=nodes,
+        partitions=partitions,
+        queue_keys=np.empty(n),
+        queue_jobs=np.empty(n, np.int32),
+        running_jobs=np.empty(n if tracking else 1, np.int32),
+        ends=np.empty(n, np.int32),
+        parts=_part_pool(pool),
+        devices=np.zeros(total if sharing else 1),
+        types=_types(cluster, rows),
+        speed=_speeds(jobs.classes, cluster),
+        allowed=allowed,
+        outages=_outages(cluster, nodes),
+        slots=_slots(program),
+        params=_params(program),
+        index=index,
+        bins=np.zeros(st.BINS, st.BIN_ROW),
+        log=np.zeros(1024 if segments else 1, st.LOG_ROW),
+        system=np.zeros(1, st.SYSTEM_ROW),
+        room=np.zeros(m, np.int32),
+        score=np.zeros(max(m, scored)),
+        pick_node=np.zeros(m + 1, np.int32),
+        pick_units=np.zeros(m + 1, np.int32),
+        pick_device=np.full(1, -1, np.int64),
+        candidates=np.zeros(m, np.int32),
+        shadow_nodes=np.zeros(m if tracking else 1, st.NODE_ROW),
+        shadow_devices=np.zeros(total if sharing and tracking else 1),
+        notes=np.zeros(1, np.int32),
+        plan_time=np.zeros(1),
+        plan_used=np.zeros(1),
+        plan_free=np.zeros(1, np.int32),
+        plan_cpus=np.zeros(1),
+        plan_memory=np.zeros(1),
+        least_cpus=np.zeros(planning),
+        least_memory=np.zeros(planning),
+        least_free=np.zeros(planning, np.int32),
+    )
+    if INTERPRETED:
+        made = st.State(*[a.view(np.recarray) if a.dtype.names else a for a in made])
+    return made
+
+
+def _job_rows(jobs: Jobs, runtime: Array, cluster: Cluster) -> tuple[Array, Array]:
+    """Engine rows, and for each gpu_type label the bit set of the cluster's types that it allows."""
+    n = len(jobs)
+    rows = np.zeros(n, st.JOB_ROW)
+    if n:
+        to = rows.view(np.uint8).reshape(n, -1)
+        to[:, :_STATIC_BYTES] = np.ascontiguousarray(jobs.table).view(np.uint8).reshape(n, -1)[:, :_STATIC_BYTES]
+    rows["runtime"] = runtime
+    rows["start"] = -1.0
+    rows["end"] = np.inf
+    rows["alloc"] = -1
+    rows["node"] = -1
+    gpus = rows["gpus"]
+    everything = (1 << len(cluster.types)) - 1
+    allowed = np.array([_type_set(label, cluster) for label in jobs.gpu_types], np.int64)
+    whole = gpus >= 1
+    if (rows["chunk"] != 1).any():
+        rows["units"] = np.where(whole, gpus / rows["chunk"], 1)
+    else:
+        rows["units"] = np.where(whole, gpus, 1)
+    free_type = allowed[rows["gpu_type"]] == everything if (allowed != everything).any() else True
+    rows["plain"] = whole & (rows["cpus"] == 0) & (rows["memory"] == 0) & (rows["chunk"] == 1) & free_type
+    if (allowed == 0).any():
+        rows["reason"][(allowed[rows["gpu_type"]] == 0) & (gpus > 0)] = NO_TYPE
+    _set_partitions(rows, jobs, cluster)
+    return rows, allowed
+
+
+def _type_set(label: str, cluster: Cluster) -> int:
+    if not label:
+        return (1 << len(cluster.types)) - 1
+    wanted = label.split("|")
+    return sum(1 << i for i, kind in enumerate(cluster.types) if kind.name in wanted)
+
+
+def _set_partitions(rows: Array, jobs: Jobs, cluster: Cluster) -> None:
+    if len(cluster.partitions) == 1:
+        rows["partition"] = 0
+        return
+    names = {partition.name: i for i, partition in enumerate(cluster.partitions)}
+    mapped = np.array([names.get(label, -1) for label in jobs.partitions], np.int32)[rows["partition"]]
+    rows["reason"][mapped < 0] = NO_PARTITION
+    rows["partition"] = np.maximum(mapped, 0)
+
+
+def _node_rows(cluster: Cluster) -> Array:
+    nodes = cluster.nodes
+    order = np.argsort(nodes.partition, kind="stable")
+    rows = np.zeros(len(nodes), st.NODE_ROW)
+    rows["number"] = order
+    for name in ("gpus", "gpu_type", "rack", "partition", "cpus", "memory"):
+        rows[name] = getattr(nodes, name)[order]
+    rows["free"] = rows["gpus"]
+    rows["free_cpus"] = rows["cpus"]
+    rows["free_memory"] = rows["memory"]
+    rows["speed"] = np.array([kind.speed for kind in cluster.types])[rows["gpu_type"]]
+    rows["share"] = np.where(rows["gpus"] > 0, 1.0, 0.0)
+    identity = rows["gpus"] <= MAX_DEVICES
+    first = np.cumsum(rows["gpus"]) - rows["gpus"]
+    rows["first_device"] = np.where(identity, first, -1)
+    bits = np.array([(1 << g) - 1 for g in range(MAX_DEVICES + 1)], np.uint64)
+    rows["mask"] = np.where(identity, bits[np.minimum(rows["gpus"], MAX_DEVICES)], 0)
+    return rows
+
+
+def _partitions(cluster: Cluster, nodes: Array, rows: Array) -> tuple[Array, Array]:
+    """Partition rows, and the words of the index of free nodes."""
+    count = len(cluster.partitions)
+    parts = np.zeros(count, st.PARTITION_ROW)
+    parts["node_lo"] = np.searchsorted(nodes["partition"], np.arange(count), "left")
+    parts["node_hi"] = np.searchsorted(nodes["partition"], np.arange(count), "right")
+    per_partition = np.bincount(rows["partition"], minlength=count) if len(rows) else np.zeros(count, int)
+    parts["queue_hi"] = np.cumsum(per_partition)
+    parts["queue_lo"] = parts["queue_hi"] - per_partition
+    parts["head"] = parts["queue_lo"]
+    parts["tail"] = parts["queue_lo"]
+    parts["quota"] = [partition.quota for partition in cluster.partitions]
+    parts["index"] = -1
+    words = 0
+    for p in range(count):
+        lo, hi = int(parts["node_lo"][p]), int(parts["node_hi"][p])
+        nodes["word"][lo:hi] = np.arange(hi - lo)
+        gpus = nodes["gpus"][lo:hi]
+        parts["total"][p] = gpus.sum()
+        most = int(gpus.max()) if hi > lo else 0
+        if hi - lo >= st.INDEX_FROM and 0 < most <= MAX_DEVICES:
+            size = (hi - lo + 63) // 64
+            parts["index"][p], parts["words"][p], parts["levels"][p] = words, size, most
+            words += most * (size + (size + 63) // 64)
+    return parts, np.zeros(max(words, 1), np.uint64)
+
+
+def _part_pool(size: int) -> Array:
+    parts = np.zeros(size, st.PART_ROW)
+    parts["next"] = np.arange(1, size + 1)
+    parts["next"][-1] = -1
+    return parts
+
+
+def _types(cluster: Cluster, rows: Array) -> Array:
+    types = np.zeros(len(cluster.types), st.TYPE_ROW)
+    types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
+    types["since"] = rows["submit"][0] if len(rows) else 0.0
+    return types
+
+
+def _speeds(classes: Sequence[str], cluster: Cluster) -> Array:
+    return np.array([[cluster.speed_of(name, kind) for kind in cluster.types] for name in classes], np.float64).ravel()
+
+
+def _outages(cluster: Cluster, nodes: Array) -> Array:
+    """Failures and repairs by time; at one time repairs first, then as listed."""
+    where = np.empty(len(nodes), int)
+    where[nodes["number"]] = np.arange(len(nodes))
+    events = []
+    for i, outage in enumerate(cluster.outages):
+        gpus = -1 if outage.gpus is None else outage.gpus
+        events.append((outage.start, FAILURE, i, where[outage.node], gpus))
+        if np.isfinite(outage.end):
+            events.append((outage.end, REPAIR, i, where[outage.node], gpus))
+    events.sort(key=lambda e: (e[0], e[1], e[2]))
+    rows = np.zeros(len(events), st.OUTAGE_ROW)
+    failure_at = {}
+    for k, (time, kind, i, node, gpus) in enumerate(events):
+        rows[k] = (time, kind, node, gpus, 0, 0, failure_at.setdefault(i, k))
+    return rows
+
+
+def _slots(program: Program) -> Array:
+    slots = np.zeros(len(program.slots), st.SLOT_ROW)
+    for name in st.SLOT_ROW.names or ():
+        slots[name] = [int(getattr(slot, name)) for slot in program.slots]
+    return slots
+
+
+def _params(program: Program) -> Array:
+    params = np.zeros((len(program.slots), 4, st.PARAMS))
+    for i, slot in enumerate(program.slots):
+        for k, values in enumerate((slot.ordering_params, slot.placement_params, slot.preemption_params)):
+            params[i, k, : len(values)] = values
+    params[0, 3, : len(program.switch_params)] = program.switch_params
+    return params.ravel()
+
+
+def _control(
+    rows: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, tracking: bool, sharing: bool, segments: bool
+) -> Array:
+    control = np.zeros(1, st.CONTROL_ROW)
+    first = float(rows["submit"][0]) if len(rows) else 0.0
+    speeds = [kind.speed for kind in cluster.types] + [x for row in cluster.speed.values() for x in row.values()] + [1.0]
+    values = {
+        "checkpoint": rules.checkpoint,
+        "restart_cost": rules.restart_cost,
+        "kills": rules.walltime_kill,
+        "span_nodes": cluster.span_nodes,
+        "span_racks": cluster.span_racks,
+        "fastest": max(speeds) * max(1.0, cluster.span_nodes, cluster.span_racks),
+        "timer": program.timer,
+        "switch": program.switch,
+        "switch_every": program.switch_every,
+        "bin_width": 1.0,
+        "bin_origin": first,
+        "last_tick": first,
+        "first_submit": first,
+        "last_end": first,
+        "up": cluster.gpus,
+        "seed": seed,
+        "logging": segments,
+        "tracking": tracking,
+        "sharing": sharing,
+    }
+    for name, value in values.items():
+        control[name] = value
+    return control

@@ -1,0 +1,64 @@
+"""The compiled entry: made on first use, loaded from the disk cache where it is there."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gpuyard.engine import state as st
+from gpuyard.engine.jit import INTERPRETED, entry
+from gpuyard.engine.kernels.events import step
+from gpuyard.engine.pointer import state_at
+from gpuyard.model.jobs import Array
+
+_PATIENCE = 0.8  # s without an answer before the user is told that a compilation is under way
+
+
+def _source_hash() -> int:
+    """A number that changes with any source of the engine: numba's cache only watches the entry's own file."""
+    here = Path(__file__).parent
+    files = [*sorted(here.rglob("*.py")), here.parent / "model" / "jobs.py", here.parent / "model" / "tolerance.py"]
+    return 1 + zlib.crc32(b"".join(f.read_bytes() for f in files))
+
+
+@lru_cache(maxsize=1)
+def engine() -> Callable[[int, int, int], int]:
+    """The compiled `step`, by the address of a header. A first run compiles it and says so on stderr."""
+    told = threading.Timer(_PATIENCE, _tell)
+    told.daemon = True
+    told.start()
+    try:
+        return _compile(_source_hash())
+    finally:
+        told.cancel()
+
+
+def _tell() -> None:
+    print("gpuyard: compiling the engine, once for this machine and version (10–20 s) …", file=sys.stderr, flush=True)
+
+
+def _compile(source: int) -> Callable[[int, int, int], int]:
+    @entry(types.int64(types.int64, types.int64, types.int64))
+    def advance(header: Any, order: Any, j: Any) -> Any:
+        if source == 0:  # never; the hash is a free variable so that it is part of the cache's key
+            return -9
+        return step(state_at(header), order, j)
+
+    made: Callable[[int, int, int], int] = advance
+    return made
+
+
+def run_step(s: st.State, header: Array, order: int, j: int = 0) -> int:
+    """One order to the engine; returns its status."""
+    if INTERPRETED:
+        with np.errstate(all="ignore"):
+            return int(step(s, order, j))
+    return engine()(header.ctypes.data, order, j)

@@ -1,0 +1,459 @@
+"""The event loop and the one compiled entry into the engine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import SWITCH, call_switch, inner, params_at
+from gpuyard.engine.kernels.nodes import hold, index_add, index_remove, largest_share, limited, room_on
+from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, failed, order_queue, run_pass
+from gpuyard.engine.kernels.place import find, within_quota
+from gpuyard.engine.kernels.plan import plan_steps
+from gpuyard.engine.kernels.queue import ends_remove, queue_remove
+from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_job, tick
+from gpuyard.engine.state import EXPLOSION, REJECTED
+
+# What a step of the engine comes back with; failures are negative.
+FINISHED, DECIDE, GROW_LOG, GROW_PLAN = range(4)
+BAD_SWITCH = -3
+
+# What a step is asked to do.
+PREPARE, RUN, PASS, START, PREEMPT = range(5)
+
+REPAIR, FAILURE = range(2)
+NO_PARTITION, NO_TYPE, TOO_MANY_GPUS, TOO_LARGE, OVER_QUOTA = range(1, 6)
+
+
+@inner
+def step(s: Any, order: Any, j: Any) -> Any:
+    """Everything Python asks of the engine, in one compiled function so that it is compiled once."""
+    if order == RUN:
+        return _run(s)
+    if order == PASS:
+        return _pass(s)
+    if order == PREPARE:
+        return _prepare(s)
+    if order == PREEMPT:
+        s.control[0].preempted += 1
+        return requeue(s, j)
+    return _start_given(s, j)
+
+
+@inner
+def _prepare(s: Any) -> Any:
+    """Let the running jobs, if there are any, hold what they have, and count and index what is free."""
+    for i in range(s.control[0].heap):
+        row = s.rows[s.ends[i]]
+        k = row.alloc
+        while k >= 0:
+            hold(row, s.nodes[s.parts[k].node], s.devices, s.parts[k])
+            k = s.parts[k].next
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        part.free = 0
+        for n in range(part.node_lo, part.node_hi):
+            s.nodes[n].share = largest_share(s.nodes[n], s.devices)
+            _join_pool(s, part, s.nodes[n])
+    return 0
+
+
+@inner
+def _run(s: Any) -> Any:
+    """Go on until the end, the next decision from outside, a lack of space, or a failure."""
+    control = s.control[0]
+    while True:
+        if control.at_pass == 0:
+            if control.logging == 1 and len(s.log) - control.log < control.parts_used + 1:
+                return GROW_LOG
+            time = _next_time(s)
+            if time == math.inf:
+                return FINISHED
+            tick(s, time)
+            control.now = time
+            status = _events(s)
+            if status < 0:
+                return status
+            control.instants += 1
+            control.at_pass = 1
+            if control.external == 1 and control.waiting > 0:
+                control.passes += 1
+                return DECIDE
+        if control.external == 0 and control.waiting > 0:
+            status = _pass(s)
+            if status != 0:
+                return status
+        control.at_pass = 0
+        _count_queue(control)
+
+
+@inner
+def _count_queue(control: Any) -> None:
+    waiting = control.waiting
+    if waiting > control.queue_max:
+        control.queue_max = waiting
+    if waiting > EXPLOSION:
+        if control.exploded == 0:
+            control.explosions += 1
+        control.exploded = 1
+    else:
+        control.exploded = 0
+
+
+@inner
+def _next_time(s: Any) -> Any:
+    """The time of the next event; inf: there is none."""
+    control = s.control[0]
+    time = math.inf
+    if control.heap > 0:
+        time = s.rows[s.ends[0]].end
+    if control.next_job < len(s.rows):
+        time = min(time, s.rows[control.next_job].submit)
+    alive = time < math.inf
+    if control.next_outage < len(s.outages) and (alive or control.waiting > 0):
+        if alive or _repair_to_come(s):
+            time = min(time, s.outages[control.next_outage].time)
+            alive = True
+    if alive and control.timer > 0 and control.waiting > 0:
+        tick_at = control.next_timer
+        if tick_at <= control.now:
+            tick_at = (np.floor(control.now / control.timer) + 1.0) * control.timer
+            control.next_timer = tick_at
+        time = min(time, tick_at)
+    return time
+
+
+@inner
+def _repair_to_come(s: Any) -> Any:
+    for i in range(s.control[0].next_outage, len(s.outages)):
+        if s.outages[i].kind == REPAIR:
+            return True
+    return False
+
+
+@inner
+def _events(s: Any) -> Any:
+    """Ends, repairs, failures and submissions of this instant, in that order; returns a status."""
+    control = s.control[0]
+    now = control.now
+    while control.heap > 0 and s.rows[s.ends[0]].end <= now:
+        j = np.int64(s.ends[0])
+        ends_remove(s.rows, s.ends, control.heap, j)
+        control.heap -= 1
+        end_job(s, j)
+    while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
+        status = _outage(s, s.outages[control.next_outage])
+        if status < 0:
+            return status
+        control.next_outage += 1
+    while control.next_job < len(s.rows) and s.rows[control.next_job].submit <= now:
+        j = control.next_job
+        control.next_job += 1
+        row = s.rows[j]
+        if row.reason == 0:
+            row.reason = _why_never(s, row)
+        if row.reason != 0:
+            row.status = REJECTED
+            continue
+        status = enqueue(s, j)
+        if status < 0:
+            return status
+    return 0
+
+
+@inner
+def _why_never(s: Any, row: Any) -> Any:
+    """The reason why a job cannot fit even on its empty, healthy partition; 0 if it can."""
+    part = s.partitions[row.partition]
+    if row.gpus > part.quota + 1e-6:
+        return OVER_QUOTA
+    if row.plain == 1:
+        return 0 if row.gpus <= part.total else TOO_MANY_GPUS
+    devices = 0
+    units = 0
+    for n in range(part.node_lo, part.node_hi):
+        node = s.nodes[n]
+        if not (row.gpus == 0 or (s.allowed[row.gpu_type] >> node.gpu_type) & 1 == 1):
+            continue
+        if row.gpus >= 1:
+            room = node.gpus // row.chunk
+        elif row.gpus == 0:
+            room = 1
+        else:
+            room = 1 if node.gpus > 0 and node.first_device >= 0 else 0
+        devices += room
+        if room > 0:
+            units += int(limited(float(room), node.cpus, node.memory, row))
+        if units >= row.units:
+            return 0
+    return TOO_MANY_GPUS if devices < row.units else TOO_LARGE
+
+
+# ── outages ──
+
+
+@inner
+def _outage(s: Any, outage: Any) -> Any:
+    """A failure or a repair of a node; returns a status."""
+    part = s.partitions[s.nodes[outage.node].partition]
+    node = s.nodes[outage.node]
+    whole = outage.gpus < 0
+    part.dirty = 1
+    if outage.kind == FAILURE:
+        status = _clear_node(s, outage.node, -1) if whole else _clear_devices(s, outage)
+        if status < 0:
+            return status
+    _settle_up(s, node.gpu_type)
+    up_before = _up(node)
+    _leave_pool(s, part, node)
+    if whole:
+        node.down += 1 if outage.kind == FAILURE else -1
+    elif outage.kind == FAILURE:
+        _take_devices(node, outage)
+    else:
+        taken = s.outages[outage.pair]
+        node.off -= taken.taken
+        node.free += taken.taken
+        node.mask |= taken.mask
+    node.share = largest_share(node, s.devices)
+    _join_pool(s, part, node)
+    change = _up(node) - up_before
+    s.types[node.gpu_type].up += change
+    s.control[0].up += change
+    return 0
+
+
+@inner
+def _up(node: Any) -> Any:
+    return 0 if node.down > 0 else node.gpus - node.off
+
+
+@inner
+def _settle_up(s: Any, kind: Any) -> None:
+    """Account for the devices that were up until now."""
+    line = s.types[kind]
+    now = max(s.control[0].now, s.control[0].first_submit)
+    line.up_seconds += line.up * (now - line.since)
+    line.since = now
+
+
+@inner
+def _leave_pool(s: Any, part: Any, node: Any) -> None:
+    if node.down == 0:
+        part.free -= node.free
+        if part.index >= 0:
+            index_remove(s.index, part, node)
+
+
+@inner
+def _join_pool(s: Any, part: Any, node: Any) -> None:
+    if node.down == 0:
+        part.free += node.free
+        if part.index >= 0:
+            index_add(s.index, part, node)
+
+
+@inner
+def _take_devices(node: Any, outage: Any) -> None:
+    """Take the highest-numbered wholly free devices out of use."""
+    count = min(outage.gpus, node.gpus - node.off)
+    outage.taken = count
+    node.off += count
+    node.free -= count
+    if node.first_device < 0:
+        return
+    taken = np.uint64(0)
+    for d in range(node.gpus - 1, -1, -1):
+        bit = np.uint64(1) << np.uint64(d)
+        if count > 0 and node.mask & bit != np.uint64(0):
+            taken |= bit
+            count -= 1
+    node.mask ^= taken
+    outage.mask = taken
+
+
+@inner
+def _holds_on(s: Any, j: Any, n: Any, device: Any) -> Any:
+    """Whether running job j has a part on node n (with `device`: one that holds a device)."""
+    k = s.rows[j].alloc
+    while k >= 0:
+        piece = s.parts[k]
+        if piece.node == n:
+            return not device or s.rows[j].gpus > 0
+        k = piece.next
+    return False
+
+
+@inner
+def _stop(s: Any, j: Any) -> Any:
+    s.control[0].failures += 1
+    return requeue(s, j)
+
+
+@inner
+def _clear_node(s: Any, n: Any, after: Any) -> Any:
+    """Requeue every job on node n, by index; returns a status."""
+    control = s.control[0]
+    while True:
+        found = -1
+        for i in range(control.heap):
+            j = np.int64(s.ends[i])
+            if j > after and (found < 0 or j < found) and _holds_on(s, j, n, False):
+                found = j
+        if found < 0:
+            return 0
+        status = _stop(s, found)
+        if status < 0:
+            return status
+        after = found
+
+
+@inner
+def _clear_devices(s: Any, outage: Any) -> Any:
+    """Requeue the latest jobs on the node until enough devices are wholly free; returns a status."""
+    control = s.control[0]
+    node = s.nodes[outage.node]
+    want = min(outage.gpus, node.gpus - node.off)
+    while node.free < want:
+        found = -1
+        for i in range(control.heap):
+            j = np.int64(s.ends[i])
+            if _holds_on(s, j, outage.node, True):
+                start = s.rows[j].run_start
+                if found < 0 or start > s.rows[found].run_start or (start == s.rows[found].run_start and j > found):
+                    found = j
+        if found < 0:
+            return 0
+        status = _stop(s, found)
+        if status < 0:
+            return status
+    return 0
+
+
+# ── passes ──
+
+
+@inner
+def _pass(s: Any) -> Any:
+    """One scheduling pass over all partitions; returns a status."""
+    control = s.control[0]
+    if not _plan_has_space(s):
+        return GROW_PLAN
+    control.passes += 1
+    if control.switch != 0:
+        status = _switch(s)
+        if status < 0:
+            return status
+    slot = s.slots[control.active]
+    # What has not changed since its last pass need not be looked at if neither keys nor reservations depend on the clock.
+    lazy = slot.reads_clock == 0 and slot.preemption == 0 and slot.backfill <= BACKFILL_SKIP
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        if part.head < part.tail and (part.dirty == 1 or not lazy):
+            status = run_pass(s, p)
+            if status < 0:
+                return status
+    return 0
+
+
+@inner
+def _plan_has_space(s: Any) -> Any:
+    control = s.control[0]
+    for k in range(len(s.slots)):
+        if s.slots[k].backfill == BACKFILL_CONSERVATIVE:
+            for p in range(len(s.partitions)):
+                part = s.partitions[p]
+                steps = plan_steps(part, s.slots[k].depth)
+                if steps > len(s.plan_time) or steps * (part.node_hi - part.node_lo) > len(s.plan_free):
+                    control.steps = steps
+                    control.error_job = p
+                    return False
+    return True
+
+
+@inner
+def _switch(s: Any) -> Any:
+    """Let the switch rule choose the active scheduler; returns a status."""
+    control = s.control[0]
+    if control.switch_every > 0:
+        if control.now < control.next_switch:
+            return 0
+        control.next_switch = (np.floor(control.now / control.switch_every) + 1.0) * control.switch_every
+    _observe(s)
+    choice = call_switch(control.switch, s.system, control.now, s.params, params_at(0, SWITCH))
+    if choice < 0 or choice >= len(s.slots):
+        control.error_value = choice
+        return failed(s, BAD_SWITCH, -1)
+    if choice == control.active:
+        return 0
+    control.active = choice
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        part.dirty = 1
+        if part.head < part.tail:
+            status = order_queue(s, p)
+            if status < 0:
+                return status
+    return 0
+
+
+@inner
+def _observe(s: Any) -> None:
+    """What a switch rule may see of the whole cluster."""
+    control = s.control[0]
+    view = s.system[0]
+    view.waiting = control.waiting
+    view.running = control.running
+    free = 0
+    gpus = 0
+    oldest = 0.0
+    urgent = 0
+    work = 0.0
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        free += part.free
+        gpus += part.total
+        for i in range(part.head, part.tail):
+            row = s.rows[s.queue_jobs[i]]
+            oldest = max(oldest, control.now - row.submit)
+            if row.deadline - control.now - row.remaining < 0:
+                urgent += 1
+            work += row.remaining * row.gpus
+    while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - 300.0:
+        control.recent_job += 1
+    view.free, view.gpus, view.oldest, view.urgent, view.work = free, gpus, oldest, urgent, work
+    view.recent = control.next_job - control.recent_job
+
+
+# ── decisions from outside ──
+
+
+@inner
+def _start_given(s: Any, j: Any) -> Any:
+    """Start waiting job j on the nodes in pick_node (up to the first 0 in pick_units), or, with none, by the ordinary placement.
+
+    Returns 1 if it started, 0 if it does not fit, or a failure.
+    """
+    p = np.int64(s.rows[j].partition)
+    part = s.partitions[p]
+    row = s.rows[j]
+    count = 0
+    while s.pick_units[count] > 0:
+        if room_on(row, s.nodes[s.pick_node[count]], s.allowed) < s.pick_units[count]:
+            return 0
+        count += 1
+    if count == 0:
+        count = find(s, p, j, s.slots[s.control[0].active])
+        if count <= 0:
+            return count
+    elif not within_quota(part, row.gpus):
+        return 0
+    at = part.head
+    while s.queue_jobs[at] != j:
+        at += 1
+    queue_remove(s.queue_keys, s.queue_jobs, part, at)
+    s.control[0].waiting -= 1
+    start_job(s, p, j, count)
+    return 1

@@ -1,0 +1,209 @@
+"""Nodes: how much room a job finds, taking and giving back devices, and the index of free nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import inner, trailing_zeros
+from gpuyard.model.tolerance import EPS
+
+_ONE = np.uint64(1)
+NO_DEVICES = np.uint64(0)
+
+
+@inner
+def unit_cpus(row: Any) -> Any:
+    """Cores that one unit of a job needs."""
+    return row.cpus * row.chunk / row.gpus if row.gpus >= 1 else row.cpus
+
+
+@inner
+def unit_memory(row: Any) -> Any:
+    """GB that one unit of a job needs."""
+    return row.memory * row.chunk / row.gpus if row.gpus >= 1 else row.memory
+
+
+@inner
+def allows(row: Any, node: Any, allowed: Any) -> Any:
+    """Whether the node is up and of a device type that the job takes."""
+    if node.down > 0:
+        return False
+    return row.gpus == 0 or (allowed[row.gpu_type] >> node.gpu_type) & 1 == 1
+
+
+@inner
+def limited(units: Any, cpus: Any, memory: Any, row: Any) -> Any:
+    """`units`, or fewer if cpus or memory do not reach that far."""
+    need = unit_cpus(row)
+    if need > 0:
+        units = min(units, np.floor((cpus + EPS) / need))
+    need = unit_memory(row)
+    if need > 0:
+        units = min(units, np.floor((memory + EPS) / need))
+    return units
+
+
+@inner
+def room_on(row: Any, node: Any, allowed: Any) -> Any:
+    """Units of the job that the node can take now."""
+    if not allows(row, node, allowed):
+        return 0
+    if row.gpus >= 1:
+        units = node.free // row.chunk
+    elif row.gpus == 0:
+        units = 1
+    else:
+        units = 1 if row.gpus <= node.share + EPS and node.first_device >= 0 else 0
+    if units == 0 or (row.cpus == 0 and row.memory == 0):
+        return units
+    return int(limited(float(units), node.free_cpus, node.free_memory, row))
+
+
+@inner
+def largest_share(node: Any, devices: Any) -> Any:
+    """The largest free share on one device of the node."""
+    if node.mask != NO_DEVICES or (node.first_device < 0 and node.free > 0):
+        return 1.0
+    best = 0.0
+    shared = node.shared
+    while shared != NO_DEVICES:
+        share = devices[node.first_device + trailing_zeros(shared)]
+        if share > best:
+            best = share
+        shared &= shared - _ONE
+    return best
+
+
+@inner
+def lowest_devices(mask: Any, count: Any) -> Any:
+    """The `count` lowest bits of a bit set."""
+    rest = mask
+    for _ in range(count):
+        rest &= rest - _ONE
+    return mask ^ rest
+
+
+@inner
+def tightest_device(node: Any, devices: Any, share: Any) -> Any:
+    """The device for a share: the least free that suffices, lowest number first."""
+    best = -1
+    best_free = 2.0
+    shared = node.shared
+    while shared != NO_DEVICES:
+        d = trailing_zeros(shared)
+        free = devices[node.first_device + d]
+        if share <= free + EPS and free < best_free:
+            best, best_free = d, free
+        shared &= shared - _ONE
+    if best < 0:
+        best = trailing_zeros(node.mask)
+    return best
+
+
+@inner
+def describe(row: Any, node: Any, devices: Any, units: Any, device: Any, piece: Any) -> None:
+    """Write into `piece` which devices the job gets for `units` on the node (device -1: the node's own rule for a share)."""
+    piece.gpus = 0
+    piece.mask = NO_DEVICES
+    piece.device = -1
+    if row.gpus >= 1:
+        piece.gpus = units * row.chunk
+        if node.first_device >= 0:
+            piece.mask = lowest_devices(node.mask, piece.gpus)
+    elif row.gpus > 0:
+        piece.device = device if device >= 0 else tightest_device(node, devices, row.gpus)
+        piece.mask = _ONE << np.uint64(piece.device)
+
+
+@inner
+def _units_of(row: Any, piece: Any) -> Any:
+    return piece.gpus // row.chunk if row.gpus >= 1 else 1
+
+
+@inner
+def hold(row: Any, node: Any, devices: Any, piece: Any) -> None:
+    """Take what the piece describes."""
+    if row.gpus >= 1:
+        node.free -= piece.gpus
+        node.mask &= ~piece.mask
+    elif row.gpus > 0:
+        at = node.first_device + piece.device
+        if node.mask & piece.mask != NO_DEVICES:
+            node.mask ^= piece.mask
+            node.shared |= piece.mask
+            node.free -= 1
+            devices[at] = 1.0
+        devices[at] -= row.gpus
+    if row.cpus > 0:
+        node.free_cpus -= unit_cpus(row) * _units_of(row, piece)
+    if row.memory > 0:
+        node.free_memory -= unit_memory(row) * _units_of(row, piece)
+    if node.free == 0:
+        node.share = largest_share(node, devices)
+
+
+@inner
+def give_back(row: Any, node: Any, devices: Any, piece: Any) -> None:
+    """Undo `hold`."""
+    if row.gpus >= 1:
+        node.free += piece.gpus
+        node.mask |= piece.mask
+    elif row.gpus > 0:
+        at = node.first_device + piece.device
+        devices[at] += row.gpus
+        if devices[at] >= 1.0 - EPS:
+            node.shared ^= piece.mask
+            node.mask |= piece.mask
+            node.free += 1
+    if row.cpus > 0:
+        node.free_cpus += unit_cpus(row) * _units_of(row, piece)
+    if row.memory > 0:
+        node.free_memory += unit_memory(row) * _units_of(row, piece)
+    if node.share < 1.0:
+        node.share = largest_share(node, devices)
+
+
+# ── the index: for every number of free devices, a bit set of the nodes that have it, with a summary ──
+# Level f of a partition is `words` words at index + (f - 1)·stride, followed by its summary words.
+
+
+@inner
+def _stride(part: Any) -> Any:
+    return part.words + (part.words + 63) // 64
+
+
+@inner
+def index_add(index: Any, part: Any, node: Any) -> None:
+    """Enter a node that is up under its number of free devices."""
+    if node.free == 0:
+        return
+    base = part.index + (node.free - 1) * _stride(part)
+    word = node.word >> 6
+    index[base + word] |= _ONE << np.uint64(node.word & 63)
+    index[base + part.words + (word >> 6)] |= _ONE << np.uint64(word & 63)
+
+
+@inner
+def index_remove(index: Any, part: Any, node: Any) -> None:
+    """Take a node out; its number of free devices is still that under which it was entered."""
+    if node.free == 0:
+        return
+    base = part.index + (node.free - 1) * _stride(part)
+    word = node.word >> 6
+    index[base + word] &= ~(_ONE << np.uint64(node.word & 63))
+    if index[base + word] == NO_DEVICES:
+        index[base + part.words + (word >> 6)] &= ~(_ONE << np.uint64(word & 63))
+
+
+@inner
+def index_first(index: Any, part: Any, free: Any) -> Any:
+    """The lowest node with exactly `free` free devices, or -1."""
+    base = part.index + (free - 1) * _stride(part)
+    summary = base + part.words
+    for i in range((part.words + 63) // 64):
+        if index[summary + i] != NO_DEVICES:
+            word = (i << 6) + trailing_zeros(index[summary + i])
+            return part.node_lo + (word << 6) + trailing_zeros(index[base + word])
+    return -1

@@ -1,0 +1,362 @@
+"""The scheduling pass: the queue in order, preemption for the head, backfilling behind it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import ORDERING, PREEMPTION, call_keys, inner, params_at
+from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
+from gpuyard.engine.kernels.place import find
+from gpuyard.engine.kernels.plan import conservative
+from gpuyard.engine.kernels.queue import queue_remove, queue_sort
+from gpuyard.engine.kernels.runs import (
+    BAD_KEY,
+    believed_end,
+    key_of,
+    overhead_of,
+    rate_of,
+    requeue,
+    start_job,
+)
+from gpuyard.model.tolerance import EPS
+
+# The order is that of gpuyard.engine.slots.BACKFILLS.
+BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = range(4)
+
+
+@inner
+def failed(s: Any, code: Any, j: Any) -> Any:
+    """Note which job a policy failed on."""
+    s.control[0].error_job = j
+    s.control[0].error_code = code
+    return code
+
+
+@inner
+def order_queue(s: Any, p: Any) -> Any:
+    """Key the whole queue by the active ordering and sort it; returns a status."""
+    control = s.control[0]
+    part = s.partitions[p]
+    lo, hi = part.head, part.tail
+    slot = s.slots[control.active]
+    status = call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, params_at(control.active, ORDERING))
+    if status != 0:
+        return failed(s, BAD_KEY, np.int64(s.queue_jobs[lo + status - 1]))
+    for i in range(lo, hi):
+        if s.queue_keys[i] != s.queue_keys[i]:
+            return failed(s, BAD_KEY, np.int64(s.queue_jobs[i]))
+    queue_sort(s.queue_keys, s.queue_jobs, lo, hi)
+    return 0
+
+
+@inner
+def start_at(s: Any, p: Any, at: Any, count: Any) -> Any:
+    """Start the job at position `at` of the queue on the nodes picked; returns the position of the next."""
+    j = np.int64(s.queue_jobs[at])
+    following = queue_remove(s.queue_keys, s.queue_jobs, s.partitions[p], at)
+    s.control[0].waiting -= 1
+    start_job(s, p, j, count)
+    return following
+
+
+@inner
+def run_pass(s: Any, p: Any) -> Any:
+    """One pass over a partition, repeated without preemption if a job was preempted; returns a status."""
+    control = s.control[0]
+    slot = s.slots[control.active]
+    preempting = slot.preemption != 0
+    while True:
+        part = s.partitions[p]
+        part.dirty = 0
+        if part.head == part.tail:
+            return 0
+        if slot.reads_clock == 1:
+            status = order_queue(s, p)
+            if status < 0:
+                return status
+        before = control.preempted
+        status = _walk(s, p, slot, preempting)
+        if status < 0 or control.preempted == before:
+            return status
+        _unbench(s, p)
+        preempting = False
+
+
+@inner
+def _walk(s: Any, p: Any, slot: Any, preempting: Any) -> Any:
+    """Start jobs in order up to the head that does not fit, then backfill behind it."""
+    part = s.partitions[p]
+    at = part.head
+    while at < part.tail:
+        j = np.int64(s.queue_jobs[at])
+        if s.rows[j].benched == 1:
+            at += 1
+            continue
+        count = find(s, p, j, slot)
+        if count == 0 and preempting:
+            count = _make_room(s, p, j, slot)
+            at = _position(s, part, j)
+        if count < 0:
+            return failed(s, count, j)
+        if count == 0:
+            return _backfill(s, p, at, slot)
+        at = start_at(s, p, at, count)
+    return 0
+
+
+@inner
+def _position(s: Any, part: Any, j: Any) -> Any:
+    """Where job j stands in the queue."""
+    at = part.head
+    while s.queue_jobs[at] != j:
+        at += 1
+    return at
+
+
+@inner
+def _unbench(s: Any, p: Any) -> None:
+    """Let the jobs preempted in this pass take part again."""
+    part = s.partitions[p]
+    for i in range(part.head, part.tail):
+        s.rows[s.queue_jobs[i]].benched = 0
+
+
+@inner
+def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
+    if slot.backfill == BACKFILL_SKIP:
+        return _skip(s, p, head, slot)
+    if slot.backfill == BACKFILL_EASY:
+        return _easy(s, p, head, slot)
+    if slot.backfill == BACKFILL_CONSERVATIVE:
+        return conservative(s, p, head, slot)
+    return 0
+
+
+@inner
+def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
+    part = s.partitions[p]
+    left = slot.depth if slot.depth > 0 else part.tail - head
+    at = head + 1
+    while at < part.tail and left > 0:
+        j = np.int64(s.queue_jobs[at])
+        count = 0
+        if s.rows[j].benched == 0:
+            left -= 1
+            count = find(s, p, j, slot)
+            if count < 0:
+                return failed(s, count, j)
+        at = start_at(s, p, at, count) if count > 0 else at + 1
+    return 0
+
+
+# ── EASY: one reservation, for the head ──
+
+
+@inner
+def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
+    part = s.partitions[p]
+    control = s.control[0]
+    if part.tail - head < 2:
+        return 0
+    h = np.int64(s.queue_jobs[head])
+    counters = s.rows[h].plain == 1 and control.sharing == 0
+    shadow, spare, spare_quota = _shadow(s, p, h, counters)
+    left = slot.depth if slot.depth > 0 else part.tail - head
+    at = head + 1
+    while at < part.tail and left > 0:
+        j = np.int64(s.queue_jobs[at])
+        row = s.rows[j]
+        if row.benched == 1:
+            at += 1
+            continue
+        left -= 1
+        if counters and row.gpus > spare and control.now + (overhead_of(row, control) + row.remaining / control.fastest) > shadow:
+            at += 1
+            continue
+        count = find(s, p, j, slot)
+        if count < 0:
+            return failed(s, count, j)
+        if count > 0 and believed_end(row, control, rate_of(s, row, count)) > shadow:
+            if counters:
+                if row.gpus > spare or row.gpus > spare_quota + EPS:
+                    count = 0
+                else:
+                    spare -= row.gpus
+                    spare_quota -= row.gpus
+            elif _holds_back(s, p, h, j, count, spare_quota):
+                count = 0
+            else:
+                spare_quota -= row.gpus
+        at = start_at(s, p, at, count) if count > 0 else at + 1
+    return 0
+
+
+@inner
+def _shadow(s: Any, p: Any, h: Any, counters: Any) -> Any:
+    """(time at which the head is believed to fit, devices left over then, quota left over then).
+
+    With `counters` the numbers of devices decide; otherwise shadow_nodes holds the nodes as they will be.
+    """
+    part = s.partitions[p]
+    now = s.control[0].now
+    row = s.rows[h]
+    if not counters:
+        _copy_nodes(s, part)
+    free = float(part.free)
+    used = part.used
+    first, last = part.queue_lo, part.queue_lo + part.running
+    overdue = first
+    while overdue < last and s.rows[s.running_jobs[overdue]].est_end <= now:
+        overdue += 1
+    i = overdue
+    while i < last or first < overdue:
+        time = s.rows[s.running_jobs[i]].est_end if i < last else now + 1.0
+        if first < overdue and now + 1.0 <= time:
+            time = now + 1.0
+            while first < overdue:
+                free, used = _leave(s, np.int64(s.running_jobs[first]), counters, free, used)
+                first += 1
+        while i < last and s.rows[s.running_jobs[i]].est_end <= time:
+            free, used = _leave(s, np.int64(s.running_jobs[i]), counters, free, used)
+            i += 1
+        if used + row.gpus <= part.quota + EPS:
+            if (free >= row.gpus) if counters else _fits_shadow(s, part, row):
+                return time, free - row.gpus, part.quota - used - row.gpus
+    return math.inf, 0.0, 0.0
+
+
+@inner
+def _copy_nodes(s: Any, part: Any) -> None:
+    for n in range(part.node_lo, part.node_hi):
+        s.shadow_nodes[n] = s.nodes[n]
+        first = s.nodes[n].first_device
+        if first >= 0 and s.control[0].sharing == 1:
+            for d in range(first, first + s.nodes[n].gpus):
+                s.shadow_devices[d] = s.devices[d]
+
+
+@inner
+def _leave(s: Any, r: Any, counters: Any, free: Any, used: Any) -> Any:
+    """Job r leaves the shadow; returns the new (free, used)."""
+    row = s.rows[r]
+    if not counters:
+        k = row.alloc
+        while k >= 0:
+            piece = s.parts[k]
+            give_back(row, s.shadow_nodes[piece.node], s.shadow_devices, piece)
+            k = piece.next
+    return free + row.gpus, used - row.gpus
+
+
+@inner
+def _fits_shadow(s: Any, part: Any, row: Any) -> Any:
+    total = 0
+    for n in range(part.node_lo, part.node_hi):
+        total += room_on(row, s.shadow_nodes[n], s.allowed)
+    return total >= row.units
+
+
+@inner
+def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, spare_quota: Any) -> Any:
+    """Whether the head would not fit at the shadow any more if job j took the nodes picked; if it would, they are held there."""
+    row = s.rows[j]
+    if row.gpus > spare_quota + EPS:
+        return True
+    piece = s.parts[s.control[0].free_part]  # a free part, only to carry the description
+    for i in range(count):
+        n = s.pick_node[i]
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], -1, piece)
+        hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
+    if _fits_shadow(s, s.partitions[p], s.rows[h]):
+        return False
+    for i in range(count):
+        n = s.pick_node[i]
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], -1, piece)
+        give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
+    return True
+
+
+# ── preemption ──
+
+
+@inner
+def _make_room(s: Any, p: Any, h: Any, slot: Any) -> Any:
+    """Preempt for the head if that lets it fit: the number of nodes then picked for it, 0 if not, or a failure."""
+    part = s.partitions[p]
+    control = s.control[0]
+    if part.running == 0:
+        return 0
+    limit = key_of(s, slot.preemption, h, PREEMPTION)
+    if limit != limit:
+        return BAD_KEY
+    _refresh(s, part)
+    lo = part.queue_lo
+    if call_keys(slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, params_at(control.active, PREEMPTION)) != 0:
+        return BAD_KEY
+    if not _choose_victims(s, p, h, limit):
+        return 0
+    for i in range(lo + part.running - 1, lo - 1, -1):
+        j = np.int64(s.running_jobs[i])
+        if s.rows[j].benched == 2:
+            status = requeue(s, j)
+            if status < 0:
+                return status
+            s.rows[j].benched = 1
+            control.preempted += 1
+    return find(s, p, h, slot)
+
+
+@inner
+def _refresh(s: Any, part: Any) -> None:
+    """Bring what is visible of the running jobs up to now."""
+    control = s.control[0]
+    for i in range(part.queue_lo, part.queue_lo + part.running):
+        row = s.rows[s.running_jobs[i]]
+        useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
+        row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
+        row.attained = row.attained0 + (control.now - row.run_start) * row.gpus
+
+
+@inner
+def _choose_victims(s: Any, p: Any, h: Any, limit: Any) -> Any:
+    """Mark jobs for preemption, least important first, until the head fits; False (and no marks) if it never does."""
+    part = s.partitions[p]
+    row = s.rows[h]
+    counters = row.plain == 1 and s.control[0].sharing == 0
+    if not counters:
+        _copy_nodes(s, part)
+    free = float(part.free)
+    used = part.used
+    while True:
+        v = _least_important(s, part, limit)
+        if v < 0:
+            for i in range(part.queue_lo, part.queue_lo + part.running):
+                s.rows[s.running_jobs[i]].benched = 0
+            return False
+        s.rows[v].benched = 2
+        free, used = _leave(s, v, counters, free, used)
+        if used + row.gpus <= part.quota + EPS:
+            if (free >= row.gpus) if counters else _fits_shadow(s, part, row):
+                return True
+
+
+@inner
+def _least_important(s: Any, part: Any, limit: Any) -> Any:
+    """The unmarked running job with the highest score above `limit`, the latest started of equals; -1 if there is none."""
+    now = s.control[0].now
+    best = -1
+    best_score = limit
+    best_start = 0.0
+    for i in range(part.queue_lo, part.queue_lo + part.running):
+        j = np.int64(s.running_jobs[i])
+        row = s.rows[j]
+        score = s.score[i]
+        if row.benched == 2 or row.run_start == now or not score > limit:
+            continue
+        later = row.run_start > best_start or (row.run_start == best_start and j > best)
+        if best < 0 or score > best_score or (score == best_score and later):
+            best, best_score, best_start = j, score, row.run_start
+    return best

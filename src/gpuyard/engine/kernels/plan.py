@@ -1,0 +1,318 @@
+"""Conservative backfilling: every waiting job gets a booking on a plan of the nodes over time.
+
+The plan is a matrix: for step k, which begins at plan_time[k], what is free on each node of the partition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import inner, trailing_zeros
+from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
+from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
+from gpuyard.engine.kernels.queue import queue_remove
+from gpuyard.engine.kernels.runs import believed_end_now, overhead_of, start_job
+from gpuyard.model.tolerance import EPS
+
+
+@inner
+def plan_steps(part: Any, depth: Any) -> Any:
+    """The most steps that the plan of a partition can come to."""
+    jobs = part.tail - part.head
+    if 0 < depth < jobs:
+        jobs = depth
+    return 2 + part.running + 2 * (part.tail - part.head) + 2 * jobs
+
+
+@inner
+def conservative(s: Any, p: Any, head: Any, slot: Any) -> Any:
+    """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status."""
+    part = s.partitions[p]
+    control = s.control[0]
+    _begin(s, part)
+    left = slot.depth if slot.depth > 0 else part.tail - head
+    at = head
+    while at < part.tail and left > 0:
+        j = np.int64(s.queue_jobs[at])
+        if s.rows[j].benched == 1:
+            at += 1
+            continue
+        left -= 1
+        count = _book(s, p, j, slot)
+        if count == BAD_SCORE:
+            control.error_job = j
+            control.error_code = BAD_SCORE
+            return BAD_SCORE
+        if count == 0:
+            at += 1
+            continue
+        at = queue_remove(s.queue_keys, s.queue_jobs, part, at)
+        control.waiting -= 1
+        start_job(s, p, j, count)
+    return 0
+
+
+@inner
+def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
+    """Give job j its booking; returns the number of nodes picked if it starts now, 0 if later or never."""
+    part = s.partitions[p]
+    now = s.control[0].now
+    row = s.rows[j]
+    duration = _longest(s, part, row)
+    shared = 0 < row.gpus < 1
+    if shared:
+        count = _join(s, p, j, slot, now + duration)
+        if count != 0:
+            return count
+    k = _earliest(s, part, row, duration)
+    if k < 0:
+        return 0
+    time = s.plan_time[k]
+    s.pick_device[0] = -1
+    count = 0
+    if time == now:
+        count = choose(s, p, j, slot)
+        if count < 0:
+            return count
+        if shared:
+            n = s.pick_node[0]
+            s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
+            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = now + duration
+        _subtract(s, part, row, count, time, time + duration, True)
+        return count
+    _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, True)
+    return 0
+
+
+@inner
+def _longest(s: Any, part: Any, row: Any) -> Any:
+    """Seconds that the job might at most be believed to take."""
+    control = s.control[0]
+    slowest = math.inf
+    if row.gpus == 0:
+        slowest = 1.0
+    else:
+        for n in range(part.node_lo, part.node_hi):
+            kind = s.nodes[n].gpu_type
+            if (s.allowed[row.gpu_type] >> kind) & 1 == 1:
+                slowest = min(slowest, s.speed[row.job_class * len(s.types) + kind])
+        if row.units > 1:
+            slowest *= min(1.0, min(control.span_nodes, control.span_racks))
+    duration = overhead_of(row, control) + row.remaining / slowest
+    if control.kills == 1:
+        duration = min(duration, max(row.walltime - row.ran, 0.0))
+    return duration
+
+
+# ── the plan ──
+
+
+@inner
+def _begin(s: Any, part: Any) -> None:
+    """The plan as the running jobs leave it. shadow_devices tells until when a device is shared (-1: it is not)."""
+    control = s.control[0]
+    size = part.node_hi - part.node_lo
+    control.steps = 1
+    s.plan_time[0] = control.now
+    s.plan_used[0] = part.used
+    for i in range(size):
+        node = s.nodes[part.node_lo + i]
+        s.plan_free[i] = node.free
+        s.plan_cpus[i] = node.free_cpus
+        s.plan_memory[i] = node.free_memory
+        if node.first_device >= 0 and control.sharing == 1:
+            for d in range(node.first_device, node.first_device + node.gpus):
+                s.shadow_devices[d] = -1.0
+    for i in range(part.queue_lo, part.queue_lo + part.running):
+        _leave_plan(s, part, s.rows[s.running_jobs[i]])
+    if control.sharing == 1:
+        for i in range(size):
+            node = s.nodes[part.node_lo + i]
+            if node.first_device >= 0:
+                for d in range(node.first_device, node.first_device + node.gpus):
+                    if s.shadow_devices[d] >= 0:
+                        _add(s, size, _step(s, size, s.shadow_devices[d]), i, 1)
+
+
+@inner
+def _leave_plan(s: Any, part: Any, row: Any) -> None:
+    size = part.node_hi - part.node_lo
+    time = believed_end_now(row.est_end, s.control[0].now)
+    step = _step(s, size, time)
+    k = row.alloc
+    while k >= 0:
+        piece = s.parts[k]
+        i = piece.node - part.node_lo
+        units = 1
+        if row.gpus >= 1:
+            units = piece.gpus // row.chunk
+            _add(s, size, step, i, piece.gpus)
+        elif row.gpus > 0:
+            at = s.nodes[piece.node].first_device + piece.device
+            s.shadow_devices[at] = max(s.shadow_devices[at], time)
+        for t in range(step, s.control[0].steps):
+            s.plan_cpus[t * size + i] += unit_cpus(row) * units
+            s.plan_memory[t * size + i] += unit_memory(row) * units
+        k = piece.next
+    for t in range(step, s.control[0].steps):
+        s.plan_used[t] -= row.gpus
+
+
+@inner
+def _add(s: Any, size: Any, step: Any, i: Any, gpus: Any) -> None:
+    for t in range(step, s.control[0].steps):
+        s.plan_free[t * size + i] += gpus
+
+
+@inner
+def _step(s: Any, size: Any, time: Any) -> Any:
+    """The step that begins at `time`, made if there is none."""
+    control = s.control[0]
+    k = control.steps
+    while k > 0 and s.plan_time[k - 1] > time:
+        k -= 1
+    if k > 0 and s.plan_time[k - 1] == time:
+        return k - 1
+    for t in range(control.steps, k, -1):
+        s.plan_time[t] = s.plan_time[t - 1]
+        s.plan_used[t] = s.plan_used[t - 1]
+    for c in range(control.steps * size - 1, (k - 1) * size - 1, -1):
+        s.plan_free[c + size] = s.plan_free[c]
+        s.plan_cpus[c + size] = s.plan_cpus[c]
+        s.plan_memory[c + size] = s.plan_memory[c]
+    s.plan_time[k] = time
+    s.plan_used[k] = s.plan_used[k - 1]
+    control.steps += 1
+    return k
+
+
+@inner
+def _subtract(s: Any, part: Any, row: Any, count: Any, begin: Any, end: Any, devices: Any) -> None:
+    """Take the units picked out of the plan from `begin` until `end`."""
+    if not end > begin:
+        return
+    size = part.node_hi - part.node_lo
+    first = _step(s, size, begin)
+    last = _step(s, size, end)
+    for t in range(first, last):
+        s.plan_used[t] += row.gpus
+        for c in range(count):
+            at = t * size + s.pick_node[c] - part.node_lo
+            if devices:
+                s.plan_free[at] -= s.pick_units[c] * row.chunk if row.gpus >= 1 else (1 if row.gpus > 0 else 0)
+            s.plan_cpus[at] -= unit_cpus(row) * s.pick_units[c]
+            s.plan_memory[at] -= unit_memory(row) * s.pick_units[c]
+
+
+@inner
+def _planned_room(s: Any, row: Any, node: Any, free: Any, cpus: Any, memory: Any) -> Any:
+    """Units that a node with so much free can take."""
+    if not allows(row, node, s.allowed):
+        return 0
+    if row.gpus >= 1:
+        units = free // row.chunk
+    elif row.gpus == 0:
+        units = 1
+    else:
+        units = 1 if free >= 1 and node.first_device >= 0 else 0
+    if units == 0 or (row.cpus == 0 and row.memory == 0):
+        return units
+    return int(limited(float(units), cpus, memory, row))
+
+
+@inner
+def _earliest(s: Any, part: Any, row: Any, duration: Any) -> Any:
+    """The first step from which the job fits for `duration`, or -1; room is left in s.room."""
+    k = 0
+    while k < s.control[0].steps:
+        jump = _try_step(s, part, row, k, s.plan_time[k] + duration)
+        if jump == k:
+            return k
+        k = jump
+    return -1
+
+
+@inner
+def _try_step(s: Any, part: Any, row: Any, k: Any, until: Any) -> Any:
+    """k if the job fits from step k until `until`, else the next step worth trying."""
+    size = part.node_hi - part.node_lo
+    t = k
+    while t < s.control[0].steps and (t == k or s.plan_time[t] < until):
+        if s.plan_used[t] + row.gpus > part.quota + EPS:
+            return t + 1
+        total = 0
+        at_step = 0
+        for i in range(size):
+            node = s.nodes[part.node_lo + i]
+            c = t * size + i
+            free, cpus, memory = s.plan_free[c], s.plan_cpus[c], s.plan_memory[c]
+            at_step += _planned_room(s, row, node, free, cpus, memory)
+            if t > k:
+                free = min(free, s.least_free[i])
+                cpus = min(cpus, s.least_cpus[i])
+                memory = min(memory, s.least_memory[i])
+            s.least_free[i], s.least_cpus[i], s.least_memory[i] = free, cpus, memory
+            room = _planned_room(s, row, node, free, cpus, memory)
+            s.room[part.node_lo + i] = room
+            total += room
+        if at_step < row.units:  # no interval that contains this step can do
+            return t + 1
+        if total < row.units:
+            return k + 1
+        t += 1
+    return k
+
+
+@inner
+def _in_turn(s: Any, part: Any, units: Any) -> Any:
+    """Pick nodes by number: the first that has room for all, else each in turn."""
+    for n in range(part.node_lo, part.node_hi):
+        if s.room[n] >= units:
+            s.pick_node[0] = n
+            s.pick_units[0] = units
+            return 1
+    count = 0
+    missing = units
+    for n in range(part.node_lo, part.node_hi):
+        given = min(s.room[n], missing)
+        if given > 0:
+            s.pick_node[count] = n
+            s.pick_units[count] = given
+            count += 1
+            missing -= given
+    return count
+
+
+@inner
+def _join(s: Any, p: Any, j: Any, slot: Any, end: Any) -> Any:
+    """Try a shared job on a device that is already shared for long enough: 1 if it starts there, 0 if not, or a failure."""
+    part = s.partitions[p]
+    row = s.rows[j]
+    count = find(s, p, j, slot)
+    if count <= 0:
+        return count
+    n = s.pick_node[0]
+    node = s.nodes[n]
+    device = tightest_device(node, s.devices, row.gpus)
+    if end > s.shadow_devices[node.first_device + device] or not _holds_rest(s, part, row, n, end):
+        return 0
+    s.pick_device[0] = device
+    _subtract(s, part, row, 1, s.control[0].now, end, False)
+    return 1
+
+
+@inner
+def _holds_rest(s: Any, part: Any, row: Any, n: Any, end: Any) -> Any:
+    """Whether the plan has quota, cpus and memory for the job on node n from now until `end`."""
+    size = part.node_hi - part.node_lo
+    t = 0
+    while t < s.control[0].steps and (t == 0 or s.plan_time[t] < end):
+        c = t * size + n - part.node_lo
+        short = row.cpus > s.plan_cpus[c] + EPS or row.memory > s.plan_memory[c] + EPS
+        if short or s.plan_used[t] + row.gpus > part.quota + EPS:
+            return False
+        t += 1
+    return True

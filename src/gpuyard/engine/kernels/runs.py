@@ -1,0 +1,287 @@
+"""Runs of jobs: start, end, preempt; and the accounts that go with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import ORDERING, call_keys, inner, params_at
+from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
+from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_insert, running_insert, running_remove
+from gpuyard.engine.state import BINS, DONE, KILLED, RUNNING, WAITING
+
+BAD_KEY = -1
+
+
+@inner
+def overhead_of(row: Any, control: Any) -> Any:
+    """Seconds on the devices before work goes on."""
+    return row.transfer + (control.restart_cost if row.preemptions > 0 else 0.0)
+
+
+@inner
+def rate_of(s: Any, row: Any, count: Any) -> Any:
+    """Work per second on the nodes picked."""
+    if row.gpus == 0:
+        return 1.0
+    control = s.control[0]
+    first = s.nodes[s.pick_node[0]]
+    rate = s.speed[row.job_class * len(s.types) + first.gpu_type]
+    racks = False
+    for i in range(1, count):
+        node = s.nodes[s.pick_node[i]]
+        rate = min(rate, s.speed[row.job_class * len(s.types) + node.gpu_type])
+        racks = racks or node.rack != first.rack
+    if racks:
+        return rate * control.span_racks
+    if count > 1:
+        return rate * control.span_nodes
+    return rate
+
+
+@inner
+def believed_end(row: Any, control: Any, rate: Any) -> Any:
+    """When a run that starts now at `rate` is believed to end."""
+    end = control.now + (overhead_of(row, control) + max(row.estimate - row.done, 0.0) / rate)
+    if control.kills == 1:
+        end = min(end, control.now + max(row.walltime - row.ran, 0.0))
+    return end
+
+
+@inner
+def believed_end_now(est_end: Any, now: Any) -> Any:
+    """The believed end of a running job, as seen now."""
+    return est_end if est_end > now else now + 1.0
+
+
+@inner
+def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
+    """Start job j, which is not in the queue any more, on the `count` nodes picked."""
+    control = s.control[0]
+    part = s.partitions[p]
+    row = s.rows[j]
+    row.alloc = -1
+    for i in range(count - 1, -1, -1):
+        node = s.nodes[s.pick_node[i]]
+        before = node.free
+        if part.index >= 0:
+            index_remove(s.index, part, node)
+        k = control.free_part
+        piece = s.parts[k]
+        control.free_part = piece.next
+        describe(row, node, s.devices, s.pick_units[i], s.pick_device[0], piece)
+        hold(row, node, s.devices, piece)
+        if part.index >= 0:
+            index_add(s.index, part, node)
+        part.free += node.free - before
+        piece.node = s.pick_node[i]
+        piece.next = row.alloc
+        row.alloc = k
+    control.parts_used += count
+    row.rate = rate_of(s, row, count)
+    row.nodes = count
+    row.node = s.nodes[s.pick_node[0]].number
+    part.used += row.gpus
+    control.busy += row.gpus
+    _set_clocks(s, row)
+    row.status = RUNNING
+    _note(s, j)
+    ends_insert(s.rows, s.ends, control.heap, j)
+    control.heap += 1
+    control.running += 1
+    if control.tracking == 1:
+        running_insert(s.rows, s.running_jobs, part, j)
+
+
+@inner
+def _set_clocks(s: Any, row: Any) -> None:
+    control = s.control[0]
+    now = control.now
+    if row.start < 0:
+        row.start = now
+    row.run_start = now
+    row.attained0 = row.attained
+    row.remaining = max(row.estimate - row.done, 0.0)
+    row.est_end = believed_end(row, control, row.rate)
+    length = overhead_of(row, control) + (row.runtime - row.done) / row.rate
+    row.end = now + length
+    row.overrun = 0
+    if control.kills == 1 and length > row.walltime - row.ran:
+        row.end = now + max(row.walltime - row.ran, 0.0)
+        row.overrun = 1
+
+
+@inner
+def _release(s: Any, p: Any, j: Any) -> None:
+    """Give the devices back and write the accounts of the run that ends now; the job leaves the running ones."""
+    control = s.control[0]
+    part = s.partitions[p]
+    row = s.rows[j]
+    elapsed = control.now - row.run_start
+    k = row.alloc
+    while k >= 0:
+        piece = s.parts[k]
+        node = s.nodes[piece.node]
+        before = node.free
+        up = node.down == 0
+        if part.index >= 0 and up:
+            index_remove(s.index, part, node)
+        give_back(row, node, s.devices, piece)
+        if up:
+            if part.index >= 0:
+                index_add(s.index, part, node)
+            part.free += node.free - before
+        amount = float(piece.gpus) if row.gpus >= 1 else row.gpus
+        s.types[node.gpu_type].busy_seconds += elapsed * amount
+        if control.logging == 1:
+            _log(s, j, piece, node.number, amount, row.run_start)
+        following = piece.next
+        piece.next = control.free_part
+        control.free_part = k
+        control.parts_used -= 1
+        k = following
+    row.alloc = -1
+    part.used -= row.gpus
+    control.busy -= row.gpus
+    if part.used < 1e-9:
+        part.used = 0.0
+    row.ran += elapsed
+    row.attained = row.attained0 + elapsed * row.gpus
+    part.dirty = 1
+    control.running -= 1
+    if control.tracking == 1:
+        running_remove(s.rows, s.running_jobs, part, j)
+
+
+@inner
+def _log(s: Any, j: Any, piece: Any, number: Any, amount: Any, begin: Any) -> None:
+    control = s.control[0]
+    line = s.log[control.log]
+    line.job = s.rows[j].index
+    line.node = number
+    line.gpus = amount
+    line.devices = piece.mask
+    line.start = begin
+    line.end = control.now
+    control.log += 1
+
+
+@inner
+def end_job(s: Any, j: Any) -> None:
+    """The run of job j, which the heap has given up already, has come to its end."""
+    row = s.rows[j]
+    _release(s, row.partition, j)
+    row.status = KILLED if row.overrun == 1 else DONE
+    s.control[0].last_end = s.control[0].now
+
+
+@inner
+def requeue(s: Any, j: Any) -> Any:
+    """Stop a running job, keep what its last checkpoint kept, and put it back into the queue; returns a status."""
+    control = s.control[0]
+    row = s.rows[j]
+    ends_remove(s.rows, s.ends, control.heap, j)
+    control.heap -= 1
+    useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
+    _release(s, row.partition, j)
+    kept = useful
+    if control.checkpoint > 0:
+        kept = 0.0 if np.isinf(control.checkpoint) else np.floor(useful / control.checkpoint) * control.checkpoint
+    row.done = min(row.done + kept * row.rate, row.runtime)
+    row.preemptions += 1
+    _note(s, -1 - j)
+    return enqueue(s, j)
+
+
+@inner
+def _note(s: Any, what: Any) -> None:
+    """Write down a start (j) or a stop (-1 - j), in order, if decisions are asked for."""
+    control = s.control[0]
+    if control.noting == 1:
+        s.notes[control.notes] = what
+        control.notes += 1
+
+
+@inner
+def enqueue(s: Any, j: Any) -> Any:
+    """Put job j into the queue of its partition, keyed by the active ordering; returns a status."""
+    control = s.control[0]
+    row = s.rows[j]
+    row.status = WAITING
+    row.queued = control.now
+    row.remaining = max(row.estimate - row.done, 0.0)
+    control.waiting += 1
+    part = s.partitions[row.partition]
+    part.dirty = 1
+    key = 0.0
+    if control.external == 0:
+        slot = s.slots[control.active]
+        if slot.reads_clock == 0:
+            key = key_of(s, slot.ordering, j, ORDERING)
+            if key != key:
+                return _bad_key(control, j)
+    queue_insert(s.queue_keys, s.queue_jobs, part, key, j)
+    return 0
+
+
+@inner
+def key_of(s: Any, address: Any, j: Any, which: Any) -> Any:
+    """The key (which = ORDERING) or preemption score (PREEMPTION) of one job; NaN if the policy fails."""
+    s.candidates[0] = j
+    control = s.control[0]
+    if call_keys(address, s.rows, s.candidates, s.score, 0, 1, control.now, s.params, params_at(control.active, which)) != 0:
+        return np.nan
+    return s.score[0]
+
+
+@inner
+def _bad_key(control: Any, j: Any) -> Any:
+    control.error_job = j
+    control.error_code = BAD_KEY
+    return BAD_KEY
+
+
+# ── the timeline: time integrals in bins whose width doubles when they are used up ──
+
+
+@inner
+def tick(s: Any, until: Any) -> None:
+    """Account for the time from the last tick until `until`, in which nothing changed."""
+    control = s.control[0]
+    at = control.last_tick
+    while at < until:
+        b = int((at - control.bin_origin) / control.bin_width)
+        if b >= BINS:
+            _double(s)
+            continue
+        edge = control.bin_origin + (b + 1) * control.bin_width
+        if edge <= at:  # the quotient was rounded down across an edge
+            edge += control.bin_width
+        to = min(until, edge)
+        line = s.bins[b]
+        line.span += to - at
+        line.queue += (to - at) * control.waiting
+        line.busy += (to - at) * control.busy
+        line.up += (to - at) * control.up
+        if control.waiting > line.queue_max:
+            line.queue_max = control.waiting
+        if b + 1 > control.bins:
+            control.bins = b + 1
+        at = to
+    control.last_tick = at
+
+
+@inner
+def _double(s: Any) -> None:
+    for i in range(BINS // 2):
+        a, b, to = s.bins[2 * i], s.bins[2 * i + 1], s.bins[i]
+        span, queue, busy, up = a.span + b.span, a.queue + b.queue, a.busy + b.busy, a.up + b.up
+        highest = max(a.queue_max, b.queue_max)
+        to.span, to.queue, to.busy, to.up, to.queue_max = span, queue, busy, up, highest
+    for i in range(BINS // 2, BINS):
+        line = s.bins[i]
+        line.span, line.queue, line.busy, line.up, line.queue_max = 0.0, 0.0, 0.0, 0.0, 0.0
+    control = s.control[0]
+    control.bin_width *= 2
+    control.bins = (control.bins + 1) // 2

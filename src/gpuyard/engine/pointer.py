@@ -1,0 +1,88 @@
+"""The state as one pointer, for compiled code.
+
+Kernels write `s.rows[j].end`; passing the tuple of arrays itself to every kernel took 80 s to compile and some 250 machine
+arguments a call. Here `s` is the address of a header (an address and a length for each array), and reading an attribute
+builds the array from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.extending import register_model
+from numba.core.imputils import lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic
+
+from gpuyard.engine.state import DTYPES, State
+from gpuyard.model.jobs import Array
+
+
+class StatePointer(types.Type):  # type: ignore[misc]
+    """Numba's type for the address of a header."""
+
+    def __init__(self) -> None:
+        super().__init__(name="gpuyard.StatePointer")
+
+
+STATE_POINTER = StatePointer()
+_ARRAYS = {name: types.Array(numba.from_dtype(np.dtype(DTYPES[name])), 1, "C") for name in State._fields}
+
+
+@register_model(StatePointer)  # type: ignore[untyped-decorator]
+class _Model(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, ir.IntType(64).as_pointer())
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):  # type: ignore[misc]
+    key = StatePointer
+
+    def generic_resolve(self, value: Any, attribute: str) -> Any:
+        return _ARRAYS.get(attribute)
+
+
+@lower_getattr_generic(StatePointer)  # type: ignore[untyped-decorator]
+def _read(context: Any, builder: Any, kind: Any, header: Any, attribute: str) -> Any:
+    at = 2 * State._fields.index(attribute)
+    array_type = _ARRAYS[attribute]
+    array = context.make_array(array_type)(context, builder)
+    address = _load(builder, header, at)
+    length = _load(builder, header, at + 1)
+    size = ir.Constant(ir.IntType(64), array_type.dtype.bitwidth // 8 if not isinstance(array_type.dtype, types.Record) else array_type.dtype.size)
+    data = builder.inttoptr(address, array.data.type)
+    from numba.np.arrayobj import populate_array
+
+    populate_array(array, data=data, shape=cgutils.pack_array(builder, [length]), strides=cgutils.pack_array(builder, [size]), itemsize=size, meminfo=None)
+    return array._getvalue()
+
+
+def _load(builder: Any, header: Any, at: int) -> Any:
+    """Read a word of the header, which never changes while a kernel runs: the load may be moved out of loops."""
+    value = builder.load(builder.gep(header, [ir.Constant(ir.IntType(64), at)]))
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def state_at(typing: Any, address: Any) -> Any:
+    """The address of a header (int64) as a state."""
+    signature = STATE_POINTER(types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+
+    return signature, codegen
+
+
+def header_of(s: State) -> Array:
+    """Addresses and lengths of the arrays of a state, which must outlive it."""
+    words = [word for array in s for word in (array.ctypes.data, len(array))]
+    return np.array(words, np.int64)

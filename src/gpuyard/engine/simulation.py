@@ -1,0 +1,293 @@
+"""A simulation that can be run to its end or stopped at every decision."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.engine.build import build_state
+from gpuyard.engine.entry import run_step
+from gpuyard.engine.kernels.events import BAD_SWITCH, DECIDE, FINISHED, GROW_LOG, GROW_PLAN, PREEMPT, PREPARE, RUN, START
+from gpuyard.engine.kernels.place import BAD_SCORE
+from gpuyard.engine.kernels.runs import BAD_KEY
+from gpuyard.engine.pointer import header_of
+from gpuyard.engine.slots import Program, Slot
+from gpuyard.engine.snapshots import snapshot_of
+from gpuyard.errors import PolicyError, SimulationError
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.decision import Action, Decision
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import BIN, ROW, SEGMENT, Result
+from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.tolerance import EPS
+from gpuyard.model.workload import Workload
+
+MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
+_FAILURES = {
+    BAD_KEY: "the ordering or preemption rule raised an error or returned NaN",
+    BAD_SCORE: "the placement raised an error or returned NaN",
+    BAD_SWITCH: "the switch rule raised an error or named a scheduler that is not there",
+}
+# For decisions from outside: placement by the fewest nodes, running jobs kept in order so that snapshots can be planned on.
+_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=1, fewest=True),), "outside")
+
+
+class HasProgram(Protocol):
+    """A scheduler made of compiled policies."""
+
+    def program(self) -> Program: ...
+
+
+class HasDecide(Protocol):
+    """A scheduler that is asked at every decision."""
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]: ...
+
+
+AnyScheduler = HasProgram | HasDecide
+
+
+class Simulation:
+    """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        program: Program | None = None,
+        *,
+        label: str = "",
+        seed: int = 0,
+        rules: Rules | None = None,
+        segments: bool = False,
+    ) -> None:
+        self.workload = workload
+        self.cluster = cluster
+        self.seed = seed
+        self.rules = rules or Rules()
+        self._external = program is None
+        self._program = program or _OUTSIDE
+        self.label = label or self._program.label
+        self._began = time.perf_counter()
+        self._state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
+        self._state.control["external"] = self._external
+        self._header = header_of(self._state)
+        self._order(PREPARE)
+
+    @property
+    def now(self) -> float:
+        """Seconds from the workload's origin."""
+        return float(self._state.control["now"][0])
+
+    def run(self) -> None:
+        """Run to the end with the program given."""
+        while (status := self._order(RUN)) != FINISHED:
+            if status == DECIDE:
+                raise SimulationError("this simulation has no scheduler of its own: use advance() and apply()")
+
+    def advance(self) -> Snapshot | None:
+        """Go on to the next decision: an instant with at least one waiting job. None: the simulation is over."""
+        if not self._external:
+            raise SimulationError("this simulation has a scheduler of its own: use run()")
+        return None if self._order(RUN) == FINISHED else snapshot_of(self._state, self.workload.jobs, self.cluster, self.rules, self.seed)
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Carry out decisions at the present instant, in order. A decision that cannot be carried out is an error."""
+        for decision in decisions:
+            _ACTIONS[decision.action](self, decision)
+
+    # ── the actions ──
+
+    def _start(self, decision: Decision) -> None:
+        row = self._row(decision, st.WAITING)
+        units, chunk = self._state.pick_units, int(row["chunk"])
+        units[:] = 0
+        self._state.pick_device[0] = -1
+        where = {int(number): n for n, number in enumerate(self._state.nodes["number"])} if decision.parts else {}
+        total = 0.0
+        for i, part in enumerate(decision.parts):
+            n = where.get(part.node, -1)
+            if n < 0 or self._state.nodes["partition"][n] != row["partition"] or i >= len(units) - 1:
+                raise self._refused(decision, f"node {part.node} is not of its partition")
+            self._state.pick_node[i] = n
+            units[i] = int(part.gpus) // chunk if row["gpus"] >= 1 else 1
+            if 0 < row["gpus"] < 1 and part.devices:
+                self._state.pick_device[0] = part.devices[0]
+            total += part.gpus
+        if decision.parts and abs(total - row["gpus"]) > EPS:
+            raise self._refused(decision, f"the parts have {total:g} GPUs, the job asks for {row['gpus']:g}")
+        if self._order(START, decision.job) != 1:
+            raise self._refused(decision, "it does not fit now")
+
+    def _preempt(self, decision: Decision) -> None:
+        self._row(decision, st.RUNNING)
+        self._order(PREEMPT, decision.job)
+
+    def _migrate(self, decision: Decision) -> None:
+        self._preempt(decision)
+        self._start(decision)
+        self._state.control["migrations"] += 1
+
+    def _hold(self, decision: Decision) -> None:
+        self._row(decision, st.WAITING)
+
+    def _row(self, decision: Decision, status: int) -> Any:
+        if not 0 <= decision.job < len(self._state.rows):
+            raise self._refused(decision, "there is no such job")
+        row = self._state.rows[decision.job]
+        if row["status"] != status:
+            raise self._refused(decision, "it is not waiting" if status == st.WAITING else "it is not running")
+        return row
+
+    def _refused(self, decision: Decision, why: str) -> SimulationError:
+        return SimulationError(f"cannot {decision.action.value} job {decision.job} at {self.now:g} s: {why}")
+
+    # ── the kernel ──
+
+    def _order(self, order: int, j: int = 0) -> int:
+        while True:
+            status = run_step(self._state, self._header, order, j)
+            if status == GROW_LOG and order == RUN:
+                self._grow(log=2 * len(self._state.log) + int(self._state.control["parts_used"][0]))
+            elif status == GROW_PLAN and order == RUN:
+                self._grow_plan()
+            elif status < 0:
+                raise self._failure(status)
+            else:
+                return status
+
+    def _grow(self, **lengths: int) -> None:
+        for name, length in lengths.items():
+            old = getattr(self._state, name)
+            new = np.zeros(length, old.dtype)
+            new[: len(old)] = old
+            self._state = self._state._replace(**{name: new.view(type(old))})
+        self._header = header_of(self._state)
+
+    def _grow_plan(self) -> None:
+        control, parts = self._state.control[0], self._state.partitions
+        steps = int(control["steps"]) * 2
+        cells = steps * int((parts["node_hi"] - parts["node_lo"]).max())
+        if cells > MAX_PLAN:
+            raise SimulationError(
+                f"{self.label}: the conservative plan at {self.now:g} s needs {cells:,} cells", hint="limit it, e.g. conservative:depth=100"
+            )
+        self._grow(plan_time=steps, plan_used=steps, plan_free=cells, plan_cpus=cells, plan_memory=cells)
+
+    def _failure(self, status: int) -> PolicyError:
+        j = int(self._state.control["error_job"][0])
+        job = f" for job {int(self.workload.jobs.id[j])}" if j >= 0 else ""
+        return PolicyError(f"{self.label}: {_FAILURES[status]}{job} at {self.now:g} s", hint="gpuyard check FILE tells more")
+
+    # ── the result ──
+
+    def result(self) -> Result:
+        """What has happened so far; complete after the end."""
+        s = self._state
+        control = s.control[0]
+        wall = time.perf_counter() - self._began
+        passes = max(int(control["passes"]), 1)
+        manifest = {
+            "measured": False,
+            "scheduler": self.label,
+            "seed": self.seed,
+            "estimate": self.workload.estimate_source,
+            "rules": {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")},
+            "python": sys.version.split()[0],
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+            "wall_s": wall,
+            "decision_us": wall / passes * 1e6,
+        }
+        return Result(
+            self.workload, self.cluster, self.label, self.seed,
+            table=_table(s), timeline=_timeline(s), segments=_segments(s),
+            totals=MappingProxyType(_totals(s, self.cluster)), manifest=MappingProxyType(manifest),
+        )  # fmt: skip
+
+
+_ACTIONS = {
+    Action.START: Simulation._start,
+    Action.PREEMPT: Simulation._preempt,
+    Action.MIGRATE: Simulation._migrate,
+    Action.HOLD: Simulation._hold,
+}
+
+
+def _table(s: st.State) -> Array:
+    rows = s.rows
+    table = np.zeros(len(rows), ROW)
+    started = rows["start"] >= 0
+    ended = (rows["status"] == st.DONE) | (rows["status"] == st.KILLED)
+    table["start"] = np.where(started, rows["start"], np.nan)
+    table["end"] = np.where(ended, rows["end"], np.nan)
+    table["gpu_seconds"] = rows["attained"]
+    for name in ("ran", "rate", "nodes", "node", "preemptions", "status", "reason"):
+        table[name] = rows[name]
+    table.flags.writeable = False
+    return table
+
+
+def _timeline(s: st.State) -> Array:
+    control = s.control[0]
+    used = s.bins[: int(control["bins"])]
+    bins = np.zeros(len(used), BIN)
+    bins["time"] = control["bin_origin"] + control["bin_width"] * np.arange(len(used))
+    bins["span"] = used["span"]
+    bins["queue_max"] = used["queue_max"]
+    span = np.where(used["span"] > 0, used["span"], 1.0)
+    for name in ("queue", "busy", "up"):
+        bins[name] = used[name] / span
+    bins.flags.writeable = False
+    return bins
+
+
+def _segments(s: st.State) -> Array:
+    used = s.log[: int(s.control["log"][0])]
+    segments = np.zeros(len(used), SEGMENT)
+    for name in SEGMENT.names or ():
+        segments[name] = used[name]
+    segments.flags.writeable = False
+    return segments
+
+
+def _totals(s: st.State, cluster: Cluster) -> dict[str, float]:
+    control = s.control[0]
+    totals = {name: float(control[name]) for name in ("passes", "instants", "first_submit", "last_end", "failures", "migrations", "queue_max")}
+    totals["queue_integral"] = float(s.bins["queue"].sum())
+    totals["queue_explosions"] = float(control["explosions"])
+    totals["preemptions"] = float(control["preempted"])
+    for kind, line in zip(cluster.types, s.types, strict=True):
+        totals[f"busy/{kind.name}"] = float(line["busy_seconds"])
+        rest = max(float(control["last_end"]) - float(line["since"]), 0.0)
+        totals[f"up/{kind.name}"] = float(line["up_seconds"]) + float(line["up"]) * rest
+    return totals
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster,
+    scheduler: AnyScheduler,
+    seed: int = 0,
+    *,
+    rules: Rules | None = None,
+    segments: bool = False,
+) -> Result:
+    """Run `workload` on `cluster` under `scheduler` to the end. `segments` keeps who held which devices when."""
+    label = str(getattr(scheduler, "label", type(scheduler).__name__))
+    if hasattr(scheduler, "program"):
+        simulation = Simulation(workload, cluster, scheduler.program(), label=label, seed=seed, rules=rules, segments=segments)
+        simulation.run()
+        return simulation.result()
+    simulation = Simulation(workload, cluster, label=label, seed=seed, rules=rules, segments=segments)
+    while (snapshot := simulation.advance()) is not None:
+        simulation.apply(scheduler.decide(snapshot))
+    return simulation.result()

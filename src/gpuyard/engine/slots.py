@@ -1,0 +1,42 @@
+"""What the engine needs to know of a scheduler: addresses and codes, no names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCORES = ("first", "free", "minus-free", "random", "fastest", "own")  # codes of built-in placement scores
+BACKFILLS = ("none", "skip", "easy", "conservative")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One scheduler, ready to run. Addresses are those of compiled policies; 0: none."""
+
+    ordering: int
+    reads_clock: bool
+    score: int = 0  # into SCORES
+    placement: int = 0
+    fewest: bool = False
+    backfill: int = 0  # into BACKFILLS
+    depth: int = 0
+    preemption: int = 0
+    ordering_params: tuple[float, ...] = ()
+    placement_params: tuple[float, ...] = ()
+    preemption_params: tuple[float, ...] = ()
+
+    @property
+    def tracks_running(self) -> bool:
+        """Whether running jobs must be kept in the order of their believed ends."""
+        return self.preemption != 0 or self.backfill >= BACKFILLS.index("easy")
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything that drives a simulation: one slot, or several with a switch rule between them."""
+
+    slots: tuple[Slot, ...]
+    label: str
+    timer: float = 0.0  # s; 0: none
+    switch: int = 0
+    switch_params: tuple[float, ...] = ()
+    switch_every: float = 0.0

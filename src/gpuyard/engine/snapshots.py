@@ -1,0 +1,120 @@
+"""State → snapshot, and snapshot → state, so that one pass can be run on what was seen of a real cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.engine.build import build_state
+from gpuyard.engine.jit import INTERPRETED
+from gpuyard.engine.slots import Program
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
+
+_COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "preemptions")
+
+
+def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int) -> Snapshot:
+    """What is visible of a simulation now."""
+    status = s.rows["status"][: int(s.control["next_job"][0])]
+    seen = np.flatnonzero((status == st.WAITING) | (status == st.RUNNING))
+    rows = s.rows[seen]
+    live = np.zeros(len(seen), LIVE)
+    for name in _COPIED:
+        live[name] = rows[name]
+    live["running"] = rows["status"] == st.RUNNING
+    live["attained"] = np.where(live["running"], rows["attained0"], rows["attained"])
+    nodes = np.zeros(len(cluster.nodes), NODE)
+    usable = s.nodes["mask"].copy()
+    held = []
+    for row, alloc in zip(range(len(seen)), rows["alloc"], strict=True):
+        k = int(alloc)
+        while k >= 0:
+            piece = s.parts[k]
+            held.append((row, s.nodes["number"][piece["node"]], piece["gpus"], piece["device"], piece["mask"]))
+            usable[piece["node"]] |= piece["mask"]
+            k = int(piece["next"])
+    number = s.nodes["number"]
+    nodes["down"][number] = s.nodes["down"]
+    nodes["off"][number] = s.nodes["off"]
+    nodes["mask"][number] = usable
+    now = float(s.control["now"][0])
+    submits = s.rows["submit"][: int(s.control["next_job"][0])]
+    return Snapshot(
+        now, Jobs(jobs.table[seen], jobs.users, jobs.partitions, jobs.classes, jobs.gpu_types), live, np.array(held, HELD), nodes,
+        cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")),
+    )  # fmt: skip
+
+
+def state_of(snapshot: Snapshot, program: Program) -> st.State:
+    """A state in which a pass by `program` can be run. Hidden run times are not known and not needed."""
+    jobs, live = snapshot.jobs, snapshot.live
+    s = build_state(jobs, np.full(len(jobs), np.inf), snapshot.cluster, program, snapshot.seed, snapshot.rules, segments=False)
+    if INTERPRETED:
+        s = st.State(*[a.view(np.ndarray) for a in s])
+    rows, control = s.rows, s.control[0]
+    for name in (*_COPIED, "attained"):
+        rows[name] = live[name]
+    rows["attained0"] = live["attained"]
+    rows["remaining"] = np.maximum(rows["estimate"] - rows["done"], 0.0)
+    rows["status"] = np.where(live["running"], st.RUNNING, st.WAITING)
+    control["now"] = snapshot.now
+    control["next_job"] = len(rows)
+    control["recent_job"] = len(rows) - snapshot.submitted
+    control["active"] = snapshot.active if snapshot.active < len(program.slots) else 0
+    _set_nodes(s, snapshot)
+    _set_held(s, snapshot.held)
+    _set_queues(s)
+    s.control["noting"] = 1
+    s = s._replace(notes=np.zeros(2 * len(rows) + 1, np.int32))
+    return st.State(*[a.view(np.recarray) if a.dtype.names else a for a in s]) if INTERPRETED else s
+
+
+def _set_nodes(s: st.State, snapshot: Snapshot) -> None:
+    seen = snapshot.nodes[s.nodes["number"]]
+    s.nodes["down"] = seen["down"]
+    s.nodes["off"] = seen["off"]
+    s.nodes["free"] -= seen["off"]
+    s.nodes["mask"] = np.where(s.nodes["first_device"] >= 0, seen["mask"], 0)
+
+
+def _set_held(s: st.State, held: Array) -> None:
+    """Link the parts of the running jobs; the kernel takes them from the nodes when it prepares."""
+    where = np.empty(len(s.nodes), int)
+    where[s.nodes["number"]] = np.arange(len(s.nodes))
+    for k in range(len(held) - 1, -1, -1):  # the list of a job is built from its end
+        piece = held[k]
+        row = s.rows[piece["row"] : piece["row"] + 1]
+        s.parts[k] = (piece["devices"], where[piece["node"]], row["alloc"][0], piece["gpus"], piece["device"])
+        row["alloc"] = k
+        row["nodes"] += 1
+        row["node"] = piece["node"]
+    s.control["free_part"] = len(held)
+    s.control["parts_used"] = len(held)
+
+
+def _set_queues(s: st.State) -> None:
+    """Queues and running jobs, from the rows."""
+    rows, control = s.rows, s.control[0]
+    for p, part in enumerate(s.partitions):
+        mine = rows["partition"] == p
+        waiting = np.flatnonzero(mine & (rows["status"] == st.WAITING))
+        lo = int(part["queue_lo"])
+        s.queue_jobs[lo : lo + len(waiting)] = waiting
+        s.queue_keys[lo : lo + len(waiting)] = 0.0
+        part["tail"] = lo + len(waiting)
+        running = np.flatnonzero(mine & (rows["status"] == st.RUNNING))
+        part["used"] = rows["gpus"][running].sum()
+        if control["tracking"]:
+            order = np.lexsort((running, rows["est_end"][running]))
+            s.running_jobs[lo : lo + len(running)] = running[order]
+        part["running"] = len(running) if control["tracking"] else 0
+        part["dirty"] = 1
+    running = np.flatnonzero(rows["status"] == st.RUNNING)
+    rows["end"] = np.inf  # unknown; the heap only has to hold the running jobs
+    s.ends[: len(running)] = running
+    rows["heap"][running] = np.arange(len(running))
+    control["heap"] = control["running"] = len(running)
+    control["waiting"] = int((rows["status"] == st.WAITING).sum())

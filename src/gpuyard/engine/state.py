@@ -1,0 +1,236 @@
+"""The state of one simulation: a handful of record arrays that the kernels work on.
+
+Few arrays of wide records instead of many columns: a record is one or two cache lines, and the compiled functions
+take few arguments. Everything is allocated here, before the loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuyard.model.jobs import JOB, Array
+
+# ── job states; the order is that of gpuyard.model.result.STATUS ──
+PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)
+
+_STATIC = [(name, JOB.fields[name][0].str) for name in JOB.names if name != "id"] if JOB.names and JOB.fields else []
+_LIVE = [
+    ("attained", "f8"),  # GPU-s held so far
+    ("ran", "f8"),  # s on devices in earlier runs
+    ("remaining", "f8"),  # s on a reference GPU that are believed to be left
+    ("queued", "f8"),  # s, when it last entered the queue
+    ("start", "f8"),  # s, first start; -1: none yet
+    ("run_start", "f8"),  # s, start of this run
+    ("rate", "f8"),  # work per second in this run
+    ("done", "f8"),  # reference s of work kept
+    ("est_end", "f8"),  # s, when this run is believed to end
+    ("preemptions", "i4"),
+    ("status", "i4"),
+]
+_HIDDEN = [
+    ("runtime", "f8"),
+    ("end", "f8"),  # s, when this run ends; the job's end once it has ended
+    ("attained0", "f8"),  # attained at run start
+    ("alloc", "i4"),  # first part in the pool; -1: none
+    ("heap", "i4"),  # position among the ends
+    ("nodes", "i4"),  # nodes of the last run
+    ("node", "i4"),  # its first node
+    ("plain", "i1"),  # whole GPUs, spread at will, no other demand: counters decide
+    ("overrun", "i1"),  # this run ends by the walltime limit
+    ("reason", "i1"),
+    ("benched", "i1"),  # preempted in the pass that is under way: 1; about to be: 2
+    ("units", "i4"),
+]
+JOB_ROW = np.dtype(_STATIC + _LIVE + _HIDDEN, align=True)
+VISIBLE_NAMES = tuple(name for name, _ in _STATIC + _LIVE)
+
+
+def _visible(row: np.dtype[Any]) -> np.dtype[Any]:
+    """The same layout with the hidden fields left out: what a policy is compiled against."""
+    fields = row.fields or {}
+    return np.dtype({
+        "names": list(VISIBLE_NAMES),
+        "formats": [fields[n][0] for n in VISIBLE_NAMES],
+        "offsets": [fields[n][1] for n in VISIBLE_NAMES],
+        "itemsize": row.itemsize,
+    }, align=True)  # fmt: skip
+
+
+VISIBLE_ROW = _visible(JOB_ROW)
+
+NODE_ROW = np.dtype(
+    [
+        ("gpus", "i4"),
+        ("free", "i4"),  # wholly free devices
+        ("gpu_type", "i4"),
+        ("rack", "i4"),
+        ("partition", "i4"),
+        ("number", "i4"),  # in the cluster; kernels keep nodes sorted by partition
+        ("down", "i4"),  # whole outages that hold now
+        ("off", "i4"),  # devices taken by partial outages
+        ("first_device", "i4"),  # into devices; -1: a pool
+        ("word", "i4"),  # position within the partition, for the index of free nodes
+        ("cpus", "f8"),
+        ("free_cpus", "f8"),
+        ("memory", "f8"),
+        ("free_memory", "f8"),
+        ("speed", "f8"),  # the type's own
+        ("share", "f8"),  # largest free share on one device
+        ("mask", "u8"),  # wholly free devices
+        ("shared", "u8"),  # devices in shared use
+    ],
+    align=True,
+)
+PARTITION_ROW = np.dtype(
+    [
+        ("node_lo", "i8"),
+        ("node_hi", "i8"),
+        ("queue_lo", "i8"),  # this partition's region of the queue arrays
+        ("queue_hi", "i8"),
+        ("head", "i8"),  # the queue is queue_jobs[head:tail], in order
+        ("tail", "i8"),
+        ("running", "i8"),  # how many; running_jobs[queue_lo : queue_lo + running], by believed end
+        ("free", "i8"),  # wholly free devices on nodes that are up
+        ("total", "i8"),
+        ("quota", "f8"),
+        ("used", "f8"),  # GPUs in use
+        ("index", "i8"),  # offset of the index of free nodes; -1: none
+        ("words", "i8"),  # 64-bit words of a level
+        ("levels", "i8"),  # most devices on a node
+        ("dirty", "i8"),  # something changed since its last pass
+    ],
+    align=True,
+)
+PART_ROW = np.dtype([("mask", "u8"), ("node", "i4"), ("next", "i4"), ("gpus", "i4"), ("device", "i4")], align=True)
+TYPE_ROW = np.dtype([("busy_seconds", "f8"), ("up_seconds", "f8"), ("up", "f8"), ("since", "f8")], align=True)
+OUTAGE_ROW = np.dtype([("time", "f8"), ("kind", "i4"), ("node", "i4"), ("gpus", "i4"), ("taken", "i4"), ("mask", "u8"), ("pair", "i8")], align=True)
+SLOT_ROW = np.dtype(
+    [
+        ("ordering", "i8"),  # addresses
+        ("placement", "i8"),
+        ("preemption", "i8"),
+        ("reads_clock", "i8"),
+        ("score", "i8"),  # built-in placement score; SCORE_OWN: call `placement`
+        ("fewest", "i8"),
+        ("backfill", "i8"),
+        ("depth", "i8"),
+    ],
+    align=True,
+)
+SYSTEM_ROW = np.dtype([(n, "f8") for n in ("waiting", "running", "free", "gpus", "oldest", "urgent", "work", "recent")], align=True)
+BIN_ROW = np.dtype([("span", "f8"), ("queue", "f8"), ("queue_max", "f8"), ("busy", "f8"), ("up", "f8")], align=True)
+LOG_ROW = np.dtype([("job", "i4"), ("node", "i4"), ("gpus", "f8"), ("devices", "u8"), ("start", "f8"), ("end", "f8")], align=True)
+CONTROL_ROW = np.dtype(
+    [
+        ("now", "f8"),
+        ("checkpoint", "f8"),
+        ("restart_cost", "f8"),
+        ("span_nodes", "f8"),
+        ("span_racks", "f8"),
+        ("fastest", "f8"),  # no run has a higher rate
+        ("timer", "f8"),  # s between timer events; 0: none
+        ("next_timer", "f8"),
+        ("switch_every", "f8"),
+        ("next_switch", "f8"),
+        ("bin_width", "f8"),
+        ("bin_origin", "f8"),
+        ("last_tick", "f8"),
+        ("busy", "f8"),  # GPUs in use now
+        ("up", "f8"),  # GPUs in order now
+        ("first_submit", "f8"),
+        ("last_end", "f8"),
+        ("error_value", "f8"),
+        ("seed", "i8"),
+        ("next_job", "i8"),
+        ("recent_job", "i8"),
+        ("next_outage", "i8"),
+        ("waiting", "i8"),
+        ("running", "i8"),
+        ("heap", "i8"),  # length of the heap of ends
+        ("free_part", "i8"),  # first free part
+        ("parts_used", "i8"),
+        ("bins", "i8"),  # bins in use
+        ("log", "i8"),  # log rows in use
+        ("logging", "i8"),
+        ("kills", "i8"),
+        ("tracking", "i8"),  # running jobs are kept in order of their believed ends
+        ("sharing", "i8"),
+        ("external", "i8"),  # decisions come from outside
+        ("at_pass", "i8"),  # events of `now` are handled, its pass is still to come
+        ("switch", "i8"),  # address of the switch rule; 0: none
+        ("active", "i8"),
+        ("instants", "i8"),
+        ("passes", "i8"),
+        ("queue_max", "i8"),
+        ("explosions", "i8"),
+        ("exploded", "i8"),
+        ("preempted", "i8"),  # all victims so far
+        ("failures", "i8"),
+        ("migrations", "i8"),
+        ("noting", "i8"),
+        ("notes", "i8"),
+        ("steps", "i8"),  # of the plan under way
+        ("error_job", "i8"),
+        ("error_code", "i8"),
+    ],
+    align=True,
+)
+
+BINS = 2048
+PARAMS = 8  # of one policy
+EXPLOSION = 200  # jobs waiting
+INDEX_FROM = 16  # nodes in a partition from which the index of free nodes pays
+
+
+class State(NamedTuple):
+    """All arrays of a simulation."""
+
+    control: Array  # (1,) CONTROL_ROW
+    rows: Array  # (jobs,) JOB_ROW
+    nodes: Array  # (nodes,) NODE_ROW, by partition
+    partitions: Array
+    queue_keys: Array  # (jobs,) f8
+    queue_jobs: Array  # (jobs,) i4
+    running_jobs: Array  # (jobs,) i4
+    ends: Array  # (jobs,) i4, heap by (end, index)
+    parts: Array  # pool of PART_ROW
+    devices: Array  # (devices,) f8 free share of devices in shared use
+    types: Array
+    speed: Array  # (classes × types,) f8
+    allowed: Array  # (gpu_type labels,) i8 bit set of types
+    outages: Array
+    slots: Array
+    params: Array  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)
+    index: Array  # u8 words: nodes by number of free devices
+    bins: Array
+    log: Array
+    system: Array  # (1,) SYSTEM_ROW
+    room: Array  # (nodes,) i4 scratch
+    score: Array  # (nodes,) f8 scratch; (jobs,) with preemption
+    pick_node: Array  # (nodes,) i4 scratch: the placement that was found
+    pick_units: Array
+    pick_device: Array  # (1,) i8 scratch: device forced for a shared job; -1: the node's rule
+    candidates: Array  # (nodes,) i4 scratch
+    shadow_nodes: Array  # (nodes,) NODE_ROW scratch
+    shadow_devices: Array
+    notes: Array  # i4, decisions in order: j started, -1 - j stopped
+    plan_time: Array  # (steps,) f8
+    plan_used: Array  # (steps,) f8
+    plan_free: Array  # (steps × nodes,) i4
+    plan_cpus: Array
+    plan_memory: Array
+    least_cpus: Array  # (nodes,) f8 scratch of the plan
+    least_memory: Array
+    least_free: Array
+
+
+
+DTYPES: dict[str, Any] = {name: np.float64 for name in State._fields} | {
+    "control": CONTROL_ROW, "rows": JOB_ROW, "nodes": NODE_ROW, "partitions": PARTITION_ROW, "queue_jobs": np.int32,
+    "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW, "types": TYPE_ROW, "allowed": np.int64, "outages": OUTAGE_ROW,
+    "slots": SLOT_ROW, "index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
+    "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,
+    "notes": np.int32, "plan_free": np.int32, "least_free": np.int32,
+}  # fmt: skip

@@ -1,0 +1,35 @@
+"""The exception tree. Every message names the thing and the place, and may end with a hint."""
+
+from __future__ import annotations
+
+
+class GpuyardError(Exception):
+    """Base of everything gpuyard raises on purpose; the CLI prints it as one line and exits with `exit_code`."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(f"{message}; hint: {hint}" if hint else message)
+
+
+class UsageError(GpuyardError):
+    """The request itself is wrong (an unknown name, a bad option value)."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that no registry knows."""
+
+
+class DataError(GpuyardError):
+    """An input from outside is wrong: a trace, a TOML file, a column of values."""
+
+
+class PolicyError(GpuyardError):
+    """A policy does not compile, raises, or returns something unusable."""
+
+
+class SimulationError(GpuyardError):
+    """The engine could not go on; the message names the job and the time."""

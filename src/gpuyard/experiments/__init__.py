@@ -1,0 +1,1 @@
+"""Experiments: axes, runs, and what may be said of their numbers."""

@@ -1,0 +1,29 @@
+"""Result → numbers: each metric defined once, with unit, direction, formula and source.
+
+`measure(result, ["wait", "wait.p95", "utilization"])`; `measure_by(result, ["bsld"], by="user")`; `counts(result)`.
+"""
+
+from __future__ import annotations
+
+from gpuyard.metrics import jobs, queue, system  # registers the built-in metrics
+from gpuyard.metrics.base import AGGREGATIONS, METRICS, Metric, aggregate, measure, metric, resolve
+from gpuyard.metrics.groups import GROUPINGS, counts, measure_by
+from gpuyard.metrics.queue import backlog_level, recovery_after
+
+__all__ = [
+    "AGGREGATIONS",
+    "GROUPINGS",
+    "METRICS",
+    "Metric",
+    "aggregate",
+    "backlog_level",
+    "counts",
+    "jobs",
+    "measure",
+    "measure_by",
+    "metric",
+    "queue",
+    "recovery_after",
+    "resolve",
+    "system",
+]

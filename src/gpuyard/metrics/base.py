@@ -1,0 +1,137 @@
+"""What a metric is, the registry, the aggregations and `measure`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from gpuyard.errors import UsageError
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+from gpuyard.registry import Registry, unknown_name
+
+Kind: TypeAlias = Literal["job", "node", "run"]
+Better: TypeAlias = Literal["lower", "higher", "neither"]
+Function: TypeAlias = Callable[[Result], Array] | Callable[[Result], float]
+F = TypeVar("F", Callable[[Result], Array], Callable[[Result], float])
+Values: TypeAlias = dict[str, Array]  # metric name → (jobs,), (nodes,) or () float64
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with all that is said about it in tables and in the reference page."""
+
+    name: str
+    title: str
+    unit: str  # "1" for shares and ratios
+    better: Better
+    kind: Kind  # one value per job, per node or per run
+    function: Function
+    formula: str = ""
+    source: str = ""
+    covers: str = ""  # which jobs, and how those that never ended enter
+    missing: str = ""  # when it is nan
+    grouped: bool = False  # kind "run": may be taken over some of the jobs, because it reads their rows only
+    reproducible: bool = True  # False: a wall-clock figure, another at every run
+
+    @property
+    def description(self) -> str:
+        """The function's docstring as one paragraph."""
+        return " ".join((self.function.__doc__ or "").split())
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def metric(
+    name: str,
+    *,
+    unit: str,
+    better: Better,
+    title: str = "",
+    kind: Kind = "job",
+    formula: str = "",
+    source: str = "",
+    covers: str = "",
+    missing: str = "",
+    grouped: bool = False,
+    reproducible: bool = True,
+) -> Callable[[F], F]:
+    """Register a function Result → (jobs,) array, (nodes,) array or float, as `kind` says; nan where it does not apply."""
+    if "." in name:
+        raise UsageError(f"metric name {name!r} has a dot", hint="what follows a dot is the aggregation, as in wait.p95")
+
+    def register(function: F) -> F:
+        METRICS.add(
+            name,
+            Metric(name, title or name, unit, better, kind, function, formula, source, covers, missing, grouped, reproducible),
+        )
+        return function
+
+    return register
+
+
+def _percentile(share: float) -> Callable[[Array], float]:
+    return lambda values: float(np.percentile(values, share))
+
+
+AGGREGATIONS: Mapping[str, Callable[[Array], float]] = MappingProxyType(
+    {
+        "mean": lambda values: float(values.mean()),
+        "p50": _percentile(50),
+        "p95": _percentile(95),
+        "p99": _percentile(99),
+        "max": lambda values: float(values.max()),
+        "min": lambda values: float(values.min()),
+        "std": lambda values: float(values.std()),
+        "sum": lambda values: float(values.sum()),
+    }
+)
+
+
+def aggregate(values: Array, aggregation: str) -> float:
+    """One number from the values that apply (nan are left out); nan if there are none."""
+    if aggregation not in AGGREGATIONS:
+        raise unknown_name("aggregation", aggregation, list(AGGREGATIONS))
+    applicable = values[~np.isnan(values)]
+    return AGGREGATIONS[aggregation](applicable) if len(applicable) else np.nan
+
+
+def resolve(name: str) -> tuple[Metric, str]:
+    """`wait.p95` → (the metric `wait`, "p95"); without a dot the mean, and "" for a metric with one value per run."""
+    stem, _, aggregation = name.partition(".")
+    found = METRICS[stem]
+    if found.kind == "run":
+        if aggregation:
+            raise UsageError(f"metric {name!r}: {stem} is one value per run", hint=f"ask for {stem!r}")
+        return found, ""
+    aggregation = aggregation or "mean"
+    if aggregation not in AGGREGATIONS:
+        raise unknown_name(f"aggregation in metric {name!r}:", aggregation, list(AGGREGATIONS))
+    return found, aggregation
+
+
+def values_of(result: Result, found: Metric) -> Array:
+    """The metric's values as float64: (jobs,), (nodes,) or (); another shape is refused."""
+    values = np.asarray(found.function(result), dtype=np.float64)
+    shape = {"job": (len(result),), "node": (len(result.cluster.nodes),), "run": ()}[found.kind]
+    if values.shape != shape:
+        raise UsageError(f"metric {found.name!r} gave an array of shape {values.shape}; one value per {found.kind} is {shape}")
+    return values
+
+
+def measure(result: Result, names: Iterable[str]) -> dict[str, float]:
+    """Name → number, in the order asked for. Each metric is computed once, whatever number of aggregations is taken of it."""
+    wanted = [(name, *resolve(name)) for name in names]
+    values: Values = {}
+    measured: dict[str, float] = {}
+    for name, found, aggregation in wanted:
+        if found.name not in values:
+            values[found.name] = values_of(result, found)
+        one = values[found.name]
+        measured[name] = aggregate(one, aggregation) if aggregation else float(one)
+    return measured

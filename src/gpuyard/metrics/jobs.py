@@ -1,0 +1,275 @@
+"""Metrics of jobs: one value per job, or one per run that is made of the jobs' rows alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.metrics.base import metric
+from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, length
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+
+SHORT = 10.0  # s, the bound of the bounded slowdown
+
+ACCEPTED = "every accepted job; an unfinished one with the time until the horizon, a lower bound; rejected ones are left out"
+RUNTIME_COVERS = ACCEPTED + "; for a killed job the runtime is what it ran, if that is less"
+SUBMITTED = "every submitted job"
+NO_JOBS = "there are no jobs"
+NONE_ACCEPTED = "no job was accepted"
+
+
+@metric(
+    "wait",
+    title="wait",
+    unit="s",
+    better="lower",
+    formula="start − submit",
+    source="Feitelson & Rudolph 1998",
+    covers=ACCEPTED,
+    missing=NONE_ACCEPTED,
+)
+def wait(result: Result) -> Array:
+    """Time from submit to the first start. What a job spends in the queue again after a preemption is not in it: see `waiting`."""
+    start = np.where(np.isnan(result.table["start"]), end_or_horizon(result), result.table["start"])
+    return np.where(accepted(result), start - result.workload.jobs.submit, np.nan)
+
+
+@metric(
+    "waiting",
+    title="time in the queue",
+    unit="s",
+    better="lower",
+    formula="max(0, end − submit − ran)",
+    covers=ACCEPTED,
+    missing=NONE_ACCEPTED,
+)
+def waiting(result: Result) -> Array:
+    """All the time without devices, also after preemptions and failures. Equal to `wait` when nothing is ever stopped."""
+    without: Array = np.maximum(turnaround(result) - result.table["ran"], 0.0)
+    return without
+
+
+@metric(
+    "turnaround",
+    title="turnaround (JCT)",
+    unit="s",
+    better="lower",
+    formula="end − submit",
+    source="Feitelson & Rudolph 1998",
+    covers=ACCEPTED,
+    missing=NONE_ACCEPTED,
+)
+def turnaround(result: Result) -> Array:
+    """Time from submit to end; reports also call it job completion time, flow time or response time."""
+    return end_or_horizon(result) - result.workload.jobs.submit
+
+
+def _alone(result: Result) -> Array:
+    """(jobs,) s on the reference GPU without waiting; of a killed job no more than it ran."""
+    runtime = result.workload.runtime
+    return np.where(has_status(result, "killed"), np.minimum(runtime, result.table["ran"]), runtime)
+
+
+@metric(
+    "slowdown",
+    title="slowdown",
+    unit="1",
+    better="lower",
+    formula="(end − submit) / runtime",
+    source="Feitelson & Rudolph 1998",
+    covers=RUNTIME_COVERS,
+    missing=NONE_ACCEPTED,
+)
+def slowdown(result: Result) -> Array:
+    """Turnaround over the runtime on the reference GPU, so a faster device can bring it below 1.
+    A job with a runtime of 0 s counts as if it had run for 1 s: (wait + 1) / 1."""
+    alone = _alone(result)
+    zero = np.where(alone == 0, 1.0, 0.0)
+    stretched: Array = (turnaround(result) + zero) / (alone + zero)
+    return stretched
+
+
+@metric(
+    "bsld",
+    title="bounded slowdown",
+    unit="1",
+    better="lower",
+    formula="max(1, (end − submit) / max(runtime, 10 s))",
+    source="Feitelson 2001",
+    covers=RUNTIME_COVERS,
+    missing=NONE_ACCEPTED,
+)
+def bounded_slowdown(result: Result) -> Array:
+    """Slowdown in which jobs under 10 s do not dominate. The runtime is that on the reference GPU."""
+    return np.maximum(turnaround(result) / np.maximum(_alone(result), SHORT), 1.0)
+
+
+@metric(
+    "fairness",
+    title="fairness over jobs",
+    unit="1",
+    better="higher",
+    kind="run",
+    formula="Jain's index (Σx)² / (n·Σx²) over jobs, x = 1 / bsld",
+    source="Jain, Chiu & Hawe 1984",
+    covers=RUNTIME_COVERS,
+    missing=NONE_ACCEPTED,
+    grouped=True,
+)
+def fairness(result: Result) -> float:
+    """Jain's index of the share of its undisturbed speed that each job got. The index is made for what one receives, hence
+    1 / bsld and not bsld, of which a few huge values would decide alone. 1: all equal; 1/n: one job got everything."""
+    return jain(1.0 / bounded_slowdown(result))
+
+
+@metric(
+    "fairness_users",
+    title="fairness over users",
+    unit="1",
+    better="higher",
+    kind="run",
+    formula="Jain's index over users, x = mean of 1 / bsld over the user's jobs",
+    source="Jain, Chiu & Hawe 1984",
+    covers=RUNTIME_COVERS,
+    missing=NONE_ACCEPTED,
+    grouped=True,
+)
+def fairness_users(result: Result) -> float:
+    """As `fairness`, with every user counting once, whatever the number of jobs. A workload with one user has 1."""
+    keep = accepted(result)
+    share = 1.0 / bounded_slowdown(result)[keep]
+    user = result.workload.jobs.user[keep]
+    count = np.bincount(user)
+    present = count > 0
+    return jain(np.bincount(user, weights=share)[present] / count[present])
+
+
+@metric(
+    "makespan",
+    title="makespan",
+    unit="s",
+    better="lower",
+    kind="run",
+    formula="max(end) − min(submit)",
+    covers="jobs that ended (done or killed); submit of every submitted job",
+    missing="no job ended",
+    grouped=True,
+)
+def makespan(result: Result) -> float:
+    """Time from the first submit to the last end."""
+    end = result.table["end"][~np.isnan(result.table["end"])]
+    submit = result.workload.jobs.submit[~has_status(result, "pending")]
+    return float(end.max() - submit.min()) if len(end) else np.nan
+
+
+@metric(
+    "throughput",
+    title="throughput",
+    unit="1/h",
+    better="higher",
+    kind="run",
+    formula="jobs done / (last end − first submit)",
+    covers="jobs done over the whole run's window; killed, rejected and unfinished jobs add nothing",
+    missing="no time passed",
+    grouped=True,
+)
+def throughput(result: Result) -> float:
+    """Jobs done per hour. Groups are divided by the same window, so theirs add up to the run's."""
+    return float(has_status(result, "done").sum()) / length(result) * 3600.0
+
+
+@metric(
+    "deadline_met",
+    title="deadlines met",
+    unit="1",
+    better="higher",
+    formula="1 if done and end ≤ deadline, else 0",
+    covers="every submitted job with a deadline; killed, rejected and unfinished jobs have missed it",
+    missing="no job has a deadline",
+)
+def deadline_met(result: Result) -> Array:
+    """Its mean is the share of deadlines that were met (SLA), its sum their number."""
+    deadline = result.workload.jobs.deadline
+    met = has_status(result, "done") & (result.table["end"] <= deadline)
+    return np.where(np.isfinite(deadline) & ~has_status(result, "pending"), met, np.nan)
+
+
+@metric(
+    "tardiness",
+    title="tardiness",
+    unit="s",
+    better="lower",
+    formula="max(0, end − deadline)",
+    source="Pinedo 2016",
+    covers=ACCEPTED + "; only jobs with a deadline",
+    missing="no accepted job has a deadline",
+)
+def tardiness(result: Result) -> Array:
+    """How late the job was, 0 if in time."""
+    deadline = result.workload.jobs.deadline
+    late = np.maximum(end_or_horizon(result) - np.where(np.isfinite(deadline), deadline, 0.0), 0.0)
+    return np.where(np.isfinite(deadline), late, np.nan)
+
+
+@metric(
+    "gpu_hours",
+    title="GPU time",
+    unit="GPU·h",
+    better="neither",
+    formula="ran × gpus / 3600",
+    covers="every accepted job, with all its runs; rejected ones are left out",
+    missing=NONE_ACCEPTED,
+)
+def gpu_hours(result: Result) -> Array:
+    """GPU-hours held, lost work and restarts included; the sum is the GPU time given to all."""
+    return np.where(accepted(result), result.table["gpu_seconds"] / 3600.0, np.nan)
+
+
+@metric(
+    "preemptions",
+    title="preemptions",
+    unit="1",
+    better="lower",
+    formula="times stopped and requeued, for whatever reason",
+    covers="every accepted job; rejected ones are left out",
+    missing=NONE_ACCEPTED,
+)
+def preemptions(result: Result) -> Array:
+    """Stops per job; those by node failures are among them (`failures` counts these alone). The sum is the number in the run."""
+    return np.where(accepted(result), result.table["preemptions"], np.nan)
+
+
+def _share(result: Result, *names: str) -> Array:
+    return np.where(has_status(result, *names), 1.0, 0.0)
+
+
+@metric("completed", title="completed", unit="1", better="higher", formula="1 if done, else 0", covers=SUBMITTED, missing=NO_JOBS)
+def completed(result: Result) -> Array:
+    """Its mean is the completion rate, its sum the number of jobs done."""
+    return _share(result, "done")
+
+
+@metric("killed", title="killed", unit="1", better="lower", formula="1 if killed, else 0", covers=SUBMITTED, missing=NO_JOBS)
+def killed(result: Result) -> Array:
+    """Stopped for good at the walltime."""
+    return _share(result, "killed")
+
+
+@metric("rejected", title="rejected", unit="1", better="lower", formula="1 if rejected, else 0", covers=SUBMITTED, missing=NO_JOBS)
+def rejected(result: Result) -> Array:
+    """Refused at submit, because the job could not fit on its partition even when empty."""
+    return _share(result, "rejected")
+
+
+@metric(
+    "unfinished",
+    title="unfinished",
+    unit="1",
+    better="lower",
+    formula="1 if neither done, killed nor rejected, else 0",
+    covers=SUBMITTED + ", and in a run that was stopped early those still to be submitted",
+    missing=NO_JOBS,
+)
+def unfinished(result: Result) -> Array:
+    """Waiting, running or still to be submitted when the run ended."""
+    return _share(result, "pending", "waiting", "running")

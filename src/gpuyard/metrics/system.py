@@ -1,0 +1,194 @@
+"""Metrics of the whole run: use of the devices, energy, money, stops and the scheduler's own speed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.metrics.base import metric
+from gpuyard.metrics.facts import by_type, has_status, length, ratio, total
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+
+WHOLE = "all jobs: of the cluster from the first submit to the last end"
+JOULES_PER_KWH = 3.6e6
+
+
+@metric(
+    "utilization",
+    title="utilisation",
+    unit="1",
+    better="higher",
+    kind="run",
+    formula="Σ busy GPU·s / Σ up GPU·s over device types",
+    source="Feitelson & Rudolph 1998",
+    covers=WHOLE,
+    missing="the cluster has no devices, or no time passed",
+)
+def utilization(result: Result) -> float:
+    """Share of the device time that jobs held. Devices out of order do not count as up; work that is lost later counts as busy.
+    Every device counts alike, those of type `cpu` too."""
+    return ratio(float(by_type(result, "busy").sum()), float(by_type(result, "up").sum()))
+
+
+@metric(
+    "utilization_flops",
+    title="utilisation by FLOPS",
+    unit="1",
+    better="higher",
+    kind="run",
+    formula="Σ tflops·busy GPU·s / Σ tflops·up GPU·s over device types",
+    covers=WHOLE,
+    missing="the cluster has no devices, or no time passed",
+)
+def utilization_flops(result: Result) -> float:
+    """As `utilization`, each device weighted by its type's tflops. Equal to it when all types have the same tflops."""
+    tflops = np.array([kind.tflops for kind in result.cluster.types])
+    return ratio(float(tflops @ by_type(result, "busy")), float(tflops @ by_type(result, "up")))
+
+
+@metric(
+    "energy",
+    title="energy",
+    unit="kWh",
+    better="lower",
+    kind="run",
+    formula="Σ (idle watts · up GPU·s + (busy − idle watts) · busy GPU·s) / 3.6e6 over device types",
+    covers=WHOLE,
+    missing="no device type states its watts, or the run states no device time",
+)
+def energy(result: Result) -> float:
+    """Energy of the devices, idle ones included, those out of order excluded; nodes and cooling are not in it."""
+    idle = np.array([kind.idle_watts for kind in result.cluster.types])
+    busy = np.array([kind.busy_watts for kind in result.cluster.types])
+    if not (idle.any() or busy.any()):
+        return np.nan
+    return float(idle @ by_type(result, "up") + (busy - idle) @ by_type(result, "busy")) / JOULES_PER_KWH
+
+
+@metric(
+    "energy_per_job",
+    title="energy per job",
+    unit="kWh",
+    better="lower",
+    kind="run",
+    formula="energy / jobs done",
+    covers="the energy of the whole run over the jobs done; what killed and unfinished jobs used is in it",
+    missing="no job was done, no device type states its watts, or the run states no device time",
+)
+def energy_per_job(result: Result) -> float:
+    """Energy for each job done, idle devices included."""
+    return ratio(energy(result), float(has_status(result, "done").sum()))
+
+
+@metric(
+    "cost",
+    title="cost",
+    unit="money",
+    better="lower",
+    kind="run",
+    formula="Σ devices · price per hour · (last end − first submit) over device types",
+    covers=WHOLE,
+    missing="no device type states a price, or no time passed",
+)
+def cost(result: Result) -> float:
+    """What the devices cost while the run lasts, busy or not, also when out of order; in the money of the prices."""
+    price = np.array([kind.price for kind in result.cluster.types])
+    if not price.any():
+        return np.nan
+    nodes = result.cluster.nodes
+    devices = np.bincount(nodes.gpu_type, weights=nodes.gpus, minlength=len(price))
+    return float(price @ devices) * length(result) / 3600.0
+
+
+@metric(
+    "failures",
+    title="stops by failures",
+    unit="1",
+    better="lower",
+    kind="run",
+    formula="times a job was requeued by an outage",
+    covers=WHOLE,
+    missing="the run does not state it",
+)
+def failures(result: Result) -> float:
+    """Requeues caused by outages; `preemptions` counts them too."""
+    return total(result, "failures")
+
+
+@metric(
+    "migrations",
+    title="migrations",
+    unit="1",
+    better="lower",
+    kind="run",
+    formula="times a job was moved to other devices at once",
+    covers=WHOLE,
+    missing="the run does not state it",
+)
+def migrations(result: Result) -> float:
+    """Moves of running jobs."""
+    return total(result, "migrations")
+
+
+@metric(
+    "node_utilization",
+    title="utilisation of nodes",
+    unit="1",
+    better="higher",
+    kind="node",
+    formula="GPU·s held on the node / (its GPUs · (last end − first submit))",
+    covers="every job that ran, all its runs",
+    missing="no time passed, a node without devices, or a run without segments in which some job spanned nodes or was stopped",
+)
+def node_utilization(result: Result) -> Array:
+    """Share of each node's device time that jobs held, outages not taken off. Without segments a job's time is on the one node
+    that its row names, which is all of it unless a job spanned nodes or ran more than once."""
+    gpus = result.cluster.nodes.gpus.astype(np.float64)
+    available = np.where(gpus > 0, gpus, np.nan) * length(result)
+    return _busy_by_node(result) / available
+
+
+def _busy_by_node(result: Result) -> Array:
+    """(nodes,) GPU·s held; all nan where the rows alone do not tell."""
+    nodes = len(result.cluster.nodes)
+    if len(result.segments):
+        parts = result.segments
+        return np.bincount(parts["node"], weights=parts["gpus"] * (parts["end"] - parts["start"]), minlength=nodes)
+    ran = result.table[result.table["node"] >= 0]
+    if (ran["nodes"] > 1).any() or (ran["preemptions"] > 0).any():
+        return np.full(nodes, np.nan)
+    return np.bincount(ran["node"], weights=ran["gpu_seconds"], minlength=nodes)
+
+
+@metric(
+    "load_imbalance",
+    title="load imbalance",
+    unit="1",
+    better="lower",
+    kind="run",
+    formula="standard deviation / mean over nodes of GPU·s held per device of the node",
+    covers="every job that ran, all its runs",
+    missing="nothing ran, or a run without segments in which some job spanned nodes or was stopped",
+)
+def load_imbalance(result: Result) -> float:
+    """Coefficient of variation of the nodes' load, per device, so that unequal nodes can be balanced. 0: all nodes alike."""
+    load = node_utilization(result)
+    load = load[~np.isnan(load)]
+    return ratio(float(load.std()), float(load.mean())) if len(load) else np.nan
+
+
+@metric(
+    "decision_latency",
+    title="decision latency",
+    unit="µs",
+    better="lower",
+    kind="run",
+    formula="wall-clock time in the scheduler / scheduling passes",
+    covers=WHOLE,
+    missing="the run's manifest does not state `decision_us`",
+    reproducible=False,
+)
+def decision_latency(result: Result) -> float:
+    """Microseconds of real time per scheduling pass. A wall-clock figure: it differs from run to run and from machine to machine."""
+    stated = result.manifest.get("decision_us")
+    return float(stated) if isinstance(stated, int | float) else np.nan

@@ -1,0 +1,135 @@
+"""The cluster: nodes, device types, partitions, speeds and outages. What is fixed while jobs come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from gpuyard.errors import DataError
+from gpuyard.model.jobs import Array
+
+MAX_TYPES = 62  # allowed types of a job are a bit set in an int64
+MAX_DEVICES = 64  # per node with device identity; wider nodes are pools
+MAX_TOTAL_GPUS = 50_000_000
+
+
+@dataclass(frozen=True)
+class GpuType:
+    """A device type. `speed` is relative to the reference GPU (1.0) for jobs whose class is not in the speed table."""
+
+    name: str
+    speed: float = 1.0
+    tflops: float = 1.0  # weight in FLOPS-weighted utilisation
+    memory: float = 0.0  # GB on the device; 0: not stated
+    idle_watts: float = 0.0
+    busy_watts: float = 0.0
+    price: float = 0.0  # money per device-hour
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Nodes that some jobs may use, with a limit on the GPUs in use at once."""
+
+    name: str
+    quota: float = np.inf
+
+
+@dataclass(frozen=True)
+class Outage:
+    """Node `node` loses `gpus` devices (None: all of it) from `start` until `end`, in seconds."""
+
+    node: int
+    start: float
+    end: float
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Columns over nodes; a node has devices of one type."""
+
+    names: tuple[str, ...]
+    gpus: Array  # (nodes,) int32
+    gpu_type: Array  # (nodes,) int32 into Cluster.types
+    cpus: Array  # (nodes,) cores; inf: not limited
+    memory: Array  # (nodes,) GB; inf: not limited
+    rack: Array  # (nodes,) int32
+    partition: Array  # (nodes,) int32 into Cluster.partitions
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Nodes):
+            return NotImplemented
+        columns = ("gpus", "gpu_type", "cpus", "memory", "rack", "partition")
+        return self.names == other.names and all(np.array_equal(getattr(self, c), getattr(other, c)) for c in columns)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes with what is said about their types, partitions, speeds and outages.
+
+    `speed[job class][type name]` overrides the type's own speed. `span_nodes` and `span_racks` multiply the rate of a
+    gang that spans nodes or racks.
+    """
+
+    nodes: Nodes
+    types: tuple[GpuType, ...]
+    partitions: tuple[Partition, ...] = (Partition("all"),)
+    speed: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
+    span_nodes: float = 1.0
+    span_racks: float = 1.0
+    outages: tuple[Outage, ...] = ()
+    name: str = "cluster"
+
+    def __post_init__(self) -> None:
+        n = len(self.nodes)
+        if n == 0:
+            raise DataError(f"cluster {self.name}: no nodes")
+        if len(self.types) > MAX_TYPES:
+            raise DataError(f"cluster {self.name}: {len(self.types)} GPU types; at most {MAX_TYPES}")
+        if int(self.nodes.gpus.astype(np.int64).sum()) > MAX_TOTAL_GPUS:
+            raise DataError(f"cluster {self.name}: more than {MAX_TOTAL_GPUS:,} GPUs")
+        for outage in self.outages:
+            if not 0 <= outage.node < n:
+                raise DataError(f"cluster {self.name}: outage of node {outage.node}; there are {n} nodes")
+            if not 0 <= outage.start < outage.end:
+                raise DataError(f"cluster {self.name}: outage of node {outage.node} from {outage.start} to {outage.end} s is no interval")
+            if outage.gpus is not None and outage.gpus < 1:
+                raise DataError(f"cluster {self.name}: outage of node {outage.node} takes {outage.gpus} GPUs")
+        for factor, label in ((self.span_nodes, "span_nodes"), (self.span_racks, "span_racks")):
+            if not 0 < factor <= 10:
+                raise DataError(f"cluster {self.name}: {label} = {factor} is not a factor in (0, 10]")
+        for kind in self.types:
+            if not 0 < kind.speed < np.inf:
+                raise DataError(f"cluster {self.name}: type {kind.name}: speed = {kind.speed} is not positive")
+
+    @property
+    def gpus(self) -> int:
+        """All devices."""
+        return int(self.nodes.gpus.sum())
+
+    def speed_of(self, job_class: str, kind: GpuType) -> float:
+        """Speed of a device type for a class of jobs."""
+        return float(self.speed.get(job_class, {}).get(kind.name, kind.speed))
+
+    @classmethod
+    def uniform(cls, nodes: int, gpus: int, kind: str | GpuType = "gpu", *, name: str = "") -> Cluster:
+        """`nodes` equal nodes with `gpus` devices each, cpus and memory not limited."""
+        device = kind if isinstance(kind, GpuType) else GpuType(kind)
+        columns = Nodes(
+            names=tuple(f"n{i}" for i in range(nodes)),
+            gpus=np.full(nodes, gpus, np.int32),
+            gpu_type=np.zeros(nodes, np.int32),
+            cpus=np.full(nodes, np.inf),
+            memory=np.full(nodes, np.inf),
+            rack=np.zeros(nodes, np.int32),
+            partition=np.zeros(nodes, np.int32),
+        )
+        return cls(columns, (device,), name=name or f"{nodes}x{gpus}:{device.name}")

@@ -1,0 +1,371 @@
+"""Clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), or a preset's name.
+
+A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left out):
+
+    name = "lab"
+    span_nodes = 0.9            # rate of a gang over several nodes; 1 unless given
+    span_racks = 0.8            # … over several racks
+
+    [[nodes]]                   # one group of equal nodes
+    count = 4                   # 1 unless given
+    gpus = 8
+    type = "a100"               # "gpu" unless given, "cpu" where gpus = 0
+    cpus = 128                  # cores per node; not limited unless given
+    memory = "1TB"              # per node, a number is GB; not limited unless given
+    rack = 0
+    partition = "train"         # needed where there are several
+    name = "a"                  # a0, a1, … (without `count`: the name itself); n0, n1, … unless given
+    # names = ["gpu-01", …]     # or each by name
+
+    [types.a100]                # overrides the published figures; a type of one's own starts from speed 1
+    speed = 1.0
+    tflops = 312
+    memory = "80GB"
+    idle_watts = 55
+    busy_watts = 400
+    price = 2.5                 # money per device-hour
+
+    [partitions.train]
+    quota = 24                  # GPUs in use at once; not limited unless given
+
+    [speed.resnet]              # speed of a type for jobs of a class
+    a100 = 1.0
+
+    [[outages]]
+    node = "a0"                 # or its number
+    start = "2h"                # a number is seconds
+    end = "3h"
+    gpus = 2                    # the whole node unless given
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.model.cluster import MAX_TOTAL_GPUS, Cluster, GpuType, Nodes, Outage, Partition
+from gpuyard.model.fields import Fields
+from gpuyard.model.jobs import Array
+from gpuyard.model.presets import DEVICES, PRESETS, device
+from gpuyard.model.units import format_gigabytes, format_seconds, shorten
+from gpuyard.registry import unknown_name
+
+MAX_NODES = 1_000_000
+MAX_FILE_BYTES = 64_000_000
+_GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
+_POOL = re.compile(r"[1-9][0-9]{0,17}")
+_HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, a preset or a .toml file"
+
+
+def load_cluster(text: str) -> Cluster:
+    """The cluster that `text` names: a preset, a short form such as `16x8:a100`, or a TOML file."""
+    text = text.strip()
+    if text in PRESETS:
+        return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
+    if text[:1].isdigit() and "/" not in text and not text.endswith(".toml"):
+        return _short_form(text)
+    path = Path(text)
+    if text.endswith(".toml") or "/" in text or _is_file(path):
+        return read_cluster_file(path)
+    raise unknown_name("cluster", text if len(text) < 60 else text[:59] + "…", list(PRESETS))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _short_form(text: str) -> Cluster:
+    """`256` or groups `COUNTxGPUS[:TYPE]` joined by `+`."""
+    if _POOL.fullmatch(text):
+        return cluster_from_dict({"name": text, "nodes": [{"gpus": int(text), "type": "cpu"}]}, where=f"cluster {text}")
+    groups = []
+    for part in text.split("+"):
+        match = _GROUP.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(f"cluster {shorten(text)}: {shorten(part)} is not COUNTxGPUS:TYPE", hint=_HINT)
+        count, gpus, kind = match.groups()
+        groups.append({"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {}))
+    return cluster_from_dict({"name": shorten(text)[1:-1], "nodes": groups}, where=f"cluster {shorten(text)[1:-1]}")
+
+
+def read_cluster_file(path: Path) -> Cluster:
+    """The cluster in a TOML file. Also refuses what is declared there and used nowhere: it is a misspelt name."""
+    try:
+        if not path.is_file():
+            raise DataError(f"{path}: no such cluster file", hint=_HINT)
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{shorten(str(path))[1:-1]}: cannot be read: {error}") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise DataError(f"{path}: more than {MAX_FILE_BYTES:,} bytes; not a cluster file")
+    try:
+        table = tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not TOML: {str(error)[:200] or 'nested too deeply'}") from None
+    cluster = cluster_from_dict({"name": path.stem[:200], **table}, where=str(path))
+    _refuse_unused(cluster, str(path))
+    return cluster
+
+
+def _refuse_unused(cluster: Cluster, where: str) -> None:
+    used = [cluster.types[i].name for i in np.unique(cluster.nodes.gpu_type)]
+    for kind in cluster.types:
+        if kind.name not in used:
+            raise DataError(f"{where}: [types.{kind.name}]: no node has this type", hint="types of the nodes: " + ", ".join(used))
+    for job_class, row in cluster.speed.items():
+        for name in row:
+            if name not in used:
+                raise DataError(f"{where}: [speed.{job_class}]: {unknown_name('device type', name, used)}")
+    filled = [cluster.partitions[i].name for i in np.unique(cluster.nodes.partition)]
+    for partition in cluster.partitions:
+        if partition.name not in filled:
+            raise DataError(f"{where}: [partitions.{partition.name}]: has no nodes", hint="partitions of the nodes: " + ", ".join(filled))
+
+
+def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Cluster:
+    """The cluster that a table in the form of a cluster file describes. Errors name `where` and the key path."""
+    root = Fields(data, where)
+    name = root.text("name", "cluster")
+    factors = {key: root.number(key, 1.0, above=0.0, high=10.0) for key in ("span_nodes", "span_racks")}
+    groups = root.rows("nodes")
+    if not groups:
+        raise DataError(f"{where}: no [[nodes]]", hint="a cluster has at least one group of nodes")
+    types = {key: _gpu_type(key, fields) for key, fields in root.tables("types")}
+    partitions = {key: _partition(key, fields) for key, fields in root.tables("partitions")}
+    nodes = _nodes(groups, types, partitions)
+    cluster = Cluster(
+        nodes,
+        tuple(types.values()),
+        tuple(partitions.values()),
+        speed=MappingProxyType({key: _speeds(fields) for key, fields in root.tables("speed")}),
+        outages=_outages(root.rows("outages"), nodes),
+        name=name,
+        **factors,
+    )
+    root.done()
+    return cluster
+
+
+def _gpu_type(name: str, fields: Fields) -> GpuType:
+    known = device(name)
+    made = GpuType(
+        name,
+        speed=fields.number("speed", known.speed, above=0.0),
+        tflops=fields.number("tflops", known.tflops),
+        memory=fields.gigabytes("memory", known.memory),
+        idle_watts=fields.number("idle_watts", known.idle_watts),
+        busy_watts=fields.number("busy_watts", known.busy_watts),
+        price=fields.number("price", known.price),
+    )
+    fields.done()
+    return made
+
+
+def _partition(name: str, fields: Fields) -> Partition:
+    made = Partition(name, fields.number("quota", np.inf))
+    fields.done()
+    return made
+
+
+def _speeds(fields: Fields) -> Mapping[str, float]:
+    return MappingProxyType({key: fields.number(key, above=0.0) for key in fields.names})
+
+
+def _nodes(groups: list[Fields], types: dict[str, GpuType], partitions: dict[str, Partition]) -> Nodes:
+    """Columns over all groups. Adds the types and partitions that only the groups name."""
+    declared = bool(partitions)
+    names: list[str] = []
+    prefixes: dict[str, int] = {}
+    columns: list[tuple[int, int, int, float, float, int, int]] = []
+    total = 0
+    for group in groups:
+        count = group.whole("count", len(group.texts("names", ("",))), low=1, high=MAX_NODES - len(names))
+        gpus = group.whole("gpus", high=MAX_TOTAL_GPUS)
+        total += count * gpus
+        if total > MAX_TOTAL_GPUS:
+            raise group.error("gpus", f"makes more than {MAX_TOTAL_GPUS:,} GPUs in all")
+        kind = _type_of(group, types, "gpu" if gpus else "cpu")
+        cpus, memory, rack = group.number("cpus", np.inf), group.gigabytes("memory", np.inf), group.whole("rack", 0, high=MAX_NODES)
+        partition = _partition_of(group, partitions, declared)
+        names.extend(_names(group, count, len(names), prefixes))
+        columns.append((count, gpus, list(types).index(kind), cpus, memory, rack, list(partitions).index(partition)))
+        group.done()
+    _refuse_twins(names, groups[0].where)
+    counts, *values = zip(*columns, strict=True)
+    kinds = (np.int32, np.int32, np.float64, np.float64, np.int32, np.int32)
+    return Nodes(tuple(names), *(np.repeat(np.array(column, kind), counts) for column, kind in zip(values, kinds, strict=True)))
+
+
+def _type_of(group: Fields, types: dict[str, GpuType], default: str) -> str:
+    """The group's type: a declared one, else a known one in any case, else a new one."""
+    name = group.text("type", default)
+    if not name or "|" in name:
+        raise group.error("type", "is not a type's name", hint="a name without |")
+    if name in types:
+        return name
+    kind = device(name)
+    types.setdefault(kind.name, kind)
+    return kind.name
+
+
+def _partition_of(group: Fields, partitions: dict[str, Partition], declared: bool) -> str:
+    if "partition" not in group and len(partitions) > 1 and declared:
+        raise group.error("partition", "is missing", hint="partitions: " + ", ".join(partitions))
+    name = group.text("partition", next(iter(partitions)) if declared else "all")
+    if name not in partitions:
+        if declared:
+            raise DataError(f"{group.where}: {group.path}: {unknown_name('partition', name, partitions)}")
+        partitions[name] = Partition(name)
+    return name
+
+
+def _names(group: Fields, count: int, first: int, prefixes: dict[str, int]) -> list[str]:
+    given = group.texts("names", ())
+    if given:
+        if len(given) != count:
+            raise group.error("names", f"has {len(given)} names for {count} nodes")
+        for name in given:
+            if not name.isprintable() or not 0 < len(name) <= 200:
+                raise group.error("names", f"has {shorten(name)}, which is no name")
+        return list(given)
+    if "name" not in group:
+        return [f"n{i}" for i in range(first, first + count)]
+    prefix = group.text("name", limit=200)
+    if "count" not in group:
+        return [prefix]
+    start = prefixes.get(prefix, 0)
+    prefixes[prefix] = start + count
+    return [f"{prefix}{i}" for i in range(start, start + count)]
+
+
+def _refuse_twins(names: list[str], where: str) -> None:
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"{where}: [[nodes]]: two nodes are called {shorten(name)}")
+        seen.add(name)
+
+
+def _outages(rows: list[Fields], nodes: Nodes) -> tuple[Outage, ...]:
+    if not rows:
+        return ()
+    numbers = {name: i for i, name in enumerate(nodes.names)}
+    outages = []
+    for row in rows:
+        node = _node_number(row, numbers)
+        start, end = row.seconds("start"), row.seconds("end")
+        if not start < end:
+            raise row.error("end", f"is not after start = {start:g}")
+        gpus = None
+        if "gpus" in row:
+            gpus = row.whole("gpus", low=1)
+            if gpus > nodes.gpus[node]:
+                raise row.error("gpus", f"is more than the {nodes.gpus[node]} of node {nodes.names[node]}")
+        outages.append(Outage(node, start, end, gpus))
+        row.done()
+    return tuple(outages)
+
+
+def _node_number(row: Fields, numbers: Mapping[str, int]) -> int:
+    """The node by its number or by its name."""
+    if "node" in row and not isinstance(row.peek("node"), str):
+        return row.whole("node", high=len(numbers) - 1)
+    name = row.text("node")
+    if name not in numbers:
+        raise DataError(f"{row.where}: {row.path}: {unknown_name('node', name, list(numbers)[:1000])}")
+    return numbers[name]
+
+
+def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as a table in the form of a cluster file (plain JSON values); `cluster_from_dict` gives it back equal."""
+    return {
+        "name": cluster.name,
+        "span_nodes": float(cluster.span_nodes),
+        "span_racks": float(cluster.span_racks),
+        "nodes": _groups(cluster),
+        "types": {kind.name: _figures(kind) for kind in cluster.types},
+        "partitions": {p.name: {} if np.isinf(p.quota) else {"quota": float(p.quota)} for p in cluster.partitions},
+        "speed": {key: {kind: float(speed) for kind, speed in row.items()} for key, row in cluster.speed.items()},
+        "outages": [_outage_row(outage) for outage in cluster.outages],
+    }
+
+
+def _figures(kind: GpuType) -> dict[str, float]:
+    return {key: float(getattr(kind, key)) for key in ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price")}
+
+
+def _outage_row(outage: Outage) -> dict[str, float]:
+    row: dict[str, float] = {"node": int(outage.node), "start": float(outage.start), "end": float(outage.end)}
+    return row if outage.gpus is None else row | {"gpus": int(outage.gpus)}
+
+
+def _groups(cluster: Cluster) -> list[dict[str, Any]]:
+    """Runs of equal nodes; unlimited cpus and memory and the names n0, n1 … are left out."""
+    nodes = cluster.nodes
+    columns = (nodes.gpus, nodes.gpu_type, nodes.cpus, nodes.memory, nodes.rack, nodes.partition)
+    changes = np.zeros(len(nodes), bool)
+    changes[0] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    starts = [*np.flatnonzero(changes).tolist(), len(nodes)]
+    groups = []
+    for first, stop in pairwise(starts):
+        group: dict[str, Any] = {"count": stop - first, "gpus": int(nodes.gpus[first])}
+        group["type"] = cluster.types[nodes.gpu_type[first]].name
+        for key, column in (("cpus", nodes.cpus), ("memory", nodes.memory)):
+            if np.isfinite(column[first]):
+                group[key] = float(column[first])
+        group["rack"] = int(nodes.rack[first])
+        group["partition"] = cluster.partitions[nodes.partition[first]].name
+        names = nodes.names[first:stop]
+        if names != tuple(f"n{i}" for i in range(first, stop)):
+            group["names"] = list(names)
+        groups.append(group)
+    return groups
+
+
+def describe_cluster(cluster: Cluster) -> list[tuple[str, str]]:
+    """Rows of (label, text) that say what the cluster is, for a person."""
+    nodes = cluster.nodes
+    rows = [("cluster", cluster.name), ("size", _size(nodes, np.ones(len(nodes), bool)))]
+    for i, kind in enumerate(cluster.types):
+        of_type = nodes.gpu_type == i
+        shape = " + ".join(f"{count}×{gpus}" for gpus, count in zip(*np.unique(nodes.gpus[of_type], return_counts=True), strict=True))
+        memory = f", {format_gigabytes(kind.memory)}" if kind.memory else ""
+        watts = f", {kind.idle_watts:g}–{kind.busy_watts:g} W" if kind.busy_watts else ""
+        price = f", {kind.price:g}/h" if kind.price else ""
+        origin = "" if kind.name in DEVICES else " (own type)"
+        rows.append((f"type {kind.name}", f"{shape}: speed {kind.speed:g}, {kind.tflops:g} TFLOPS{memory}{watts}{price}{origin}"))
+    for i, partition in enumerate(cluster.partitions):
+        inside = nodes.partition == i
+        quota = "" if np.isinf(partition.quota) else f", at most {partition.quota:g} in use"
+        rows.append((f"partition {partition.name}", _size(nodes, inside) + quota))
+    for job_class, speeds in cluster.speed.items():
+        rows.append((f"speed of {job_class}", ", ".join(f"{name} {value:g}" for name, value in speeds.items())))
+    if (cluster.span_nodes, cluster.span_racks) != (1.0, 1.0):
+        rows.append(("locality", f"rate × {cluster.span_nodes:g} over nodes, × {cluster.span_racks:g} over racks"))
+    if cluster.outages:
+        down = sum(outage.end - outage.start for outage in cluster.outages)
+        rows.append(("outages", f"{len(cluster.outages):,}, {format_seconds(down)} in all"))
+    return rows
+
+
+def _size(nodes: Nodes, inside: Array) -> str:
+    counts = ((int(inside.sum()), "node"), (int(nodes.gpus[inside].sum()), "device"), (len(np.unique(nodes.rack[inside])), "rack"))
+    return ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for count, what in counts)

@@ -1,0 +1,31 @@
+"""A decision: start, preempt, migrate or hold one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Action(Enum):
+    START = "start"
+    PREEMPT = "preempt"
+    MIGRATE = "migrate"  # stop and start again elsewhere at once; progress and cost as for a preemption
+    HOLD = "hold"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Devices on one node. `gpus` whole devices, or the share of one; `devices` names them (empty: the node's own rule chooses)."""
+
+    node: int
+    gpus: float
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do with job `job` (its index). START and MIGRATE carry the parts; with none the ordinary placement is used."""
+
+    job: int
+    action: Action = Action.START
+    parts: tuple[Part, ...] = ()

@@ -1,0 +1,162 @@
+"""A strict reader of tables from outside (TOML, JSON): every value typed and bounded, every key accounted for.
+
+Errors name the file and the key path: `lab.toml: [[nodes]] #2: gpus = -1 is below 0`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import MAX_TIME
+from gpuyard.model.units import MAX_GIGABYTES, parse_gigabytes, parse_seconds, shorten
+
+MAX_TEXT = 1_000  # characters of a name or note
+_REQUIRED: Any = object()
+
+
+class Fields:
+    """One table. Take every key with a typed method, then call `done`, which refuses the keys that nobody asked for."""
+
+    def __init__(self, data: object, where: str, path: str = "") -> None:
+        self.where = where
+        self.path = path
+        if not isinstance(data, Mapping):
+            raise DataError(f"{where}: {path or 'the whole'} is not a table")
+        self._data: Mapping[str, Any] = data
+        self._asked: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
+
+    def peek(self, key: str) -> object:
+        """The value as it is, for a key that may be of several kinds."""
+        return self._data[key]
+
+    def error(self, key: str, why: str, *, hint: str = "") -> DataError:
+        """The error for `key`: file, key path, what is wrong."""
+        place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "
+        shown = _show(self._data[key]) if key in self._data else ""
+        return DataError(f"{place}{key}{shown} {why}", hint=hint)
+
+    def text(self, key: str, default: str = _REQUIRED, *, limit: int = MAX_TEXT) -> str:
+        """A string of at most `limit` characters, without control characters."""
+        value = self._take(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, "is not a text", hint=f'write {key} = "…"')
+        if len(value) > limit:
+            raise self.error(key, f"is longer than {limit} characters")
+        if any(ord(letter) < 32 for letter in value):
+            raise self.error(key, "has a control character")
+        return value
+
+    def whole(self, key: str, default: int = _REQUIRED, *, low: int = 0, high: int = 2**53) -> int:
+        """An integer in low..high."""
+        value = self._take(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(key, "is not a whole number")
+        self._bound(key, value, low, high)
+        return value
+
+    def number(self, key: str, default: float = _REQUIRED, *, low: float = 0.0, high: float = 1e12, above: float | None = None) -> float:
+        """A finite number in low..high (and strictly above `above`), or the default as it is."""
+        return self._number(key, default, low, high, above, None)
+
+    def seconds(self, key: str, default: float = _REQUIRED) -> float:
+        """A finite time: a number of seconds or a text such as `2h`."""
+        return self._number(key, default, 0.0, MAX_TIME, None, parse_seconds)
+
+    def gigabytes(self, key: str, default: float = _REQUIRED) -> float:
+        """Memory: a number of GB or a text such as `512MB`."""
+        return self._number(key, default, 0.0, MAX_GIGABYTES, None, parse_gigabytes)
+
+    def texts(self, key: str, default: tuple[str, ...] = _REQUIRED) -> tuple[str, ...]:
+        """A list of strings."""
+        value = self._take(key, default)
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "is not a list of texts")
+        return tuple(value)
+
+    def table(self, key: str) -> Fields:
+        """A table below this one; empty where the key is absent."""
+        return Fields(self._take(key, {}), self.where, self._below(f"[{key}]"))
+
+    def tables(self, key: str) -> Iterator[tuple[str, Fields]]:
+        """The named tables below `key`, in order: `[types.a100]` …"""
+        outer = self.table(key)
+        for name in outer._data:
+            yield name, Fields(outer._data[name], self.where, self._below(f"[{key}.{shorten(name)[1:-1]}]"))
+
+    def rows(self, key: str) -> list[Fields]:
+        """The tables of an array of tables, `[[nodes]]` …; empty where the key is absent."""
+        value = self._take(key, [])
+        if not isinstance(value, list | tuple):
+            raise self.error(key, "is not an array of tables", hint=f"write [[{key}]]")
+        return [Fields(item, self.where, self._below(f"[[{key}]] #{i + 1}")) for i, item in enumerate(value)]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All keys, for tables whose keys are names of the user's own."""
+        return tuple(self._data)
+
+    def done(self) -> None:
+        """Refuse the first key that was not asked for, with the nearest one that could have been meant."""
+        for key in self._data:
+            if key not in self._asked:
+                near = difflib.get_close_matches(key.lower(), sorted(self._asked), n=1, cutoff=0.5)
+                hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(self._asked))
+                place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "
+                raise DataError(f"{place}unknown key {shorten(key)}", hint=hint)
+
+    def _take(self, key: str, default: Any) -> Any:
+        self._asked.add(key)
+        if key in self._data:
+            return self._data[key]
+        if default is _REQUIRED:
+            raise self.error(key, "is missing")
+        return default
+
+    def _number(
+        self, key: str, default: float, low: float, high: float, above: float | None, parse: Callable[[str], float] | None
+    ) -> float:
+        value = self._take(key, default)
+        if key not in self._data:
+            return float(value)
+        if parse is not None and isinstance(value, str):
+            try:
+                value = parse(value)
+            except UsageError as error:
+                raise self.error(key, f"cannot be read: {error}") from None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, "is not a number")
+        if not isinstance(value, int) and not math.isfinite(value):
+            raise self.error(key, "is not a finite number")
+        self._bound(key, value, low, high)
+        if above is not None and not value > above:
+            raise self.error(key, f"is not above {above:g}")
+        return float(value)
+
+    def _bound(self, key: str, value: float, low: float, high: float) -> None:
+        if value < low:
+            raise self.error(key, f"is below {low:g}")
+        if value > high:
+            raise self.error(key, f"is more than {high:,.15g}")
+
+    def _below(self, step: str) -> str:
+        return f"{self.path} {step}".strip()
+
+
+def _show(value: object) -> str:
+    """` = value` where the value is a short scalar, else nothing."""
+    if isinstance(value, str):
+        return f" = {shorten(value)}"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
+        return " (a very large number)"
+    if isinstance(value, bool):
+        return f" = {str(value).lower()}"
+    if isinstance(value, int | float):
+        return f" = {value}"
+    return ""

@@ -1,0 +1,175 @@
+"""Jobs: the visible columns of a workload, one row per job, sorted by submit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuyard.errors import DataError
+
+Array = npt.NDArray[Any]
+
+# The engine copies the first 96 bytes of a row in one go: keep `id` last.
+JOB = np.dtype(
+    [
+        ("submit", "f8"),  # s from the workload's origin
+        ("gpus", "f8"),  # 0: CPU job; 0 < share < 1: part of one device; else a whole number
+        ("estimate", "f8"),  # s on a reference GPU, what a scheduler believes
+        ("walltime", "f8"),  # s, the limit asked for; inf: none
+        ("deadline", "f8"),  # s from the origin; inf: none
+        ("cpus", "f8"),  # cores in all
+        ("memory", "f8"),  # GB in all
+        ("transfer", "f8"),  # s on the devices before work begins
+        ("priority", "f8"),  # higher is more important
+        ("user", "i4"),  # into Jobs.users
+        ("partition", "i4"),  # into Jobs.partitions
+        ("job_class", "i4"),  # into Jobs.classes: the row of the speed table
+        ("chunk", "i4"),  # GPUs that must sit together on one node; 1: spread at will
+        ("gpu_type", "i4"),  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
+        ("index", "i4"),  # position by (submit, order given): breaks every tie
+        ("id", "i8"),  # the job's number in its trace
+    ]
+)
+COLUMNS: tuple[str, ...] = tuple(JOB.names or ())
+MAX_GPUS = 1_000_000  # per job; more is a broken trace
+MAX_TIME = 1e12  # s, some 31,000 years; beyond it float64 seconds lose the millisecond
+
+_DEFAULTS: dict[str, float] = {
+    "gpus": 1.0,
+    "estimate": np.nan,
+    "walltime": np.inf,
+    "deadline": np.inf,
+    "chunk": 1.0,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Jobs:
+    """The visible columns, as attributes: `jobs.submit`, `jobs.gpus` … (read-only arrays of shape (jobs,)).
+
+    Storage is one record per job, so that a compiled policy that reads several columns of a job touches
+    one or two cache lines. Make one with `Jobs.build`.
+    """
+
+    table: Array  # (jobs,) of JOB
+    users: tuple[str, ...] = ("",)
+    partitions: tuple[str, ...] = ("",)
+    classes: tuple[str, ...] = ("",)
+    gpu_types: tuple[str, ...] = ("",)
+    _columns: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def build(
+        cls,
+        columns: Mapping[str, npt.ArrayLike],
+        *,
+        users: Sequence[str] = ("",),
+        partitions: Sequence[str] = ("",),
+        classes: Sequence[str] = ("",),
+        gpu_types: Sequence[str] = ("",),
+        where: str = "jobs",
+    ) -> tuple[Jobs, Array]:
+        """Check, sort by submit (stable) and store; also returns the order, to sort hidden columns alike.
+
+        A missing column gets its default; `id` defaults to 1, 2, 3 … Refuses a bad value with field and row.
+        """
+        if "submit" not in columns:
+            raise DataError(f"{where}: no column 'submit'")
+        unknown = set(columns) - set(COLUMNS)
+        if unknown:
+            raise DataError(f"{where}: unknown column {min(unknown)!r}", hint="columns: " + ", ".join(COLUMNS))
+        n = len(np.atleast_1d(np.asarray(columns["submit"])))
+        table = np.zeros(n, JOB)
+        table["id"] = np.arange(1, n + 1)
+        for name, value in _DEFAULTS.items():
+            table[name] = value
+        for name, values in columns.items():
+            column = np.atleast_1d(np.asarray(values))
+            if column.shape != (n,):
+                raise DataError(f"{where}: column {name!r} has {column.size} values, 'submit' has {n}")
+            check_column(column, name, where)
+            table[name] = column
+        labels = {"user": users, "partition": partitions, "job_class": classes, "gpu_type": gpu_types}
+        _check_table(table, {k: len(v) for k, v in labels.items()}, where)
+        order = np.argsort(table["submit"], kind="stable")
+        table = table[order]
+        table["index"] = np.arange(n)
+        return cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types)), order
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in COLUMNS:
+            raise AttributeError(f"Jobs has no column {name!r}")
+        columns = self.__dict__["_columns"]
+        if name not in columns:
+            view = self.__dict__["table"][name]
+            view.flags.writeable = False
+            columns[name] = view
+        return columns[name]  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Jobs):
+            return NotImplemented
+        same_labels = (self.users, self.partitions, self.classes, self.gpu_types) == (
+            other.users, other.partitions, other.classes, other.gpu_types,
+        )  # fmt: skip
+        return same_labels and self.table.tobytes() == other.table.tobytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def replace(self, **columns: npt.ArrayLike) -> Jobs:
+        """A copy with other values in some columns, in the present order; submit and index stay."""
+        table = self.table.copy()
+        for name, values in columns.items():
+            check_column(np.asarray(values), name, "jobs")
+            table[name] = values
+        return Jobs(table, self.users, self.partitions, self.classes, self.gpu_types)
+
+
+def check_column(values: Array, name: str, where: str) -> None:
+    """Refuse what no column may hold: text, NaN (estimate excepted) and absurd times."""
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{where}: column {name!r} is not numeric")
+    if values.dtype.kind != "f":
+        return
+    if name != "estimate":
+        _refuse(np.isnan(values), name, values, where, "is not a number")
+    if name in ("submit", "transfer", "gpus", "cpus", "memory", "priority"):
+        _refuse(np.isinf(values), name, values, where, "is infinite")
+
+
+def _check_table(table: Array, labels: Mapping[str, int], where: str) -> None:
+    t = table
+    for name in ("submit", "walltime", "cpus", "memory", "transfer", "gpus"):
+        _refuse(t[name] < 0, name, t[name], where, "is negative")
+    _refuse(t["submit"] > MAX_TIME, "submit", t["submit"], where, f"is beyond {MAX_TIME:g} s")
+    _refuse(t["estimate"] < 0, "estimate", t["estimate"], where, "is negative")
+    gpus = t["gpus"]
+    _refuse(gpus > MAX_GPUS, "gpus", gpus, where, f"is more than {MAX_GPUS:,}")
+    _refuse((gpus > 1) & (gpus != np.floor(gpus)), "gpus", gpus, where, "is neither a whole number nor a share below 1")
+    _refuse((gpus == 0) & (t["cpus"] == 0) & (t["memory"] == 0), "gpus", gpus, where, "is 0 and no cpus or memory are asked for")
+    chunk = t["chunk"]
+    _refuse(chunk < 1, "chunk", chunk, where, "is below 1")
+    _refuse((gpus >= 1) & (np.mod(gpus, np.maximum(chunk, 1)) != 0), "chunk", chunk, where, "does not divide gpus")
+    for name, size in labels.items():
+        _refuse((t[name] < 0) | (t[name] >= size), name, t[name], where, f"has no label (there are {size})")
+    ids = t["id"]
+    if len(ids) and (ids[1:] <= ids[:-1]).any():  # not ascending: only then is the sort worth its time
+        unique, first = np.unique(ids, return_index=True)
+        if len(unique) != len(ids):
+            repeated = np.setdiff1d(np.arange(len(ids)), first)
+            mask = np.zeros(len(ids), bool)
+            mask[repeated] = True
+            _refuse(mask, "id", ids, where, "occurs twice")
+
+
+def _refuse(bad: Array, name: str, values: Array, where: str, why: str) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise DataError(f"{where}: row {row + 1}: {name} = {values[row]!s} {why}")

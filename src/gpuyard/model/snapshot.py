@@ -1,0 +1,76 @@
+"""A snapshot: all that is visible at one instant, in simulation and in production alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.rules import Rules
+
+LIVE = np.dtype(
+    [
+        ("attained", "f8"),  # GPU-s held before this run
+        ("ran", "f8"),  # s on devices before this run
+        ("queued", "f8"),  # s, when it last entered the queue
+        ("start", "f8"),  # s, first start; -1: none yet
+        ("run_start", "f8"),  # s, start of this run; waiting jobs: of the last
+        ("rate", "f8"),  # work per second in this run
+        ("done", "f8"),  # reference s of work kept
+        ("est_end", "f8"),  # s, when this run is believed to end
+        ("preemptions", "i4"),
+        ("running", "?"),
+    ]
+)
+HELD = np.dtype(
+    [
+        ("row", "i4"),  # into jobs
+        ("node", "i4"),
+        ("gpus", "i4"),  # whole devices; 0: a share, or a CPU job
+        ("device", "i4"),  # of a share; -1: none
+        ("devices", "u8"),  # bit set; 0: a pool or a CPU job
+    ]
+)
+NODE = np.dtype([("down", "i4"), ("off", "i4"), ("mask", "u8")])  # whole outages; devices out of order; devices that could be used
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The waiting and running jobs (in index order), what they hold, and the state of the nodes.
+
+    Hidden run times are not in it: a decision made from a snapshot cannot be clairvoyant.
+    """
+
+    now: float
+    jobs: Jobs
+    live: Array  # (jobs,) of LIVE
+    held: Array  # (parts,) of HELD
+    nodes: Array  # (nodes,) of NODE, by node number
+    cluster: Cluster
+    rules: Rules
+    seed: int
+    active: int = 0  # the scheduler that a meta-scheduler used last
+    submitted: int = 0  # jobs submitted in the last 300 s
+
+    @property
+    def waiting(self) -> Array:
+        """Rows of the waiting jobs."""
+        return np.flatnonzero(~self.live["running"])
+
+    @property
+    def running(self) -> Array:
+        """Rows of the running jobs."""
+        return np.flatnonzero(self.live["running"])
+
+    def free_gpus(self) -> Array:
+        """(nodes,) wholly free devices, by node number."""
+        nodes = self.cluster.nodes
+        free = np.where(self.nodes["down"] > 0, 0, nodes.gpus - self.nodes["off"]).astype(np.int64)
+        up = self.nodes["down"] == 0
+        shared = self.held["device"] >= 0
+        np.subtract.at(free, self.held["node"][~shared], self.held["gpus"][~shared])
+        for node, device in set(zip(self.held["node"][shared].tolist(), self.held["device"][shared].tolist(), strict=True)):
+            free[node] -= 1 if up[node] and device >= 0 else 0
+        return free

@@ -1,0 +1,413 @@
+"""The four slots of a scheduler, their registries, and how a scheduler is written down: `sjf/best/easy/none`."""
+
+from __future__ import annotations
+
+import dis
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch, parameters_of
+from gpuyard.engine.decide import decide_once
+from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
+from gpuyard.engine.slots import SCORES, Program, Slot
+from gpuyard.errors import PolicyError, UsageError
+from gpuyard.model.decision import Decision
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.registry import Registry, unknown_name
+
+Function = Callable[..., Any]
+Params = tuple[tuple[str, float], ...]
+Span = Literal["score", "fewest"]
+
+
+class _Parametrised(Protocol):
+    name: str
+    params: Params
+
+
+P = TypeVar("P", bound=_Parametrised)
+
+
+def _label(name: str, params: Params, defaults: Mapping[str, float]) -> str:
+    changed = [f"{key}={value:g}" for key, value in params if defaults.get(key) != value]
+    return name + (":" + ",".join(changed) if changed else "")
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Which job goes next: `function(jobs, j, now, *params)`, lower first. Keyed once unless it reads the clock."""
+
+    name: str
+    title: str
+    function: Function
+    params: Params = ()
+    reads_clock: bool = False
+    builtin: bool = False
+    source: str = ""
+
+    @property
+    def label(self) -> str:
+        return _label(self.name, self.params, parameters_of(self.function, 3))
+
+    def address(self) -> int:
+        return compile_keys(self.function, len(self.params), cached=self.builtin)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """On which nodes: a built-in score, or `function(nodes, n, jobs, j, *params)`, lower first."""
+
+    name: str
+    title: str
+    function: Function | None = None
+    params: Params = ()
+    span: Span = "score"
+    score: str = "own"  # of gpuyard.engine.slots.SCORES
+
+    @property
+    def label(self) -> str:
+        return _label(self.name, self.params, parameters_of(self.function, 4) if self.function else {})
+
+    def address(self) -> int:
+        return compile_scores(self.function, len(self.params)) if self.function else 0
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Who may pass the head of the queue; `depth` jobs behind it are looked at (0: all)."""
+
+    name: str
+    title: str = ""
+    depth: int = 0
+
+    @property
+    def params(self) -> Params:
+        return (("depth", float(self.depth)),)
+
+    @property
+    def label(self) -> str:
+        return _label(self.name, self.params, {"depth": 0.0})
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """Who may be stopped for the head: running jobs with a higher `function(jobs, j, now, *params)` than its own."""
+
+    name: str
+    title: str
+    function: Function | None = None
+    params: Params = ()
+    every: float = 0.0  # s between timer events; 0: none
+    builtin: bool = False
+
+    @property
+    def label(self) -> str:
+        defaults = parameters_of(self.function, 3) if self.function else {}
+        return _label(self.name, self.params, defaults)
+
+    def address(self) -> int:
+        return compile_keys(self.function, len(self.params), cached=self.builtin) if self.function else 0
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """One policy in each slot."""
+
+    ordering: Ordering
+    placement: Placement
+    backfill: Backfill
+    preemption: Preemption
+
+    @property
+    def label(self) -> str:
+        return "/".join(slot.label for slot in (self.ordering, self.placement, self.backfill, self.preemption))
+
+    def slot(self) -> Slot:
+        """Compiled, as the engine takes it."""
+        return Slot(
+            ordering=self.ordering.address(),
+            reads_clock=self.ordering.reads_clock,
+            score=SCORES.index(self.placement.score),
+            placement=self.placement.address(),
+            fewest=self.placement.span == "fewest",
+            backfill=BACKFILL_CODES.index(self.backfill.name),
+            depth=self.backfill.depth,
+            preemption=self.preemption.address(),
+            ordering_params=_values(self.ordering),
+            placement_params=_values(self.placement),
+            preemption_params=_values(self.preemption),
+        )
+
+    def program(self) -> Program:
+        return Program((self.slot(),), self.label, timer=self.preemption.every)
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """What this scheduler would do now; used where a real cluster is driven, and step by step."""
+        return decide_once(self.program(), snapshot)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A rule `function(system, now, *params)` that names (by position) the scheduler to use from now on."""
+
+    name: str
+    title: str
+    function: Function
+    params: Params = ()
+    builtin: bool = False
+
+    @property
+    def label(self) -> str:
+        return _label(self.name, self.params, parameters_of(self.function, 2))
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Several schedulers and a rule that switches between them, at every pass or every `every` seconds."""
+
+    schedulers: tuple[Scheduler, ...]
+    rule: Switch
+    every: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)})"
+
+    def program(self) -> Program:
+        own = next((s.preemption.every for s in self.schedulers if s.preemption.every > 0), 0.0)
+        return Program(
+            tuple(s.slot() for s in self.schedulers),
+            self.label,
+            timer=self.every or own,
+            switch=compile_switch(self.rule.function, len(self.rule.params), cached=self.rule.builtin),
+            switch_params=_values(self.rule),
+            switch_every=self.every,
+        )
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """What the scheduler that the rule names would do now (with a period, the rule is asked at every call)."""
+        return decide_once(self.program(), snapshot)
+
+
+def _values(policy: _Parametrised) -> tuple[float, ...]:
+    return tuple(value for _, value in policy.params)
+
+
+# ── registries ──
+
+ORDERINGS: Registry[Ordering] = Registry("ordering")
+PLACEMENTS: Registry[Placement] = Registry("placement")
+BACKFILLS: Registry[Backfill] = Registry("backfill")
+PREEMPTIONS: Registry[Preemption] = Registry("preemption")
+SWITCHES: Registry[Switch] = Registry("switch rule")
+
+F = TypeVar("F", bound=Function)
+
+
+def reads_clock(function: Function) -> bool:
+    """Whether the function's third argument (now) is used at all."""
+    name = function.__code__.co_varnames[2]
+    return any(i.argval == name and i.opname.startswith("LOAD") for i in dis.get_instructions(function)) or name in function.__code__.co_cellvars
+
+
+def make_ordering(function: Function, name: str, title: str = "", *, builtin: bool = False, source: str = "") -> Ordering:
+    """An ordering from a plain function; its keyword arguments become parameters."""
+    params = tuple(parameters_of(function, 3).items())
+    return Ordering(name, title or _summary(function), function, params, reads_clock(function), builtin, source)
+
+
+def ordering(name: str, *, title: str = "", source: str = "") -> Callable[[F], F]:
+    """Register an ordering. The function stays callable as it is."""
+
+    def register(function: F) -> F:
+        ORDERINGS.add(name, make_ordering(function, name, title, builtin=_ours(function), source=source))
+        return function
+
+    return register
+
+
+def preemption(name: str, *, title: str = "", every: float = 0.0) -> Callable[[F], F]:
+    """Register a preemption rule."""
+
+    def register(function: F) -> F:
+        PREEMPTIONS.add(name, make_preemption(function, name, title, every=every, builtin=_ours(function)))
+        return function
+
+    return register
+
+
+def make_preemption(function: Function, name: str, title: str = "", *, every: float = 0.0, builtin: bool = False) -> Preemption:
+    """A preemption rule from a plain function."""
+    return Preemption(name, title or _summary(function), function, tuple(parameters_of(function, 3).items()), every, builtin)
+
+
+def placement(name: str, *, title: str = "", span: Span = "score") -> Callable[[F], F]:
+    """Register a placement."""
+
+    def register(function: F) -> F:
+        PLACEMENTS.add(name, make_placement(function, name, title, span=span))
+        return function
+
+    return register
+
+
+def make_placement(function: Function, name: str, title: str = "", *, span: Span = "score") -> Placement:
+    """A placement from a plain function."""
+    return Placement(name, title or _summary(function), function, tuple(parameters_of(function, 4).items()), span)
+
+
+def switch(name: str, *, title: str = "") -> Callable[[F], F]:
+    """Register a switch rule."""
+
+    def register(function: F) -> F:
+        SWITCHES.add(name, make_switch(function, name, title, builtin=_ours(function)))
+        return function
+
+    return register
+
+
+def make_switch(function: Function, name: str, title: str = "", *, builtin: bool = False) -> Switch:
+    """A switch rule from a plain function."""
+    return Switch(name, title or _summary(function), function, tuple(parameters_of(function, 2).items()), builtin)
+
+
+def _ours(function: Function) -> bool:
+    """Whether the function is part of this package, whose files do not change between runs (so its code may be cached)."""
+    return function.__module__.startswith("gpuyard.")
+
+
+def _summary(function: Function) -> str:
+    return (function.__doc__ or function.__name__).strip().splitlines()[0]
+
+
+# ── from text ──
+
+
+def parse_ordering(text: str) -> Ordering:
+    """`sjf`, `wfp3:power=2` or `./mine.py:rule`."""
+    return _parse(text, ORDERINGS, make_ordering)
+
+
+def parse_placement(text: str) -> Placement:
+    """`best`, or `./mine.py:rule`."""
+    return _parse(text, PLACEMENTS, make_placement)
+
+
+def parse_preemption(text: str) -> Preemption:
+    """`srpt`, `las:every=60`, or `./mine.py:rule`."""
+    return _parse(text, PREEMPTIONS, make_preemption)
+
+
+def parse_switch(text: str) -> Switch:
+    """`backlog:limit=20`, or `./mine.py:rule`."""
+    return _parse(text, SWITCHES, make_switch)
+
+
+def parse_backfill(text: str) -> Backfill:
+    """`easy`, or `easy:depth=100`."""
+    name, values = _split(text)
+    found = BACKFILLS[name]
+    for key, value in values.items():
+        if key != "depth":
+            raise UsageError(f"backfill {name!r} has no parameter {key!r}", hint="it has: depth")
+        if value < 0 or value != int(value):
+            raise UsageError(f"backfill {text!r}: depth must be a whole number from 0")
+        found = replace(found, depth=int(value))
+    return found
+
+
+def parse_scheduler(text: str) -> Scheduler:
+    """`ordering/placement/backfill/preemption`; what is left out at the end is fewest, none, none."""
+    parts = list(_slash_parts(text))
+    if not 1 <= len(parts) <= 4 or not all(parts):
+        raise UsageError(f"scheduler {text!r} is not ordering[/placement[/backfill[/preemption]]]", hint="e.g. sjf/best/easy")
+    parts += ["fcfs", "fewest", "none", "none"][len(parts) :]
+    return Scheduler(parse_ordering(parts[0]), parse_placement(parts[1]), parse_backfill(parts[2]), parse_preemption(parts[3]))
+
+
+def _slash_parts(text: str) -> Iterator[str]:
+    """Split at slashes, but keep a path to a .py file in one piece."""
+    pieces = text.split("/")
+    kept = ""
+    for piece in pieces:
+        kept = f"{kept}/{piece}" if kept else piece
+        is_path = kept in ("", ".", "..") or (kept.startswith((".", "/")) and ".py:" not in kept)
+        if not is_path:
+            yield kept
+            kept = ""
+        elif kept == "":
+            kept = "/"
+    if kept:
+        yield kept
+
+
+def _split(text: str) -> tuple[str, dict[str, float]]:
+    """A name (or file:function) and its parameters."""
+    name, values = text, ""
+    if ".py:" in text:
+        path, _, rest = text.partition(".py:")
+        function, _, values = rest.partition(":")
+        name = f"{path}.py:{function}"
+    elif ":" in text:
+        name, _, values = text.partition(":")
+    params: dict[str, float] = {}
+    for item in filter(None, values.split(",")):
+        key, equals, value = item.partition("=")
+        try:
+            params[key.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"{text!r}: {item!r} is not parameter=number") from None
+    return name, params
+
+
+def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
+    name, values = _split(text)
+    found = make(load_function(name), name) if ".py:" in name else registry[name]
+    return _with_params(found, values, registry.what)
+
+
+def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
+    known = dict(found.params)
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        if key == "every" and isinstance(found, Preemption):
+            changes["every"] = value
+        elif key in known:
+            known[key] = value
+        else:
+            error = unknown_name(f"parameter of {what} {found.name!r}:", key, [*known, "every"] if isinstance(found, Preemption) else list(known))
+            raise error
+    changes["params"] = tuple(known.items())
+    return replace(found, **changes)  # type: ignore[type-var]
+
+
+def load_function(text: str) -> Function:
+    """The function named by `file.py:function`. The file is the user's own program and is run."""
+    path_text, _, name = text.rpartition(":")
+    module = load_module(Path(path_text))
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown_name(f"function in {path_text}", name, functions)
+    return function  # type: ignore[no-any-return]
+
+
+def load_module(path: Path) -> Any:
+    """Import a user's policy file."""
+    if not path.is_file():
+        raise PolicyError(f"{path}: no such policy file")
+    name = f"gpuyard_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PolicyError(f"{path}: is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise PolicyError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,50 @@
+"""Names → things, with "did you mean" for the names that are not there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from gpuyard.errors import UnknownNameError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """An insertion-ordered mapping that refuses duplicates and suggests near names."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._things: dict[str, T] = {}
+
+    def add(self, name: str, thing: T) -> None:
+        if name in self._things:
+            raise ValueError(f"{self.what} {name!r} is registered twice")
+        self._things[name] = thing
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._things[name]
+        except KeyError:
+            raise unknown_name(self.what, name, self._things) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._things
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._things)
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        return iter(self._things.items())
+
+
+def unknown_name(what: str, name: str, known: Iterator[str] | dict[str, T] | tuple[str, ...] | list[str]) -> UnknownNameError:
+    """The error for an unknown `name`, with the nearest known one or the whole list as a hint."""
+    names = list(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names)
+    return UnknownNameError(f"unknown {what} {name!r}", hint=hint)

@@ -1,0 +1,117 @@
+"""Does a scheduler do the same in a simulator and in the slow reference?
+
+For authors of policies and of engines:
+
+    from gpuyard.testing.conformance import compare_with_reference
+    from gpuyard.testing.strategies import random_case
+
+    for seed in range(100):
+        assert compare_with_reference(random_case(seed), my_scheduler, gpuyard.simulate) == []
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpuyard.errors import GpuyardError
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import REASONS, ROW, SEGMENT, STATUS
+from gpuyard.policies.base import Meta, Scheduler
+from gpuyard.testing.reference import reference
+from gpuyard.testing.strategies import Case
+
+MOST = 20  # differences named; one cause often changes every later job
+
+
+class HasTables(Protocol):
+    """What is compared of a result: its rows, and its segments where it has any."""
+
+    @property
+    def table(self) -> Array: ...
+    @property
+    def segments(self) -> Array: ...
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    table: Array
+    segments: Array
+    error: str
+
+
+def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Callable[..., HasTables], seed: int = 0) -> list[str]:
+    """Simulate the case both ways; the differences as lines that name job, column and both values. Empty: the same.
+
+    `simulate` is called as `gpuyard.simulate` is, with `segments=True`. Values are compared bit for bit, except that any
+    NaN equals any other. A refusal (a GpuyardError) on one side only is a difference as well.
+    """
+    ours = _attempt(lambda: simulate(case.workload, case.cluster, scheduler, seed=seed, rules=case.rules, segments=True))
+    expected = _attempt(lambda: _Reference.of(case, scheduler, seed))
+    if ours.error or expected.error:
+        both = bool(ours.error) and bool(expected.error)
+        return [] if both else [f"simulated: {ours.error or 'no error'}; reference: {expected.error or 'no error'}"]
+    rows = compare_tables(ours.table, expected.table)
+    return rows or compare_segments(ours.segments, expected.segments)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    table: Array
+    segments: Array
+
+    @classmethod
+    def of(cls, case: Case, scheduler: Scheduler | Meta, seed: int) -> _Reference:
+        result = reference(case.workload, case.cluster, scheduler, seed, case.rules)
+        return cls(result.table, result.segment_table)
+
+
+def _attempt(make: Callable[[], HasTables]) -> _Outcome:
+    try:
+        result = make()
+    except GpuyardError as error:
+        return _Outcome(np.zeros(0, ROW), np.zeros(0, SEGMENT), str(error) or type(error).__name__)
+    return _Outcome(result.table, result.segments, "")
+
+
+def compare_tables(table: Array, expected: Array) -> list[str]:
+    """Differences between two arrays of ROW, at most MOST of them."""
+    if len(table) != len(expected):
+        return [f"simulated: {len(table)} rows; reference: {len(expected)}"]
+    found = [
+        f"job {job}: {name}: simulated {_shown(name, table[name][job])}, reference {_shown(name, expected[name][job])}"
+        for job in range(len(table))
+        for name in ROW.names or ()
+        if not _same(table[name][job], expected[name][job])
+    ]
+    return _shortened(found)
+
+
+def compare_segments(segments: Array, expected: Array) -> list[str]:
+    """Differences between two arrays of SEGMENT, whatever the order in which they list the parts."""
+    order = ("start", "job", "node", "end")
+    ours, theirs = np.sort(segments, order=order), np.sort(expected, order=order)
+    if len(ours) != len(theirs):
+        return [f"simulated: {len(ours)} segments; reference: {len(theirs)}"]
+    found = [
+        f"segment of job {a['job']} from {a['start']} s: simulated {a}, reference {b}"
+        for a, b in zip(ours, theirs, strict=True)
+        if a.tobytes() != b.tobytes()
+    ]
+    return _shortened(found)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a.tobytes() == b.tobytes() or (a != a and b != b))
+
+
+def _shown(name: str, value: Any) -> str:
+    words: dict[str, Sequence[str]] = {"status": STATUS, "reason": REASONS}
+    return repr(words[name][value]) if name in words else repr(value.item())
+
+
+def _shortened(found: list[str]) -> list[str]:
+    return found if len(found) <= MOST else [*found[:MOST], f"and {len(found) - MOST} more"]

@@ -1,0 +1,66 @@
+"""What the reference simulator returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import REASONS, ROW, SEGMENT, STATUS
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one job; the fields of `gpuyard.model.result.ROW` with names instead of codes."""
+
+    status: str
+    reason: str
+    start: float  # s; nan: never
+    end: float  # s; nan: never
+    ran: float  # s
+    gpu_seconds: float
+    rate: float
+    nodes: int
+    node: int
+    preemptions: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One part of one run; `devices` is a bit set, 0 for a pool or a CPU job."""
+
+    job: int
+    node: int
+    gpus: float
+    devices: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class ReferenceResult:
+    """What came out, one row per job in index order; segments in the order in which runs ended."""
+
+    rows: list[Row]
+    segments: list[Segment]
+    passes: int
+    preemptions: int  # stops by a preemption rule
+    failures: int  # stops by an outage
+    queue_integral: float  # job·s, counted between passes
+    queue_max: int  # jobs waiting after a pass, at most
+
+    @property
+    def table(self) -> Array:
+        """The rows as an array of ROW."""
+        table = np.zeros(len(self.rows), ROW)
+        for i, row in enumerate(self.rows):
+            for name in ROW.names or ():
+                value = getattr(row, name)
+                table[i][name] = {"status": STATUS.index, "reason": REASONS.index}.get(name, lambda same: same)(value)
+        return table
+
+    @property
+    def segment_table(self) -> Array:
+        """The segments as an array of SEGMENT."""
+        return np.array([(s.job, s.node, s.gpus, s.devices, s.start, s.end) for s in self.segments], SEGMENT)

@@ -1,0 +1,321 @@
+"""What the reference simulator knows at one instant: jobs, nodes with their devices, and what policies may see of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.model.jobs import COLUMNS
+from gpuyard.model.workload import Workload
+
+TOLERANCE = 1e-6  # of cpus, GB, shares and quotas
+UNLIMITED = 1 << 60  # units: more than any job has
+LIVE = ("attained", "ran", "remaining", "queued", "start", "run_start", "rate", "est_end", "done", "preemptions")
+NODE_COLUMNS = (
+    "gpus", "free", "cpus", "free_cpus", "memory", "free_memory", "gpu_type", "rack", "partition", "speed", "share",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a run holds on one node. `gpus` is a number of whole devices or a share of one; `devices` are their numbers."""
+
+    node: int
+    gpus: float
+    devices: tuple[int, ...]
+    cpus: float
+    memory: float
+
+
+@dataclass(eq=False)
+class JobState:
+    """One job: its columns, what it needs, and its live state. Names as in the semantics page."""
+
+    index: int
+    submit: float
+    gpus: float
+    estimate: float
+    walltime: float
+    deadline: float
+    cpus: float
+    memory: float
+    transfer: float
+    priority: float
+    user: int
+    partition: int
+    job_class: int
+    chunk: int
+    gpu_type: int
+    id: int
+    runtime: float  # hidden: no policy gets it
+    home: int = -1  # the cluster's partition; -1: there is none
+    allowed: frozenset[int] = frozenset()  # device types
+    speed: tuple[float, ...] = ()  # by device type, for the job's class
+    status: str = "pending"
+    reason: str = ""
+    done: float = 0.0
+    ran: float = 0.0
+    attained: float = 0.0
+    attained_before: float = 0.0  # at run start
+    preemptions: int = 0
+    start: float = -1.0
+    end: float = math.nan
+    queued: float = -1.0
+    remaining: float = 0.0
+    key: float = math.nan
+    run_start: float = -1.0
+    run_end: float = math.inf
+    rate: float = 0.0
+    overhead: float = 0.0
+    est_end: float = -1.0
+    killed_at_end: bool = False
+    parts: list[Part] = field(default_factory=list)
+    last_nodes: list[int] = field(default_factory=list)
+
+    @property
+    def is_cpu_job(self) -> bool:
+        return self.gpus == 0
+
+    @property
+    def is_shared(self) -> bool:
+        return 0 < self.gpus < 1
+
+    @property
+    def units(self) -> int:
+        return 1 if self.gpus < 1 else int(self.gpus) // self.chunk
+
+    @property
+    def unit_gpus(self) -> float:
+        return self.gpus if self.gpus < 1 else float(self.chunk)
+
+    @property
+    def unit_cpus(self) -> float:
+        return self.cpus if self.gpus < 1 else self.cpus * self.chunk / self.gpus
+
+    @property
+    def unit_memory(self) -> float:
+        return self.memory if self.gpus < 1 else self.memory * self.chunk / self.gpus
+
+    def believed_end(self, now: float) -> float:
+        """When the present run is believed to end, always after `now`."""
+        return self.est_end if self.est_end > now else now + 1
+
+
+def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
+    """The jobs of a workload, with labels resolved against the cluster."""
+    jobs = workload.jobs
+    partition_numbers = {partition.name: number for number, partition in enumerate(cluster.partitions)}
+    states = []
+    for row, runtime in zip(jobs.table, workload.runtime, strict=True):
+        job = JobState(**{name: row[name].item() for name in COLUMNS}, runtime=float(runtime))
+        job.home = 0 if len(cluster.partitions) == 1 else partition_numbers.get(jobs.partitions[job.partition], -1)
+        wanted = jobs.gpu_types[job.gpu_type]
+        names = wanted.split("|") if wanted else [kind.name for kind in cluster.types]
+        job.allowed = frozenset(number for number, kind in enumerate(cluster.types) if kind.name in names)
+        job.speed = tuple(cluster.speed_of(jobs.classes[job.job_class], kind) for kind in cluster.types)
+        states.append(job)
+    return states
+
+
+@dataclass(eq=False)
+class NodeState:
+    """One node. Every device has a set of holders (job indices) and a free share; a pool is kept alike but shows no numbers."""
+
+    number: int
+    gpu_type: int
+    rack: int
+    partition: int
+    cpus: float
+    memory: float
+    free_cpus: float
+    free_memory: float
+    holders: list[set[int]]
+    free_share: list[float]
+    out: list[bool]  # taken by a partial outage
+    whole_outages: int = 0
+
+    @property
+    def gpus(self) -> int:
+        return len(self.holders)
+
+    @property
+    def is_pool(self) -> bool:
+        return self.gpus > MAX_DEVICES
+
+    @property
+    def is_down(self) -> bool:
+        return self.whole_outages > 0
+
+    def wholly_free(self) -> list[int]:
+        """Numbers of the devices that nobody holds and no outage has taken."""
+        return [d for d in range(self.gpus) if not self.holders[d] and not self.out[d]]
+
+    def largest_share(self) -> float:
+        """The largest free share on one device."""
+        return max((self.free_share[d] for d in range(self.gpus) if not self.out[d]), default=0.0)
+
+    def device_for_share(self, share: float) -> int | None:
+        """The device with the least free share that suffices."""
+        if self.is_pool:
+            return None
+        enough = [d for d in range(self.gpus) if not self.out[d] and share <= self.free_share[d] + TOLERANCE]
+        return min(enough, key=lambda d: (self.free_share[d], d), default=None)
+
+    def take(self, job: int, part: Part) -> None:
+        """Job `job` gets `part`."""
+        self.free_cpus -= part.cpus
+        self.free_memory -= part.memory
+        for device in part.devices:
+            self.holders[device].add(job)
+            self.free_share[device] -= min(part.gpus, 1.0)
+
+    def give_back(self, job: int, part: Part) -> None:
+        """Job `job` leaves `part`. A device that nobody holds any more is whole again, whatever rounding left."""
+        self.free_cpus += part.cpus
+        self.free_memory += part.memory
+        for device in part.devices:
+            self.holders[device].remove(job)
+            self.free_share[device] = self.free_share[device] + min(part.gpus, 1.0) if self.holders[device] else 1.0
+
+    def copy(self) -> NodeState:
+        """A node that may be changed without changing this one."""
+        return NodeState(
+            self.number, self.gpu_type, self.rack, self.partition, self.cpus, self.memory, self.free_cpus, self.free_memory,
+            [set(holders) for holders in self.holders], list(self.free_share), list(self.out), self.whole_outages,
+        )  # fmt: skip
+
+
+def units_within(free: float, need: float) -> int:
+    """How many times `need` goes into `free`, tolerance included."""
+    if need <= 0 or math.isinf(free):
+        return UNLIMITED
+    return math.floor((free + TOLERANCE) / need)
+
+
+def may_use(node: NodeState, job: JobState) -> bool:
+    """Whether partition and device type of the node suit the job."""
+    return node.partition == job.home and (job.is_cpu_job or node.gpu_type in job.allowed)
+
+
+def device_room(node: NodeState, job: JobState) -> int:
+    """Units that the node's devices alone could take."""
+    if job.is_cpu_job:
+        return UNLIMITED
+    if job.is_shared:
+        return 0 if node.device_for_share(job.gpus) is None else 1
+    return len(node.wholly_free()) // job.chunk
+
+
+def room(node: NodeState, job: JobState) -> int:
+    """Units of the job that the node can take now."""
+    if node.is_down or not may_use(node, job):
+        return 0
+    by_host = min(units_within(node.free_cpus, job.unit_cpus), units_within(node.free_memory, job.unit_memory))
+    return max(min(device_room(node, job), by_host), 0)
+
+
+@dataclass(eq=False)
+class Yard:
+    """All nodes, and per partition the GPUs in use and the most that may be."""
+
+    nodes: list[NodeState]
+    used: list[float]
+    quota: list[float]
+
+    @classmethod
+    def empty(cls, cluster: Cluster) -> Yard:
+        """The cluster idle and healthy."""
+        columns = cluster.nodes
+        nodes = []
+        for n in range(len(columns)):
+            gpus, cpus, memory = int(columns.gpus[n]), float(columns.cpus[n]), float(columns.memory[n])
+            kind, rack, partition = int(columns.gpu_type[n]), int(columns.rack[n]), int(columns.partition[n])
+            devices: list[set[int]] = [set() for _ in range(gpus)]
+            nodes.append(NodeState(n, kind, rack, partition, cpus, memory, cpus, memory, devices, [1.0] * gpus, [False] * gpus))
+        return cls(nodes, [0.0] * len(cluster.partitions), [float(partition.quota) for partition in cluster.partitions])
+
+    def rooms(self, job: JobState) -> dict[int, int]:
+        """Node number → units of the job it can take, for the nodes that can take any."""
+        every = {node.number: room(node, job) for node in self.nodes}
+        return {number: units for number, units in every.items() if units >= 1}
+
+    def has_quota(self, job: JobState) -> bool:
+        return self.used[job.home] + job.gpus <= self.quota[job.home] + TOLERANCE
+
+    def fits(self, job: JobState) -> bool:
+        """Whether the job could start now."""
+        return sum(self.rooms(job).values()) >= job.units and self.has_quota(job)
+
+    def parts_of(self, job: JobState, units: list[tuple[int, int]]) -> list[Part]:
+        """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives."""
+        parts = []
+        for number, count in units:
+            node = self.nodes[number]
+            devices: tuple[int, ...] = ()
+            if job.is_shared:
+                device = node.device_for_share(job.gpus)
+                assert device is not None, f"job {job.index} was given node {number}, which has no such share"
+                devices = (device,)
+            elif not job.is_cpu_job:
+                devices = tuple(node.wholly_free()[: count * job.chunk])
+            parts.append(Part(number, count * job.unit_gpus, devices, count * job.unit_cpus, count * job.unit_memory))
+        return parts
+
+    def take(self, job: JobState, parts: Iterable[Part]) -> None:
+        self.used[job.home] += job.gpus
+        for part in parts:
+            self.nodes[part.node].take(job.index, part)
+
+    def give_back(self, job: JobState, parts: Iterable[Part]) -> None:
+        self.used[job.home] -= job.gpus
+        for part in parts:
+            self.nodes[part.node].give_back(job.index, part)
+
+    def without(self, jobs: Iterable[JobState]) -> Yard:
+        """A copy as it would be with these running jobs gone."""
+        later = Yard([node.copy() for node in self.nodes], list(self.used), self.quota)
+        for job in jobs:
+            later.give_back(job, job.parts)
+        return later
+
+
+class Column:
+    """One column as policies see it: `column[i]` is a numpy scalar, so that division by zero gives inf as in compiled code."""
+
+    def __init__(self, read: Callable[[int], float | int], length: int) -> None:
+        self._read = read
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, i: int) -> Any:
+        value = self._read(int(i))
+        return np.float64(value) if isinstance(value, float) else np.int64(value)
+
+
+class JobsView:
+    """The visible columns of all jobs; `runtime` is not among them."""
+
+    def __init__(self, states: list[JobState]) -> None:
+        for name in COLUMNS + LIVE:
+            setattr(self, name, Column(lambda j, name=name: getattr(states[j], name), len(states)))  # type: ignore[misc]
+
+
+class NodesView:
+    """The columns of the nodes as they are now, for placements of a user's own."""
+
+    def __init__(self, yard: Yard, cluster: Cluster) -> None:
+        read: dict[str, Callable[[NodeState], float | int]] = {
+            "free": lambda node: len(node.wholly_free()),
+            "speed": lambda node: float(cluster.types[node.gpu_type].speed),
+            "share": lambda node: node.largest_share(),
+        }
+        for name in NODE_COLUMNS:
+            of_node = read.get(name, lambda node, name=name: getattr(node, name))
+            setattr(self, name, Column(lambda n, of_node=of_node: of_node(yard.nodes[n]), len(yard.nodes)))  # type: ignore[misc]

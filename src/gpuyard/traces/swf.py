@@ -1,0 +1,252 @@
+"""The Standard Workload Format (Feitelson et al.; Parallel Workloads Archive): 18 numbers a job, `;` begins a comment."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from gpuyard.errors import DataError
+from gpuyard.model.jobs import Array
+from gpuyard.model.workload import Workload
+from gpuyard.traces.base import reader
+from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values
+from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Limits, Stream, blocks
+
+FIELDS = (
+    "job number", "submit time", "wait time", "run time", "allocated processors", "mean CPU time", "used memory",
+    "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding job", "think time",
+)  # fmt: skip
+_KEPT = {"id": 0, "submit": 1, "wait": 2, "run": 3, "allocated": 4, "requested": 7, "time": 8, "user": 11, "queue": 14}
+_COMMENT = re.compile(rb"^[ \t]*;.*$", re.M)
+_HEADER = re.compile(rb"^[ \t]*;[ \t]*([A-Za-z][A-Za-z ]*?)[ \t]*:[ \t]*(.*?)[ \t\r]*$", re.M)
+_ALLOWED = b"0123456789+-.eE \t\r\n"
+
+
+@reader("swf", glob="*.swf*", title="Standard Workload Format, plain or gzip")
+def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "allocated", limits: Limits = DEFAULT_LIMITS) -> Workload:
+    """The jobs of an SWF log; a processor counts as a GPU.
+
+    `processors`: which of fields 5 and 8 is meant; the other one serves where it is not given. Rows without a
+    run time, processors or a submit time (−1) are dropped and counted. The walltime is the requested time; the queue
+    is the partition.
+    """
+    table, lines = _read_table(path, limits)
+    rows = Rows(path, lines)
+    columns = {name: table[:, k] for k, name in enumerate(_KEPT)}
+    check_ids(rows, columns["id"])
+    submit = columns["submit"]
+    rows.refuse((submit < 0) & (submit != -1), "submit time", submit, "is negative")
+    first, second = ("allocated", "requested") if processors == "allocated" else ("requested", "allocated")
+    columns["gpus"] = np.where(columns[first] > 0, columns[first], columns[second])
+    keep, dropped = _usable(columns)
+    return _workload(path, {name: values[keep] for name, values in columns.items()}, rows.take(keep), dropped)
+
+
+def _usable(columns: dict[str, Array]) -> tuple[Array, dict[str, int]]:
+    """Rows to keep, and how many are dropped for which reason (the first that holds)."""
+    reasons = {"no submit time": columns["submit"] < 0, "no run time": columns["run"] < 0, "no processors": columns["gpus"] <= 0}
+    kept = np.ones(len(columns["id"]), bool)
+    dropped = {}
+    for reason, bad in reasons.items():
+        count = int((kept & bad).sum())
+        if count:
+            dropped[reason] = count
+        kept &= ~bad
+    return np.flatnonzero(kept), dropped
+
+
+def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int]) -> Workload:
+    if len(c["id"]) == 0:
+        counts = ", ".join(f"{n} with {reason}" for reason, n in dropped.items())
+        raise DataError(f"{path}: no usable job" + (f" ({counts})" if counts else ""))
+    gpus = c["gpus"]
+    rows.refuse(gpus != np.floor(gpus), "processors", gpus, "is not a whole number")
+    check_values(rows, {"submit": c["submit"], "runtime": c["run"], "gpus": gpus})
+    walltime = np.where(c["time"] > 0, c["time"], np.inf)
+    users, user = _labels(rows, "user", c["user"])
+    partitions, partition = _labels(rows, "queue", c["queue"])
+    columns = {
+        "id": c["id"], "submit": c["submit"], "gpus": gpus, "walltime": walltime,
+        "user": user, "partition": partition,
+    }  # fmt: skip
+    return Workload.build(
+        columns, c["run"], name=path.name, users=users, partitions=partitions, dropped=dropped,
+        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=_notes(walltime),
+    )  # fmt: skip
+
+
+def _notes(walltime: Array) -> tuple[str, ...]:
+    missing = int(np.isinf(walltime).sum())
+    if missing == len(walltime):
+        return ("no requested times: estimates are the run times",)
+    return (f"{missing:,} of {len(walltime):,} jobs have no requested time: their estimates are the run times",) if missing else ()
+
+
+def _labels(rows: Rows, name: str, numbers: Array) -> tuple[tuple[str, ...], Array]:
+    """Numbers as labels; −1 is the empty one."""
+    rows.refuse((np.abs(numbers) > MAX_ID) | (numbers != np.floor(numbers)), name, numbers, "is not a whole number")
+    found, codes = np.unique(numbers, return_inverse=True)
+    return tuple("" if n == -1 else str(int(n)) for n in found), codes
+
+
+def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, str]:
+    """The `; Key: value` lines before the first job; of a key that occurs twice the first."""
+    found: dict[str, str] = {}
+    for block in blocks(Path(path), limits):
+        body = re.search(rb"^[ \t]*[^;\s]", block.text, re.M)
+        for key, value in _HEADER.findall(block.text[: body.start()] if body else block.text):
+            found.setdefault(key.decode(), value.decode())
+        if body:
+            break
+    return found
+
+
+def swf_processors(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> int | None:
+    """Processors of the machine (MaxProcs, else MaxNodes, of the header); None where the log does not say."""
+    header = swf_header(path, limits)
+    for key in ("MaxProcs", "MaxNodes"):
+        match = re.match(r"\d{1,9}", header.get(key, ""))
+        if match and int(match[0]) > 0:
+            return int(match[0])
+    return None
+
+
+def _read_table(path: Path, limits: Limits) -> tuple[Array, Array]:
+    """The kept fields, (rows, len(_KEPT)), and the line of each row."""
+    tables, lines, count = [np.empty((0, len(_KEPT)))], [np.empty(0, np.int64)], 0
+    for block in blocks(path, limits):
+        table, at = _parse(path, block)
+        count += len(table)
+        if count > limits.rows:
+            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the log is meant to be so large")
+        tables.append(table)
+        lines.append(at)
+    return np.concatenate(tables), np.concatenate(lines)
+
+
+def _parse(path: Path, block: Block) -> tuple[Array, Array]:
+    """One block, vectorised; where anything is odd it is read again line by line to say what and where."""
+    text = _COMMENT.sub(b"", block.text) if b";" in block.text else block.text
+    data = np.frombuffer(text, np.uint8)
+    blank = data <= 32
+    edges = np.flatnonzero(blank[1:] != blank[:-1]) + 1
+    if not blank[0]:
+        edges = np.concatenate(([0], edges))
+    starts, ends = edges[0::2], edges[1::2]
+    feeds = np.flatnonzero(data == 10)
+    width = np.diff(np.searchsorted(starts, feeds), prepend=0)  # fields on each line
+    rows = np.flatnonzero(width)
+    if (width[rows] != len(FIELDS)).any() or text.translate(None, _ALLOWED):
+        raise _fault(path, block)
+    kept = list(_KEPT.values())
+    shape = (len(rows), len(FIELDS))
+    try:
+        table = _numbers(data, starts.reshape(shape)[:, kept].ravel(), ends.reshape(shape)[:, kept].ravel())
+    except ValueError:
+        raise _fault(path, block) from None
+    if not np.isfinite(table).all():
+        raise _fault(path, block)
+    return table.reshape(len(rows), len(kept)), rows + block.first_line
+
+
+def _numbers(data: Array, starts: Array, ends: Array) -> Array:
+    """The numbers written at `data[start:end]`: whole ones of up to 15 digits all at once, others one by one."""
+    value = np.zeros(len(starts))
+    negative = data[starts] == ord("-")
+    begin = starts + negative
+    length = ends - begin
+    plain = (length >= 1) & (length <= 15)
+    for k in range(int(length[plain].max(initial=0))):
+        inside = k < length
+        digit = data[np.minimum(begin + k, len(data) - 1)] - np.uint8(ord("0"))  # wraps: what is no digit is above 9
+        plain &= (digit <= 9) | ~inside
+        value = np.where(inside, value * 10 + digit, value)
+    value = np.where(negative, -value, value)
+    raw = data.tobytes()
+    odd = np.flatnonzero(~plain)
+    value[odd] = [float(raw[a:b]) for a, b in zip(starts[odd].tolist(), ends[odd].tolist(), strict=True)]
+    return value
+
+
+def _fault(path: Path, block: Block) -> DataError:
+    """The first line of the block that is wrong, and how."""
+    for number, line in enumerate(block.text.split(b"\n"), block.first_line):
+        fields = [] if line.lstrip().startswith(b";") else line.split()
+        if fields and len(fields) != len(FIELDS):
+            return DataError(f"{path}:{number}: {len(fields)} columns instead of {len(FIELDS)}", hint="SWF has 18 numbers on a line")
+        for k, field in enumerate(fields):
+            if not _is_number(field):
+                shown = field[:40].decode(errors="replace")
+                return DataError(f"{path}:{number}: column {k + 1} ({FIELDS[k]}) = {shown!r} is not a finite number")
+    return DataError(f"{path}:{block.first_line}: not SWF")
+
+
+def _is_number(field: bytes) -> bool:
+    if field.translate(None, _ALLOWED):
+        return False
+    try:
+        return bool(np.isfinite(float(field)))
+    except ValueError:
+        return False
+
+
+def write_swf(workload: Workload, path: Path | str) -> None:
+    """Save as SWF (gzip if the name ends in .gz): id, submit, run, GPUs, requested time, user, partition, logged wait.
+
+    SWF has no deadline, priority, GPU type, CPUs, memory or job class: those are lost. Jobs without whole GPUs are refused.
+    Labels that are not numbers are numbered from 1 and named in the header. The same workload gives the same bytes.
+    """
+    path = Path(path)
+    gpus = workload.jobs.gpus
+    if ((gpus < 1) | (gpus != np.floor(gpus))).any():
+        row = int(np.argmax((gpus < 1) | (gpus != np.floor(gpus))))
+        raise DataError(f"{path}: job {workload.jobs.id[row]} has {gpus[row]:g} GPUs; SWF knows whole processors only")
+    try:
+        with path.open("wb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as zipped:
+                    _write(workload, zipped)
+            else:
+                _write(workload, raw)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _write(workload: Workload, out: Stream) -> None:
+    jobs = workload.jobs
+    users, queues = _numbered(jobs.users), _numbered(jobs.partitions)
+    most = int(jobs.gpus.max()) if len(jobs) else 0
+    header = {"Version": "2.2", "Computer": workload.name, "MaxJobs": len(jobs), "MaxRecords": len(jobs), "MaxProcs": most}
+    lines = [f"; {key}: {_one_line(str(value))}\n" for key, value in header.items()]
+    for what, known in (("user", users), ("queue", queues)):
+        lines += [f"; Note: {what} {number} is {_one_line(label)}\n" for label, number in known.items() if label and str(number) != label]
+    out.write("".join(lines).encode())
+    user = np.array([users[label] for label in jobs.users])[jobs.user]
+    queue = np.array([queues[label] for label in jobs.partitions])[jobs.partition]
+    wait = np.full(len(jobs), np.nan) if workload.logged_start is None else workload.logged_start - jobs.submit
+    columns = (jobs.id, _short(jobs.submit), _short(wait), _short(workload.runtime), _short(jobs.gpus), _short(jobs.walltime), user, queue)
+    for number, submit, waited, run, size, limit, who, where in zip(*columns, strict=True):
+        out.write(f"{number} {submit} {waited} {run} {size} -1 -1 {size} {limit} -1 -1 {who} -1 -1 {where} -1 -1 -1\n".encode())
+
+
+def _short(values: Array) -> Iterator[str]:
+    """Whole numbers without a point, others with all their digits, −1 for what is unknown."""
+    for value in values.tolist():
+        yield "-1" if not np.isfinite(value) else str(int(value)) if value == int(value) else repr(value)
+
+
+def _numbered(labels: tuple[str, ...]) -> dict[str, int]:
+    """A number for each label: its own if all are numbers, else 1, 2, 3 …; −1 for the empty one."""
+    named = [label for label in labels if label]
+    own = all(re.fullmatch(r"\d{1,15}", label) and str(int(label)) == label for label in named)
+    return {"": -1} | {label: int(label) if own else k for k, label in enumerate(named, 1)}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuyard.errors import DataError
+from gpuyard.model.jobs import COLUMNS, JOB, Jobs
+
+
+def test_rows_are_sorted_by_submit_and_ties_keep_the_order_given() -> None:
+    jobs, order = Jobs.build({"submit": [5.0, 1.0, 5.0, 0.0], "id": [10, 20, 30, 40]})
+    assert jobs.id.tolist() == [40, 20, 10, 30]
+    assert order.tolist() == [3, 1, 0, 2]
+    assert jobs.index.tolist() == [0, 1, 2, 3]
+
+
+def test_missing_columns_get_their_defaults() -> None:
+    jobs, _ = Jobs.build({"submit": [0.0]})
+    assert (jobs.gpus[0], jobs.chunk[0], jobs.id[0]) == (1.0, 1, 1)
+    assert np.isinf(jobs.walltime[0])
+    assert np.isinf(jobs.deadline[0])
+    assert np.isnan(jobs.estimate[0])
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_are_read_only_attributes(name: str) -> None:
+    jobs, _ = Jobs.build({"submit": [0.0, 1.0]})
+    column = getattr(jobs, name)
+    assert column.dtype == JOB[name]
+    with pytest.raises(ValueError, match="read-only"):
+        column[0] = 1
+
+
+def test_the_part_that_the_engine_copies_ends_before_the_id() -> None:
+    fields = JOB.fields
+    assert fields is not None
+    assert fields["id"][1] == 96
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({}, "no column 'submit'"),
+        ({"submit": [0.0], "colour": [1]}, "unknown column 'colour'"),
+        ({"submit": [0.0, 1.0], "gpus": [1.0]}, "'gpus' has 1 values"),
+        ({"submit": ["a"]}, "not numeric"),
+        ({"submit": [0.0, -1.0]}, "row 2: submit = -1.0 is negative"),
+        ({"submit": [np.nan]}, "submit = nan"),
+        ({"submit": [np.inf]}, "submit = inf"),
+        ({"submit": [1e13]}, "beyond"),
+        ({"submit": [0.0], "gpus": [1.5]}, "neither a whole number"),
+        ({"submit": [0.0], "gpus": [1e9]}, "more than 1,000,000"),
+        ({"submit": [0.0], "gpus": [0.0]}, "no cpus or memory"),
+        ({"submit": [0.0], "gpus": [4.0], "chunk": [3]}, "does not divide gpus"),
+        ({"submit": [0.0], "chunk": [0]}, "below 1"),
+        ({"submit": [0.0], "walltime": [-1.0]}, "walltime = -1.0 is negative"),
+        ({"submit": [0.0], "estimate": [-1.0]}, "estimate = -1.0 is negative"),
+        ({"submit": [0.0], "user": [1]}, "user = 1 has no label"),
+        ({"submit": [0.0, 1.0, 2.0], "id": [7, 8, 7]}, "row 3: id = 7 occurs twice"),
+    ],
+)
+def test_a_bad_value_is_refused_with_field_and_row(columns: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        Jobs.build(columns, where="mine.csv")
+    assert "mine.csv" in str(caught.value)
+
+
+def test_equal_means_rows_and_labels() -> None:
+    one, _ = Jobs.build({"submit": [0.0]}, users=("a",))
+    assert one == Jobs.build({"submit": [0.0]}, users=("a",))[0]
+    assert one != Jobs.build({"submit": [0.0]}, users=("b",))[0]
+    assert one != one.replace(priority=[1.0])
+
+
+def test_an_unknown_attribute_is_an_attribute_error() -> None:
+    jobs, _ = Jobs.build({"submit": [0.0]})
+    with pytest.raises(AttributeError, match="runtime"):
+        _ = jobs.runtime
