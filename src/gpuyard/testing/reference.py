@@ -460,7 +460,7 @@ class _Simulation:
                 start=job.start if job.start >= 0 else math.nan,
                 end=job.end,
                 ran=job.ran,
-                gpu_seconds=job.ran * job.gpus,
+                gpu_seconds=job.attained,
                 rate=job.rate,
                 nodes=len(job.last_nodes),
                 node=job.last_nodes[0] if job.last_nodes else -1,

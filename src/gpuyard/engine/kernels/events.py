@@ -15,6 +15,7 @@ from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove, queue_remove
 from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_job, tick
 from gpuyard.engine.state import EXPLOSION, REJECTED
+from gpuyard.model.tolerance import EPS
 
 # What a step of the engine comes back with; failures are negative.
 FINISHED, DECIDE, GROW_LOG, GROW_PLAN = range(4)
@@ -167,10 +168,19 @@ def _events(s: Any) -> Any:
 def _why_never(s: Any, row: Any) -> Any:
     """The reason why a job cannot fit even on its empty, healthy partition; 0 if it can."""
     part = s.partitions[row.partition]
-    if row.gpus > part.quota + 1e-6:
-        return OVER_QUOTA
+    reason = 0
     if row.plain == 1:
-        return 0 if row.gpus <= part.total else TOO_MANY_GPUS
+        reason = 0 if row.gpus <= part.total else TOO_MANY_GPUS
+    else:
+        reason = _why_no_room(s, part, row)
+    if reason == 0 and row.gpus > part.quota + EPS:
+        return OVER_QUOTA
+    return reason
+
+
+@inner
+def _why_no_room(s: Any, part: Any, row: Any) -> Any:
+    """The same without the quota, for jobs that counters cannot answer for."""
     devices = 0
     units = 0
     for n in range(part.node_lo, part.node_hi):
@@ -188,7 +198,7 @@ def _why_never(s: Any, row: Any) -> Any:
             units += int(limited(float(room), node.cpus, node.memory, row))
         if units >= row.units:
             return 0
-    return TOO_MANY_GPUS if devices < row.units else TOO_LARGE
+    return TOO_MANY_GPUS if devices < row.units and row.gpus > 0 else TOO_LARGE
 
 
 # ── outages ──
@@ -348,7 +358,8 @@ def _pass(s: Any) -> Any:
             return status
     slot = s.slots[control.active]
     # What has not changed since its last pass need not be looked at if neither keys nor reservations depend on the clock.
-    lazy = slot.reads_clock == 0 and slot.preemption == 0 and slot.backfill <= BACKFILL_SKIP
+    # With a depth limit the jobs beyond it come into view when others start.
+    lazy = slot.reads_clock == 0 and slot.preemption == 0 and slot.backfill <= BACKFILL_SKIP and slot.depth == 0
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         if part.head < part.tail and (part.dirty == 1 or not lazy):

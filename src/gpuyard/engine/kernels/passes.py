@@ -173,7 +173,7 @@ def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
             at += 1
             continue
         left -= 1
-        if counters and row.gpus > spare and control.now + (overhead_of(row, control) + row.remaining / control.fastest) > shadow:
+        if counters and row.gpus > spare and believed_end(row, control, control.fastest) > shadow:
             at += 1
             continue
         count = find(s, p, j, slot)

@@ -64,7 +64,7 @@ def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
     duration = _longest(s, part, row)
     shared = 0 < row.gpus < 1
     if shared:
-        count = _join(s, p, j, slot, now + duration)
+        count = _join(s, p, j, slot, duration)
         if count != 0:
             return count
     k = _earliest(s, part, row, duration)
@@ -77,14 +77,21 @@ def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
         count = choose(s, p, j, slot)
         if count < 0:
             return count
+        end = _after(now, duration)
         if shared:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
-            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = now + duration
-        _subtract(s, part, row, count, time, time + duration, True)
+            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = end
+        _subtract(s, part, row, count, now, end, True)
         return count
     _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, True)
     return 0
+
+
+@inner
+def _after(now: Any, duration: Any) -> Any:
+    """When a run that begins now is believed to end: not now, not even if it has no length."""
+    return now + duration if now + duration > now else now + 1.0
 
 
 @inner
@@ -287,7 +294,7 @@ def _in_turn(s: Any, part: Any, units: Any) -> Any:
 
 
 @inner
-def _join(s: Any, p: Any, j: Any, slot: Any, end: Any) -> Any:
+def _join(s: Any, p: Any, j: Any, slot: Any, duration: Any) -> Any:
     """Try a shared job on a device that is already shared for long enough: 1 if it starts there, 0 if not, or a failure."""
     part = s.partitions[p]
     row = s.rows[j]
@@ -297,10 +304,12 @@ def _join(s: Any, p: Any, j: Any, slot: Any, end: Any) -> Any:
     n = s.pick_node[0]
     node = s.nodes[n]
     device = tightest_device(node, s.devices, row.gpus)
+    now = s.control[0].now
+    end = now + duration
     if end > s.shadow_devices[node.first_device + device] or not _holds_rest(s, part, row, n, end):
         return 0
     s.pick_device[0] = device
-    _subtract(s, part, row, 1, s.control[0].now, end, False)
+    _subtract(s, part, row, 1, now, _after(now, duration), False)
     return 1
 
 
