@@ -108,7 +108,8 @@ class _Simulation:
             self.repair()
             self.fail()
             self.submit()
-            self.one_pass()
+            if self.with_status("waiting"):
+                self.one_pass()
             self.queue_max = max(self.queue_max, len(self.with_status("waiting")))
             time = self.next_time()
 

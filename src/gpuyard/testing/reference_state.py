@@ -160,11 +160,16 @@ class NodeState:
         return max((self.free_share[d] for d in range(self.gpus) if not self.out[d]), default=0.0)
 
     def device_for_share(self, share: float) -> int | None:
-        """The device with the least free share that suffices."""
+        """The device with the least free share that suffices; shares closer than the tolerance are equal."""
         if self.is_pool:
             return None
-        enough = [d for d in range(self.gpus) if not self.out[d] and share <= self.free_share[d] + TOLERANCE]
-        return min(enough, key=lambda d: (self.free_share[d], d), default=None)
+        best = None
+        for d in range(self.gpus):
+            if self.out[d] or share > self.free_share[d] + TOLERANCE:
+                continue
+            if best is None or self.free_share[d] < self.free_share[best] - TOLERANCE:
+                best = d
+        return best
 
     def take(self, job: int, part: Part) -> None:
         """Job `job` gets `part`."""

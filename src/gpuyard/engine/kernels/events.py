@@ -45,7 +45,7 @@ def step(s: Any, order: Any, j: Any) -> Any:
 
 @inner
 def _prepare(s: Any) -> Any:
-    """Let the running jobs, if there are any, hold what they have, and count and index what is free."""
+    """Let running jobs hold what they have, order waiting ones (a new simulation has neither), count and index what is free."""
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
         k = row.alloc
@@ -58,6 +58,10 @@ def _prepare(s: Any) -> Any:
         for n in range(part.node_lo, part.node_hi):
             s.nodes[n].share = largest_share(s.nodes[n], s.devices)
             _join_pool(s, part, s.nodes[n])
+        if part.head < part.tail:
+            status = order_queue(s, p)
+            if status < 0:
+                return status
     return 0
 
 

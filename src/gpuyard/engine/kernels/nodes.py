@@ -94,7 +94,7 @@ def tightest_device(node: Any, devices: Any, share: Any) -> Any:
     while shared != NO_DEVICES:
         d = trailing_zeros(shared)
         free = devices[node.first_device + d]
-        if share <= free + EPS and free < best_free:
+        if share <= free + EPS and free < best_free - EPS:
             best, best_free = d, free
         shared &= shared - _ONE
     if best < 0:

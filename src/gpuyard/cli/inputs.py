@@ -1,0 +1,127 @@
+"""From the texts of options to workloads, clusters and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuyard.cli.output import say
+from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.model.cluster import Cluster
+    from gpuyard.model.rules import Rules
+    from gpuyard.model.workload import Workload
+
+DEMO_CLUSTER = "16x8:a100"  # what the demo workload was made for
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How workloads are read."""
+
+    reader: str | None
+    columns: dict[str, str]
+    parameters: dict[str, str]
+    jobs: int | None
+
+    @classmethod
+    def of(cls, reader: str | None, columns: Sequence[str] | None, parameters: Sequence[str] | None, jobs: str | None) -> Reading:
+        """From the options `--reader`, `--column`, `--with` and `--jobs`."""
+        count = None
+        if jobs is not None:
+            from gpuyard.model.units import parse_count
+
+            count = parse_count(jobs)
+            if count < 1:
+                raise UsageError(f"--jobs {jobs}: at least 1")
+        return cls(reader, _assignments("--column", columns), _assignments("--with", parameters), count)
+
+    def load(self, text: str, seed: int) -> Workload:
+        """The workload that `text` names."""
+        from gpuyard.traces import load_workload
+
+        self._refuse_foreign(text)
+        given: dict[str, Any] = dict(self.parameters)
+        if self.columns:
+            given["columns"] = self.columns
+        workload = load_workload(text, seed, reader=self.reader, **given)
+        return workload if self.jobs is None else workload.head(self.jobs)
+
+    def is_generator(self, text: str) -> bool:
+        """Whether the text names a generator, whose workload differs from seed to seed."""
+        from gpuyard.traces import GENERATORS
+
+        return self.reader is None and text.partition(":")[0] in GENERATORS
+
+    def is_swf(self, text: str) -> bool:
+        """Whether the text names a file in the Standard Workload Format."""
+        from gpuyard.traces import READERS
+
+        if self.reader is not None or self.is_generator(text):
+            return self.reader == "swf"
+        return any(fnmatch(Path(text).name.lower(), glob) for glob in READERS["swf"].globs)
+
+    def _refuse_foreign(self, text: str) -> None:
+        """`--with` sets what is written as text; limits and column tables are no texts."""
+        from gpuyard.traces import GENERATORS, READERS
+
+        registered = [thing for registry in (READERS, GENERATORS) for _, thing in registry.items()]
+        special = {p.name for thing in registered for p in thing.parameters if not isinstance(p.default, (str, int, float))}
+        wrong = sorted(special & set(self.parameters))
+        if wrong:
+            hint = "use --column OURS=THEIRS" if wrong[0] == "columns" else "it is for Python callers"
+            raise UsageError(f"--with {wrong[0]}: cannot be set here", hint=hint)
+        if self.columns and (self.is_generator(text) or self.is_swf(text)):
+            raise UsageError(f"--column: {text} has no columns to name", hint="it is for CSV files")
+
+
+def _assignments(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name or not value:
+            raise UsageError(f"{option} {text!r} is not NAME=VALUE")
+        if name in found:
+            raise UsageError(f"{option}: {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def clusters_for(text: str, given: Sequence[str] | None, reading: Reading) -> tuple[Cluster, ...]:
+    """The clusters that were asked for, or the one that goes with the workload (and says so)."""
+    from gpuyard.model.cluster_file import load_cluster
+
+    if given:
+        return tuple(load_cluster(cluster) for cluster in given)
+    if text.partition(":")[0] == "demo" and reading.is_generator(text):
+        say(f"no --cluster: {DEMO_CLUSTER}, for which the demo workload is made")
+        return (load_cluster(DEMO_CLUSTER),)
+    if reading.is_swf(text):
+        from gpuyard.traces import swf_processors
+
+        processors = swf_processors(text)
+        if processors is not None:
+            say(f"no --cluster: one pool of {processors:,} processors, as the header of {text} says")
+            return (load_cluster(str(processors)),)
+        raise UsageError(f"{text}: its header does not say how many processors there are", hint="give --cluster 256")
+    raise UsageError(f"{text}: no cluster to run it on", hint="give --cluster 16x8:a100, 256 (a pool), a preset or a .toml file")
+
+
+def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:
+    """From the options `--checkpoint`, `--restart-cost` and `--walltime-kill`."""
+    from gpuyard.model.rules import Rules
+    from gpuyard.model.units import parse_seconds
+
+    return Rules(walltime_kill=walltime_kill, checkpoint=parse_seconds(checkpoint), restart_cost=parse_seconds(restart_cost))
+
+
+def check_seed(seed: int) -> int:
+    """A seed that every part takes."""
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"seed {seed} does not lie in 0..2^63 − 1")
+    return seed

@@ -1,0 +1,211 @@
+"""What a verb prints: a table for people (terminal, Markdown) and the same facts as data (JSON, CSV)."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
+STAR = "★"
+
+
+class Format(StrEnum):
+    """Of what goes to stdout."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    md = "md"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are texts; what follows a line feed in a cell is secondary. `marked` holds (row, column) of the best."""
+
+    header: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    left: frozenset[int] = frozenset({0})  # columns of text
+    marked: frozenset[tuple[int, int]] = frozenset()
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """`tables` for people; `data` for json; `records` for csv."""
+
+    tables: Sequence[Table]
+    data: Any
+    records: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+
+def emit(output: Output, how: Format) -> None:
+    """To stdout. A reader that has gone away ends the program quietly."""
+    text = _WRITERS[how](output)
+    try:
+        if text is not None:
+            sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+def say(text: str) -> None:
+    """One line of talk, on stderr."""
+    sys.stderr.write(f"gpuyard: {clean(text)}\n")
+    sys.stderr.flush()
+
+
+def clean(text: str) -> str:
+    """Without control characters: names come from files of others and must not drive the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+# ── the formats ──
+
+
+def json_text(data: Any) -> str:
+    """JSON with null for what is not a finite number."""
+    import json
+
+    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """A header of all keys in order of appearance; empty for what is missing or not a number."""
+    import csv
+    import io
+
+    names = list(dict.fromkeys(name for record in records for name in record))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_csv_cell(record.get(name)) for name in names] for record in records)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def md_text(tables: Iterable[Table]) -> str:
+    """Markdown; the best in bold."""
+    return "\n".join(_md_table(table) for table in tables)
+
+
+def _md_table(table: Table) -> str:
+    lines = [f"**{_md_cell(table.title)}**", ""] if table.title else []
+    lines.append("| " + " | ".join(map(_md_cell, table.header)) + " |")
+    lines.append("|" + "|".join("---" if k in table.left else "---:" for k in range(len(table.header))) + "|")
+    for r, row in enumerate(table.rows):
+        cells = [f"**{_md_cell(cell)}**" if (r, k) in table.marked else _md_cell(cell) for k, cell in enumerate(row)]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", *(_md_cell(line) for line in table.caption.splitlines())] if table.caption else []
+    return "\n".join(lines) + "\n"
+
+
+def _md_cell(text: str) -> str:
+    return clean(text).replace("\n", " ").replace("|", "\\|")
+
+
+def _print_tables(output: Output) -> None:
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else WIDE
+    console = Console(file=sys.stdout, width=width, highlight=False, emoji=False, soft_wrap=False)
+    for table in output.tables:
+        if table.title:
+            console.print(_plain_text(table.title, "bold"))
+        for columns in _blocks(table, console.width):
+            console.print(_rich_table(table, columns))
+        if table.caption:
+            console.print(_plain_text(table.caption, "dim"))
+        console.print()
+
+
+def _plain_text(text: str, style: str = "") -> Any:
+    from rich.text import Text
+
+    return Text(clean(text), style=style)
+
+
+def _blocks(table: Table, width: int) -> list[list[int]]:
+    """The columns that fit beside each other; the first one is repeated in every block."""
+    widths = [max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 3 for k in range(len(table.header))]
+    blocks = [[0]]
+    for k in range(1, len(widths)):
+        if len(blocks[-1]) > 1 and sum(widths[c] for c in blocks[-1]) + widths[k] > width:
+            blocks.append([0])
+        blocks[-1].append(k)
+    return blocks
+
+
+def _rich_table(table: Table, columns: Sequence[int]) -> Any:
+    from rich import box
+    from rich.table import Table as RichTable
+
+    made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for k in columns:
+        made.add_column(_plain_text(table.header[k]), justify="left" if k in table.left else "right", no_wrap=k not in table.left, overflow="fold")
+    for r, row in enumerate(table.rows):
+        made.add_row(*(_rich_cell(row[k], (r, k) in table.marked) for k in columns))
+    return made
+
+
+def _rich_cell(cell: str, marked: bool) -> Any:
+    first, feed, rest = cell.partition("\n")
+    text = _plain_text(first, "bold green" if marked else "")
+    return text.append(feed + clean(rest), style="not bold dim default") if feed else text
+
+
+_WRITERS: Mapping[Format, Callable[[Output], str | None]] = {
+    Format.table: _print_tables,
+    Format.json: lambda output: json_text(output.data),
+    Format.csv: lambda output: csv_text(output.records),
+    Format.md: lambda output: md_text(output.tables),
+}
+
+
+# ── numbers for people ──
+
+_TIMES = (("d", 86400.0, 3 * 86400.0), ("h", 3600.0, 2 * 3600.0), ("min", 60.0, 120.0), ("s", 1.0, 0.0))
+
+
+def time_unit(values: Iterable[float]) -> tuple[str, float]:
+    """The unit in which a column of seconds reads well, and its length in s."""
+    largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    return next((name, size) for name, size, least in _TIMES if largest >= least)
+
+
+def short(value: float, sign: str = "") -> str:
+    """Three digits or so: `0.746`, `12.3`, `1,234`; `–` for what is not a number. `sign="+"` shows it always."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else f"{value:{sign}}"
+    size = abs(value)
+    digits = next(digits for least, digits in ((99.95, 0), (9.995, 1), (0.9995, 2), (0.0, 3)) if size >= least)
+    if value == 0 or size >= 0.001:
+        return f"{value:{sign},.{digits}f}" if value else "0"
+    return f"{value:{sign}.1e}"
+
+
+def with_interval(mean: float, low: float, high: float, sign: str = "") -> str:
+    """The mean, and below it the interval where there is one."""
+    return short(mean, sign) + (f"\n[{short(low, sign)}, {short(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else "")
