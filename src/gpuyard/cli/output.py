@@ -149,7 +149,10 @@ def _plain_text(text: str, style: str = "") -> Any:
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
     """The columns that fit beside each other; the first one is repeated in every block."""
-    widths = [max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 3 for k in range(len(table.header))]
+    widths = [
+        max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 3
+        for k in range(len(table.header))
+    ]
     blocks = [[0]]
     for k in range(1, len(widths)):
         if len(blocks[-1]) > 1 and sum(widths[c] for c in blocks[-1]) + widths[k] > width:
@@ -164,7 +167,9 @@ def _rich_table(table: Table, columns: Sequence[int]) -> Any:
 
     made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for k in columns:
-        made.add_column(_plain_text(table.header[k]), justify="left" if k in table.left else "right", no_wrap=k not in table.left, overflow="fold")
+        made.add_column(
+            _plain_text(table.header[k]), justify="left" if k in table.left else "right", no_wrap=k not in table.left, overflow="fold"
+        )
     for r, row in enumerate(table.rows):
         made.add_row(*(_rich_cell(row[k], (r, k) in table.marked) for k in columns))
     return made

@@ -52,7 +52,9 @@ def meta_from(rule: str, schedulers: Sequence[str], every: str) -> Meta:
     from gpuyard.policies import Meta, parse_scheduler, parse_switch
 
     if len(schedulers) < 2:
-        raise UsageError(f"meta {rule!r} switches between {len(schedulers)} schedulers", hint="give at least two: --of fcfs --of sjf/best/easy")
+        raise UsageError(
+            f"meta {rule!r} switches between {len(schedulers)} schedulers", hint="give at least two: --of fcfs --of sjf/best/easy"
+        )
     period = parse_seconds(every)
     if period == float("inf"):
         raise UsageError("a meta-scheduler's period must be finite", hint="0 asks the rule at every pass")

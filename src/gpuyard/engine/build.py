@@ -8,31 +8,34 @@ import numpy as np
 
 from gpuyard.engine import state as st
 from gpuyard.engine.jit import INTERPRETED
-from gpuyard.engine.kernels.events import FAILURE, NO_PARTITION, NO_TYPE, REPAIR
+from gpuyard.engine.kernels.events import FAILURE, REPAIR
+from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.result import ROW
 from gpuyard.model.rules import Rules
-
-_STATIC_BYTES = 96  # what a job row and a row of the Jobs table have in common
 
 
 def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool) -> st.State:
-    """Allocate and fill everything; no job is submitted yet, and the kernel has still to be told to PREPARE."""
-    rows, allowed = _job_rows(jobs, runtime, cluster)
-    shared = (rows["gpus"] > 0) & (rows["gpus"] < 1)
-    sharing = bool(shared.any())
+    """Allocate everything; no job is submitted yet, and the kernel has still to be told to PREPARE."""
+    gpus = jobs.gpus
+    shared = int(np.count_nonzero((gpus > 0) & (gpus < 1)))
     tracking = any(slot.tracks_running for slot in program.slots)
     nodes = _node_rows(cluster)
-    partitions, index = _partitions(cluster, nodes, rows)
-    n, m = len(rows), len(nodes)
+    partition_of = _partition_of(jobs, cluster)
+    partitions, index = _partitions(cluster, nodes, partition_of, jobs)
+    n, m = len(jobs), len(nodes)
     total = int(nodes["gpus"].sum())
-    pool = min(total, int(np.ceil(rows["gpus"].sum()))) + int(shared.sum()) + int((rows["gpus"] == 0).sum()) + 1
+    pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
     scored = n if any(slot.preemption for slot in program.slots) else 1
-    planning = m if any(slot.backfill == 3 for slot in program.slots) else 1
+    planning = m if any(slot.backfill == BACKFILL_CONSERVATIVE for slot in program.slots) else 1
     made = st.State(
-        control=_control(rows, cluster, program, seed, rules, tracking=tracking, sharing=sharing, segments=segments),
-        rows=rows,
+        control=_control(jobs, cluster, program, seed, rules, tracking=tracking, sharing=shared > 0, segments=segments),
+        table=np.ascontiguousarray(jobs.table),
+        runtime=np.ascontiguousarray(runtime),
+        rows=np.empty(n, st.JOB_ROW),
+        result=np.empty(n, ROW),
         nodes=nodes,
         partitions=partitions,
         queue_keys=np.empty(n),
@@ -40,10 +43,11 @@ def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, 
         running_jobs=np.empty(n if tracking else 1, np.int32),
         ends=np.empty(n, np.int32),
         parts=_part_pool(pool),
-        devices=np.zeros(total if sharing else 1),
-        types=_types(cluster, rows),
+        devices=np.zeros(total if shared else 1),
+        types=_types(cluster, jobs),
         speed=_speeds(jobs.classes, cluster),
-        allowed=allowed,
+        allowed=np.array([_type_set(label, cluster) for label in jobs.gpu_types], np.int64),
+        partition_of=partition_of,
         outages=_outages(cluster, nodes),
         slots=_slots(program),
         params=_params(program),
@@ -58,7 +62,7 @@ def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, 
         pick_device=np.full(1, -1, np.int64),
         candidates=np.zeros(m, np.int32),
         shadow_nodes=np.zeros(m if tracking else 1, st.NODE_ROW),
-        shadow_devices=np.zeros(total if sharing and tracking else 1),
+        shadow_devices=np.zeros(total if shared and tracking else 1),
         notes=np.zeros(1, np.int32),
         plan_time=np.zeros(1),
         plan_used=np.zeros(1),
@@ -69,37 +73,12 @@ def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, 
         least_memory=np.zeros(planning),
         least_free=np.zeros(planning, np.int32),
     )
-    if INTERPRETED:
-        made = st.State(*[a.view(np.recarray) if a.dtype.names else a for a in made])
-    return made
+    return as_seen_by_kernels(made)
 
 
-def _job_rows(jobs: Jobs, runtime: Array, cluster: Cluster) -> tuple[Array, Array]:
-    """Engine rows, and for each gpu_type label the bit set of the cluster's types that it allows."""
-    n = len(jobs)
-    rows = np.zeros(n, st.JOB_ROW)
-    if n:
-        to = rows.view(np.uint8).reshape(n, -1)
-        to[:, :_STATIC_BYTES] = np.ascontiguousarray(jobs.table).view(np.uint8).reshape(n, -1)[:, :_STATIC_BYTES]
-    rows["runtime"] = runtime
-    rows["start"] = -1.0
-    rows["end"] = np.inf
-    rows["alloc"] = -1
-    rows["node"] = -1
-    gpus = rows["gpus"]
-    everything = (1 << len(cluster.types)) - 1
-    allowed = np.array([_type_set(label, cluster) for label in jobs.gpu_types], np.int64)
-    whole = gpus >= 1
-    if (rows["chunk"] != 1).any():
-        rows["units"] = np.where(whole, gpus / rows["chunk"], 1)
-    else:
-        rows["units"] = np.where(whole, gpus, 1)
-    free_type = allowed[rows["gpu_type"]] == everything if (allowed != everything).any() else True
-    rows["plain"] = whole & (rows["cpus"] == 0) & (rows["memory"] == 0) & (rows["chunk"] == 1) & free_type
-    if (allowed == 0).any():
-        rows["reason"][(allowed[rows["gpu_type"]] == 0) & (gpus > 0)] = NO_TYPE
-    _set_partitions(rows, jobs, cluster)
-    return rows, allowed
+def as_seen_by_kernels(s: st.State) -> st.State:
+    """Records with attributes where kernels run as plain Python; nothing to do where they are compiled."""
+    return st.State(*[a.view(np.recarray) if a.dtype.names else a for a in s]) if INTERPRETED else s
 
 
 def _type_set(label: str, cluster: Cluster) -> int:
@@ -109,14 +88,12 @@ def _type_set(label: str, cluster: Cluster) -> int:
     return sum(1 << i for i, kind in enumerate(cluster.types) if kind.name in wanted)
 
 
-def _set_partitions(rows: Array, jobs: Jobs, cluster: Cluster) -> None:
+def _partition_of(jobs: Jobs, cluster: Cluster) -> Array:
+    """For each partition label of the jobs the partition of the cluster, or -1."""
     if len(cluster.partitions) == 1:
-        rows["partition"] = 0
-        return
+        return np.zeros(len(jobs.partitions), np.int32)
     names = {partition.name: i for i, partition in enumerate(cluster.partitions)}
-    mapped = np.array([names.get(label, -1) for label in jobs.partitions], np.int32)[rows["partition"]]
-    rows["reason"][mapped < 0] = NO_PARTITION
-    rows["partition"] = np.maximum(mapped, 0)
+    return np.array([names.get(label, -1) for label in jobs.partitions], np.int32)
 
 
 def _node_rows(cluster: Cluster) -> Array:
@@ -139,13 +116,14 @@ def _node_rows(cluster: Cluster) -> Array:
     return rows
 
 
-def _partitions(cluster: Cluster, nodes: Array, rows: Array) -> tuple[Array, Array]:
+def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs) -> tuple[Array, Array]:
     """Partition rows, and the words of the index of free nodes."""
     count = len(cluster.partitions)
     parts = np.zeros(count, st.PARTITION_ROW)
     parts["node_lo"] = np.searchsorted(nodes["partition"], np.arange(count), "left")
     parts["node_hi"] = np.searchsorted(nodes["partition"], np.arange(count), "right")
-    per_partition = np.bincount(rows["partition"], minlength=count) if len(rows) else np.zeros(count, int)
+    per_label = np.bincount(jobs.partition, minlength=len(partition_of))
+    per_partition = np.bincount(np.maximum(partition_of, 0), weights=per_label, minlength=count).astype(np.int64)
     parts["queue_hi"] = np.cumsum(per_partition)
     parts["queue_lo"] = parts["queue_hi"] - per_partition
     parts["head"] = parts["queue_lo"]
@@ -173,10 +151,10 @@ def _part_pool(size: int) -> Array:
     return parts
 
 
-def _types(cluster: Cluster, rows: Array) -> Array:
+def _types(cluster: Cluster, jobs: Jobs) -> Array:
     types = np.zeros(len(cluster.types), st.TYPE_ROW)
     types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
-    types["since"] = rows["submit"][0] if len(rows) else 0.0
+    types["since"] = _first_submit(jobs)
     return types
 
 
@@ -218,11 +196,15 @@ def _params(program: Program) -> Array:
     return params.ravel()
 
 
+def _first_submit(jobs: Jobs) -> float:
+    return float(jobs.submit[0]) if len(jobs) else 0.0
+
+
 def _control(
-    rows: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, tracking: bool, sharing: bool, segments: bool
+    jobs: Jobs, cluster: Cluster, program: Program, seed: int, rules: Rules, *, tracking: bool, sharing: bool, segments: bool
 ) -> Array:
     control = np.zeros(1, st.CONTROL_ROW)
-    first = float(rows["submit"][0]) if len(rows) else 0.0
+    first = _first_submit(jobs)
     speeds = [kind.speed for kind in cluster.types] + [x for row in cluster.speed.values() for x in row.values()] + [1.0]
     values = {
         "checkpoint": rules.checkpoint,

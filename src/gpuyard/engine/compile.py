@@ -18,7 +18,7 @@ from numba import carray, cfunc, njit, types
 from numba.core.errors import NumbaError
 
 from gpuyard.engine.jit import INTERPRETED, python_handle
-from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_ROW
+from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES, VISIBLE_ROW
 from gpuyard.errors import PolicyError
 
 Function = Callable[..., Any]
@@ -157,9 +157,17 @@ def _guard(line: str, otherwise: str, guarded: bool) -> list[str]:
     return ["try:", f"    {line}", "except Exception:", f"    {otherwise}"] if guarded else [line]
 
 
-def visible(rows: Any) -> Any:
-    """The rows without what is hidden, with columns as attributes: what a policy sees when interpreted."""
-    return np.asarray(rows).view(VISIBLE_ROW).view(np.recarray)
+class Columns:
+    """Columns as attributes, for policies that run as plain Python (a recarray would hide `partition` behind a method)."""
+
+    def __init__(self, table: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            setattr(self, name, table[name])
+
+
+def visible(rows: Any) -> Columns:
+    """The rows without what is hidden: what a policy sees when interpreted."""
+    return Columns(np.asarray(rows), VISIBLE_NAMES)
 
 
 def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
@@ -170,9 +178,9 @@ def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
         return 0
 
     def scores(nodes: Any, ids: Any, out: Any, rows: Any, job: int, values: Any) -> int:
-        jobs = visible(rows)
+        jobs, columns = visible(rows), Columns(np.asarray(nodes), NODE_ROW.names or ())
         for i in range(len(ids)):
-            out[i] = function(nodes, ids[i], jobs, job, *values[:params])
+            out[i] = function(columns, ids[i], jobs, job, *values[:params])
         return 0
 
     def switch(system: Any, now: float, values: Any) -> int:

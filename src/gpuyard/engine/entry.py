@@ -23,9 +23,9 @@ _PATIENCE = 0.8  # s without an answer before the user is told that a compilatio
 
 
 def _source_hash() -> int:
-    """A number that changes with any source of the engine: numba's cache only watches the entry's own file."""
+    """A number that changes with any source of the engine or the model: numba's cache only watches the entry's own file."""
     here = Path(__file__).parent
-    files = [*sorted(here.rglob("*.py")), here.parent / "model" / "jobs.py", here.parent / "model" / "tolerance.py"]
+    files = [*sorted(here.rglob("*.py")), *sorted((here.parent / "model").glob("*.py"))]
     return 1 + zlib.crc32(b"".join(f.read_bytes() for f in files))
 
 

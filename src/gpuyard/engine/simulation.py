@@ -14,7 +14,7 @@ import numpy as np
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.entry import run_step
-from gpuyard.engine.kernels.events import BAD_SWITCH, DECIDE, FINISHED, GROW_LOG, GROW_PLAN, PREEMPT, PREPARE, RUN, START
+from gpuyard.engine.kernels.events import BAD_SWITCH, DECIDE, FINISH, FINISHED, GROW_LOG, GROW_PLAN, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.kernels.place import BAD_SCORE
 from gpuyard.engine.kernels.runs import BAD_KEY
 from gpuyard.engine.pointer import header_of
@@ -24,7 +24,7 @@ from gpuyard.errors import PolicyError, SimulationError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.jobs import Array
-from gpuyard.model.result import BIN, ROW, SEGMENT, Result
+from gpuyard.model.result import BIN, SEGMENT, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.tolerance import EPS
@@ -191,6 +191,7 @@ class Simulation:
 
     def result(self) -> Result:
         """What has happened so far; complete after the end."""
+        self._order(FINISH)
         s = self._state
         control = s.control[0]
         wall = time.perf_counter() - self._began
@@ -209,7 +210,7 @@ class Simulation:
         }
         return Result(
             self.workload, self.cluster, self.label, self.seed,
-            table=_table(s), timeline=_timeline(s), segments=_segments(s),
+            table=_frozen(s.result.view(np.ndarray)), timeline=_timeline(s), segments=_segments(s),
             totals=MappingProxyType(_totals(s, self.cluster)), manifest=MappingProxyType(manifest),
         )  # fmt: skip
 
@@ -222,20 +223,6 @@ _ACTIONS = {
 }
 
 
-def _table(s: st.State) -> Array:
-    rows = s.rows
-    table = np.zeros(len(rows), ROW)
-    started = rows["start"] >= 0
-    ended = (rows["status"] == st.DONE) | (rows["status"] == st.KILLED)
-    table["start"] = np.where(started, rows["start"], np.nan)
-    table["end"] = np.where(ended, rows["end"], np.nan)
-    table["gpu_seconds"] = rows["attained"]
-    for name in ("ran", "rate", "nodes", "node", "preemptions", "status", "reason"):
-        table[name] = rows[name]
-    table.flags.writeable = False
-    return table
-
-
 def _timeline(s: st.State) -> Array:
     control = s.control[0]
     used = s.bins[: int(control["bins"])]
@@ -246,8 +233,7 @@ def _timeline(s: st.State) -> Array:
     span = np.where(used["span"] > 0, used["span"], 1.0)
     for name in ("queue", "busy", "up"):
         bins[name] = used[name] / span
-    bins.flags.writeable = False
-    return bins
+    return _frozen(bins)
 
 
 def _segments(s: st.State) -> Array:
@@ -255,8 +241,12 @@ def _segments(s: st.State) -> Array:
     segments = np.zeros(len(used), SEGMENT)
     for name in SEGMENT.names or ():
         segments[name] = used[name]
-    segments.flags.writeable = False
-    return segments
+    return _frozen(segments)
+
+
+def _frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
 
 
 def _totals(s: st.State, cluster: Cluster) -> dict[str, float]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.engine import state as st
-from gpuyard.engine.build import build_state
-from gpuyard.engine.jit import INTERPRETED
+from gpuyard.engine.build import as_seen_by_kernels, build_state
+from gpuyard.engine.entry import run_step
+from gpuyard.engine.kernels.events import FILL
+from gpuyard.engine.pointer import header_of
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array, Jobs
@@ -25,7 +27,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     for name in _COPIED:
         live[name] = rows[name]
     live["running"] = rows["status"] == st.RUNNING
-    live["attained"] = np.where(live["running"], rows["attained0"], rows["attained"])
+    live["attained"] = rows["ran"] * rows["gpus"]
     nodes = np.zeros(len(cluster.nodes), NODE)
     usable = s.nodes["mask"].copy()
     held = []
@@ -33,7 +35,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
         k = int(alloc)
         while k >= 0:
             piece = s.parts[k]
-            held.append((row, s.nodes["number"][piece["node"]], piece["gpus"], piece["device"], piece["mask"]))
+            held.append((row, s.nodes["number"][piece["node"]], piece["gpus"], piece["gpu"], piece["mask"]))
             usable[piece["node"]] |= piece["mask"]
             k = int(piece["next"])
     number = s.nodes["number"]
@@ -52,12 +54,11 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
     """A state in which a pass by `program` can be run. Hidden run times are not known and not needed."""
     jobs, live = snapshot.jobs, snapshot.live
     s = build_state(jobs, np.full(len(jobs), np.inf), snapshot.cluster, program, snapshot.seed, snapshot.rules, segments=False)
-    if INTERPRETED:
-        s = st.State(*[a.view(np.ndarray) for a in s])
+    run_step(s, header_of(s), FILL)
+    s = st.State(*[a.view(np.ndarray) for a in s])
     rows, control = s.rows, s.control[0]
     for name in (*_COPIED, "attained"):
         rows[name] = live[name]
-    rows["attained0"] = live["attained"]
     rows["remaining"] = np.maximum(rows["estimate"] - rows["done"], 0.0)
     rows["status"] = np.where(live["running"], st.RUNNING, st.WAITING)
     control["now"] = snapshot.now
@@ -69,7 +70,7 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
     _set_queues(s)
     s.control["noting"] = 1
     s = s._replace(notes=np.zeros(2 * len(rows) + 1, np.int32))
-    return st.State(*[a.view(np.recarray) if a.dtype.names else a for a in s]) if INTERPRETED else s
+    return as_seen_by_kernels(s)
 
 
 def _set_nodes(s: st.State, snapshot: Snapshot) -> None:
@@ -89,8 +90,6 @@ def _set_held(s: st.State, held: Array) -> None:
         row = s.rows[piece["row"] : piece["row"] + 1]
         s.parts[k] = (piece["devices"], where[piece["node"]], row["alloc"][0], piece["gpus"], piece["device"])
         row["alloc"] = k
-        row["nodes"] += 1
-        row["node"] = piece["node"]
     s.control["free_part"] = len(held)
     s.control["parts_used"] = len(held)
 

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuyard.model.jobs import JOB, Array
+from gpuyard.model.result import ROW
 
 # ── job states; the order is that of gpuyard.model.result.STATUS ──
 PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)
 
 _STATIC = [(name, JOB.fields[name][0].str) for name in JOB.names if name != "id"] if JOB.names and JOB.fields else []
 _LIVE = [
-    ("attained", "f8"),  # GPU-s held so far
+    ("attained", "f8"),  # GPU-s held so far: ran × gpus
     ("ran", "f8"),  # s on devices in earlier runs
     ("remaining", "f8"),  # s on a reference GPU that are believed to be left
     ("queued", "f8"),  # s, when it last entered the queue
@@ -31,17 +32,13 @@ _LIVE = [
 ]
 _HIDDEN = [
     ("runtime", "f8"),
-    ("end", "f8"),  # s, when this run ends; the job's end once it has ended
-    ("attained0", "f8"),  # attained at run start
+    ("end", "f8"),  # s, when this run ends
     ("alloc", "i4"),  # first part in the pool; -1: none
     ("heap", "i4"),  # position among the ends
-    ("nodes", "i4"),  # nodes of the last run
-    ("node", "i4"),  # its first node
+    ("units", "i4"),
     ("plain", "i1"),  # whole GPUs, spread at will, no other demand: counters decide
     ("overrun", "i1"),  # this run ends by the walltime limit
-    ("reason", "i1"),
     ("benched", "i1"),  # preempted in the pass that is under way: 1; about to be: 2
-    ("units", "i4"),
 ]
 JOB_ROW = np.dtype(_STATIC + _LIVE + _HIDDEN, align=True)
 VISIBLE_NAMES = tuple(name for name, _ in _STATIC + _LIVE)
@@ -103,7 +100,7 @@ PARTITION_ROW = np.dtype(
     ],
     align=True,
 )
-PART_ROW = np.dtype([("mask", "u8"), ("node", "i4"), ("next", "i4"), ("gpus", "i4"), ("device", "i4")], align=True)
+PART_ROW = np.dtype([("mask", "u8"), ("node", "i4"), ("next", "i4"), ("gpus", "i4"), ("gpu", "i4")], align=True)
 TYPE_ROW = np.dtype([("busy_seconds", "f8"), ("up_seconds", "f8"), ("up", "f8"), ("since", "f8")], align=True)
 OUTAGE_ROW = np.dtype([("time", "f8"), ("kind", "i4"), ("node", "i4"), ("gpus", "i4"), ("taken", "i4"), ("mask", "u8"), ("pair", "i8")], align=True)
 SLOT_ROW = np.dtype(
@@ -188,7 +185,10 @@ class State(NamedTuple):
     """All arrays of a simulation."""
 
     control: Array  # (1,) CONTROL_ROW
-    rows: Array  # (jobs,) JOB_ROW
+    table: Array  # (jobs,) JOB: what was submitted
+    runtime: Array  # (jobs,) f8, hidden
+    rows: Array  # (jobs,) JOB_ROW; a row is filled when its job is submitted
+    result: Array  # (jobs,) of gpuyard.model.result.ROW; a row is written when its job ends
     nodes: Array  # (nodes,) NODE_ROW, by partition
     partitions: Array
     queue_keys: Array  # (jobs,) f8
@@ -200,6 +200,7 @@ class State(NamedTuple):
     types: Array
     speed: Array  # (classes × types,) f8
     allowed: Array  # (gpu_type labels,) i8 bit set of types
+    partition_of: Array  # (partition labels,) i4; -1: no such partition
     outages: Array
     slots: Array
     params: Array  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)
@@ -228,7 +229,7 @@ class State(NamedTuple):
 
 
 DTYPES: dict[str, Any] = {name: np.float64 for name in State._fields} | {
-    "control": CONTROL_ROW, "rows": JOB_ROW, "nodes": NODE_ROW, "partitions": PARTITION_ROW, "queue_jobs": np.int32,
+    "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "partition_of": np.int32, "nodes": NODE_ROW, "partitions": PARTITION_ROW, "queue_jobs": np.int32,
     "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW, "types": TYPE_ROW, "allowed": np.int64, "outages": OUTAGE_ROW,
     "slots": SLOT_ROW, "index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
     "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,

@@ -242,7 +242,9 @@ def _compared(plan: Plan, table: _Table) -> Comparison:
     base = labels.index(plan.baseline) if plan.baseline else 0
     columns = [[row[k] for row in table.cells] for k in range(len(labels))]
     values = [{name: _interval(column, name) for name in plan.metrics} for column in columns]
-    changes = _corrected([None if k == base else _change(plan.primary, column, columns[base], workload) for k, column in enumerate(columns)])
+    changes = _corrected(
+        [None if k == base else _change(plan.primary, column, columns[base], workload) for k, column in enumerate(columns)]
+    )
     best = {name: _best(name, [line[name].mean for line in values]) for name in plan.metrics}
     lines = tuple(
         Line(label, values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k], _sums(columns[k]))

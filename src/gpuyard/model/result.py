@@ -35,9 +35,10 @@ ROW = np.dtype(
         ("nodes", "i4"),  # nodes of the last run
         ("node", "i4"),  # its first node; -1: never started
         ("preemptions", "i4"),  # times stopped and requeued, failures included
-        ("status", "i1"),  # into STATUS
-        ("reason", "i1"),  # into REASONS
-    ]
+        ("status", "i2"),  # into STATUS
+        ("reason", "i2"),  # into REASONS
+    ],
+    align=True,
 )
 BIN = np.dtype(
     [

@@ -92,10 +92,10 @@ def static_priority(jobs: Any, j: int, now: float) -> float:
 
 @ordering("dynamic", title="dynamic heuristic: slack over priority")
 def dynamic_heuristic(jobs: Any, j: int, now: float) -> float:
-    """(deadline − now − remaining) / (priority + 1): the least slack for its importance goes first."""
+    """(deadline − now − remaining) / (priority + 1): the least slack for its importance goes first; negative priorities count as 0."""
     if math.isinf(jobs.deadline[j]):
         return 1e18 - jobs.priority[j]
-    return (jobs.deadline[j] - now - jobs.remaining[j]) / (jobs.priority[j] + 1.0)
+    return (jobs.deadline[j] - now - jobs.remaining[j]) / (max(jobs.priority[j], 0.0) + 1.0)
 
 
 @ordering("las", title="least attained service", source="Gu et al. 2019 (Tiresias)")

@@ -216,7 +216,6 @@ class _Simulation:
         job.overhead = overhead_of(job, self.rules)
         job.est_end = self.est_end_of(job, parts)
         job.run_start = self.now
-        job.attained_before = job.attained
         if job.start < 0:
             job.start = self.now
         duration = job.overhead + (job.runtime - job.done) / job.rate
@@ -245,7 +244,7 @@ class _Simulation:
         """End the present run, for any reason; returns its length."""
         elapsed = self.now - job.run_start
         job.ran += elapsed
-        job.attained = job.attained_before + elapsed * job.gpus
+        job.attained = job.ran * job.gpus
         self.yard.give_back(job, job.parts)
         for part in job.parts:
             numbered = () if self.yard.nodes[part.node].is_pool else part.devices
@@ -362,7 +361,7 @@ class _Simulation:
         for job in running:
             worked = max(self.now - job.run_start - job.overhead, 0.0) * job.rate
             job.remaining = max(job.estimate - job.done - worked, 0.0)
-            job.attained = job.attained_before + (self.now - job.run_start) * job.gpus
+            job.attained = (job.ran + (self.now - job.run_start)) * job.gpus
         what = f"preemption {rule.name}"
         limit = self.call(what, rule.function, rule.params, head)
         score = {job.index: self.call(what, rule.function, rule.params, job) for job in running}

@@ -61,7 +61,6 @@ class JobState:
     done: float = 0.0
     ran: float = 0.0
     attained: float = 0.0
-    attained_before: float = 0.0  # at run start
     preemptions: int = 0
     start: float = -1.0
     end: float = math.nan

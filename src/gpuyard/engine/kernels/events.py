@@ -13,8 +13,8 @@ from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, 
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove, queue_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_job, tick
-from gpuyard.engine.state import EXPLOSION, REJECTED
+from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_job, tick, write_result
+from gpuyard.engine.state import EXPLOSION, REJECTED, RUNNING
 from gpuyard.model.tolerance import EPS
 
 # What a step of the engine comes back with; failures are negative.
@@ -22,7 +22,7 @@ FINISHED, DECIDE, GROW_LOG, GROW_PLAN = range(4)
 BAD_SWITCH = -3
 
 # What a step is asked to do.
-PREPARE, RUN, PASS, START, PREEMPT = range(5)
+FILL, PREPARE, RUN, PASS, START, PREEMPT, FINISH = range(7)
 
 REPAIR, FAILURE = range(2)
 NO_PARTITION, NO_TYPE, TOO_MANY_GPUS, TOO_LARGE, OVER_QUOTA = range(1, 6)
@@ -37,6 +37,12 @@ def step(s: Any, order: Any, j: Any) -> Any:
         return _pass(s)
     if order == PREPARE:
         return _prepare(s)
+    if order == FILL:
+        for i in range(len(s.rows)):
+            fill_row(s, i)
+        return 0
+    if order == FINISH:
+        return _finish(s)
     if order == PREEMPT:
         s.control[0].preempted += 1
         return requeue(s, j)
@@ -62,6 +68,18 @@ def _prepare(s: Any) -> Any:
             status = order_queue(s, p)
             if status < 0:
                 return status
+    return 0
+
+
+@inner
+def _finish(s: Any) -> Any:
+    """Write the result rows of the jobs that have not ended."""
+    submitted = s.control[0].next_job
+    for j in range(len(s.rows)):
+        if j >= submitted:
+            fill_row(s, j)
+        if s.rows[j].status <= RUNNING:
+            write_result(s, j)
     return 0
 
 
@@ -115,7 +133,7 @@ def _next_time(s: Any) -> Any:
     if control.heap > 0:
         time = s.rows[s.ends[0]].end
     if control.next_job < len(s.rows):
-        time = min(time, s.rows[control.next_job].submit)
+        time = min(time, s.table[control.next_job].submit)
     alive = time < math.inf
     if control.next_outage < len(s.outages) and (alive or control.waiting > 0):
         if alive or _repair_to_come(s):
@@ -153,14 +171,15 @@ def _events(s: Any) -> Any:
         if status < 0:
             return status
         control.next_outage += 1
-    while control.next_job < len(s.rows) and s.rows[control.next_job].submit <= now:
+    while control.next_job < len(s.rows) and s.table[control.next_job].submit <= now:
         j = control.next_job
         control.next_job += 1
-        row = s.rows[j]
-        if row.reason == 0:
-            row.reason = _why_never(s, row)
-        if row.reason != 0:
-            row.status = REJECTED
+        fill_row(s, j)
+        reason = _why_never(s, j)
+        if reason != 0:
+            s.rows[j].status = REJECTED
+            write_result(s, j)
+            s.result[j].reason = reason
             continue
         status = enqueue(s, j)
         if status < 0:
@@ -169,8 +188,13 @@ def _events(s: Any) -> Any:
 
 
 @inner
-def _why_never(s: Any, row: Any) -> Any:
+def _why_never(s: Any, j: Any) -> Any:
     """The reason why a job cannot fit even on its empty, healthy partition; 0 if it can."""
+    row = s.rows[j]
+    if s.partition_of[s.table[j].partition] < 0:
+        return NO_PARTITION
+    if row.gpus > 0 and s.allowed[row.gpu_type] == 0:
+        return NO_TYPE
     part = s.partitions[row.partition]
     reason = 0
     if row.plain == 1:

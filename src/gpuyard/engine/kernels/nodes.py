@@ -107,14 +107,14 @@ def describe(row: Any, node: Any, devices: Any, units: Any, device: Any, piece: 
     """Write into `piece` which devices the job gets for `units` on the node (device -1: the node's own rule for a share)."""
     piece.gpus = 0
     piece.mask = NO_DEVICES
-    piece.device = -1
+    piece.gpu = -1
     if row.gpus >= 1:
         piece.gpus = units * row.chunk
         if node.first_device >= 0:
             piece.mask = lowest_devices(node.mask, piece.gpus)
     elif row.gpus > 0:
-        piece.device = device if device >= 0 else tightest_device(node, devices, row.gpus)
-        piece.mask = _ONE << np.uint64(piece.device)
+        piece.gpu = device if device >= 0 else tightest_device(node, devices, row.gpus)
+        piece.mask = _ONE << np.uint64(piece.gpu)
 
 
 @inner
@@ -129,7 +129,7 @@ def hold(row: Any, node: Any, devices: Any, piece: Any) -> None:
         node.free -= piece.gpus
         node.mask &= ~piece.mask
     elif row.gpus > 0:
-        at = node.first_device + piece.device
+        at = node.first_device + piece.gpu
         if node.mask & piece.mask != NO_DEVICES:
             node.mask ^= piece.mask
             node.shared |= piece.mask
@@ -151,7 +151,7 @@ def give_back(row: Any, node: Any, devices: Any, piece: Any) -> None:
         node.free += piece.gpus
         node.mask |= piece.mask
     elif row.gpus > 0:
-        at = node.first_device + piece.device
+        at = node.first_device + piece.gpu
         devices[at] += row.gpus
         if devices[at] >= 1.0 - EPS:
             node.shared ^= piece.mask

@@ -317,7 +317,7 @@ def _refresh(s: Any, part: Any) -> None:
         row = s.rows[s.running_jobs[i]]
         useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
         row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
-        row.attained = row.attained0 + (control.now - row.run_start) * row.gpus
+        row.attained = (row.ran + (control.now - row.run_start)) * row.gpus
 
 
 @inner

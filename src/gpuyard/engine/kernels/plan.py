@@ -158,7 +158,7 @@ def _leave_plan(s: Any, part: Any, row: Any) -> None:
             units = piece.gpus // row.chunk
             _add(s, size, step, i, piece.gpus)
         elif row.gpus > 0:
-            at = s.nodes[piece.node].first_device + piece.device
+            at = s.nodes[piece.node].first_device + piece.gpu
             s.shadow_devices[at] = max(s.shadow_devices[at], time)
         for t in range(step, s.control[0].steps):
             s.plan_cpus[t * size + i] += unit_cpus(row) * units

@@ -9,7 +9,7 @@ import numpy as np
 from gpuyard.engine.jit import ORDERING, call_keys, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_insert, running_insert, running_remove
-from gpuyard.engine.state import BINS, DONE, KILLED, RUNNING, WAITING
+from gpuyard.engine.state import BINS, DONE, KILLED, PENDING, RUNNING, WAITING
 
 BAD_KEY = -1
 
@@ -80,8 +80,10 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
         row.alloc = k
     control.parts_used += count
     row.rate = rate_of(s, row, count)
-    row.nodes = count
-    row.node = s.nodes[s.pick_node[0]].number
+    line = s.result[j]
+    line.nodes = count
+    line.node = s.nodes[s.pick_node[0]].number
+    line.rate = row.rate
     part.used += row.gpus
     control.busy += row.gpus
     _set_clocks(s, row)
@@ -101,7 +103,6 @@ def _set_clocks(s: Any, row: Any) -> None:
     if row.start < 0:
         row.start = now
     row.run_start = now
-    row.attained0 = row.attained
     row.remaining = max(row.estimate - row.done, 0.0)
     row.est_end = believed_end(row, control, row.rate)
     length = overhead_of(row, control) + (row.runtime - row.done) / row.rate
@@ -147,7 +148,7 @@ def _release(s: Any, p: Any, j: Any) -> None:
     if part.used < 1e-9:
         part.used = 0.0
     row.ran += elapsed
-    row.attained = row.attained0 + elapsed * row.gpus
+    row.attained = row.ran * row.gpus
     part.dirty = 1
     control.running -= 1
     if control.tracking == 1:
@@ -171,9 +172,57 @@ def _log(s: Any, j: Any, piece: Any, number: Any, amount: Any, begin: Any) -> No
 def end_job(s: Any, j: Any) -> None:
     """The run of job j, which the heap has given up already, has come to its end."""
     row = s.rows[j]
-    _release(s, row.partition, j)
+    _release(s, np.int64(row.partition), j)
     row.status = KILLED if row.overrun == 1 else DONE
     s.control[0].last_end = s.control[0].now
+    write_result(s, j)
+    s.result[j].end = row.end
+
+
+@inner
+def write_result(s: Any, j: Any) -> None:
+    """What is known of a job that was submitted, its end aside."""
+    row = s.rows[j]
+    line = s.result[j]
+    line.start = row.start if row.start >= 0 else np.nan
+    line.end = np.nan
+    line.ran = row.ran
+    line.gpu_seconds = row.attained
+    line.preemptions = row.preemptions
+    line.status = row.status
+
+
+@inner
+def fill_row(s: Any, j: Any) -> None:
+    """The row of a job, from what was submitted."""
+    given = s.table[j]
+    row = s.rows[j]
+    row.submit, row.gpus, row.estimate, row.walltime, row.deadline = given.submit, given.gpus, given.estimate, given.walltime, given.deadline
+    row.cpus, row.memory, row.transfer, row.priority = given.cpus, given.memory, given.transfer, given.priority
+    row.user, row.job_class, row.chunk, row.gpu_type, row.index = given.user, given.job_class, given.chunk, given.gpu_type, given.index
+    row.partition = max(s.partition_of[given.partition], 0)
+    row.attained, row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    row.remaining = given.estimate
+    row.queued = given.submit
+    row.start = -1.0
+    row.preemptions = 0
+    row.status = PENDING
+    row.runtime = s.runtime[j]
+    row.end = np.inf
+    row.alloc = -1
+    row.heap = -1
+    row.overrun = 0
+    row.benched = 0
+    whole = given.gpus >= 1
+    row.units = given.gpus // given.chunk if whole else 1
+    everything = (1 << len(s.types)) - 1
+    plain = whole and given.cpus == 0 and given.memory == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
+    row.plain = 1 if plain else 0
+    line = s.result[j]
+    line.rate = 0.0
+    line.nodes = 0
+    line.node = -1
+    line.reason = 0
 
 
 @inner
@@ -184,7 +233,7 @@ def requeue(s: Any, j: Any) -> Any:
     ends_remove(s.rows, s.ends, control.heap, j)
     control.heap -= 1
     useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
-    _release(s, row.partition, j)
+    _release(s, np.int64(row.partition), j)
     kept = useful
     if control.checkpoint > 0:
         kept = 0.0 if np.isinf(control.checkpoint) else np.floor(useful / control.checkpoint) * control.checkpoint

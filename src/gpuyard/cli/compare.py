@@ -1,0 +1,221 @@
+"""`gpuyard compare`: many schedulers, side by side, on the same seeds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli import inputs, options
+from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, time_unit, with_interval
+from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.compare import Comparison, Line, Plan, Source
+
+DEFAULT_METRICS = ("bsld", "bsld.p95", "wait", "turnaround", "turnaround.p95", "utilization", "fairness_users", "deadline_met")
+DEFAULT_SEEDS = 8
+MAX_SEEDS = 10_000
+MAX_THREADS = 64
+_PATIENCE = 2.0  # s before a progress bar appears
+
+
+def compare(
+    workload: Annotated[list[str], typer.Argument(help="Files or generators, as for `simulate`.", show_default=False)],
+    cluster: Annotated[list[str] | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; repeatable.")] = None,
+    scheduler: options.SchedulerList = None,
+    ordering: options.SlotList = None,
+    placement: options.SlotList = None,
+    backfill: options.SlotList = None,
+    preemption: options.SlotList = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="S", help="What differences are taken to; the first scheduler unless given.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help=f"Seeds 0 … N−1; {DEFAULT_SEEDS} unless given.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(metavar="K", help="A seed; repeatable, instead of --seeds.")] = None,
+    estimate: Annotated[list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3; repeatable.")] = None,
+    checkpoint: options.Checkpoint = "0",
+    restart_cost: options.RestartCost = "0",
+    walltime_kill: options.WalltimeKill = False,
+    jobs: options.Jobs = None,
+    reader: options.Reader = None,
+    column: options.Columns = None,
+    with_: options.With = None,
+    metric: options.Metrics = None,
+    threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
+    report: options.Report = None,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """Compare schedulers on the same workloads: means with 95 % intervals, and paired differences to a baseline.
+
+    Every repeatable option is an axis, and all combinations are run. The first metric is the one whose differences are taken.
+    """
+    from gpuyard.cli.schedulers import scheduler_from, several_schedulers
+    from gpuyard.experiments.compare import Plan
+    from gpuyard.experiments.compare import compare as compared
+
+    reading = inputs.Reading.of(reader, column, with_, jobs)
+    plan = Plan(
+        sources=tuple(_source(text, cluster, reading) for text in workload),
+        schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption))),
+        metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
+        seeds=_seeds(seeds, seed),
+        estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
+        baseline=scheduler_from(baseline).label if baseline else "",
+        rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
+    )
+    count = _threads(threads)
+    with _progress(plan) as progress:
+        comparisons = compared(plan, threads=count, progress=progress)
+    for comparison in comparisons:
+        for note in comparison.notes:
+            say(f"note: {comparison.workload} on {comparison.cluster}: {note}")
+    if report is not None:
+        from gpuyard.cli.report import write_report
+
+        write_report(comparisons, report)
+        say(f"report written in {report}")
+    emit(describe(comparisons), how)
+
+
+def _source(text: str, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
+    from gpuyard.experiments.compare import Source
+
+    return Source(text, lambda seed: reading.load(text, seed), reading.is_generator(text), inputs.clusters_for(text, clusters, reading))
+
+
+def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:
+    if given and count is not None:
+        raise UsageError("--seeds and --seed both say which seeds", hint="use one of them")
+    if given:
+        return tuple(dict.fromkeys(inputs.check_seed(seed) for seed in given))
+    number = DEFAULT_SEEDS if count is None else count
+    if not 1 <= number <= MAX_SEEDS:
+        raise UsageError(f"--seeds {number} does not lie in 1..{MAX_SEEDS:,}")
+    return tuple(range(number))
+
+
+def _threads(count: int | None) -> int:
+    number = min(os.cpu_count() or 1, 8) if count is None else count
+    if not 1 <= number <= MAX_THREADS:
+        raise UsageError(f"--threads {number} does not lie in 1..{MAX_THREADS}")
+    return number
+
+
+@contextmanager
+def _progress(plan: Plan) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal, from two seconds on."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=plan.cells())
+    began = time.monotonic()
+
+    def show(done: int) -> None:
+        bar.update(task, completed=done)
+        if time.monotonic() - began > _PATIENCE and not bar.live.is_started:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+# ── the tables ──
+
+
+def describe(comparisons: Sequence[Comparison]) -> Output:
+    """A table for each comparison, for people and as data."""
+    from gpuyard.experiments.compare import as_data, as_record
+
+    records = [as_record(comparison, line) for comparison in comparisons for line in comparison.lines]
+    return Output([table_of(comparison) for comparison in comparisons], [as_data(comparison) for comparison in comparisons], records)
+
+
+def table_of(comparison: Comparison) -> Table:
+    """Rows are schedulers, columns metrics; the best of each column is marked."""
+    from gpuyard.cli.schedulers import short_label
+
+    units = {name: _unit(comparison, name) for name in comparison.metrics}
+    shown = {name: f"\n({label})" if label else "\n " for name, (label, _) in units.items()}
+    primary = comparison.primary
+    header = ("scheduler", f"{primary} − baseline{shown[primary]}", "better–\nworse", *(name + shown[name] for name in comparison.metrics))
+    rows, marked = [], set()
+    for r, line in enumerate(comparison.lines):
+        cells = [_cell(line, name, units[name][1]) for name in comparison.metrics]
+        rows.append((short_label(line.scheduler), *_change(line, units[primary][1]), *cells))
+        marked |= {(r, k + 3) for k, name in enumerate(comparison.metrics) if name in line.best}
+    return Table(header, rows, _title(comparison), marked=frozenset(marked), caption=_caption(comparison))
+
+
+def _unit(comparison: Comparison, name: str) -> tuple[str, float]:
+    """The unit that is shown, and how many of the metric's own it is."""
+    from gpuyard.metrics import resolve
+
+    unit = resolve(name)[0].unit
+    if unit == "s":
+        return time_unit(line.values[name].mean for line in comparison.lines)
+    return ("" if unit == "1" else unit), 1.0
+
+
+def _cell(line: Line, name: str, size: float) -> str:
+    value = line.values[name]
+    text = with_interval(value.mean / size, value.low / size, value.high / size)
+    first, feed, rest = text.partition("\n")
+    return first + (f" {STAR}" if name in line.best else "") + feed + rest
+
+
+def _change(line: Line, size: float) -> tuple[str, str]:
+    change = line.change
+    if change is None:
+        return "baseline", ""
+    return with_interval(change.mean / size, change.low / size, change.high / size, "+"), f"{change.wins:,}–{change.losses:,}"
+
+
+def _title(comparison: Comparison) -> str:
+    n = len(comparison.seeds)
+    seeds = f"seed {comparison.seeds[0]}" if n == 1 else f"{n} seeds"
+    return f"{comparison.workload} on {comparison.cluster}  (estimates: {comparison.estimate}, {seeds})"
+
+
+def _caption(comparison: Comparison) -> str:
+    from gpuyard.cli.schedulers import short_label
+    from gpuyard.metrics import resolve
+
+    of = next((line.change.of for line in comparison.lines if line.change), "seed")
+    arrows = {name: resolve(name)[0].better for name in comparison.metrics}
+    higher = ", ".join(name for name, better in arrows.items() if better == "higher")
+    jobs = comparison.lines[0].counts
+    lines = [
+        f"{STAR} best mean; [ ] 95 % interval; differences are paired, to {short_label(comparison.baseline)}; better–worse counts {of}s",
+        f"lower is better{f', except of {higher}' if higher else ''}; {jobs['jobs']:,} jobs, {jobs['rejected']:,} rejected",
+    ]
+    clear = [line for line in comparison.lines if line.change and line.change.clear]
+    if any(line.change for line in comparison.lines):
+        lines.append(f"{len(clear)} of {len(comparison.lines) - 1} differ from the baseline: their interval does not hold 0")
+    return "\n".join(lines)
+
+
+def numbers(comparison: Comparison, name: str) -> dict[str, Any]:
+    """Means and intervals of one metric in the unit that is shown, for figures."""
+    label, size = _unit(comparison, name)
+    values = [line.values[name] for line in comparison.lines]
+    return {
+        "label": f"{name} ({label})" if label else name,
+        "mean": [v.mean / size for v in values], "low": [v.low / size for v in values], "high": [v.high / size for v in values],
+        "text": [short(v.mean / size) for v in values],
+    }  # fmt: skip

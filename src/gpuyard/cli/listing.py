@@ -1,0 +1,144 @@
+"""`gpuyard list`: the names that can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from gpuyard.cli import options
+from gpuyard.cli.output import Format, Output, Table, emit, short
+
+Record = dict[str, Any]
+_KIND_NAMES = ("orderings", "placements", "backfills", "preemptions", "switches", "metrics", "workloads", "readers", "clusters", "devices")
+
+
+def listing(
+    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(_KIND_NAMES)}.", show_default=False)] = None,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """List what there is: policies, metrics, workloads, readers, clusters, devices."""
+    from gpuyard.registry import unknown_name
+
+    if kind is None:
+        overview = [{"kind": name, "names": [r["name"] for r in records()]} for name, records in KINDS.items()]
+        table = Table(("kind", "names"), [(str(r["kind"]), ", ".join(r["names"])) for r in overview], left=frozenset({0, 1}),
+                      caption="gpuyard list KIND tells more about each, gpuyard show NAME all about one")  # fmt: skip
+        emit(
+            Output(
+                [table],
+                {str(r["kind"]): r["names"] for r in overview},
+                [{"kind": r["kind"], "name": n} for r in overview for n in r["names"]],
+            ),
+            how,
+        )
+        return
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, list(KINDS))
+    records = KINDS[kind]()
+    header = tuple(records[0])
+    rows = [tuple(short(v) if isinstance(v, float) else str(v) for v in record.values()) for record in records]
+    numeric = {k for k, name in enumerate(header) if isinstance(records[0][name], float)}
+    emit(Output([Table(header, rows, left=frozenset(range(len(header))) - numeric)], records, records), how)
+
+
+def parameters_text(params: Iterable[tuple[str, Any]]) -> str:
+    """`power=2, limit=10`."""
+    return ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in params if not _hidden(value))
+
+
+def _hidden(value: Any) -> bool:
+    return value is None or not isinstance(value, (str, int, float))
+
+
+def _orderings() -> list[Record]:
+    from gpuyard.policies import ORDERINGS
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "reads the clock": "yes" if each.reads_clock else "no",
+         "source": each.source}
+        for name, each in ORDERINGS.items()
+    ]  # fmt: skip
+
+
+def _placements() -> list[Record]:
+    from gpuyard.policies import PLACEMENTS
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "span": each.span} for name, each in PLACEMENTS.items()
+    ]
+
+
+def _backfills() -> list[Record]:
+    from gpuyard.policies import BACKFILLS
+
+    return [{"name": name, "is": each.title, "parameters": parameters_text(each.params)} for name, each in BACKFILLS.items()]
+
+
+def _preemptions() -> list[Record]:
+    from gpuyard.policies import PREEMPTIONS
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text([*each.params, *([("every", each.every)] if each.function else [])])}
+        for name, each in PREEMPTIONS.items()
+    ]
+
+
+def _switches() -> list[Record]:
+    from gpuyard.policies import SWITCHES
+
+    return [{"name": name, "is": each.title, "parameters": parameters_text(each.params)} for name, each in SWITCHES.items()]
+
+
+def _metrics() -> list[Record]:
+    from gpuyard.metrics import METRICS
+
+    return [
+        {"name": name, "is": each.title, "unit": each.unit, "better": each.better, "one per": each.kind, "formula": each.formula}
+        for name, each in METRICS.items()
+    ]
+
+
+def _workloads() -> list[Record]:
+    from gpuyard.traces import GENERATORS
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text((p.name, p.default) for p in each.parameters)}
+        for name, each in GENERATORS.items()
+    ]
+
+
+def _readers() -> list[Record]:
+    from gpuyard.traces import READERS
+
+    return [
+        {
+            "name": name,
+            "is": each.title,
+            "files": " ".join(each.globs),
+            "parameters": parameters_text((p.name, p.default) for p in each.parameters),
+        }
+        for name, each in READERS.items()
+    ]
+
+
+def _clusters() -> list[Record]:
+    from gpuyard.model.presets import PRESETS
+
+    return [{"name": name, "is": each.title} for name, each in PRESETS.items()]
+
+
+def _devices() -> list[Record]:
+    from gpuyard.model.presets import DEVICES
+
+    return [
+        {"name": name, "speed": each.speed, "TFLOPS": each.tflops, "memory (GB)": each.memory, "idle (W)": each.idle_watts,
+         "busy (W)": each.busy_watts}
+        for name, each in DEVICES.items()
+    ]  # fmt: skip
+
+
+_LISTS = (_orderings, _placements, _backfills, _preemptions, _switches, _metrics, _workloads, _readers, _clusters, _devices)
+KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

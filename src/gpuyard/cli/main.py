@@ -1,0 +1,88 @@
+"""The `gpuyard` command: the verbs, and what happens to errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from gpuyard import __version__
+from gpuyard.cli import bench, check, compare, listing, show, simulate
+from gpuyard.cli.options import Settings, Verbose
+from gpuyard.cli.output import clean
+from gpuyard.errors import GpuyardError
+
+INTERRUPTED = 130
+app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app.command("simulate")(simulate.simulate)
+app.command("compare")(compare.compare)
+app.command("list")(listing.listing)
+app.command("show")(show.show)
+app.command("check")(check.check)
+app.command("bench")(bench.bench)
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"gpuyard {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def gpuyard(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Simulate GPU-cluster scheduling and compare schedulers.
+
+    Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted.
+    """
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The entry point: the exit code. Errors are one line on stderr; `-v` adds the traceback."""
+    settings = Settings()
+    try:
+        code = app(args=arguments, prog_name="gpuyard", standalone_mode=False, obj=settings)
+    except GpuyardError as error:
+        return _failed(str(error), error.exit_code, settings)
+    except Exception as error:
+        message = _usage_message(error)
+        if message:
+            return _failed(message, 2, settings)
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return _failed(f"{what}; this is a bug in gpuyard; hint: add -v for the traceback", 1, settings)
+    if code == INTERRUPTED:
+        _error("interrupted")
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)  # threads inside a kernel do not hear of it and would be waited for
+    return code if isinstance(code, int) else 0
+
+
+def _usage_message(error: Exception) -> str:
+    """What typer says about wrong usage, with the verb whose help tells more; empty for other errors."""
+    if not hasattr(error, "format_message"):
+        return ""
+    context = getattr(error, "ctx", None)
+    verb = context.command_path if context is not None else "gpuyard"
+    message = str(error.format_message()).rstrip(".")
+    return f"{message}; hint: {verb} --help" if message else f"see {verb} --help"
+
+
+def _failed(message: str, code: int, settings: Settings) -> int:
+    if settings.verbose:
+        traceback.print_exc()
+    _error(f"error: {message}")
+    return code
+
+
+def _error(message: str) -> None:
+    sys.stderr.write(f"gpuyard: {clean(message).replace(chr(10), ' ')}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

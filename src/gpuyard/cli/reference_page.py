@@ -1,0 +1,67 @@
+"""The reference page of the command line: `python -m gpuyard.cli.reference_page > docs/reference/cli.md`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import typer
+
+from gpuyard.cli.main import app
+
+INTRODUCTION = """\
+# Command line
+
+Made by `python -m gpuyard.cli.reference_page`; do not edit.
+
+Data goes to stdout, talk to stderr. Every table also comes as `-f json`, `-f csv` and `-f md`; times there are in seconds for json and
+csv. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted. `NO_COLOR` is honoured.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    command: Any = typer.main.get_command(app)
+    sections = [_section(f"gpuyard {name}", verb) for name, verb in command.commands.items()]
+    return "\n".join([INTRODUCTION, *sections])
+
+
+def _section(name: str, verb: Any) -> str:
+    arguments = [p for p in verb.params if p.param_type_name == "argument"]
+    given = [p for p in verb.params if p.param_type_name == "option" and not p.hidden]
+    usage = " ".join([name, *(_metavar(p) for p in arguments), "[OPTIONS]"])
+    lines = [f"## {name}", "", f"`{usage}`", "", inspect.cleandoc(verb.help or ""), "", "| option | is |", "|---|---|"]
+    lines += [f"| `{_metavar(p)}` | {_cell(p.help or '')} |" for p in arguments]
+    lines += [f"| {_names(p)} | {_cell(p.help or '')}{_default(p)} |" for p in given]
+    return "\n".join(lines) + "\n"
+
+
+def _metavar(p: Any) -> str:
+    name = p.metavar or p.name.upper()
+    name = name if p.required else f"[{name}]"
+    return f"{name}…" if p.nargs == -1 else name
+
+
+def _names(p: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in p.opts if name != "--help")
+    choices = getattr(p.type, "choices", None)
+    value = (
+        ""
+        if p.is_flag
+        else f" `{'|'.join(str(getattr(c, 'value', c)) for c in choices) if choices else p.metavar or 'N'}`".replace("|", "\\|")
+    )
+    return names + value
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _default(p: Any) -> str:
+    default = getattr(p.default, "value", p.default)
+    return "" if default in (None, False, ()) or callable(default) or not p.show_default else f" Default: `{default}`."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,74 @@
+"""The folder that `gpuyard compare --report` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuyard.cli.compare import describe, table_of
+from gpuyard.cli.output import clean, csv_text, json_text, md_text
+from gpuyard.errors import DataError
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.compare import Comparison
+
+
+def write_report(comparisons: Sequence[Comparison], folder: Path) -> None:
+    """`report.md` with every table and figure, and the same numbers in table.md, table.csv and table.json."""
+    from gpuyard.cli.plots import save_comparison
+
+    output = describe(comparisons)
+    texts = {
+        "table.md": md_text(output.tables),
+        "table.csv": csv_text(output.records),
+        "table.json": json_text(output.data),
+        "report.md": _report(comparisons),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{folder}: the report cannot be written: {error.strerror or error}") from None
+    for k, comparison in enumerate(comparisons):
+        save_comparison(comparison, folder / _figure(k))
+
+
+def _figure(k: int) -> str:
+    return f"comparison-{k + 1}.png"
+
+
+def _report(comparisons: Sequence[Comparison]) -> str:
+    from gpuyard import __version__
+
+    parts = [
+        "# Schedulers compared",
+        f"Made by gpuyard {__version__}. The numbers are also in `table.csv` and `table.json`, times there in seconds.",
+    ]
+    for k, comparison in enumerate(comparisons):
+        parts.append(f"## {clean(comparison.workload)} on {clean(comparison.cluster)}")
+        parts.append(_verdict(comparison))
+        parts.append(f"![means and 95 % intervals]({_figure(k)})")
+        parts.append(md_text([table_of(comparison)]))
+        parts += [f"- {clean(note)}" for note in comparison.notes]
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdict(comparison: Comparison) -> str:
+    """One sentence: who is best on the primary metric, and by how much."""
+    from gpuyard.cli.schedulers import short_label
+    from gpuyard.metrics import resolve
+
+    name = comparison.primary
+    best = [line for line in comparison.lines if name in line.best]
+    if not best:
+        return f"No scheduler can be called best on `{name}`."
+    top = best[0]
+    base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
+    text = f"Best mean {resolve(name)[0].title} (`{name}`): **{clean(short_label(top.scheduler))}**"
+    if top.change is None or not base.values[name].mean:
+        return text + ", the baseline."
+    share = top.change.mean / base.values[name].mean
+    sure = "its paired 95 % interval does not hold 0" if top.change.clear else "a difference that the samples do not show clearly"
+    return f"{text}, {share:+.0%} against {clean(short_label(base.scheduler))}; {sure}."

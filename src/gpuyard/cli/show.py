@@ -1,0 +1,261 @@
+"""`gpuyard show`: all about one thing, whatever it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli import inputs, options
+from gpuyard.cli.listing import KINDS, parameters_text
+from gpuyard.cli.output import Format, Output, Table, emit, short
+from gpuyard.registry import unknown_name
+
+if TYPE_CHECKING:
+    from gpuyard.model.workload import Workload
+
+Facts = list[tuple[str, str]]
+
+
+def show(
+    name: Annotated[str, typer.Argument(
+        help="A policy, metric, workload, reader, cluster or device; a scheduler (sjf/best/easy); a file; a saved result's folder.",
+        show_default=False)],
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="Of a workload: what its load is on this cluster.")] = None,
+    seed: Annotated[int, typer.Option(help="Of a generated workload.")] = 0,
+    reader: options.Reader = None,
+    column: options.Columns = None,
+    with_: options.With = None,
+    jobs: options.Jobs = None,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:  # fmt: skip
+    """Say what something is: definition, parameters and source; of a file or a saved result what is in it."""
+    if (Path(name) / "manifest.json").exists():
+        return _show_result(name, how)
+    reading = inputs.Reading.of(reader, column, with_, jobs)
+    found = [*_named(name)] if reader is None else []
+    found = found or [_other(name, reading, inputs.check_seed(seed), cluster)]
+    tables = [Table(("is", kind), facts, title=name, left=frozenset({0, 1})) for kind, facts in found]
+    data = [{"kind": kind, "name": name} | dict(facts) for kind, facts in found]
+    emit(Output(tables, data, [{"kind": kind, "fact": label, "text": text} for kind, facts in found for label, text in facts]), how)
+    return None
+
+
+def _show_result(name: str, how: Format) -> None:
+    from gpuyard.cli.simulate import DEFAULT_METRICS, describe, tell
+    from gpuyard.model.result import Result
+
+    result = Result.load(name)
+    output = describe(result, DEFAULT_METRICS)
+    facts = [(str(key), _text(value)) for key, value in result.manifest.items()]
+    facts += [("jobs", f"{len(result):,}"), ("segments", f"{len(result.segments):,}" if len(result.segments) else "not kept")]
+    tell(result)
+    manifest = Table(("manifest", ""), facts, title=f"result in {name}", left=frozenset({0, 1}))
+    emit(Output([manifest, *output.tables], output.data | {"manifest": dict(result.manifest)}, output.records), how)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return short(value)
+    return ", ".join(f"{k} {_text(v)}" for k, v in value.items()) if hasattr(value, "items") else str(value)
+
+
+# ── by name ──
+
+
+def _named(name: str) -> Iterator[tuple[str, Facts]]:
+    """Everything of that name: some names, such as srpt, are in more than one registry."""
+    for kind, facts_of in _REGISTRIES.items():
+        facts = facts_of(name)
+        if facts:
+            yield kind, [(label, text) for label, text in facts if text]
+
+
+def _policy(name: str, registry_name: str) -> Facts:
+    from gpuyard import policies
+
+    registry = getattr(policies, registry_name)
+    if name not in registry:
+        return []
+    each = registry[name]
+    function = getattr(each, "function", None)
+    facts = [("title", each.title), ("definition", _doc(function)), ("parameters", parameters_text(each.params))]
+    facts += [("source", getattr(each, "source", "")), ("span over nodes", getattr(each, "span", ""))]
+    if hasattr(each, "reads_clock"):
+        facts.append(("reads the clock", "yes: keyed at every pass" if each.reads_clock else "no: keyed once"))
+    if getattr(each, "every", 0):
+        facts.append(("timer", f"every {each.every:g} s"))
+    return [*facts, ("code", _code(function))]
+
+
+def _doc(function: Any) -> str:
+    return inspect.cleandoc(function.__doc__ or "") if function is not None else ""
+
+
+def _code(function: Any) -> str:
+    """The rule itself: the body without decorators and docstring."""
+    if function is None:
+        return ""
+    try:
+        lines = inspect.getsource(function).splitlines()
+    except OSError:
+        return ""
+    first = next(k for k, line in enumerate(lines) if line.startswith("def "))
+    return "\n".join(line for line in lines[first:] if '"""' not in line)
+
+
+def _metric(name: str) -> Facts:
+    from gpuyard.metrics import METRICS, resolve
+
+    if name.partition(".")[0] not in METRICS:
+        return []
+    each, aggregation = resolve(name)
+    return [
+        ("title", each.title), ("definition", each.description), ("formula", each.formula), ("unit", each.unit), ("better", each.better),
+        ("one value per", each.kind), ("aggregation", aggregation), ("jobs", each.covers), ("nan when", each.missing),
+        ("source", each.source),
+    ]  # fmt: skip
+
+
+def _generator(name: str) -> Facts:
+    from gpuyard.traces import GENERATORS
+
+    return _reader_facts(GENERATORS[name]) if name in GENERATORS else []
+
+
+def _reader(name: str) -> Facts:
+    from gpuyard.traces import READERS
+
+    return [("files", " ".join(READERS[name].globs)), *_reader_facts(READERS[name])] if name in READERS else []
+
+
+def _reader_facts(each: Any) -> Facts:
+    facts = [("title", each.title), ("definition", _doc(each.function))]
+    for p in each.parameters:
+        text = parameters_text([(p.name, p.default)])
+        facts.append(("parameter", text + (f"  of {', '.join(p.choices)}" if p.choices else ""))) if text else None
+    return facts
+
+
+def _preset(name: str) -> Facts:
+    from gpuyard.model.presets import PRESETS
+
+    return [("title", PRESETS[name].title), *_cluster(name)] if name in PRESETS else []
+
+
+def _cluster(text: str) -> Facts:
+    from gpuyard.model.cluster_file import describe_cluster, load_cluster
+
+    return describe_cluster(load_cluster(text))
+
+
+def _device(name: str) -> Facts:
+    from gpuyard.model.presets import DEVICES
+
+    if name.lower() not in DEVICES:
+        return []
+    each = DEVICES[name.lower()]
+    units = {"speed": "× A100", "tflops": "TFLOPS", "memory": "GB", "idle_watts": "W", "busy_watts": "W"}
+    return [(key, f"{getattr(each, key):g} {unit}") for key, unit in units.items()]
+
+
+_REGISTRIES: dict[str, Callable[[str], Facts]] = {
+    "ordering": lambda name: _policy(name, "ORDERINGS"),
+    "placement": lambda name: _policy(name, "PLACEMENTS"),
+    "backfill": lambda name: _policy(name, "BACKFILLS"),
+    "preemption": lambda name: _policy(name, "PREEMPTIONS"),
+    "switch rule": lambda name: _policy(name, "SWITCHES"),
+    "metric": _metric,
+    "workload generator": _generator,
+    "reader": _reader,
+    "cluster": _preset,
+    "device": _device,
+}
+
+
+# ── what is not a name ──
+
+
+def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -> tuple[str, Facts]:
+    """A cluster (file or short form), a workload (file or generator with parameters) or a scheduler."""
+    path = Path(text)
+    if text.endswith(".toml") or (text[:1].isdigit() and "/" not in text and not path.is_file()):
+        return "cluster", _cluster(text)
+    if (path.is_file() and path.suffix != ".py") or reading.is_generator(text) or reading.reader is not None:
+        return "workload", _workload(reading.load(text, seed), cluster)
+    if "/" in text or ":" in text:
+        return _scheduler(text, reading, seed)
+    raise unknown_name("name", text, list(dict.fromkeys(str(record["name"]) for records in KINDS.values() for record in records())))
+
+
+def _scheduler(text: str, reading: inputs.Reading, seed: int) -> tuple[str, Facts]:
+    from gpuyard.cli.schedulers import scheduler_from
+    from gpuyard.policies import Meta
+
+    if "." in text and ".py" not in text and "(" not in text:
+        reading.load(text, seed)  # a file that is not there: its error says so
+    made = scheduler_from(text)
+    if isinstance(made, Meta):
+        rule = [("label", made.label), ("rule", f"{made.rule.label}: {made.rule.title}")]
+        return "meta-scheduler", rule + [(str(k), each.label) for k, each in enumerate(made.schedulers)]
+    slots = {"ordering": made.ordering, "placement": made.placement, "backfill": made.backfill, "preemption": made.preemption}
+    return "scheduler", [("label", made.label), *((slot, f"{each.label}: {each.title}") for slot, each in slots.items())]
+
+
+def _workload(workload: Workload, cluster: str | None) -> Facts:
+    """Jobs, span, sizes, load and what a reader should know."""
+    import numpy as np
+
+    from gpuyard.model.units import format_seconds
+
+    jobs, runtime = workload.jobs, workload.runtime
+    facts: Facts = [("workload", workload.name), ("jobs", f"{len(workload):,}")]
+    if len(workload):
+        span = float(np.ptp(jobs.submit))
+        work = float(jobs.gpus @ runtime)
+        quartiles = [format_seconds(float(q)) for q in np.percentile(runtime, [5, 50, 95])]
+        facts += [("submits", f"over {format_seconds(span)}"), ("GPUs", _sizes(jobs.gpus)), ("work", f"{short(work / 3600)} GPU·h")]
+        facts += [("run time", f"{quartiles[1]} median; {quartiles[0]} to {quartiles[2]} for nine tenths")]
+        facts += [("load", f"{short(work / span)} GPUs on average over the submits")] if span > 0 else []
+        facts += [("estimates", _estimates(workload))]
+        facts += [(f"load on {cluster}", _load_on(cluster, work, span))] if cluster and span > 0 else []
+        facts += [
+            ("deadlines", f"{int(np.isfinite(jobs.deadline).sum()):,} jobs"),
+            ("priorities", _labels(np.unique(jobs.priority).tolist())),
+        ]
+    for label, names in (("users", jobs.users), ("partitions", jobs.partitions), ("classes", jobs.classes), ("GPU types", jobs.gpu_types)):
+        facts += [(label, _labels(names))] if any(names) else []
+    facts += [("dropped", f"{count:,} rows: {reason}") for reason, count in workload.dropped.items()]
+    return facts + [("note", note) for note in workload.notes]
+
+
+def _load_on(cluster: str, work: float, span: float) -> str:
+    from gpuyard.model.cluster_file import load_cluster
+
+    return f"{work / span / load_cluster(cluster).gpus:.0%} of its devices, at speed 1"
+
+
+def _estimates(workload: Workload) -> str:
+    import numpy as np
+
+    known = workload.runtime > 0
+    ratio = workload.jobs.estimate[known] / workload.runtime[known]
+    return f"{workload.estimate_source}; median {np.median(ratio):.2f} × the run time" if len(ratio) else workload.estimate_source
+
+
+def _sizes(gpus: Any) -> str:
+    import numpy as np
+
+    sizes, counts = np.unique(gpus, return_counts=True)
+    top = np.argsort(-counts, kind="stable")[:8]
+    text = ", ".join(f"{sizes[k]:g} ({counts[k] / len(gpus):.0%})" for k in sorted(top))
+    return text + (f" and {len(sizes) - 8} more sizes, up to {sizes[-1]:g}" if len(sizes) > 8 else "")
+
+
+def _labels(names: Any) -> str:
+    given = [f"{n:g}" if isinstance(n, float) else n for n in names if n != ""]
+    return f"{len(given):,}: " + ", ".join(given[:8]) + (" …" if len(given) > 8 else "")

@@ -1,0 +1,176 @@
+"""`gpuyard simulate`: one workload, one cluster, one scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli import inputs, options
+from gpuyard.cli.output import Format, Output, Table, emit, say, short
+from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.engine.simulation import AnyScheduler
+    from gpuyard.model.cluster import Cluster
+    from gpuyard.model.result import Result
+    from gpuyard.model.rules import Rules
+    from gpuyard.model.workload import Workload
+
+DEFAULT_METRICS = (
+    "wait", "wait.p95", "turnaround", "bsld", "bsld.p95", "slowdown.p50", "makespan", "throughput", "utilization", "fairness",
+    "fairness_users", "deadline_met", "queue_mean", "queue_max", "queue_explosions", "fragmentation", "preemptions.sum", "energy",
+)  # fmt: skip
+GROUP_METRICS = ("wait", "turnaround", "bsld", "bsld.p95", "deadline_met")
+
+
+def simulate(
+    workload: Annotated[
+        str, typer.Argument(help="A file (log.swf.gz, jobs.csv) or a generator (demo, family:shape=bursty).", show_default=False)
+    ],
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; of an SWF log its own.")] = None,
+    scheduler: options.SchedulerOption = None,
+    ordering: options.OrderingOption = None,
+    placement: options.PlacementOption = None,
+    backfill: options.BackfillOption = None,
+    preemption: options.PreemptionOption = None,
+    meta: options.MetaOption = None,
+    of: options.OfOption = None,
+    every: options.EveryOption = None,
+    seed: Annotated[int, typer.Option(help="Of a generated workload, of noise and of random placement.")] = 0,
+    estimate: Annotated[str | None, typer.Option(metavar="SOURCE", help="What schedulers believe: requested, exact, noisy:0.3.")] = None,
+    checkpoint: options.Checkpoint = "0",
+    restart_cost: options.RestartCost = "0",
+    walltime_kill: options.WalltimeKill = False,
+    jobs: options.Jobs = None,
+    reader: options.Reader = None,
+    column: options.Columns = None,
+    with_: options.With = None,
+    metric: options.Metrics = None,
+    by: options.By = None,
+    save: options.Save = None,
+    plot: options.Plot = None,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """Run a workload on a cluster under one scheduler and print metrics."""
+    from gpuyard.cli.schedulers import one_scheduler
+    from gpuyard.metrics import GROUPINGS, resolve
+    from gpuyard.registry import unknown_name
+
+    for name in metric or ():
+        resolve(name)
+    if by is not None and by not in GROUPINGS:
+        raise unknown_name("grouping", by, list(GROUPINGS))
+    _refuse_suffix(plot)
+    made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
+    rules = inputs.rules_of(checkpoint, restart_cost, walltime_kill)
+    reading = inputs.Reading.of(reader, column, with_, jobs)
+    loaded = reading.load(workload, inputs.check_seed(seed))
+    if estimate is not None:
+        loaded = loaded.with_estimate(estimate, seed)
+    machine = inputs.clusters_for(workload, [cluster] if cluster else None, reading)[0]
+    result = _run(loaded, machine, made, seed, rules, segments=plot is not None)
+    if save is not None:
+        result.save(save)
+        say(f"result saved in {save}")
+    if plot is not None:
+        from gpuyard.cli.plots import save_figure
+
+        save_figure(result, plot)
+        say(f"figure drawn in {plot}")
+    tell(result)
+    emit(describe(result, metric or DEFAULT_METRICS, by, metric or GROUP_METRICS), how)
+
+
+def _refuse_suffix(plot: Path | None) -> None:
+    if plot is not None and plot.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UsageError(f"--plot {plot}: what kind of figure?", hint="end the name with .png, .pdf or .svg")
+
+
+def _run(workload: Workload, cluster: Cluster, scheduler: AnyScheduler, seed: int, rules: Rules, *, segments: bool) -> Result:
+    """In a thread: the main one could not hear Ctrl-C while it is inside a kernel."""
+    from gpuyard.engine.simulation import simulate as run
+
+    pool = ThreadPoolExecutor(1)
+    return pool.submit(run, workload, cluster, scheduler, seed, rules=rules, segments=segments).result()
+
+
+def tell(result: Result) -> None:
+    """What a reader should know about the workload, and why jobs were rejected, on stderr."""
+    for note in result.workload.notes:
+        say(f"note: {note}")
+    for reason, count in result.workload.dropped.items():
+        say(f"note: {count:,} rows dropped: {reason}")
+    for reason, count in rejected(result).items():
+        say(f"note: {count:,} jobs rejected: {reason}")
+
+
+def rejected(result: Result) -> dict[str, int]:
+    """Reason → jobs."""
+    import numpy as np
+
+    from gpuyard.model.result import REASONS
+
+    codes, sizes = np.unique(result.table["reason"], return_counts=True)
+    return {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
+
+
+def describe(result: Result, metrics: Sequence[str], by: str | None = None, group_metrics: Sequence[str] = GROUP_METRICS) -> Output:
+    """The metrics of a result as a table, with what the run was."""
+    from gpuyard.metrics import counts, measure, measure_by, resolve
+
+    measured = measure(result, metrics)
+    ended = counts(result)
+    records = [
+        {"metric": name, "value": value, "unit": resolve(name)[0].unit, "better": resolve(name)[0].better}
+        for name, value in measured.items()
+    ]
+    caption = f"{ended['jobs']:,} jobs: " + ", ".join(f"{ended[key]:,} {key}" for key in ("done", "killed", "rejected", "unfinished"))
+    caption += "".join(f"\n  rejected: {count:,}, {reason}" for reason, count in rejected(result).items())
+    tables = [Table(("metric", "value", "unit", "", "is"), [_row(name, value) for name, value in measured.items()], _title(result),
+                    frozenset({0, 2, 4}), caption=caption)]  # fmt: skip
+    groups = measure_by(result, group_metrics, by) if by else []
+    if by:
+        tables.append(_group_table(by, group_metrics, groups))
+    data: dict[str, Any] = {
+        "workload": result.workload.name, "cluster": result.cluster.name, "scheduler": result.scheduler, "seed": result.seed,
+        "estimate": result.workload.estimate_source, "counts": ended, "rejected": rejected(result),
+        "dropped": dict(result.workload.dropped), "notes": list(result.workload.notes),
+        "metrics": {str(r["metric"]): {key: r[key] for key in ("value", "unit", "better")} for r in records},
+    }  # fmt: skip
+    if by:
+        data |= {"by": by, "groups": groups}
+    return Output(tables, data, groups or records)
+
+
+def _title(result: Result) -> str:
+    from gpuyard.cli.schedulers import short_label
+
+    where = f"{result.workload.name} on {result.cluster.name} under {short_label(result.scheduler)}"
+    return f"{where}  (estimates: {result.workload.estimate_source}, seed {result.seed})"
+
+
+def _row(name: str, value: float) -> tuple[str, ...]:
+    from gpuyard.metrics import resolve
+    from gpuyard.model.units import format_seconds
+
+    found, aggregation = resolve(name)
+    readable = format_seconds(value) if found.unit == "s" and value == value else ""
+    title = found.title + (f", {aggregation}" if aggregation else "")
+    return name, short(value), "" if found.unit == "1" else found.unit, readable, f"{title} ({_ARROWS[found.better]})"
+
+
+_ARROWS = {"lower": "lower is better", "higher": "higher is better", "neither": "neither is better"}
+
+
+def _group_table(by: str, metrics: Sequence[str], groups: Sequence[dict[str, Any]]) -> Table:
+    from gpuyard.metrics import resolve
+
+    units = {name: resolve(name)[0].unit for name in metrics}
+    header = (by, "jobs", "done", *(f"{name} ({unit})" if unit != "1" else name for name, unit in units.items()))
+    rows = [(str(g[by]) or "(none)", f"{g['jobs']:,}", f"{g['done']:,}", *(short(float(g[name])) for name in metrics)) for g in groups]
+    return Table(header, rows, f"by {by}")
