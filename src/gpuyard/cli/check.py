@@ -52,7 +52,7 @@ def _functions(file: str) -> dict[str, Callable[..., Any]]:
 
     path, _, wanted = file.partition(".py:")
     module = load_module(Path(f"{path}.py" if wanted else file))
-    own = {
+    own: dict[str, Callable[..., Any]] = {
         name: thing
         for name, thing in vars(module).items()
         if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")

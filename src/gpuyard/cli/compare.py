@@ -17,7 +17,7 @@ from gpuyard.errors import UsageError
 if TYPE_CHECKING:
     from gpuyard.experiments.compare import Comparison, Line, Plan, Source
 
-DEFAULT_METRICS = ("bsld", "bsld.p95", "wait", "turnaround", "turnaround.p95", "utilization", "fairness_users", "deadline_met")
+DEFAULT_METRICS = ("bsld", "bsld.p95", "waiting", "turnaround", "turnaround.p95", "utilization", "fairness_users", "deadline_met")
 DEFAULT_SEEDS = 8
 MAX_SEEDS = 10_000
 MAX_THREADS = 64

@@ -48,8 +48,7 @@ def emit(output: Output, how: Format) -> None:
     """To stdout. A reader that has gone away ends the program quietly."""
     text = _WRITERS[how](output)
     try:
-        if text is not None:
-            sys.stdout.write(text)
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -126,11 +125,15 @@ def _md_cell(text: str) -> str:
     return clean(text).replace("\n", " ").replace("|", "\\|")
 
 
-def _print_tables(output: Output) -> None:
+def _table_text(output: Output) -> str:
+    """As wide as the terminal; as wide as it takes where stdout is none."""
+    import io
+
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else WIDE
-    console = Console(file=sys.stdout, width=width, highlight=False, emoji=False, soft_wrap=False)
+    terminal = sys.stdout.isatty()
+    width = Console(file=sys.stdout).width if terminal else WIDE
+    console = Console(file=io.StringIO(), width=width, highlight=False, emoji=False, force_terminal=terminal or None)
     for table in output.tables:
         if table.title:
             console.print(_plain_text(table.title, "bold"))
@@ -139,6 +142,8 @@ def _print_tables(output: Output) -> None:
         if table.caption:
             console.print(_plain_text(table.caption, "dim"))
         console.print()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return text if terminal else "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 def _plain_text(text: str, style: str = "") -> Any:
@@ -181,8 +186,8 @@ def _rich_cell(cell: str, marked: bool) -> Any:
     return text.append(feed + clean(rest), style="not bold dim default") if feed else text
 
 
-_WRITERS: Mapping[Format, Callable[[Output], str | None]] = {
-    Format.table: _print_tables,
+_WRITERS: Mapping[Format, Callable[[Output], str]] = {
+    Format.table: _table_text,
     Format.json: lambda output: json_text(output.data),
     Format.csv: lambda output: csv_text(output.records),
     Format.md: lambda output: md_text(output.tables),
@@ -206,9 +211,9 @@ def short(value: float, sign: str = "") -> str:
         return "–" if math.isnan(value) else f"{value:{sign}}"
     size = abs(value)
     digits = next(digits for least, digits in ((99.95, 0), (9.995, 1), (0.9995, 2), (0.0, 3)) if size >= least)
-    if value == 0 or size >= 0.001:
-        return f"{value:{sign},.{digits}f}" if value else "0"
-    return f"{value:{sign}.1e}"
+    if value == 0:
+        return "0"
+    return f"{value:{sign},.{digits}f}" if size >= 0.001 else f"{value:{sign}.1g}"
 
 
 def with_interval(mean: float, low: float, high: float, sign: str = "") -> str:

@@ -79,11 +79,10 @@ def save_figure(result: Result, path: Path) -> None:
     _draw_queue(queue, result)
     _draw_use(use, result)
     if window != _span(result):
-        name, size = _unit(_span(result))
+        _, size = _unit(_span(result))
         for axes in (queue, use):
             axes.axvspan(window[0] / size, window[1] / size, color=GREY, alpha=0.15, lw=0)
         queue.annotate("shown above", (window[0] / size, 1.0), xycoords=("data", "axes fraction"), fontsize=7, color=GREY, va="bottom")
-        del name
     _write(figure, path)
 
 
@@ -140,7 +139,7 @@ def _draw_gantt(axes: Axes, result: Result, lanes: _Lanes, window: tuple[float, 
 
     parts = result.segments
     parts = parts[(parts["start"] < window[1]) & (parts["end"] > window[0]) & (parts["node"] < len(lanes.first)) & (parts["gpus"] > 0)]
-    name, size = _unit((window[0], window[1]))
+    name, size = _unit(_span(result))
     bars = _bars(parts, lanes)
     corners = [
         [(b.start / size, b.lane), (b.end / size, b.lane), (b.end / size, b.lane + b.height), (b.start / size, b.lane + b.height)]
@@ -156,7 +155,7 @@ def _draw_gantt(axes: Axes, result: Result, lanes: _Lanes, window: tuple[float, 
     )
     axes.tick_params(axis="y", length=0)
     for line in lanes.first[1:] if len(lanes.first) <= 64 else ():
-        axes.axhline(line, color="#bbbbbb", lw=0.4, zorder=0)
+        axes.axhline(line, color="#555555", lw=0.5, zorder=2)
     shown = "" if lanes.total >= lanes.devices else f" (the first {lanes.total:,} of {lanes.devices:,})"
     jobs = len(np.unique(parts["job"]))
     axes.set_title(f"{jobs:,} jobs on devices by node{shown}", fontsize=9, loc="left")
@@ -229,14 +228,14 @@ def _shared_bars(group: Sequence[Any], lane: int) -> list[_Bar]:
 
 
 def _draw_queue(axes: Axes, result: Result) -> None:
-    bins, (name, size) = result.timeline, _unit(_span(result))
+    bins, (_, size) = result.timeline, _unit(_span(result))
     time = bins["time"] / size
     axes.fill_between(time, bins["queue_max"], step="post", color=COLOURS[4], alpha=0.4, lw=0, label="most")
     axes.plot(time, bins["queue"], drawstyle="steps-post", color=COLOURS[0], lw=1.0, label="mean")
     axes.set_ylabel("jobs waiting")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(1.0, 1.05 * float(bins["queue_max"].max(initial=0.0))))
     axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 1.2))
-    _time_axis(axes, result, name, size)
+    _time_axis(axes, result, size)
 
 
 def _draw_use(axes: Axes, result: Result) -> None:
@@ -247,12 +246,11 @@ def _draw_use(axes: Axes, result: Result) -> None:
     axes.set_ylabel("GPUs")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 1.2))
-    _time_axis(axes, result, name, size)
+    _time_axis(axes, result, size)
     axes.set_xlabel(name, fontsize=8)
 
 
-def _time_axis(axes: Axes, result: Result, name: str, size: float) -> None:
-    del name
+def _time_axis(axes: Axes, result: Result, size: float) -> None:
     low, high = _span(result)
     axes.set_xlim(low / size, high / size)
 
@@ -282,11 +280,11 @@ def save_comparison(comparison: Comparison, path: Path) -> None:
 def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base: int) -> None:
     mean, low, high = (np.array(values[key], dtype=float) for key in ("mean", "low", "high"))
     rows = np.arange(len(mean))
-    colours = np.where(best, COLOURS[5], COLOURS[0])
+    colours = [COLOURS[5] if b else COLOURS[0] for b in best]
     if np.isfinite(mean[base]):
         axes.axvline(mean[base], color=GREY, lw=0.8, ls="--", zorder=0)
     axes.hlines(rows, np.where(np.isnan(low), mean, low), np.where(np.isnan(high), mean, high), colors=colours, lw=1.6)
-    axes.scatter(mean, rows, c=list(colours), s=[46 if b else 20 for b in best], marker="o", zorder=3)
+    axes.scatter(mean, rows, c=colours, s=[46 if b else 20 for b in best], marker="o", zorder=3)
     axes.set_title(values["label"], fontsize=9)
     axes.grid(axis="y", color="#eeeeee")
     axes.tick_params(axis="x", labelsize=7)

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.build import build_state
 from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch, parameters_of, visible
 from gpuyard.engine.jit import INTERPRETED
-from gpuyard.engine.state import PARAMS, SYSTEM_ROW
+from gpuyard.engine.state import JOB_ROW, NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES
 from gpuyard.errors import GpuyardError
+from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
-from gpuyard.model.jobs import Array
-from gpuyard.model.rules import Rules
+from gpuyard.model.jobs import COLUMNS, Array
 from gpuyard.model.workload import Workload
 from gpuyard.policies import ORDERINGS, Meta, Ordering, Scheduler, make_ordering, make_placement, make_switch, parse_scheduler
 from gpuyard.policies.base import reads_clock
@@ -33,6 +32,7 @@ CLUSTER = "hetero-demo"
 ROUNDING = 1e-9  # relative: beyond it two answers are different, below it differently rounded
 TIMED = 20_000  # jobs whose keys are timed
 JOB = 0  # the job for which placements score
+LONGEST = 300  # letters of a finding: a compiler's complaint may fill pages
 OK, FAILED, INFO = "ok", "failed", "info"
 
 
@@ -85,7 +85,8 @@ def check_policy(function: Function, name: str, kind: Kind) -> list[Finding]:
     findings: list[Finding] = []
 
     def note(check: str, state: str, text: str = "") -> None:
-        findings.append(Finding(name, check, state, text))
+        one_line = " ".join(text.split())
+        findings.append(Finding(name, check, state, one_line if len(one_line) <= LONGEST else one_line[: LONGEST - 1] + "…"))
 
     try:
         params = parameters_of(function, len(kind.arguments))
@@ -112,22 +113,23 @@ def check_policy(function: Function, name: str, kind: Kind) -> list[Finding]:
 def _scenes() -> list[Scene]:
     """Each workload before anything ran, and with made-up progress at a later time."""
     cluster = load_cluster(CLUSTER)
-    program = parse_scheduler("fcfs").program()
     found = []
     for text in WORKLOADS:
         workload = load_workload(text, 0)
         for late in (False, True):
-            s = build_state(workload.jobs, workload.runtime, cluster, program, 0, Rules(), segments=False)
             now = float(workload.jobs.submit[-1]) * (2.0 if late else 1.0)
-            _live(s.rows, now, late)
             system = np.zeros(1, SYSTEM_ROW)
             for k, field in enumerate(SYSTEM_ROW.names or ()):
                 system[field] = (k + 1.0) * (50.0 if late else 1.0)
-            found.append(Scene(workload, np.asarray(s.rows), np.asarray(s.nodes), system, now))
+            found.append(Scene(workload, _job_rows(workload, now, late), _node_rows(cluster), system, now))
     return found
 
 
-def _live(rows: Array, now: float, late: bool) -> None:
+def _job_rows(workload: Workload, now: float, late: bool) -> Array:
+    """The jobs as policies see them: just submitted, or `late` with made-up progress. What is hidden is 0."""
+    rows = np.zeros(len(workload), JOB_ROW)
+    for name in set(COLUMNS) & set(VISIBLE_NAMES):
+        rows[name] = getattr(workload.jobs, name)
     rows["remaining"] = rows["estimate"]
     rows["queued"] = rows["submit"]
     rows["start"] = -1.0
@@ -142,12 +144,26 @@ def _live(rows: Array, now: float, late: bool) -> None:
         rows["est_end"] = rows["run_start"] + rows["remaining"]
         rows["rate"] = 1.0
         rows["preemptions"] = draw.integers(0, 3, len(rows))
+    return rows
+
+
+def _node_rows(cluster: Cluster) -> Array:
+    """The nodes as placements see them, with some devices taken."""
+    nodes, rows = cluster.nodes, np.zeros(len(cluster.nodes), NODE_ROW)
+    for name in ("gpus", "gpu_type", "rack", "partition", "cpus", "memory"):
+        rows[name] = getattr(nodes, name)
+    rows["number"] = np.arange(len(rows))
+    rows["free"] = rows["gpus"] - rows["number"] % (rows["gpus"] + 1)
+    rows["free_cpus"], rows["free_memory"] = nodes.cpus, nodes.memory
+    rows["speed"] = [cluster.types[kind].speed for kind in nodes.gpu_type]
+    rows["share"] = rows["free"] > 0
+    return rows
 
 
 def _interpreted(function: Function, kind: Kind, scenes: list[Scene]) -> tuple[list[Array], dict[str, str]]:
     """The answers scene by scene, and what is wrong with them by check (empty text: nothing)."""
     trouble = {"answers": "", "pure": ""}
-    answers = []
+    answers: list[Array] = []
     for scene in scenes:
         before = (scene.rows.tobytes(), scene.nodes.tobytes(), scene.system.tobytes())
         given, trouble["answers"] = _ask_each(function, kind, scene, range(kind.subjects(scene)))
@@ -242,9 +258,7 @@ def _best_fit(nodes: Any, n: int, jobs: Any, j: int) -> float:
 def _large_scene() -> Scene:
     workload = load_workload(f"gangs:jobs={TIMED}", 0)
     cluster = load_cluster(f"{TIMED}x8:a100")
-    s = build_state(workload.jobs, workload.runtime, cluster, parse_scheduler("fcfs").program(), 0, Rules(), segments=False)
-    _live(s.rows, 1e6, late=True)
-    return Scene(workload, np.asarray(s.rows), np.asarray(s.nodes), np.zeros(1, SYSTEM_ROW), 1e6)
+    return Scene(workload, _job_rows(workload, 1e6, late=True), _node_rows(cluster), np.zeros(1, SYSTEM_ROW), 1e6)
 
 
 # ── the compiled functions, called as the engine calls them ──
@@ -255,7 +269,7 @@ def _pointer(array: Array) -> ctypes.c_void_p:
 
 
 def _call(address: int, *arguments: Any) -> int:
-    kinds = {int: ctypes.c_int64, float: ctypes.c_double}
+    kinds: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
     signature = [kinds.get(type(a), ctypes.c_void_p) for a in arguments]
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, *signature)(address)(*arguments))
 

@@ -12,6 +12,7 @@ from gpuyard.errors import UsageError
 if TYPE_CHECKING:
     from gpuyard.policies import Meta, Scheduler
 
+_EMPTY = ("fcfs", "fewest", "none", "none")  # what an empty slot stands for
 META = re.compile(r"meta:(?P<rule>[^()]+)\((?P<of>.*)\)(?:@(?P<every>[^@()]+))?")
 # The first is the baseline: what a cluster does without any scheduling to speak of.
 DEFAULTS = (
@@ -73,20 +74,19 @@ def one_scheduler(
         return meta_from(meta, of or (), every or "0")
     if of or every:
         raise UsageError("--of and --every belong to --meta", hint="e.g. --meta backlog --of fcfs --of sjf/best/easy")
-    return scheduler_from(scheduler) if scheduler is not None else crossed([slot and [slot] for slot in slots])[0]
+    return scheduler_from(scheduler) if scheduler is not None else crossed([[slot] if slot else None for slot in slots])[0]
 
 
-def crossed(slots: Sequence[Sequence[str] | str | None]) -> list[Scheduler]:
+def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
     """Every combination of the policies given for each slot; fcfs, fewest, none, none where none is given."""
     from gpuyard.policies import Scheduler, parse_backfill, parse_ordering, parse_placement, parse_preemption
 
-    orderings, placements, backfills, preemptions = (
-        [parse(text) for text in given or [default]]  # type: ignore[operator]
-        for parse, given, default in zip(
-            (parse_ordering, parse_placement, parse_backfill, parse_preemption), slots, ("fcfs", "fewest", "none", "none"), strict=True
-        )
-    )
-    return [Scheduler(*combination) for combination in product(orderings, placements, backfills, preemptions)]  # type: ignore[arg-type]
+    orderings, placements, backfills, preemptions = (given or [default] for given, default in zip(slots, _EMPTY, strict=True))
+    parsed = (
+        [parse_ordering(text) for text in orderings], [parse_placement(text) for text in placements],
+        [parse_backfill(text) for text in backfills], [parse_preemption(text) for text in preemptions],
+    )  # fmt: skip
+    return [Scheduler(*combination) for combination in product(*parsed)]
 
 
 def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None]) -> list[Scheduler | Meta]:

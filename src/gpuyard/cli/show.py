@@ -202,7 +202,12 @@ def _scheduler(text: str, reading: inputs.Reading, seed: int) -> tuple[str, Fact
     if isinstance(made, Meta):
         rule = [("label", made.label), ("rule", f"{made.rule.label}: {made.rule.title}")]
         return "meta-scheduler", rule + [(str(k), each.label) for k, each in enumerate(made.schedulers)]
-    slots = {"ordering": made.ordering, "placement": made.placement, "backfill": made.backfill, "preemption": made.preemption}
+    slots: dict[str, Any] = {
+        "ordering": made.ordering,
+        "placement": made.placement,
+        "backfill": made.backfill,
+        "preemption": made.preemption,
+    }
     return "scheduler", [("label", made.label), *((slot, f"{each.label}: {each.title}") for slot, each in slots.items())]
 
 

@@ -65,7 +65,7 @@ def simulate(
         resolve(name)
     if by is not None and by not in GROUPINGS:
         raise unknown_name("grouping", by, list(GROUPINGS))
-    _refuse_suffix(plot)
+    _check_plot(plot)
     made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
     rules = inputs.rules_of(checkpoint, restart_cost, walltime_kill)
     reading = inputs.Reading.of(reader, column, with_, jobs)
@@ -86,9 +86,11 @@ def simulate(
     emit(describe(result, metric or DEFAULT_METRICS, by, metric or GROUP_METRICS), how)
 
 
-def _refuse_suffix(plot: Path | None) -> None:
+def _check_plot(plot: Path | None) -> None:
     if plot is not None and plot.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UsageError(f"--plot {plot}: what kind of figure?", hint="end the name with .png, .pdf or .svg")
+    if plot is not None and not plot.parent.is_dir():
+        raise UsageError(f"--plot {plot}: there is no folder {plot.parent}")
 
 
 def _run(workload: Workload, cluster: Cluster, scheduler: AnyScheduler, seed: int, rules: Rules, *, segments: bool) -> Result:

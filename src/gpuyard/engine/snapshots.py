@@ -114,6 +114,6 @@ def _set_queues(s: st.State) -> None:
     running = np.flatnonzero(rows["status"] == st.RUNNING)
     rows["end"] = np.inf  # unknown; the heap only has to hold the running jobs
     s.ends[: len(running)] = running
-    rows["heap"][running] = np.arange(len(running))
+    s.end_times[: len(running)] = np.inf
     control["heap"] = control["running"] = len(running)
     control["waiting"] = int((rows["status"] == st.WAITING).sum())

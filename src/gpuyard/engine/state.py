@@ -34,7 +34,6 @@ _HIDDEN = [
     ("runtime", "f8"),
     ("end", "f8"),  # s, when this run ends
     ("alloc", "i4"),  # first part in the pool; -1: none
-    ("heap", "i4"),  # position among the ends
     ("units", "i4"),
     ("plain", "i1"),  # whole GPUs, spread at will, no other demand: counters decide
     ("overrun", "i1"),  # this run ends by the walltime limit
@@ -194,7 +193,8 @@ class State(NamedTuple):
     queue_keys: Array  # (jobs,) f8
     queue_jobs: Array  # (jobs,) i4
     running_jobs: Array  # (jobs,) i4
-    ends: Array  # (jobs,) i4, heap by (end, index)
+    end_times: Array  # (most runs at once,) f8, heap by (end, index)
+    ends: Array  # (most runs at once,) i4, the jobs of that heap
     parts: Array  # pool of PART_ROW
     devices: Array  # (devices,) f8 free share of devices in shared use
     types: Array

@@ -131,7 +131,7 @@ def _next_time(s: Any) -> Any:
     control = s.control[0]
     time = math.inf
     if control.heap > 0:
-        time = s.rows[s.ends[0]].end
+        time = s.end_times[0]
     if control.next_job < len(s.rows):
         time = min(time, s.table[control.next_job].submit)
     alive = time < math.inf
@@ -161,9 +161,9 @@ def _events(s: Any) -> Any:
     """Ends, repairs, failures and submissions of this instant, in that order; returns a status."""
     control = s.control[0]
     now = control.now
-    while control.heap > 0 and s.rows[s.ends[0]].end <= now:
+    while control.heap > 0 and s.end_times[0] <= now:
         j = np.int64(s.ends[0])
-        ends_remove(s.rows, s.ends, control.heap, j)
+        ends_remove(s.end_times, s.ends, control.heap, 0)
         control.heap -= 1
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:

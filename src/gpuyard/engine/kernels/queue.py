@@ -126,14 +126,26 @@ def _shell_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
 
 
 @inner
+def _running_position(rows: Any, running: Any, part: Any, j: Any) -> Any:
+    """Where job j stands, or belongs, among the running ones."""
+    lo, hi = part.queue_lo, part.queue_lo + part.running
+    end = rows[j].est_end
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        other = np.int64(running[middle])
+        if before(rows[other].est_end, other, end, j):
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@inner
 def running_insert(rows: Any, running: Any, part: Any, j: Any) -> None:
     """Add a job that has just started."""
-    lo = part.queue_lo
-    at = lo + part.running
-    end = rows[j].est_end
-    while at > lo and before(end, j, rows[running[at - 1]].est_end, running[at - 1]):
-        running[at] = running[at - 1]
-        at -= 1
+    at = _running_position(rows, running, part, j)
+    for i in range(part.queue_lo + part.running, at, -1):
+        running[i] = running[i - 1]
     running[at] = j
     part.running += 1
 
@@ -141,77 +153,47 @@ def running_insert(rows: Any, running: Any, part: Any, j: Any) -> None:
 @inner
 def running_remove(rows: Any, running: Any, part: Any, j: Any) -> None:
     """Take out a job, before its est_end changes."""
-    lo, hi = part.queue_lo, part.queue_lo + part.running
-    last = hi - 1
-    end = rows[j].est_end
-    while lo < hi:
-        middle = (lo + hi) >> 1
-        if before(rows[running[middle]].est_end, running[middle], end, j):
-            lo = middle + 1
-        else:
-            hi = middle
-    for i in range(lo, last):
-        running[i] = running[i + 1]
     part.running -= 1
+    for i in range(_running_position(rows, running, part, j), part.queue_lo + part.running):
+        running[i] = running[i + 1]
 
 
-# ── all ends, a binary heap by (end, index) that knows where each job sits ──
-
-
-@inner
-def _sooner(rows: Any, a: Any, b: Any) -> Any:
-    return before(rows[a].end, a, rows[b].end, b)
+# ── all ends: a binary heap by (end, index), in two small arrays that stay in the cache ──
 
 
 @inner
-def _sift_up(rows: Any, ends: Any, at: Any) -> None:
-    j = np.int64(ends[at])
+def ends_insert(times: Any, ends: Any, size: Any, time: Any, j: Any) -> None:
+    """Add job j, which ends at `time`, to a heap of `size` entries."""
+    at = size
     while at > 0:
         above = (at - 1) >> 1
-        if not _sooner(rows, j, ends[above]):
+        if not before(time, j, times[above], np.int64(ends[above])):
             break
-        ends[at] = ends[above]
-        rows[ends[at]].heap = at
+        times[at], ends[at] = times[above], ends[above]
         at = above
-    ends[at] = j
-    rows[j].heap = at
+    times[at], ends[at] = time, j
 
 
 @inner
-def _sift_down(rows: Any, ends: Any, at: Any, size: Any) -> None:
-    j = np.int64(ends[at])
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        if below + 1 < size and _sooner(rows, ends[below + 1], ends[below]):
-            below += 1
-        if not _sooner(rows, ends[below], j):
-            break
-        ends[at] = ends[below]
-        rows[ends[at]].heap = at
-        at = below
-    ends[at] = j
-    rows[j].heap = at
-
-
-@inner
-def ends_insert(rows: Any, ends: Any, size: Any, j: Any) -> None:
-    """Add job j to a heap of `size` entries."""
-    ends[size] = j
-    _sift_up(rows, ends, size)
-
-
-@inner
-def ends_remove(rows: Any, ends: Any, size: Any, j: Any) -> None:
-    """Take job j out of a heap of `size` entries."""
-    at = np.int64(rows[j].heap)
-    last = np.int64(ends[size - 1])
-    if last == j:
+def ends_remove(times: Any, ends: Any, size: Any, at: Any) -> None:
+    """Take the entry at position `at` out of a heap of `size` entries."""
+    last = size - 1
+    time, j = times[last], np.int64(ends[last])
+    if at == last:
         return
-    ends[at] = last
-    rows[last].heap = at
-    if _sooner(rows, last, j):
-        _sift_up(rows, ends, at)
+    if at > 0 and before(time, j, times[(at - 1) >> 1], np.int64(ends[(at - 1) >> 1])):
+        while at > 0 and before(time, j, times[(at - 1) >> 1], np.int64(ends[(at - 1) >> 1])):
+            above = (at - 1) >> 1
+            times[at], ends[at] = times[above], ends[above]
+            at = above
     else:
-        _sift_down(rows, ends, at, size - 1)
+        below = 2 * at + 1
+        while below < last:
+            if below + 1 < last and before(times[below + 1], np.int64(ends[below + 1]), times[below], np.int64(ends[below])):
+                below += 1
+            if not before(times[below], np.int64(ends[below]), time, j):
+                break
+            times[at], ends[at] = times[below], ends[below]
+            at = below
+            below = 2 * at + 1
+    times[at], ends[at] = time, j

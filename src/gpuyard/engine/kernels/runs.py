@@ -89,7 +89,7 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
     _set_clocks(s, row)
     row.status = RUNNING
     _note(s, j)
-    ends_insert(s.rows, s.ends, control.heap, j)
+    ends_insert(s.end_times, s.ends, control.heap, row.end, j)
     control.heap += 1
     control.running += 1
     if control.tracking == 1:
@@ -210,7 +210,6 @@ def fill_row(s: Any, j: Any) -> None:
     row.runtime = s.runtime[j]
     row.end = np.inf
     row.alloc = -1
-    row.heap = -1
     row.overrun = 0
     row.benched = 0
     whole = given.gpus >= 1
@@ -230,7 +229,10 @@ def requeue(s: Any, j: Any) -> Any:
     """Stop a running job, keep what its last checkpoint kept, and put it back into the queue; returns a status."""
     control = s.control[0]
     row = s.rows[j]
-    ends_remove(s.rows, s.ends, control.heap, j)
+    at = 0
+    while s.ends[at] != j:
+        at += 1
+    ends_remove(s.end_times, s.ends, control.heap, at)
     control.heap -= 1
     useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
     _release(s, np.int64(row.partition), j)

@@ -1,0 +1,291 @@
+"""How fast gpuyard is here: everything measured in one run, printed beside its target and written to docs/reference/benchmarks.md.
+
+    python benchmarks/bench.py [--quick] [--no-page]
+
+Speeds are medians over interleaved repetitions, warm (the compiled engine is loaded, one run was made before), and cover the whole
+call of `simulate`: setting up, the run and its Result. The workload is made or read before the clock starts. Ratios compare what was
+measured side by side in this run. Timings are reported, never asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+import simpy_fcfs
+
+from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACE = ROOT.parent / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
+PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
+LUBLIN = "lublin:jobs=10000"  # where the trace is absent
+LARGE = "gangs:jobs=1000000,nodes=1000,gpus_per_node=8,load=0.9"
+# The cluster holds some 1,600 of these jobs at once: 10,000 are only about six times as many, and long-tailed run times would leave
+# it half empty for most of the time of arrivals. A narrower spread and a higher nominal load give the same share of busy GPUs
+# over the time of arrivals as the million has (both are printed).
+SMALL = "gangs:jobs=10000,nodes=1000,gpus_per_node=8,load=1.03,spread=0.5"
+NODES = "1000x8:gpu"
+WIDE = 67  # characters of the first column
+
+OWN_RULES = '''"""Orderings as a user writes them: copies of the built-in sjf and wfp3."""
+
+
+def shortest(jobs, j, now):
+    return jobs.estimate[j]
+
+
+def wfp3(jobs, j, now):
+    ratio = (now - jobs.submit[j]) / max(jobs.estimate[j], 1.0)
+    return -(ratio * ratio * ratio) * jobs.gpus[j]
+'''
+
+MEMORY = """
+from pathlib import Path
+from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
+def peak():  # not getrusage: its peak is that of the parent process where that was larger
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+cluster, scheduler = load_cluster({cluster!r}), parse_scheduler({scheduler!r})
+simulate(load_workload({small!r}), cluster, scheduler)
+before = peak()
+workload = load_workload({large!r})
+made = peak()
+result = simulate(workload, cluster, scheduler)
+print((made - before) / len(workload), (peak() - before) / len(workload))
+"""
+
+FIRST_TABLE = """
+from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
+simulate(load_workload("demo"), load_cluster("4x8:a100"), parse_scheduler("fcfs/best/easy"))
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the table."""
+
+    what: str
+    measured: str
+    target: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How often things are repeated."""
+
+    runs: int = 15  # of what takes milliseconds
+    large_runs: int = 5  # of a million jobs
+    starts: int = 3  # of processes
+
+
+def interleaved(tasks: Mapping[str, Callable[[], object]], runs: int) -> dict[str, float]:
+    """Median seconds of each task; they take turns, so that a busy spell of the machine meets all of them."""
+    for task in tasks.values():
+        task()
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(runs):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def simulation(workload: Workload, cluster: Cluster, scheduler: str) -> Callable[[], Result]:
+    """What is timed: one call of `simulate`."""
+    made = parse_scheduler(scheduler)
+    return lambda: simulate(workload, cluster, made)
+
+
+def rate(jobs: int, seconds: float) -> str:
+    return f"{jobs / seconds:,.0f} jobs/s"
+
+
+def lublin() -> tuple[Workload, str]:
+    """The trace lublin_256, or a generated workload of the same model."""
+    if TRACE.is_file():
+        return load_workload(str(TRACE)), "lublin_256"
+    print(f"bench: ../shared/traces/swf/lublin_256.swf.gz is absent; using {LUBLIN} instead", file=sys.stderr)
+    return load_workload(LUBLIN), LUBLIN
+
+
+def processors(settings: Settings) -> list[Line]:
+    """10,000 jobs on 256 processors: gpuyard and SimPy side by side."""
+    workload, name = lublin()
+    cluster, jobs = load_cluster("256"), simpy_fcfs.plain_jobs(workload)
+    tasks: dict[str, Callable[[], object]] = {
+        s: simulation(workload, cluster, s) for s in ("fcfs/first/none", "sjf/first/none", "fcfs/first/easy")
+    }
+    tasks["simpy fcfs"] = lambda: simpy_fcfs.fcfs(jobs, 256)
+    tasks["simpy easy"] = lambda: simpy_fcfs.easy(jobs, 256)
+    seconds = interleaved(tasks, settings.runs)
+    n, where = len(workload), f"{name}, {len(workload):,} jobs, 256 processors"
+    return [
+        Line(f"FCFS: {where}", rate(n, seconds["fcfs/first/none"]), "≥ 1,000,000 jobs/s"),
+        Line(f"SJF: {where}", rate(n, seconds["sjf/first/none"]), "≥ 1,000,000 jobs/s"),
+        Line(f"FCFS with EASY: {where}", rate(n, seconds["fcfs/first/easy"]), "≥ 300,000 jobs/s"),
+        Line("SimPy FCFS, the same workload", rate(n, seconds["simpy fcfs"]), "", "benchmarks/simpy_fcfs.py"),
+        Line("SimPy EASY, the same workload", rate(n, seconds["simpy easy"]), "", "benchmarks/simpy_fcfs.py"),
+        Line("gpuyard : SimPy, FCFS", f"{seconds['simpy fcfs'] / seconds['fcfs/first/none']:.0f} ×"),
+        Line("gpuyard : SimPy, EASY", f"{seconds['simpy easy'] / seconds['fcfs/first/easy']:.0f} ×"),
+    ]
+
+
+def busy_share(result: Result) -> float:
+    """Share of the GPUs in use, from the first to the last submission."""
+    submit, table = result.workload.jobs.submit, result.table
+    held = np.minimum(table["end"], submit[-1]) - np.minimum(table["start"], submit[-1])
+    return float(held @ result.workload.jobs.gpus / ((submit[-1] - submit[0]) * result.cluster.gpus))
+
+
+def gangs(settings: Settings) -> list[Line]:
+    """A million gang jobs over 1,000 × 8 GPUs, and 10,000 at the same load."""
+    cluster = load_cluster(NODES)
+    large, small = load_workload(LARGE), load_workload(SMALL)
+    tasks = {"large": simulation(large, cluster, "fcfs"), "small": simulation(small, cluster, "fcfs")}
+    best = simulation(large, cluster, "fcfs/best/easy")
+    seconds = interleaved({**tasks, "easy": best}, settings.large_runs)
+    note = {name: f"{busy_share(task()):.0%} of the GPUs busy while jobs arrive" for name, task in tasks.items()}
+    ratio = (len(large) / seconds["large"]) / (len(small) / seconds["small"])
+    return [
+        Line("FCFS: 1 M gang jobs, 1,000 × 8 GPUs", rate(len(large), seconds["large"]), "≥ 2,000,000 jobs/s", note["large"]),
+        Line("FCFS: 10 k gang jobs, 1,000 × 8 GPUs", rate(len(small), seconds["small"]), "", note["small"]),
+        Line("1 M : 10 k, jobs/s at equal load", f"{ratio:.2f}", "≥ 0.5"),
+        Line("FCFS with EASY, best fit: 1 M gang jobs", rate(len(large), seconds["easy"])),
+    ]
+
+
+def own_orderings(settings: Settings) -> list[Line]:
+    """Orderings from a user's file against the same ones built in."""
+    workload, _ = lublin()
+    cluster = load_cluster("256")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mine.py"
+        path.write_text(OWN_RULES)
+        pairs = {"does not read the clock (sjf)": ("sjf", "shortest"), "reads the clock (wfp3)": ("wfp3", "wfp3")}
+        tasks = {}
+        for title, (ours, theirs) in pairs.items():
+            tasks[f"{title} built-in"] = simulation(workload, cluster, f"{ours}/first/none")
+            tasks[f"{title} own"] = simulation(workload, cluster, f"{path}:{theirs}/first/none")
+        seconds = interleaved(tasks, settings.runs)
+    return [
+        Line(f"own : built-in ordering that {title}, jobs/s", f"{seconds[f'{title} built-in'] / seconds[f'{title} own']:.2f}", "≥ 0.5",
+             f"own {rate(len(workload), seconds[f'{title} own'])}")
+        for title in pairs
+    ]  # fmt: skip
+
+
+def python(code: str, **environment: str) -> str:
+    """Run a program in a process of its own; what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def memory() -> list[Line]:
+    """Peak memory of a fresh process, less what it had after a run of 10,000 jobs."""
+    if not Path("/proc/self/status").is_file():
+        return [Line("memory: 1 M gang jobs, workload and simulation", "not measured", "< 400 bytes a job", "needs Linux")]
+    code = MEMORY.format(cluster=NODES, scheduler="fcfs", small=SMALL, large=LARGE)
+    made, peak = (float(word) for word in python(code).split())
+    note = f"peak while the workload is made: {made:.0f}"
+    return [Line("memory: 1 M gang jobs, workload and simulation", f"{peak:.0f} bytes a job", "< 400 bytes a job", note)]
+
+
+def timed(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def starts(settings: Settings) -> list[Line]:
+    """Processes from their start to their end: with nothing compiled, from the disk cache, and the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        cold = timed(lambda: python(FIRST_TABLE, NUMBA_CACHE_DIR=folder))
+        warm = statistics.median(timed(lambda: python(FIRST_TABLE, NUMBA_CACHE_DIR=folder)) for _ in range(settings.starts))
+    lines = [
+        Line("first run ever, compilation included", f"{cold:.1f} s", "< 20 s", "one EASY simulation in Python"),
+        Line("the same with a warm cache", f"{warm:.2f} s"),
+    ]
+    command = [sys.executable, "-c", "import sys; from gpuyard.cli.main import run; sys.exit(run(sys.argv[1:]))"]
+
+    def call(*arguments: str) -> float:
+        tasks = {"": lambda: subprocess.run([*command, *arguments], capture_output=True, check=True)}
+        return interleaved(tasks, settings.starts)[""]
+
+    lines.append(Line("`gpuyard simulate demo`, warm", f"{call('simulate', 'demo'):.2f} s", "about 1.5 s"))
+    lines.append(Line("`gpuyard --help`", f"{call('--help'):.2f} s", "< 0.3 s"))
+    return lines
+
+
+def machine() -> str:
+    """What the numbers depend on; nothing that identifies the machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parts = (
+        f"{cores} cores",
+        platform.machine(),
+        f"Python {platform.python_version()}",
+        f"numpy {np.__version__}",
+        f"numba {numba.__version__}",
+    )
+    return ", ".join(parts)
+
+
+def show(lines: list[Line]) -> None:
+    for line in lines:
+        print(f"{line.what:<{WIDE}}  {line.measured:>20}  {line.target:<20} {line.note}".rstrip(), flush=True)
+
+
+def page(lines: list[Line]) -> str:
+    """The reference page, in Markdown."""
+    rows = "\n".join(f"| {line.what} | {line.measured} | {line.target} | {line.note} |" for line in lines)
+    return f"""# Benchmarks
+
+Generated by `make bench` (`benchmarks/bench.py`); do not edit. Measured in one run on: {machine()}; other work may have shared the cores.
+
+| what | measured | target | |
+|---|---|---|---|
+{rows}
+
+- Speeds are medians over interleaved repetitions of the whole call of `simulate` (set-up, run, Result), warm. Reading or generating the workload is not in them.
+- The workload of a million jobs is `{LARGE}`, that of ten thousand `{SMALL}`. About 1,600 of these jobs run at once, so that ten thousand jobs with
+  long-tailed run times would leave the cluster half empty while they arrive; the narrower spread and the higher nominal load make up for it.
+- Memory is the peak resident size of a fresh process that generates and simulates the million jobs, less its peak after a run of ten thousand.
+- SimPy runs a counter of processors without nodes, devices or timeline; FCFS gives the same starts.
+- The numbers of the RLScheduler paper are compared by `benchmarks/rlscheduler.py`, digit by digit.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure gpuyard's speed and memory.")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--no-page", action="store_true", help="do not write docs/reference/benchmarks.md")
+    arguments = parser.parse_args()
+    settings = Settings(5, 3, 1) if arguments.quick else Settings()
+    print(f"{machine()}\n", flush=True)
+    lines: list[Line] = []
+    for part in (lambda: processors(settings), lambda: own_orderings(settings), lambda: gangs(settings), memory, lambda: starts(settings)):
+        found = part()
+        show(found)
+        lines += found
+    if not arguments.no_page:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(page(lines), encoding="utf-8")
+        print(f"\nwritten: {PAGE.relative_to(ROOT)}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
