@@ -25,8 +25,8 @@ PROCESSORS = 256
 LENGTH = 1024  # jobs in a window
 STARTS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)  # of their ten windows, which overlap
 ORDERINGS = ("fcfs", "wfp3", "unicep", "sjf", "f1")
-# (backfilling, the published bug in the wait) → mean bounded slowdown to two digits, in the order of ORDERINGS; without the bug it is not
-# in the paper but what its rules give with w = now − submit, worked out independently of this program
+# (backfilling, the published bug in the wait) → mean bounded slowdown to two digits, in the order of ORDERINGS. The rows without the
+# bug are not in the paper: they are what its rules give with w = now − submit.
 PUBLISHED: dict[tuple[bool, bool], tuple[str, ...]] = {
     (False, True): ("7273.77", "19753.53", "22274.74", "277.35", "258.37"),
     (False, False): ("7273.77", "337.34", "381.71", "277.35", "258.37"),

@@ -2,10 +2,10 @@
 
     python benchmarks/simpy_fcfs.py
 
-Kept plain and fair: one process per job, SimPy's own container for FCFS (its queue is strict), and for EASY a list of waiting and one of running
-jobs with a pass at every submission and end. There are no nodes, devices, partitions or timeline; gpuyard does all of that in the same time
-that it is compared for. Times are whole seconds in lublin_256, and SimPy handles the events of one second one by one, so that EASY
-may make other choices than gpuyard's one pass an instant; FCFS starts every job at the same second.
+Kept plain and fair: one process per job, SimPy's own container for FCFS (its queue is strict), and for EASY a list of waiting and one
+of running jobs with a pass at every submission and end. There are no nodes, devices, partitions or timeline; gpuyard does all of that
+in the time that it is compared by. Times are whole seconds in lublin_256, and SimPy handles the events of one second one by one, so that
+EASY may choose otherwise than gpuyard's one pass an instant; FCFS starts every job at the same second.
 """
 
 from __future__ import annotations

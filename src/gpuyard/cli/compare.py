@@ -59,17 +59,17 @@ def compare(
     from gpuyard.experiments.compare import Plan
     from gpuyard.experiments.compare import compare as compared
 
+    count, chosen = _threads(threads), _seeds(seeds, seed)
     reading = inputs.Reading.of(reader, column, with_, jobs)
     plan = Plan(
         sources=tuple(_source(text, cluster, reading) for text in workload),
         schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption))),
         metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
-        seeds=_seeds(seeds, seed),
+        seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=scheduler_from(baseline).label if baseline else "",
         rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
     )
-    count = _threads(threads)
     with _progress(plan) as progress:
         comparisons = compared(plan, threads=count, progress=progress)
     for comparison in comparisons:

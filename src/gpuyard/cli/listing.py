@@ -134,8 +134,8 @@ def _devices() -> list[Record]:
     from gpuyard.model.presets import DEVICES
 
     return [
-        {"name": name, "speed": each.speed, "TFLOPS": each.tflops, "memory (GB)": each.memory, "idle (W)": each.idle_watts,
-         "busy (W)": each.busy_watts}
+        {"name": name, "speed": float(each.speed), "TFLOPS": float(each.tflops), "memory (GB)": float(each.memory),
+         "idle (W)": float(each.idle_watts), "busy (W)": float(each.busy_watts)}
         for name, each in DEVICES.items()
     ]  # fmt: skip
 

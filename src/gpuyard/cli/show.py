@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from gpuyard.cli import inputs, options
 from gpuyard.cli.listing import KINDS, parameters_text
 from gpuyard.cli.output import Format, Output, Table, emit, short
+from gpuyard.errors import DataError
 from gpuyard.registry import unknown_name
 
 if TYPE_CHECKING:
@@ -185,19 +187,25 @@ def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -
     path = Path(text)
     if text.endswith(".toml") or (text[:1].isdigit() and "/" not in text and not path.is_file()):
         return "cluster", _cluster(text)
-    if (path.is_file() and path.suffix != ".py") or reading.is_generator(text) or reading.reader is not None:
+    if (path.is_file() and path.suffix != ".py") or reading.is_generator(text) or reading.reader is not None or _looks_like_trace(path):
         return "workload", _workload(reading.load(text, seed), cluster)
+    if path.is_dir():
+        raise DataError(f"{text}: not a saved result", hint="gpuyard simulate … --save DIR writes one")
     if "/" in text or ":" in text:
-        return _scheduler(text, reading, seed)
+        return _scheduler(text)
     raise unknown_name("name", text, list(dict.fromkeys(str(record["name"]) for records in KINDS.values() for record in records())))
 
 
-def _scheduler(text: str, reading: inputs.Reading, seed: int) -> tuple[str, Facts]:
+def _looks_like_trace(path: Path) -> bool:
+    from gpuyard.traces import READERS
+
+    return any(fnmatch(path.name.lower(), glob) for _, reader in READERS.items() for glob in reader.globs)
+
+
+def _scheduler(text: str) -> tuple[str, Facts]:
     from gpuyard.cli.schedulers import scheduler_from
     from gpuyard.policies import Meta
 
-    if "." in text and ".py" not in text and "(" not in text:
-        reading.load(text, seed)  # a file that is not there: its error says so
     made = scheduler_from(text)
     if isinstance(made, Meta):
         rule = [("label", made.label), ("rule", f"{made.rule.label}: {made.rule.title}")]

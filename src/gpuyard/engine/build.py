@@ -52,7 +52,7 @@ def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, 
         outages=_outages(cluster, nodes),
         slots=_slots(program),
         params=_params(program),
-        index=index,
+        free_index=index,
         bins=np.zeros(st.BINS, st.BIN_ROW),
         log=np.zeros(1024 if segments else 1, st.LOG_ROW),
         system=np.zeros(1, st.SYSTEM_ROW),
@@ -175,7 +175,7 @@ def _outages(cluster: Cluster, nodes: Array) -> Array:
             events.append((outage.end, REPAIR, i, where[outage.node], gpus))
     events.sort(key=lambda e: (e[0], e[1], e[2]))
     rows = np.zeros(len(events), st.OUTAGE_ROW)
-    failure_at = {}
+    failure_at: dict[int, int] = {}
     for k, (time, kind, i, node, gpus) in enumerate(events):
         rows[k] = (time, kind, node, gpus, 0, 0, failure_at.setdefault(i, k))
     return rows
@@ -227,6 +227,7 @@ def _control(
         "logging": segments,
         "tracking": tracking,
         "sharing": sharing,
+        "hosts": bool((jobs.cpus > 0).any() or (jobs.memory > 0).any()),
     }
     for name, value in values.items():
         control[name] = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numba
@@ -92,7 +92,9 @@ def parameters_of(function: Function, given: int) -> dict[str, float]:
     listed = list(inspect.signature(function).parameters.values())
     where = place_of(function)
     if len(listed) < given or any(p.default is not p.empty for p in listed[:given]):
-        raise PolicyError(f"{where}: takes {len(listed)} arguments, {given} are given", hint="see the glossary for the arguments of each slot")
+        raise PolicyError(
+            f"{where}: takes {len(listed)} arguments, {given} are given", hint="see the glossary for the arguments of each slot"
+        )
     extra: dict[str, float] = {}
     for parameter in listed[given:]:
         if not isinstance(parameter.default, (int, float)):
@@ -113,7 +115,7 @@ def place_of(function: Function) -> str:
 _keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
 
 
-@lru_cache(maxsize=None)
+@cache
 def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     if INTERPRETED:
         return python_handle(_interpreted(kind, function, params))
@@ -148,7 +150,7 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded
     name = f"_{kind.what.replace(' ', '_')}_{function.__name__}"
     source = f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
     namespace: dict[str, Any] = {"rule": rule, "carray": carray, "__name__": function.__module__}
-    exec(compile(source, function.__code__.co_filename, "exec"), namespace)  # our own text; the rule is called, not pasted
+    exec(compile(source, function.__code__.co_filename, "exec"), namespace)  # noqa: S102 - our own text; the rule is called, not pasted
     made: Function = namespace[name]
     return made
 
@@ -186,4 +188,5 @@ def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
     def switch(system: Any, now: float, values: Any) -> int:
         return int(function(system[0], now, *values[:params]))
 
-    return {_KEYS.what: keys, _SCORES.what: scores, _SWITCH.what: switch}[kind.what]
+    loops: dict[str, Function] = {_KEYS.what: keys, _SCORES.what: scores, _SWITCH.what: switch}
+    return loops[kind.what]

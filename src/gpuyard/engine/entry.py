@@ -42,7 +42,8 @@ def engine() -> Callable[[int, int, int], int]:
 
 
 def _tell() -> None:
-    print("gpuyard: compiling the engine, once for this machine and version (10–20 s) …", file=sys.stderr, flush=True)
+    sys.stderr.write("gpuyard: compiling the engine, once for this machine and version (10–20 s) …\n")
+    sys.stderr.flush()
 
 
 def _compile(source: int) -> Callable[[int, int, int], int]:

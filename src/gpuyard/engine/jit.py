@@ -83,7 +83,9 @@ def _call_keys(typing: Any, address: Any, rows: Any, jobs: Any, keys: Any, first
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _call_scores(typing: Any, address: Any, nodes: Any, picks: Any, scores: Any, count: Any, rows: Any, job: Any, params: Any, at: Any) -> Any:
+def _call_scores(
+    typing: Any, address: Any, nodes: Any, picks: Any, scores: Any, count: Any, rows: Any, job: Any, params: Any, at: Any
+) -> Any:
     """Fill scores[:count] by the placement at `address` for nodes picks[:count] and one job; returns a status."""
     signature = types.int64(types.int64, nodes, picks, scores, types.int64, rows, types.int64, params, types.int64)
 

@@ -19,6 +19,7 @@ from numba.core.extending import register_model
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic
+from numba.np.arrayobj import populate_array
 
 from gpuyard.engine.state import DTYPES, State
 from gpuyard.model.jobs import Array
@@ -35,7 +36,7 @@ STATE_POINTER = StatePointer()
 _ARRAYS = {name: types.Array(numba.from_dtype(np.dtype(DTYPES[name])), 1, "C") for name in State._fields}
 
 
-@register_model(StatePointer)  # type: ignore[untyped-decorator]
+@register_model(StatePointer)
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, ir.IntType(64).as_pointer())
@@ -56,11 +57,16 @@ def _read(context: Any, builder: Any, kind: Any, header: Any, attribute: str) ->
     array = context.make_array(array_type)(context, builder)
     address = _load(builder, header, at)
     length = _load(builder, header, at + 1)
-    size = ir.Constant(ir.IntType(64), array_type.dtype.bitwidth // 8 if not isinstance(array_type.dtype, types.Record) else array_type.dtype.size)
+    size = ir.Constant(ir.IntType(64), np.dtype(DTYPES[attribute]).itemsize)
     data = builder.inttoptr(address, array.data.type)
-    from numba.np.arrayobj import populate_array
-
-    populate_array(array, data=data, shape=cgutils.pack_array(builder, [length]), strides=cgutils.pack_array(builder, [size]), itemsize=size, meminfo=None)
+    populate_array(
+        array,
+        data=data,
+        shape=cgutils.pack_array(builder, [length]),
+        strides=cgutils.pack_array(builder, [size]),
+        itemsize=size,
+        meminfo=None,
+    )
     return array._getvalue()
 
 

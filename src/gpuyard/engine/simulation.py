@@ -251,7 +251,9 @@ def _frozen(array: Array) -> Array:
 
 def _totals(s: st.State, cluster: Cluster) -> dict[str, float]:
     control = s.control[0]
-    totals = {name: float(control[name]) for name in ("passes", "instants", "first_submit", "last_end", "failures", "migrations", "queue_max")}
+    totals = {
+        name: float(control[name]) for name in ("passes", "instants", "first_submit", "last_end", "failures", "migrations", "queue_max")
+    }
     totals["queue_integral"] = float(s.bins["queue"].sum())
     totals["queue_explosions"] = float(control["explosions"])
     totals["preemptions"] = float(control["preempted"])

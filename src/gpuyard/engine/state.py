@@ -45,7 +45,7 @@ VISIBLE_NAMES = tuple(name for name, _ in _STATIC + _LIVE)
 
 def _visible(row: np.dtype[Any]) -> np.dtype[Any]:
     """The same layout with the hidden fields left out: what a policy is compiled against."""
-    fields = row.fields or {}
+    fields: Any = row.fields
     return np.dtype({
         "names": list(VISIBLE_NAMES),
         "formats": [fields[n][0] for n in VISIBLE_NAMES],
@@ -101,7 +101,9 @@ PARTITION_ROW = np.dtype(
 )
 PART_ROW = np.dtype([("mask", "u8"), ("node", "i4"), ("next", "i4"), ("gpus", "i4"), ("gpu", "i4")], align=True)
 TYPE_ROW = np.dtype([("busy_seconds", "f8"), ("up_seconds", "f8"), ("up", "f8"), ("since", "f8")], align=True)
-OUTAGE_ROW = np.dtype([("time", "f8"), ("kind", "i4"), ("node", "i4"), ("gpus", "i4"), ("taken", "i4"), ("mask", "u8"), ("pair", "i8")], align=True)
+OUTAGE_ROW = np.dtype(
+    [("time", "f8"), ("kind", "i4"), ("node", "i4"), ("gpus", "i4"), ("taken", "i4"), ("mask", "u8"), ("pair", "i8")], align=True
+)
 SLOT_ROW = np.dtype(
     [
         ("ordering", "i8"),  # addresses
@@ -152,7 +154,8 @@ CONTROL_ROW = np.dtype(
         ("logging", "i8"),
         ("kills", "i8"),
         ("tracking", "i8"),  # running jobs are kept in order of their believed ends
-        ("sharing", "i8"),
+        ("sharing", "i8"),  # some job asks for a share of a device
+        ("hosts", "i8"),  # some job asks for cpus or memory
         ("external", "i8"),  # decisions come from outside
         ("at_pass", "i8"),  # events of `now` are handled, its pass is still to come
         ("switch", "i8"),  # address of the switch rule; 0: none
@@ -204,7 +207,7 @@ class State(NamedTuple):
     outages: Array
     slots: Array
     params: Array  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)
-    index: Array  # u8 words: nodes by number of free devices
+    free_index: Array  # u8 words: nodes by number of free devices
     bins: Array
     log: Array
     system: Array  # (1,) SYSTEM_ROW
@@ -227,11 +230,11 @@ class State(NamedTuple):
     least_free: Array
 
 
-
-DTYPES: dict[str, Any] = {name: np.float64 for name in State._fields} | {
-    "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "partition_of": np.int32, "nodes": NODE_ROW, "partitions": PARTITION_ROW, "queue_jobs": np.int32,
-    "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW, "types": TYPE_ROW, "allowed": np.int64, "outages": OUTAGE_ROW,
-    "slots": SLOT_ROW, "index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
-    "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,
-    "notes": np.int32, "plan_free": np.int32, "least_free": np.int32,
+DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
+    "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "nodes": NODE_ROW,
+    "partitions": PARTITION_ROW, "queue_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
+    "types": TYPE_ROW, "allowed": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
+    "free_index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32, "pick_node": np.int32,
+    "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW, "notes": np.int32,
+    "plan_free": np.int32, "least_free": np.int32,
 }  # fmt: skip

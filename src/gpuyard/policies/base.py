@@ -25,8 +25,10 @@ Span = Literal["score", "fewest"]
 
 
 class _Parametrised(Protocol):
-    name: str
-    params: Params
+    @property
+    def name(self) -> str: ...
+    @property
+    def params(self) -> Params: ...
 
 
 P = TypeVar("P", bound=_Parametrised)
@@ -210,8 +212,9 @@ F = TypeVar("F", bound=Function)
 
 def reads_clock(function: Function) -> bool:
     """Whether the function's third argument (now) is used at all."""
-    name = function.__code__.co_varnames[2]
-    return any(i.argval == name and i.opname.startswith("LOAD") for i in dis.get_instructions(function)) or name in function.__code__.co_cellvars
+    code = function.__code__
+    name = code.co_varnames[2]
+    return name in code.co_cellvars or any(i.argval == name and i.opname.startswith("LOAD") for i in dis.get_instructions(function))
 
 
 def make_ordering(function: Function, name: str, title: str = "", *, builtin: bool = False, source: str = "") -> Ordering:
@@ -356,7 +359,7 @@ def _split(text: str) -> tuple[str, dict[str, float]]:
         name, _, values = text.partition(":")
     params: dict[str, float] = {}
     for item in filter(None, values.split(",")):
-        key, equals, value = item.partition("=")
+        key, _, value = item.partition("=")
         try:
             params[key.strip()] = float(value)
         except ValueError:
@@ -371,18 +374,17 @@ def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P])
 
 
 def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
-    known = dict(found.params)
+    params = dict(found.params)
     changes: dict[str, Any] = {}
+    own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
     for key, value in values.items():
-        if key == "every" and isinstance(found, Preemption):
-            changes["every"] = value
-        elif key in known:
-            known[key] = value
+        if key in own:
+            changes[key] = value
+        elif key in params:
+            params[key] = value
         else:
-            error = unknown_name(f"parameter of {what} {found.name!r}:", key, [*known, "every"] if isinstance(found, Preemption) else list(known))
-            raise error
-    changes["params"] = tuple(known.items())
-    return replace(found, **changes)  # type: ignore[type-var]
+            raise unknown_name(f"parameter of {what} {found.name!r}:", key, [*params, *own])
+    return replace(found, params=tuple(params.items()), **changes)  # type: ignore[type-var]
 
 
 def load_function(text: str) -> Function:

@@ -1,5 +1,7 @@
 """Orderings: which job goes next. Lower goes first; ties go by (submit, index)."""
 
+# mypy: disable-error-code="no-any-return"
+# Columns are arrays whose elements numpy types as Any; the functions are compiled with real types.
 from __future__ import annotations
 
 import math

@@ -1,11 +1,12 @@
 """The built-in placements, backfill rules, preemption rules and switch rules."""
 
+# mypy: disable-error-code="no-any-return"
+# Columns are arrays whose elements numpy types as Any; the functions are compiled with real types.
 from __future__ import annotations
 
 from typing import Any
 
-from gpuyard.policies.base import BACKFILLS, PLACEMENTS, Backfill, Placement, preemption, switch
-from gpuyard.policies.base import PREEMPTIONS, Preemption
+from gpuyard.policies.base import BACKFILLS, PLACEMENTS, PREEMPTIONS, Backfill, Placement, Preemption, preemption, switch
 
 # Scores are computed inside the engine; see docs/concepts/semantics.md for their definitions.
 for _placement in (

@@ -12,18 +12,19 @@ For authors of policies and of engines:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from gpuyard.errors import GpuyardError
 from gpuyard.model.jobs import Array
-from gpuyard.model.result import REASONS, ROW, SEGMENT, STATUS
+from gpuyard.model.result import REASONS, ROW, STATUS, Result
 from gpuyard.policies.base import Meta, Scheduler
+from gpuyard.testing.accounts import compare_accounts
 from gpuyard.testing.reference import reference
 from gpuyard.testing.strategies import Case
 
+T = TypeVar("T")
 MOST = 20  # differences named; one cause often changes every later job
 
 
@@ -36,45 +37,29 @@ class HasTables(Protocol):
     def segments(self) -> Array: ...
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    table: Array
-    segments: Array
-    error: str
-
-
 def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Callable[..., HasTables], seed: int = 0) -> list[str]:
     """Simulate the case both ways; the differences as lines that name job, column and both values. Empty: the same.
 
     `simulate` is called as `gpuyard.simulate` is, with `segments=True`. Values are compared bit for bit, except that any
-    NaN equals any other. A refusal (a GpuyardError) on one side only is a difference as well.
+    NaN equals any other; totals and timeline, where the result has them, to 1e-9. A refusal (a GpuyardError) on one side only is a difference as well.
     """
     ours = _attempt(lambda: simulate(case.workload, case.cluster, scheduler, seed=seed, rules=case.rules, segments=True))
-    expected = _attempt(lambda: _Reference.of(case, scheduler, seed))
-    if ours.error or expected.error:
-        both = bool(ours.error) and bool(expected.error)
-        return [] if both else [f"simulated: {ours.error or 'no error'}; reference: {expected.error or 'no error'}"]
-    rows = compare_tables(ours.table, expected.table)
-    return rows or compare_segments(ours.segments, expected.segments)
+    expected = _attempt(lambda: reference(case.workload, case.cluster, scheduler, seed, case.rules))
+    if isinstance(ours, str) or isinstance(expected, str):
+        refusals = [made if isinstance(made, str) else "" for made in (ours, expected)]
+        return [] if all(refusals) else [f"simulated: {refusals[0] or 'no error'}; reference: {refusals[1] or 'no error'}"]
+    found = compare_tables(ours.table, expected.table) or compare_segments(ours.segments, expected.segment_table)
+    if found or not isinstance(ours, Result):
+        return found
+    return _shortened(compare_accounts(ours, expected))
 
 
-@dataclass(frozen=True)
-class _Reference:
-    table: Array
-    segments: Array
-
-    @classmethod
-    def of(cls, case: Case, scheduler: Scheduler | Meta, seed: int) -> _Reference:
-        result = reference(case.workload, case.cluster, scheduler, seed, case.rules)
-        return cls(result.table, result.segment_table)
-
-
-def _attempt(make: Callable[[], HasTables]) -> _Outcome:
+def _attempt(make: Callable[[], T]) -> T | str:
+    """What was made, or the words with which it was refused."""
     try:
-        result = make()
+        return make()
     except GpuyardError as error:
-        return _Outcome(np.zeros(0, ROW), np.zeros(0, SEGMENT), str(error) or type(error).__name__)
-    return _Outcome(result.table, result.segments, "")
+        return str(error) or type(error).__name__
 
 
 def compare_tables(table: Array, expected: Array) -> list[str]:

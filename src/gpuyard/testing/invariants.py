@@ -257,7 +257,7 @@ def _claims(segments: Array, amount: Array) -> Array:
 def check_devices(c: _Checked) -> None:
     """No device is given twice, no device's shares exceed it; nodes are not given more devices than are in order."""
     capacity = c.cluster.nodes.gpus.astype(np.float64)
-    out = _devices_out(c.cluster)
+    out = devices_out(c.cluster)
     taken = np.concatenate([_claims(c.segments, c.segments["gpus"]), out[["job", "start", "end", "amount"]].astype(_CLAIM)])
     check_load(np.concatenate([c.segments["node"], out["node"]]), capacity, taken, "GPUs: node")
     for device in range(int(min(capacity.max(), MAX_DEVICES))):
@@ -265,7 +265,7 @@ def check_devices(c: _Checked) -> None:
         check_load(held["node"], np.ones(len(capacity)), _claims(held, np.minimum(held["gpus"], 1.0)), f"device {device}: node")
 
 
-def _devices_out(cluster: Cluster) -> Array:
+def devices_out(cluster: Cluster) -> Array:
     """The partial outages as claims on their nodes, never on more devices than a node has left. Job −1."""
     partial = [outage for outage in cluster.outages if outage.gpus is not None]
     out = np.zeros(len(partial), np.dtype([("node", "i8"), *_CLAIM.descr]))

@@ -142,10 +142,22 @@ def _next_time(s: Any) -> Any:
     if alive and control.timer > 0 and control.waiting > 0:
         tick_at = control.next_timer
         if tick_at <= control.now:
-            tick_at = (np.floor(control.now / control.timer) + 1.0) * control.timer
+            tick_at = _next_multiple(control.timer, control.now)
             control.next_timer = tick_at
         time = min(time, tick_at)
     return time
+
+
+@inner
+def _next_multiple(period: Any, after: Any) -> Any:
+    """The least multiple of a period that is later than `after`, however the quotient is rounded; inf if the clock cannot tell them apart."""
+    k = np.floor(after / period)
+    if k > 1e15:
+        return math.inf
+    k = max(k - 1.0, 0.0)
+    while k * period <= after:
+        k += 1.0
+    return k * period
 
 
 @inner
@@ -282,7 +294,7 @@ def _leave_pool(s: Any, part: Any, node: Any) -> None:
     if node.down == 0:
         part.free -= node.free
         if part.index >= 0:
-            index_remove(s.index, part, node)
+            index_remove(s.free_index, part, node)
 
 
 @inner
@@ -290,7 +302,7 @@ def _join_pool(s: Any, part: Any, node: Any) -> None:
     if node.down == 0:
         part.free += node.free
         if part.index >= 0:
-            index_add(s.index, part, node)
+            index_add(s.free_index, part, node)
 
 
 @inner
@@ -335,7 +347,7 @@ def _clear_node(s: Any, n: Any, after: Any) -> Any:
     """Requeue every job on node n, by index; returns a status."""
     control = s.control[0]
     while True:
-        found = -1
+        found = np.int64(-1)
         for i in range(control.heap):
             j = np.int64(s.ends[i])
             if j > after and (found < 0 or j < found) and _holds_on(s, j, n, False):
@@ -355,7 +367,7 @@ def _clear_devices(s: Any, outage: Any) -> Any:
     node = s.nodes[outage.node]
     want = min(outage.gpus, node.gpus - node.off)
     while node.free < want:
-        found = -1
+        found = np.int64(-1)
         for i in range(control.heap):
             j = np.int64(s.ends[i])
             if _holds_on(s, j, outage.node, True):
@@ -419,7 +431,7 @@ def _switch(s: Any) -> Any:
     if control.switch_every > 0:
         if control.now < control.next_switch:
             return 0
-        control.next_switch = (np.floor(control.now / control.switch_every) + 1.0) * control.switch_every
+        control.next_switch = _next_multiple(control.switch_every, control.now)
     _observe(s)
     choice = call_switch(control.switch, s.system, control.now, s.params, params_at(0, SWITCH))
     if choice < 0 or choice >= len(s.slots):

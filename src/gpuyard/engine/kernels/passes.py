@@ -42,7 +42,9 @@ def order_queue(s: Any, p: Any) -> Any:
     part = s.partitions[p]
     lo, hi = part.head, part.tail
     slot = s.slots[control.active]
-    status = call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, params_at(control.active, ORDERING))
+    status = call_keys(
+        slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, params_at(control.active, ORDERING)
+    )
     if status != 0:
         return failed(s, BAD_KEY, np.int64(s.queue_jobs[lo + status - 1]))
     for i in range(lo, hi):
@@ -294,7 +296,12 @@ def _make_room(s: Any, p: Any, h: Any, slot: Any) -> Any:
         return BAD_KEY
     _refresh(s, part)
     lo = part.queue_lo
-    if call_keys(slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, params_at(control.active, PREEMPTION)) != 0:
+    if (
+        call_keys(
+            slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, params_at(control.active, PREEMPTION)
+        )
+        != 0
+    ):
         return BAD_KEY
     if not _choose_victims(s, p, h, limit):
         return 0
@@ -347,7 +354,7 @@ def _choose_victims(s: Any, p: Any, h: Any, limit: Any) -> Any:
 def _least_important(s: Any, part: Any, limit: Any) -> Any:
     """The unmarked running job with the highest score above `limit`, the latest started of equals; -1 if there is none."""
     now = s.control[0].now
-    best = -1
+    best = np.int64(-1)
     best_score = limit
     best_start = 0.0
     for i in range(part.queue_lo, part.queue_lo + part.running):

@@ -83,7 +83,9 @@ def _fill_scores(s: Any, part: Any, j: Any, slot: Any) -> Any:
                 s.candidates[count] = n
                 count += 1
         # The scores come back packed; spread them from the end, so that none is overwritten before it is read.
-        status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, params_at(s.control[0].active, PLACEMENT))
+        status = call_scores(
+            slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, params_at(s.control[0].active, PLACEMENT)
+        )
         for i in range(count - 1, -1, -1):
             if s.score[i] != s.score[i]:
                 status = 1
@@ -172,9 +174,9 @@ def _find_by_index(s: Any, part: Any, gpus: Any, slot: Any) -> Any:
         s.pick_units[count] = given
         count += 1
         missing -= given
-        index_remove(s.index, part, node)  # not to be picked twice; put back below
+        index_remove(s.free_index, part, node)  # not to be picked twice; put back below
     for i in range(count):
-        index_add(s.index, part, s.nodes[s.pick_node[i]])
+        index_add(s.free_index, part, s.nodes[s.pick_node[i]])
     return count
 
 
@@ -184,7 +186,7 @@ def _index_single(s: Any, part: Any, gpus: Any, score: Any) -> Any:
     best = -1
     for i in range(part.levels - gpus + 1):
         level = part.levels - i if score == SCORE_MINUS_FREE else gpus + i
-        n = index_first(s.index, part, level)
+        n = index_first(s.free_index, part, level)
         if n >= 0:
             if score != SCORE_FIRST:
                 return n

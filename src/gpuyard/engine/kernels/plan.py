@@ -160,9 +160,10 @@ def _leave_plan(s: Any, part: Any, row: Any) -> None:
         elif row.gpus > 0:
             at = s.nodes[piece.node].first_device + piece.gpu
             s.shadow_devices[at] = max(s.shadow_devices[at], time)
-        for t in range(step, s.control[0].steps):
-            s.plan_cpus[t * size + i] += unit_cpus(row) * units
-            s.plan_memory[t * size + i] += unit_memory(row) * units
+        if s.control[0].hosts == 1:
+            for t in range(step, s.control[0].steps):
+                s.plan_cpus[t * size + i] += unit_cpus(row) * units
+                s.plan_memory[t * size + i] += unit_memory(row) * units
         k = piece.next
     for t in range(step, s.control[0].steps):
         s.plan_used[t] -= row.gpus
@@ -188,8 +189,10 @@ def _step(s: Any, size: Any, time: Any) -> Any:
         s.plan_used[t] = s.plan_used[t - 1]
     for c in range(control.steps * size - 1, (k - 1) * size - 1, -1):
         s.plan_free[c + size] = s.plan_free[c]
-        s.plan_cpus[c + size] = s.plan_cpus[c]
-        s.plan_memory[c + size] = s.plan_memory[c]
+    if control.hosts == 1:
+        for c in range(control.steps * size - 1, (k - 1) * size - 1, -1):
+            s.plan_cpus[c + size] = s.plan_cpus[c]
+            s.plan_memory[c + size] = s.plan_memory[c]
     s.plan_time[k] = time
     s.plan_used[k] = s.plan_used[k - 1]
     control.steps += 1
@@ -210,8 +213,9 @@ def _subtract(s: Any, part: Any, row: Any, count: Any, begin: Any, end: Any, dev
             at = t * size + s.pick_node[c] - part.node_lo
             if devices:
                 s.plan_free[at] -= s.pick_units[c] * row.chunk if row.gpus >= 1 else (1 if row.gpus > 0 else 0)
-            s.plan_cpus[at] -= unit_cpus(row) * s.pick_units[c]
-            s.plan_memory[at] -= unit_memory(row) * s.pick_units[c]
+            if s.control[0].hosts == 1:
+                s.plan_cpus[at] -= unit_cpus(row) * s.pick_units[c]
+                s.plan_memory[at] -= unit_memory(row) * s.pick_units[c]
 
 
 @inner
@@ -233,12 +237,32 @@ def _planned_room(s: Any, row: Any, node: Any, free: Any, cpus: Any, memory: Any
 @inner
 def _earliest(s: Any, part: Any, row: Any, duration: Any) -> Any:
     """The first step from which the job fits for `duration`, or -1; room is left in s.room."""
+    if part.node_hi - part.node_lo == 1 and row.plain == 1 and s.nodes[part.node_lo].down == 0:
+        return _earliest_in_pool(s, part, row, duration)
     k = 0
     while k < s.control[0].steps:
         jump = _try_step(s, part, row, k, s.plan_time[k] + duration)
         if jump == k:
             return k
         k = jump
+    return -1
+
+
+@inner
+def _earliest_in_pool(s: Any, part: Any, row: Any, duration: Any) -> Any:
+    """The same for a plain job on a partition of one node, where one number per step tells all."""
+    steps = s.control[0].steps
+    most = part.quota + EPS
+    k = 0
+    while k < steps:
+        until = s.plan_time[k] + duration
+        t = k
+        while t < steps and (t == k or s.plan_time[t] < until) and s.plan_free[t] >= row.gpus and s.plan_used[t] + row.gpus <= most:
+            t += 1
+        if t > k and (t == steps or s.plan_time[t] >= until):
+            s.room[part.node_lo] = row.units
+            return k
+        k = t + 1
     return -1
 
 

@@ -66,14 +66,14 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
         node = s.nodes[s.pick_node[i]]
         before = node.free
         if part.index >= 0:
-            index_remove(s.index, part, node)
+            index_remove(s.free_index, part, node)
         k = control.free_part
         piece = s.parts[k]
         control.free_part = piece.next
         describe(row, node, s.devices, s.pick_units[i], s.pick_device[0], piece)
         hold(row, node, s.devices, piece)
         if part.index >= 0:
-            index_add(s.index, part, node)
+            index_add(s.free_index, part, node)
         part.free += node.free - before
         piece.node = s.pick_node[i]
         piece.next = row.alloc
@@ -127,11 +127,11 @@ def _release(s: Any, p: Any, j: Any) -> None:
         before = node.free
         up = node.down == 0
         if part.index >= 0 and up:
-            index_remove(s.index, part, node)
+            index_remove(s.free_index, part, node)
         give_back(row, node, s.devices, piece)
         if up:
             if part.index >= 0:
-                index_add(s.index, part, node)
+                index_add(s.free_index, part, node)
             part.free += node.free - before
         amount = float(piece.gpus) if row.gpus >= 1 else row.gpus
         s.types[node.gpu_type].busy_seconds += elapsed * amount
@@ -197,7 +197,13 @@ def fill_row(s: Any, j: Any) -> None:
     """The row of a job, from what was submitted."""
     given = s.table[j]
     row = s.rows[j]
-    row.submit, row.gpus, row.estimate, row.walltime, row.deadline = given.submit, given.gpus, given.estimate, given.walltime, given.deadline
+    row.submit, row.gpus, row.estimate, row.walltime, row.deadline = (
+        given.submit,
+        given.gpus,
+        given.estimate,
+        given.walltime,
+        given.deadline,
+    )
     row.cpus, row.memory, row.transfer, row.priority = given.cpus, given.memory, given.transfer, given.priority
     row.user, row.job_class, row.chunk, row.gpu_type, row.index = given.user, given.job_class, given.chunk, given.gpu_type, given.index
     row.partition = max(s.partition_of[given.partition], 0)
@@ -303,12 +309,12 @@ def tick(s: Any, until: Any) -> None:
     at = control.last_tick
     while at < until:
         b = int((at - control.bin_origin) / control.bin_width)
+        if control.bin_origin + (b + 1) * control.bin_width <= at:  # the quotient was rounded down across an edge
+            b += 1
         if b >= BINS:
             _double(s)
             continue
         edge = control.bin_origin + (b + 1) * control.bin_width
-        if edge <= at:  # the quotient was rounded down across an edge
-            edge += control.bin_width
         to = min(until, edge)
         line = s.bins[b]
         line.span += to - at

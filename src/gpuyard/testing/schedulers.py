@@ -1,0 +1,175 @@
+"""Schedulers to test simulators with: every registered policy, and policies of a user's own that read whatever may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpuyard.policies import (
+    BACKFILLS,
+    ORDERINGS,
+    PLACEMENTS,
+    PREEMPTIONS,
+    SWITCHES,
+    Backfill,
+    Meta,
+    Ordering,
+    Placement,
+    Preemption,
+    Scheduler,
+    Switch,
+    make_ordering,
+    make_placement,
+    make_preemption,
+    make_switch,
+    parse_ordering,
+    parse_preemption,
+    parse_switch,
+)
+
+Policy = Ordering | Placement | Backfill | Preemption | Switch
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One slot that is not drawn: its kind (a field of Scheduler, or `switch`) and what fills it."""
+
+    slot: str
+    policy: Policy
+
+
+# --- policies of a user's own -------------------------------------------------------------------------------------------
+
+
+def ageing(jobs: Any, j: int, now: float, weight: float = 0.3) -> float:
+    """Reads the clock, the columns and the live state."""
+    waited = now - jobs.queued[j] if jobs.queued[j] > jobs.submit[j] else now - jobs.submit[j]
+    return jobs.estimate[j] + jobs.transfer[j] - weight * waited - jobs.done[j] + 0.5 * jobs.preemptions[j]
+
+
+def per_user(jobs: Any, j: int, now: float) -> float:
+    """Labels and hosts, no clock: keyed once, with many ties."""
+    return (jobs.user[j] + jobs.job_class[j] + jobs.gpu_type[j]) % 3 + 0.01 * jobs.cpus[j] + 0.001 * jobs.memory[j] * jobs.chunk[j]
+
+
+def infinite(jobs: Any, j: int, now: float) -> float:
+    """Keys that are infinite on purpose."""
+    if jobs.deadline[j] > 1e300:
+        return np.inf
+    return -np.inf if jobs.priority[j] > 1 else jobs.deadline[j]
+
+
+def spread(nodes: Any, n: int, jobs: Any, j: int) -> float:
+    """By racks and partitions, then the least loaded host."""
+    return 10.0 * nodes.rack[n] - nodes.free_cpus[n] / (nodes.cpus[n] + 1.0) + 3.0 * nodes.partition[n]
+
+
+def mixed(nodes: Any, n: int, jobs: Any, j: int, tight: float = 2.0) -> float:
+    """Free devices and shares, device types and memory, against what the job asks for."""
+    left = nodes.free[n] - jobs.gpus[j]
+    return tight * left + nodes.share[n] - nodes.speed[n] + 0.25 * nodes.gpu_type[n] + (1.0 if nodes.free_memory[n] < 20 else 0.0)
+
+
+def level(nodes: Any, n: int, jobs: Any, j: int) -> float:
+    """Whole nodes against their size: many ties."""
+    return -(nodes.gpus[n] - nodes.free[n]) * (1.0 if jobs.user[j] == 1 else -1.0)
+
+
+def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> float:
+    """Attained service and slack, in classes so that scores tie."""
+    late = 1.0 if jobs.deadline[j] - now - jobs.remaining[j] < 0 else 0.0
+    return np.floor(jobs.attained[j] / scale) - late - jobs.priority[j]
+
+
+def newest(jobs: Any, j: int, now: float) -> float:
+    """The latest submitted may stop everybody."""
+    return -jobs.submit[j] - 0.001 * jobs.ran[j]
+
+
+def by_age_and_work(system: Any, now: float) -> int:
+    if system.oldest > 25.0:
+        return 1
+    return 2 if system.work > 60.0 * system.gpus else 0
+
+
+def by_load(system: Any, now: float, busy: float = 0.5) -> int:
+    free_share = system.free / max(system.gpus, 1.0)
+    return 1 if free_share < busy and system.running > 1 else 0
+
+
+def by_arrivals(system: Any, now: float) -> int:
+    if system.urgent > 0 and now > 50.0:
+        return 2
+    return 1 if system.recent > 5 and system.waiting > 1 else 0
+
+
+OWN_ORDERINGS = tuple(make_ordering(f, f.__name__) for f in (ageing, per_user, infinite))
+OWN_PLACEMENTS = (
+    make_placement(spread, "spread"),
+    make_placement(mixed, "mixed"),
+    make_placement(level, "level", span="fewest"),
+    replace(make_placement(mixed, "mixed few", span="fewest"), params=(("tight", -1.0),)),
+)
+OWN_PREEMPTIONS = (make_preemption(deserving, "deserving", every=11.0), make_preemption(newest, "newest"))
+OWN_SWITCHES = tuple(make_switch(f, f.__name__) for f in (by_age_and_work, by_load, by_arrivals))
+
+
+# --- what is drawn ------------------------------------------------------------------------------------------------------
+
+# Parameters that matter in cases that last a few hundred seconds; the defaults are for hours.
+_CLOSER = {"las": "las:threshold=20,every=7", "backlog": "backlog:limit=2"}
+
+
+def every_policy() -> Iterator[Fixed]:
+    """Everything registered (backfill with and without a depth) and the policies above, one by one."""
+    yield from (Fixed("ordering", ORDERINGS[name]) for name in ORDERINGS)
+    yield from (Fixed("placement", PLACEMENTS[name]) for name in PLACEMENTS)
+    for name in BACKFILLS:
+        yield from (Fixed("backfill", replace(BACKFILLS[name], depth=depth)) for depth in (0, 1, 3))
+    yield from (Fixed("preemption", parse_preemption(_CLOSER.get(name, name))) for name in PREEMPTIONS)
+    yield from (Fixed("switch", parse_switch(_CLOSER.get(name, name))) for name in SWITCHES)
+    own: tuple[tuple[str, tuple[Policy, ...]], ...] = (
+        ("ordering", OWN_ORDERINGS),
+        ("placement", OWN_PLACEMENTS),
+        ("preemption", OWN_PREEMPTIONS),
+        ("switch", OWN_SWITCHES),
+    )
+    for slot, policies in own:
+        yield from (Fixed(slot, policy) for policy in policies)
+
+
+def random_scheduler(seed: int, fixed: Fixed | None = None, *, own: bool = True) -> Scheduler | Meta:
+    """A scheduler drawn from everything there is, with one slot given; the same seed gives the same one.
+
+    `own=False` draws from the registries only.
+    """
+    rng = np.random.default_rng([seed, 0x736368])
+    made = _one(rng, own)
+    slot = fixed.slot if fixed else ""
+    if fixed and slot != "switch":
+        made = replace(made, **{slot: fixed.policy})  # type: ignore[arg-type]
+    if slot != "switch" and rng.random() > 0.1:
+        return made
+    rule = fixed.policy if fixed and isinstance(fixed.policy, Switch) else _switch(rng, own)
+    return Meta((made, _one(rng, own), _one(rng, own)), rule, every=float(rng.choice([0.0, 0.0, 0.7, 13.0])))
+
+
+def _one(rng: np.random.Generator, own: bool) -> Scheduler:
+    orderings = [*(parse_ordering(name) for name in ORDERINGS), *(OWN_ORDERINGS if own else ())]
+    placements = [*(PLACEMENTS[name] for name in PLACEMENTS), *(OWN_PLACEMENTS if own else ())]
+    backfills = [replace(BACKFILLS[name], depth=depth) for name in BACKFILLS for depth in (0, 2)]
+    preemptions = [parse_preemption(_CLOSER.get(name, name)) for name in PREEMPTIONS] + list(OWN_PREEMPTIONS if own else ())
+    preemption = preemptions[rng.integers(len(preemptions))] if rng.random() < 0.5 else PREEMPTIONS["none"]
+    if preemption.every == 0 and preemption.function and rng.random() < 0.2:
+        preemption = replace(preemption, every=float(rng.choice([0.7, 5.0])))
+    return Scheduler(
+        orderings[rng.integers(len(orderings))], placements[rng.integers(len(placements))], backfills[rng.integers(len(backfills))], preemption
+    )
+
+
+def _switch(rng: np.random.Generator, own: bool) -> Switch:
+    rules = [parse_switch(_CLOSER.get(name, name)) for name in SWITCHES] + list(OWN_SWITCHES if own else ())
+    return rules[rng.integers(len(rules))]
