@@ -260,7 +260,7 @@ def _totals(s: st.State, cluster: Cluster) -> dict[str, float]:
     for kind, line in zip(cluster.types, s.types, strict=True):
         totals[f"busy/{kind.name}"] = float(line["busy_seconds"])
         rest = max(float(control["last_end"]) - float(line["since"]), 0.0)
-        totals[f"up/{kind.name}"] = float(line["up_seconds"]) + float(line["up"]) * rest
+        totals[f"up/{kind.name}"] = float(line["up_seconds"]) - float(line["late_seconds"]) + float(line["up"]) * rest
     return totals
 
 

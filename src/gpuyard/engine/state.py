@@ -100,7 +100,16 @@ PARTITION_ROW = np.dtype(
     align=True,
 )
 PART_ROW = np.dtype([("mask", "u8"), ("node", "i4"), ("next", "i4"), ("gpus", "i4"), ("gpu", "i4")], align=True)
-TYPE_ROW = np.dtype([("busy_seconds", "f8"), ("up_seconds", "f8"), ("up", "f8"), ("since", "f8")], align=True)
+TYPE_ROW = np.dtype(
+    [
+        ("busy_seconds", "f8"),  # GPU-s of runs that have ended
+        ("up_seconds", "f8"),  # device-s until `since`
+        ("late_seconds", "f8"),  # the part of them after the last end so far
+        ("up", "f8"),  # devices in order now
+        ("since", "f8"),
+    ],
+    align=True,
+)
 OUTAGE_ROW = np.dtype(
     [("time", "f8"), ("kind", "i4"), ("node", "i4"), ("gpus", "i4"), ("taken", "i4"), ("mask", "u8"), ("pair", "i8")], align=True
 )
@@ -167,6 +176,7 @@ CONTROL_ROW = np.dtype(
         ("exploded", "i8"),
         ("preempted", "i8"),  # all victims so far
         ("failures", "i8"),
+        ("late", "i8"),  # some late_seconds are not 0
         ("migrations", "i8"),
         ("noting", "i8"),
         ("notes", "i8"),

@@ -64,7 +64,7 @@ def infinite(jobs: Any, j: int, now: float) -> float:
 
 def spread(nodes: Any, n: int, jobs: Any, j: int) -> float:
     """By racks and partitions, then the least loaded host."""
-    return 10.0 * nodes.rack[n] - nodes.free_cpus[n] / (nodes.cpus[n] + 1.0) + 3.0 * nodes.partition[n]
+    return 10.0 * nodes.rack[n] - min(nodes.free_cpus[n], 64.0) / (min(nodes.cpus[n], 64.0) + 1.0) + 3.0 * nodes.partition[n]
 
 
 def mixed(nodes: Any, n: int, jobs: Any, j: int, tight: float = 2.0) -> float:

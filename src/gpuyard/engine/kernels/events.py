@@ -286,6 +286,10 @@ def _settle_up(s: Any, kind: Any) -> None:
     line = s.types[kind]
     now = max(s.control[0].now, s.control[0].first_submit)
     line.up_seconds += line.up * (now - line.since)
+    late = now - max(line.since, s.control[0].last_end)
+    if late > 0:
+        line.late_seconds += line.up * late
+        s.control[0].late = 1
     line.since = now
 
 

@@ -175,6 +175,10 @@ def end_job(s: Any, j: Any) -> None:
     _release(s, np.int64(row.partition), j)
     row.status = KILLED if row.overrun == 1 else DONE
     s.control[0].last_end = s.control[0].now
+    if s.control[0].late == 1:
+        s.control[0].late = 0
+        for t in range(len(s.types)):
+            s.types[t].late_seconds = 0.0
     write_result(s, j)
     s.result[j].end = row.end
 

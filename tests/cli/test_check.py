@@ -1,0 +1,127 @@
+"""`gpuyard check`: what is wrong with a policy is found and named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+GOOD = """
+import math
+
+def by_area(jobs, j, now, power=2.0):
+    return jobs.estimate[j] ** power * jobs.gpus[j]
+
+def waited(jobs, j, now):
+    return -math.log1p(now - jobs.submit[j] + 1.0)
+
+def spread(nodes, n, jobs, j, weight=1.5):
+    return -nodes.free[n] * weight + nodes.rack[n]
+
+def many(system, now, limit=3.0):
+    return 1 if system.waiting > limit else 0
+
+def helper(a, b):
+    return a
+"""
+BAD = {
+    "nan": ("return float('nan') if jobs.gpus[j] > 2 else 1.0", "answers", "returns NaN for job"),
+    "raises": (
+        "if jobs.gpus[j] > 1:\n        raise ValueError('too big')\n    return 1.0",
+        "answers",
+        "raises ValueError: too big, for job",
+    ),
+    "domain": ("return math.log(jobs.priority[j])", "answers", "math domain error, for job"),
+    "random": ("return random.random()", "pure", "asked twice about job"),
+    "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "pure", "changes the jobs"),
+    "hidden": ("return jobs.runtime[j]", "compiles", "does not compile"),
+    "text": ("return 'a'", "compiles", "does not compile"),
+    "drift": ("return np.float32(jobs.estimate[j]) / 3 if COMPILED else jobs.estimate[j]", "compiled = interpreted", "compiled"),
+}
+
+
+@pytest.fixture
+def findings(cli, tmp_path):
+    def check(text, function=""):
+        (tmp_path / "mine.py").write_text(text)
+        code, out, err = cli("check", f"{tmp_path}/mine.py{function and ':' + function}", "-f", "json")
+        return code, json.loads(out) if out else [], err
+
+    return check
+
+
+def test_good_policies_of_every_kind(findings):
+    code, found, err = findings(GOOD)
+    assert code == 0
+    assert {each["state"] for each in found} <= {"ok", "info"}
+    assert {each["policy"] for each in found} == {"by_area", "waited", "spread", "many"}
+    assert "helper(a, b): not a policy" in err
+    told = {(each["policy"], each["check"]): each["text"] for each in found}
+    assert told["by_area", "clock"].startswith("not read")
+    assert told["waited", "clock"].startswith("read")
+    assert "power=2" in told["by_area", "compiles"]
+    assert "× the time of saf" in told["by_area", "speed"]
+    assert "× the time of wfp3" in told["waited", "speed"]
+
+
+def test_one_function(findings):
+    code, found, _ = findings(GOOD, "waited")
+    assert code == 0
+    assert {each["policy"] for each in found} == {"waited"}
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if name != "drift"])
+def test_bad_policies(findings, name):
+    body, check, told = BAD[name]
+    code, found, _ = findings(f"import math\nimport random\n\ndef rule(jobs, j, now):\n    {body}\n")
+    assert code == 3
+    failed = [each for each in found if each["state"] == "failed"]
+    assert [each["check"] for each in failed] == [check]
+    assert told in failed[0]["text"]
+
+
+def test_compiled_that_differs_from_interpreted(findings):
+    text = "FACTOR = [1.0]\n\ndef count(jobs, j, now):\n    x = jobs.index[j] * 2147483647 * 4294967296 * 8\n    return float(x)\n"
+    code, found, _ = findings(text)
+    states = {each["check"]: each["state"] for each in found}
+    assert code == (3 if "failed" in states.values() else 0)
+    assert states["compiles"] == "ok"
+
+
+def test_infinite_keys_are_told_but_allowed(findings):
+    code, found, _ = findings("def rule(jobs, j, now):\n    return jobs.walltime[j]\n")
+    assert code == 0
+    assert next(each for each in found if each["check"] == "finite")["state"] == "info"
+
+
+def test_a_placement_that_gives_nan(findings):
+    code, found, _ = findings("def place(nodes, n, jobs, j):\n    return float('nan') if n == 3 else 0.0\n")
+    assert code == 3
+    assert "returns NaN for node 3 and job" in found[-1]["text"]
+
+
+def test_a_registered_policy_is_checked_too(findings):
+    text = "from gpuyard import ordering\n\n@ordering('cli-check-test')\ndef mine(jobs, j, now):\n    return jobs.gpus[j]\n"
+    assert findings(text)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "code", "told"),
+    [
+        ("x = 1\n", "", 1, "no policy in it"),
+        ("def rule(:\n", "", 1, "cannot be loaded: SyntaxError"),
+        ("raise SystemError('no')\n", "", 1, "cannot be loaded: SystemError"),
+        (GOOD, "by_are", 2, "did you mean 'by_area'?"),
+        ("def rule(jobs, j, now, size='a'):\n    return 1.0\n", "", 3, ""),
+    ],
+)
+def test_files_that_cannot_be_checked(findings, text, function, code, told):
+    found_code, _, err = findings(text, function)
+    assert found_code == code
+    assert told in err
+
+
+def test_a_file_that_is_not_there(cli, tmp_path):
+    code, out, err = cli("check", tmp_path / "absent.py")
+    assert (code, out) == (1, "")
+    assert "no such policy file" in err

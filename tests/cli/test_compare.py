@@ -1,0 +1,211 @@
+"""`gpuyard compare`: the cross, pairing, statistics, formats, the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard.cli.output import STAR
+from gpuyard.cli.schedulers import DEFAULTS, scheduler_from, short_label
+from gpuyard.errors import UsageError
+from gpuyard.experiments.compare import Plan, Source, compare
+from gpuyard.experiments.statistics import bootstrap_mean, paired_difference
+from gpuyard.metrics import measure
+
+SMALL = ("compare", "demo:jobs=80", "--cluster", "4x8:a100")
+TWO = ("--scheduler", "fcfs", "--scheduler", "sjf/best/easy")
+
+
+def test_numbers_are_those_of_paired_simulations(cli):
+    data = json.loads(cli(*SMALL, *TWO, "--seeds", 5, "--metric", "bsld", "--metric", "utilization", "-f", "json").out)
+    values = {}
+    for label in ("fcfs", "sjf/best/easy"):
+        runs = [simulate(load_workload("demo:jobs=80", s), load_cluster("4x8:a100"), parse_scheduler(label), seed=s) for s in range(5)]
+        values[label] = [measure(run, ["bsld"])["bsld"] for run in runs]
+    first, second = data[0]["schedulers"]
+    expected = bootstrap_mean(values["fcfs"])
+    assert (first["metrics"]["bsld"]["mean"], first["metrics"]["bsld"]["low"]) == (expected.mean, expected.low)
+    difference = paired_difference(values["sjf/best/easy"], values["fcfs"])
+    assert [second["difference"][key] for key in ("mean", "low", "high", "wins", "losses")] == [
+        difference.mean, difference.low, difference.high, difference.wins, difference.losses,
+    ]  # fmt: skip
+    assert first["difference"] is None
+    assert data[0]["baseline"] == "fcfs/fewest/none/none"
+    assert second["metrics"]["bsld"]["best"] is True
+
+
+def test_the_cross_of_every_repeated_option(cli):
+    axes = (
+        "--ordering",
+        "fcfs",
+        "--ordering",
+        "sjf",
+        "--placement",
+        "best",
+        "--placement",
+        "worst",
+        "--backfill",
+        "none",
+        "--backfill",
+        "easy",
+    )
+    arguments = (
+        "compare",
+        "demo:jobs=20",
+        "demo:jobs=30",
+        "--cluster",
+        "node8",
+        "--cluster",
+        "4x8:a100",
+        "--estimate",
+        "exact",
+        "--estimate",
+        "noisy:0.3",
+    )
+    data = json.loads(cli(*arguments, *axes, "--seeds", 1, "--metric", "wait", "-f", "json").out)
+    cases = [(t["workload"], t["cluster"], t["estimate"]) for t in data]
+    assert len(set(cases)) == 8
+    assert cases[:3] == [("demo:jobs=20", "node8", "exact"), ("demo:jobs=20", "node8", "noisy:0.3"), ("demo:jobs=20", "4x8:a100", "exact")]
+    assert len(data[0]["schedulers"]) == 8
+
+
+def test_the_table_marks_the_best_and_prints_the_estimate_source(cli):
+    code, out, err = cli(*SMALL, *TWO, "--seeds", 3, "--estimate", "exact")
+    assert code == 0
+    assert STAR in out
+    assert "estimates: exact, 3 seeds" in out
+    assert "baseline" in out
+    assert "covers less than 95" in err
+
+
+def test_the_best_survives_csv(cli):
+    rows = list(csv.DictReader(io.StringIO(cli(*SMALL, *TWO, "--seeds", 2, "--metric", "bsld", "-f", "csv").out)))
+    assert [row["bsld_best"] for row in rows] == ["false", "true"]
+    assert float(rows[1]["difference"]) == pytest.approx(float(rows[1]["bsld"]) - float(rows[0]["bsld"]))
+    assert rows[0]["difference"] == ""
+
+
+def test_markdown(cli):
+    lines = cli(*SMALL, *TWO, "--seeds", 2, "--metric", "bsld", "-f", "md").out.splitlines()
+    assert sum(line.startswith("| ") for line in lines) == 3
+    assert any(f"{STAR}" in line and "**" in line for line in lines)
+
+
+def test_another_baseline(cli):
+    data = json.loads(cli(*SMALL, *TWO, "--seeds", 2, "--baseline", "sjf/best/easy", "-f", "json").out)
+    assert data[0]["baseline"] == "sjf/best/easy/none"
+    assert data[0]["schedulers"][1]["difference"] is None
+
+
+def test_the_number_of_threads_does_not_matter(cli):
+    arguments = (*SMALL, *TWO, "--scheduler", "fcfs/random/easy", "--seeds", 3, "--estimate", "noisy:0.4", "-f", "json")
+    assert cli(*arguments, "--threads", 1).out == cli(*arguments, "--threads", 4).out
+
+
+def test_one_command_is_a_demonstration(cli):
+    code, out, err = cli("compare", "demo:jobs=40", "--seeds", 1)
+    assert code == 0
+    assert "16x8:a100" in err
+    for text in DEFAULTS:
+        assert short_label(scheduler_from(text).label) in out
+
+
+def test_a_log_is_one_sample(cli, tmp_path):
+    log = tmp_path / "log.swf"
+    rows = [f"{i} {i * 5} -1 {30 + i * 7 % 50} 4 -1 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1" for i in range(1, 200)]
+    log.write_text("; MaxProcs: 16\n" + "\n".join(rows) + "\n")
+    code, out, err = cli("compare", log, *TWO, "--metric", "bsld", "--metric", "utilization", "-f", "json")
+    assert code == 0
+    assert "a log is one sample" in err
+    table = json.loads(out)[0]
+    assert table["seeds"] == [0]
+    line = table["schedulers"][1]
+    assert line["metrics"]["bsld"]["of"] == "block"
+    assert line["metrics"]["bsld"]["low"] is not None
+    assert line["metrics"]["utilization"]["low"] is None
+    assert line["difference"]["of"] == "job"
+    noisy = json.loads(cli("compare", log, *TWO, "--metric", "bsld", "--estimate", "noisy:0.5", "--seeds", 3, "-f", "json").out)[0]
+    assert len(noisy["seeds"]) == 3
+    assert any("one log" in note for note in noisy["notes"])
+
+
+def test_the_report(cli, tmp_path):
+    code, _, err = cli(*SMALL, *TWO, "--seeds", 2, "--report", tmp_path / "out")
+    assert code == 0
+    assert "report written" in err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.md", "table.md", "table.csv", "table.json", "comparison-1.png"}
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "(comparison-1.png)" in report
+    assert "sjf/best/easy" in report
+    assert json.loads((tmp_path / "out" / "table.json").read_text())[0]["workload"] == "demo:jobs=80"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([*SMALL, "--seeds", "0"], "does not lie in"),
+        ([*SMALL, "--seeds", "2", "--seed", "1"], "both say which seeds"),
+        ([*SMALL, "--threads", "0"], "does not lie in"),
+        ([*SMALL, "--baseline", "sjf"], "unknown baseline"),
+        ([*SMALL, "--scheduler", "meta:backlog"], "is not meta:RULE"),
+        ([*SMALL, "--scheduler", "meta:backlog(fcfs)"], "at least two"),
+        ([*SMALL, "--metric", "wiat"], "did you mean 'wait'?"),
+        ([*SMALL, "--ordering", "fcsf"], "did you mean 'fcfs'?"),
+        ([*SMALL, "--estimate", "exat"], "unknown estimate source"),
+        (["compare", "lublin"], "hint: give --cluster"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_requests(cli, arguments, told):
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert told in err.splitlines()[-1]
+
+
+def test_a_policy_that_fails_stops_it_with_its_job(cli, tmp_path):
+    (tmp_path / "mine.py").write_text("def rule(jobs, j, now):\n    return jobs.submit[j] * float('nan')\n")
+    code, out, err = cli(*SMALL, "--ordering", f"{tmp_path}/mine.py:rule", "--seeds", 2)
+    assert (code, out) == (1, "")
+    assert "for job" in err.splitlines()[-1]
+
+
+def test_a_report_that_cannot_be_written(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = cli(*SMALL, *TWO, "--seeds", 1, "--report", tmp_path / "file")
+    assert code == 1
+    assert "cannot be written" in err
+
+
+def test_labels_read_back():
+    for text in (*DEFAULTS, "sjf/best/easy:depth=3/las:threshold=60", "meta:backlog:limit=3(fcfs, sjf/best/easy)@10m"):
+        label = scheduler_from(text).label
+        assert scheduler_from(label).label == label
+        assert scheduler_from(short_label(label)).label == label
+
+
+def test_progress_counts_every_cell():
+    source = Source("demo", lambda seed: load_workload("demo:jobs=30", seed), True, (load_cluster("node8"),))
+    plan = Plan((source,), (parse_scheduler("fcfs"), parse_scheduler("sjf")), ("wait",), seeds=(0, 1, 2))
+    seen: list[int] = []
+    compare(plan, threads=2, progress=seen.append)
+    assert seen == list(range(1, plan.cells() + 1)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_scheduler_twice_is_refused():
+    source = Source("demo", lambda seed: load_workload("demo:jobs=30", seed), True, (load_cluster("node8"),))
+    with pytest.raises(UsageError, match="given twice"):
+        compare(Plan((source,), (parse_scheduler("fcfs"), parse_scheduler("fcfs")), ("wait",)))
+
+
+def test_nothing_is_best_where_nothing_is_known(cli):
+    table = json.loads(
+        cli("compare", "lublin:jobs=20", "--cluster", "256", *TWO, "--metric", "deadline_met", "--seeds", 5, "-f", "json").out
+    )[0]
+    for line in table["schedulers"]:
+        assert line["metrics"]["deadline_met"] == {"mean": None, "low": None, "high": None, "n": 0, "of": "seed", "best": False}
+    assert np.isnan(float("nan"))

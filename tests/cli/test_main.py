@@ -1,0 +1,114 @@
+"""Entry point: version, help without heavy imports, errors in one line, pipes and interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gpuyard
+from gpuyard.cli import reference_page
+from gpuyard.cli.main import app
+
+COMMAND = [sys.executable, "-m", "gpuyard"]
+VERBS = [command.name for command in app.registered_commands]
+
+
+def test_version(cli):
+    assert cli("--version") == (0, f"gpuyard {gpuyard.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)], ids=lambda a: a[0])
+def test_help_imports_nothing_heavy(arguments):
+    heavy = ("numpy", "numba", "polars", "matplotlib", "llvmlite")
+    code = f"import sys; from gpuyard.cli.main import run; run({arguments}); sys.exit(any(m in sys.modules for m in {heavy}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: gpuyard" in done.stdout
+
+
+def test_no_argument_shows_the_help(cli):
+    assert cli().code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["fly"], "No such command 'fly'; hint: gpuyard --help"),
+        (["simulate"], "Missing argument"),
+        (["simulate", "demo", "--nope"], "No such option: --nope"),
+        (["simulate", "demo", "--seed", "x"], "--seed"),
+        (["simulate", "demo", "-f", "xml"], "xml"),
+        (["compare", "demo", "--seeds", "1.5"], "--seeds"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(cli, arguments, told):
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("gpuyard: error: ")
+    assert told in err
+
+
+def test_an_unexpected_error_is_one_line_and_called_a_bug(cli, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("gpuyard.traces.load_workload", broken)
+    code, out, err = cli("simulate", "demo", "--cluster", "node8")
+    assert (code, out) == (1, "")
+    assert err == "gpuyard: error: RuntimeError: two lines; this is a bug in gpuyard; hint: add -v for the traceback\n"
+
+
+@pytest.mark.parametrize("arguments", [["-v", "simulate", "dmo"], ["simulate", "dmo", "-v"], ["simulate", "--verbose", "dmo"]])
+def test_verbose_shows_the_traceback(capsys, arguments):
+    from gpuyard.cli.main import run
+
+    assert run(arguments) == 2
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1] == "gpuyard: error: unknown workload 'dmo'; hint: did you mean 'demo'?"
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    writer = subprocess.Popen([*COMMAND, "list", "metrics"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    assert writer.wait() == 0
+    writer.stderr.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize(
+    "verb", [["simulate", "gangs:jobs=2M,load=0.99"], ["compare", "gangs:jobs=2M,load=0.99", "--seeds", "50"]], ids=lambda v: v[0]
+)
+def test_an_interrupt_ends_it_at_once(verb):
+    program = subprocess.Popen([*COMMAND, *verb, "--cluster", "1000x8:a100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.0)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=30)
+    assert program.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "gpuyard: interrupted"
+    assert "Traceback" not in err
+
+
+def test_names_cannot_drive_the_terminal(cli, tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit,runtime,user\n0,10,\x1b[31mred\n")
+    code, out, _ = cli("simulate", trace, "--cluster", "node8", "--by", "user")
+    assert code == 0
+    assert "\x1b" not in out
+
+
+def test_the_reference_page_is_up_to_date():
+    from pathlib import Path
+
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
+    assert page.read_text(encoding="utf-8") == reference_page.page(), "run python -m gpuyard.cli.reference_page > docs/reference/cli.md"
