@@ -36,7 +36,7 @@ BAD = {
     "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "pure", "changes the jobs"),
     "hidden": ("return jobs.runtime[j]", "compiles", "does not compile"),
     "text": ("return 'a'", "compiles", "does not compile"),
-    "drift": ("return np.float32(jobs.estimate[j]) / 3 if COMPILED else jobs.estimate[j]", "compiled = interpreted", "compiled"),
+    "overflow": ("return int(jobs.estimate[j] * 1e18) * 1.0", "compiled = interpreted", "interpreted"),
 }
 
 
@@ -70,7 +70,7 @@ def test_one_function(findings):
     assert {each["policy"] for each in found} == {"waited"}
 
 
-@pytest.mark.parametrize("name", [name for name in BAD if name != "drift"])
+@pytest.mark.parametrize("name", BAD)
 def test_bad_policies(findings, name):
     body, check, told = BAD[name]
     code, found, _ = findings(f"import math\nimport random\n\ndef rule(jobs, j, now):\n    {body}\n")
@@ -78,14 +78,6 @@ def test_bad_policies(findings, name):
     failed = [each for each in found if each["state"] == "failed"]
     assert [each["check"] for each in failed] == [check]
     assert told in failed[0]["text"]
-
-
-def test_compiled_that_differs_from_interpreted(findings):
-    text = "FACTOR = [1.0]\n\ndef count(jobs, j, now):\n    x = jobs.index[j] * 2147483647 * 4294967296 * 8\n    return float(x)\n"
-    code, found, _ = findings(text)
-    states = {each["check"]: each["state"] for each in found}
-    assert code == (3 if "failed" in states.values() else 0)
-    assert states["compiles"] == "ok"
 
 
 def test_infinite_keys_are_told_but_allowed(findings):

@@ -55,7 +55,7 @@ def test_wrong_usage_is_one_line_and_code_2(cli, arguments, told):
 
 
 def test_an_unexpected_error_is_one_line_and_called_a_bug(cli, monkeypatch):
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr("gpuyard.traces.load_workload", broken)

@@ -37,7 +37,9 @@ def _set_verbose(context: typer.Context, value: bool) -> None:
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show the traceback of an error.", callback=_set_verbose, expose_value=True, is_eager=True)
 ]
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="Of what goes to stdout.", rich_help_panel=_OUTPUT)]
+FormatOption = Annotated[
+    Format, typer.Option("--format", "-f", metavar="table|json|csv|md", help="Of what goes to stdout.", rich_help_panel=_OUTPUT)
+]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(

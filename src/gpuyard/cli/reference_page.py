@@ -44,14 +44,8 @@ def _metavar(p: Any) -> str:
 
 
 def _names(p: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in p.opts if name != "--help")
-    choices = getattr(p.type, "choices", None)
-    value = (
-        ""
-        if p.is_flag
-        else f" `{'|'.join(str(getattr(c, 'value', c)) for c in choices) if choices else p.metavar or 'N'}`".replace("|", "\\|")
-    )
-    return names + value
+    value = "" if p.is_flag else " " + (p.metavar or "N").replace("|", "\\|")
+    return ", ".join(f"`{name}{value}`" for name in p.opts)
 
 
 def _cell(text: str) -> str:

@@ -89,26 +89,52 @@ class Cluster:
     name: str = "cluster"
 
     def __post_init__(self) -> None:
-        n = len(self.nodes)
-        if n == 0:
+        if len(self.nodes) == 0:
             raise DataError(f"cluster {self.name}: no nodes")
         if len(self.types) > MAX_TYPES:
             raise DataError(f"cluster {self.name}: {len(self.types)} GPU types; at most {MAX_TYPES}")
         if int(self.nodes.gpus.astype(np.int64).sum()) > MAX_TOTAL_GPUS:
             raise DataError(f"cluster {self.name}: more than {MAX_TOTAL_GPUS:,} GPUs")
+        self._check_nodes()
+        self._check_outages()
+        self._check_numbers()
+
+    def _check_nodes(self) -> None:
+        nodes = self.nodes
+        limits = {"gpu_type": len(self.types), "partition": len(self.partitions)}
+        for name, limit in limits.items():
+            column = getattr(nodes, name)
+            if len(column) and not (0 <= column.min() and column.max() < limit):
+                raise DataError(f"cluster {self.name}: a node's {name} is none of the {limit} there are")
+        for name in ("gpus", "cpus", "memory"):
+            if not (getattr(nodes, name) >= 0).all():
+                raise DataError(f"cluster {self.name}: a node's {name} is negative or not a number")
+
+    def _check_outages(self) -> None:
         for outage in self.outages:
-            if not 0 <= outage.node < n:
-                raise DataError(f"cluster {self.name}: outage of node {outage.node}; there are {n} nodes")
+            if not 0 <= outage.node < len(self.nodes):
+                raise DataError(f"cluster {self.name}: outage of node {outage.node}; there are {len(self.nodes)} nodes")
             if not 0 <= outage.start < outage.end:
                 raise DataError(f"cluster {self.name}: outage of node {outage.node} from {outage.start} to {outage.end} s is no interval")
             if outage.gpus is not None and outage.gpus < 1:
                 raise DataError(f"cluster {self.name}: outage of node {outage.node} takes {outage.gpus} GPUs")
+
+    def _check_numbers(self) -> None:
         for factor, label in ((self.span_nodes, "span_nodes"), (self.span_racks, "span_racks")):
             if not 0 < factor <= 10:
                 raise DataError(f"cluster {self.name}: {label} = {factor} is not a factor in (0, 10]")
+        speeds = [(f"type {kind.name}: speed", kind.speed) for kind in self.types]
+        speeds += [(f"speed of {name} on {kind}", value) for name, row in self.speed.items() for kind, value in row.items()]
+        for what, value in speeds:
+            if not 0 < value < np.inf:
+                raise DataError(f"cluster {self.name}: {what} = {value} is not positive")
         for kind in self.types:
-            if not 0 < kind.speed < np.inf:
-                raise DataError(f"cluster {self.name}: type {kind.name}: speed = {kind.speed} is not positive")
+            for name in ("tflops", "memory", "idle_watts", "busy_watts", "price"):
+                if not 0 <= getattr(kind, name) < np.inf:
+                    raise DataError(f"cluster {self.name}: type {kind.name}: {name} = {getattr(kind, name)} is not a number from 0")
+        for partition in self.partitions:
+            if not partition.quota >= 0:
+                raise DataError(f"cluster {self.name}: partition {partition.name}: quota = {partition.quota} is not a number from 0")
 
     @property
     def gpus(self) -> int:

@@ -95,8 +95,10 @@ class Jobs:
             table[name] = column
         labels = {"user": users, "partition": partitions, "job_class": classes, "gpu_type": gpu_types}
         _check_table(table, {k: len(v) for k, v in labels.items()}, where)
-        order = np.argsort(table["submit"], kind="stable")
-        table = table[order]
+        order = np.arange(n)
+        if (table["submit"][1:] < table["submit"][:-1]).any():  # most logs are in order; a sort of 1 M wide rows takes 0.3 s
+            order = np.argsort(table["submit"], kind="stable")
+            table = table[order]
         table["index"] = np.arange(n)
         return cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types)), order
 

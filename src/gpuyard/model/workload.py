@@ -49,7 +49,11 @@ class Workload:
         if bad.any():
             row = int(np.argmax(bad))
             raise DataError(f"{name}: row {row + 1}: runtime = {truth[row]!s} is not a time in 0..{MAX_TIME:g} s")
-        start = None if logged_start is None else np.asarray(logged_start, dtype=np.float64)[order]
+        start = None if logged_start is None else np.atleast_1d(np.asarray(logged_start, dtype=np.float64))
+        if start is not None:
+            if start.shape != (len(jobs),):
+                raise DataError(f"{name}: {start.size} logged starts for {len(jobs)} jobs")
+            start = start[order]
         made = cls(
             jobs, truth[order], name,
             dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes),
@@ -67,7 +71,10 @@ class Workload:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Workload):
             return NotImplemented
-        return self.jobs == other.jobs and self.runtime.tobytes() == other.runtime.tobytes() and self.name == other.name
+        mine = (self.name, self.estimate_source, dict(self.dropped), self.notes)
+        theirs = (other.name, other.estimate_source, dict(other.dropped), other.notes)
+        starts = [b"" if w.logged_start is None else w.logged_start.tobytes() for w in (self, other)]
+        return mine == theirs and starts[0] == starts[1] and self.jobs == other.jobs and self.runtime.tobytes() == other.runtime.tobytes()
 
     __hash__ = None  # type: ignore[assignment]
 
