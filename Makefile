@@ -2,7 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_ARGS ?= compare demo
+DEMO_ARGS ?= compare demo --checkpoint 10m --restart-cost 1m --report demo-report
+# compile the engine once before several processes ask for it
+WARM := @$(BIN)/python -c "from gpuyard.engine.entry import engine; engine()"
 PYTEST_ARGS ?=
 
 .PHONY: demo test test-all lint format bench clean
@@ -11,9 +13,11 @@ demo: $(STAMP)  ## compare a dozen schedulers on an embedded workload
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
 test: $(STAMP)  ## the tests that take no more than a minute or two
+	$(WARM)
 	$(BIN)/pytest -n 2 -q -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(STAMP)  ## every test
+	$(WARM)
 	$(BIN)/pytest -n 2 -q $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## style, strict types and import contracts

@@ -29,9 +29,17 @@ def _source_hash() -> int:
     return 1 + zlib.crc32(b"".join(f.read_bytes() for f in files))
 
 
-@lru_cache(maxsize=1)
+_lock = threading.Lock()
+
+
 def engine() -> Callable[[int, int, int], int]:
     """The compiled `step`, by the address of a header. A first run compiles it and says so on stderr."""
+    with _lock:  # threads that start together must not compile it twice
+        return _load()
+
+
+@lru_cache(maxsize=1)
+def _load() -> Callable[[int, int, int], int]:
     told = threading.Timer(_PATIENCE, _tell)
     told.daemon = True
     told.start()

@@ -79,9 +79,9 @@ def level(nodes: Any, n: int, jobs: Any, j: int) -> float:
 
 
 def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> float:
-    """Attained service and slack, in classes so that scores tie."""
+    """Attained service and slack, in classes so that scores tie; few classes, or two jobs without checkpoints would stop each other for ever."""
     late = 1.0 if jobs.deadline[j] - now - jobs.remaining[j] < 0 else 0.0
-    return np.floor(jobs.attained[j] / scale) - late - jobs.priority[j]
+    return min(np.floor(jobs.attained[j] / scale), 2.0) - late - jobs.priority[j]
 
 
 def newest(jobs: Any, j: int, now: float) -> float:
