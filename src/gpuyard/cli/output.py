@@ -122,7 +122,7 @@ def _md_table(table: Table) -> str:
 
 
 def _md_cell(text: str) -> str:
-    return clean(text).replace("\n", " ").replace("|", "\\|")
+    return clean(text).replace("\n", " ").replace("|", "\\|").strip()
 
 
 def _table_text(output: Output) -> str:

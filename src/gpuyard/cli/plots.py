@@ -27,6 +27,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 GREY = "#666666"
 MOST_PARTS = 400  # bars of a Gantt chart that can still be told apart
 MOST_LANES = 256  # devices in it
+LOG_FROM = 8.0  # largest over smallest from which the scale is logarithmic
 _UNITS = (("days", 86400.0, 3 * 86400.0), ("hours", 3600.0, 3 * 3600.0), ("minutes", 60.0, 180.0), ("seconds", 1.0, 0.0))
 
 
@@ -74,7 +75,7 @@ def save_figure(result: Result, path: Path) -> None:
     gantt, queue, use = figure.subplots(3, 1, height_ratios=[height, 1.5, 1.5])
     title = f"{result.workload.name} on {result.cluster.name} under {short_label(result.scheduler)}"
     figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
-    window = _window(result)
+    window = _window(result, len(lanes.first))
     _draw_gantt(gantt, result, lanes, window)
     _draw_queue(queue, result)
     _draw_use(use, result)
@@ -99,17 +100,17 @@ def _unit(span: tuple[float, float]) -> tuple[str, float]:
     return next((name, size) for name, size, least in _UNITS if length >= least)
 
 
-def _window(result: Result) -> tuple[float, float]:
-    """All of the time, or, of many parts, the stretch around the longest queue that holds few enough to be seen."""
+def _window(result: Result, nodes: int) -> tuple[float, float]:
+    """All of the time, or, of many parts on the nodes shown, the stretch around the longest queue in which few enough start."""
     span = _span(result)
-    parts = result.segments
-    if len(parts) <= MOST_PARTS:
+    starts = result.segments["start"][result.segments["node"] < nodes]
+    if len(starts) <= MOST_PARTS:
         return span
     middle = float(result.timeline["time"][int(np.argmax(result.timeline["queue"]))])
     half = (span[1] - span[0]) / 2
     while half > 1.0:
         low = min(max(middle - half, span[0]), span[1] - 2 * half)
-        inside = (parts["start"] < low + 2 * half) & (parts["end"] > low)
+        inside = (starts >= low) & (starts < low + 2 * half)
         if int(inside.sum()) <= MOST_PARTS:
             break
         half *= 0.8
@@ -285,6 +286,12 @@ def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base:
         axes.axvline(mean[base], color=GREY, lw=0.8, ls="--", zorder=0)
     axes.hlines(rows, np.where(np.isnan(low), mean, low), np.where(np.isnan(high), mean, high), colors=colours, lw=1.6)
     axes.scatter(mean, rows, c=colours, s=[46 if b else 20 for b in best], marker="o", zorder=3)
+    shown = np.concatenate([low, mean, high])
+    shown = shown[np.isfinite(shown)]
+    if len(shown) and shown.min() > 0 and shown.max() > LOG_FROM * shown.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
     axes.set_title(values["label"], fontsize=9)
     axes.grid(axis="y", color="#eeeeee")
     axes.tick_params(axis="x", labelsize=7)

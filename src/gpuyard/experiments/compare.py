@@ -201,12 +201,12 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
         tables.extend(made.values())
         for estimate in plan.estimates:
             for seed in plan.seeds_of(source, estimate):
-                workload = log or source.load(seed)
+                workload = log if log is not None else source.load(seed)
                 if estimate is not None:
                     workload = workload.with_estimate(estimate, seed)
                 for k in range(len(source.clusters)):
                     table = made[k, estimate]
-                    table.workload = table.workload or workload
+                    table.workload = workload if table.workload is None else table.workload
                     table.cells.append([])
                     for scheduler in plan.schedulers:
                         yield table.cells[-1], _call(plan, table, workload, scheduler, seed)
@@ -315,6 +315,13 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
         notes.append("one seed: intervals are by blocks of time, of means over jobs only; pairs are jobs")
     if 1 < len(table.seeds) < 5:
         notes.append(Interval(0, 0, 0, len(table.seeds)).note)
+    stops = any(
+        s.preemption.function
+        for scheduler in plan.schedulers
+        for s in (scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,))
+    )
+    if stops and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
+        notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
     first = table.cells[0][0]  # which jobs are rejected does not depend on the scheduler
     notes += [f"{count:,} of {first.counts['jobs']:,} jobs rejected: {reason}" for reason, count in first.reasons.items()]
     left = {scheduler.label: cell.counts["unfinished"] for scheduler, cell in zip(plan.schedulers, table.cells[0], strict=True)}

@@ -50,6 +50,13 @@ FEATURES: dict[str, float] = {
     "nodes without devices": 0.1,
 }
 _NEEDS = {"kills": "walltimes", "decimal shares": "shares", "chunks": "gangs", "wanted types": "types"}
+# Name → (least, most) nodes and jobs. From 16 nodes on simulators may index them; sets of 64 × 64 end after 4096.
+SCALES: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "small": ((1, 6), (1, 40)),
+    "rack": ((16, 40), (10, 60)),
+    "hall": ((70, 200), (20, 50)),
+    "yard": ((4097, 4200), (15, 25)),
+}
 _TYPE_NAMES = ("a100", "v100", "t4")
 _CLASS_NAMES = ("", "train", "infer")
 _PARTITION_NAMES = ("red", "green", "blue")
@@ -65,12 +72,16 @@ class Case:
     features: frozenset[str]
 
 
-def random_case(seed: int) -> Case:
-    """A case of 1–40 jobs on 1–6 nodes; the same seed gives the same case."""
+def random_case(seed: int, scale: str = "small") -> Case:
+    """A case of 1–40 jobs on 1–6 nodes, or of another of SCALES; the same seed gives the same case.
+
+    Beyond the small scale there are always gangs: without them nothing would ever wait.
+    """
     rng = np.random.default_rng(seed)
-    features = _choose_features(rng)
-    cluster = _random_cluster(rng, features)
-    workload = _random_workload(rng, features, cluster, f"case {seed}")
+    nodes, jobs = SCALES[scale]
+    features = _choose_features(rng) | (frozenset() if scale == "small" else {"gangs"})
+    cluster = _random_cluster(rng, features, nodes)
+    workload = _random_workload(rng, features, cluster, f"case {seed}", jobs)
     return Case(workload, cluster, _random_rules(rng, features), features)
 
 
@@ -94,8 +105,8 @@ def _time(rng: np.random.Generator, features: frozenset[str], limit: int) -> flo
     return float(rng.random() * limit)
 
 
-def _random_cluster(rng: np.random.Generator, features: frozenset[str]) -> Cluster:
-    n = int(rng.integers(1, 7))
+def _random_cluster(rng: np.random.Generator, features: frozenset[str], size: tuple[int, int]) -> Cluster:
+    n = int(rng.integers(size[0], size[1] + 1))
     kinds = int(rng.integers(2, 4)) if "types" in features else 1
     speeds = (0.25, 0.5, 0.7, 1.0, 1.3, 2.0, 3.0)
     types = tuple(GpuType(name, speed=float(rng.choice(speeds)) if kinds > 1 else 1.0) for name in _TYPE_NAMES[:kinds])
@@ -157,8 +168,8 @@ def _random_rules(rng: np.random.Generator, features: frozenset[str]) -> Rules:
     )
 
 
-def _random_workload(rng: np.random.Generator, features: frozenset[str], cluster: Cluster, name: str) -> Workload:
-    n = int(rng.integers(1, 41))
+def _random_workload(rng: np.random.Generator, features: frozenset[str], cluster: Cluster, name: str, size: tuple[int, int]) -> Workload:
+    n = int(rng.integers(size[0], size[1] + 1))
     submit = np.array([_time(rng, features, 150) for _ in range(n)])
     if "burst" in features:
         submit[:] = submit[0]
