@@ -10,7 +10,7 @@ import pytest
 
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.cli.output import STAR
-from gpuyard.cli.schedulers import DEFAULTS, scheduler_from, short_label
+from gpuyard.cli.schedulers import DEFAULTS
 from gpuyard.errors import UsageError
 from gpuyard.experiments.compare import Plan, Source, compare
 from gpuyard.experiments.statistics import bootstrap_mean, paired_difference
@@ -34,7 +34,7 @@ def test_numbers_are_those_of_paired_simulations(cli):
         difference.mean, difference.low, difference.high, difference.wins, difference.losses,
     ]  # fmt: skip
     assert first["difference"] is None
-    assert data[0]["baseline"] == "fcfs/fewest/none/none"
+    assert data[0]["baseline"] == "fcfs"
     assert second["metrics"]["bsld"]["best"] is True
 
 
@@ -97,7 +97,7 @@ def test_markdown(cli):
 
 def test_another_baseline(cli):
     data = json.loads(cli(*SMALL, *TWO, "--seeds", 2, "--baseline", "sjf/best/easy", "-f", "json").out)
-    assert data[0]["baseline"] == "sjf/best/easy/none"
+    assert data[0]["baseline"] == "sjf/best/easy"
     assert data[0]["schedulers"][1]["difference"] is None
 
 
@@ -111,7 +111,7 @@ def test_one_command_is_a_demonstration(cli):
     assert code == 0
     assert "16x8:a100" in err
     for text in DEFAULTS:
-        assert short_label(scheduler_from(text).label) in out
+        assert parse_scheduler(text).label in out
 
 
 def test_a_log_is_one_sample(cli, tmp_path):
@@ -182,9 +182,8 @@ def test_a_report_that_cannot_be_written(cli, tmp_path):
 
 def test_labels_read_back():
     for text in (*DEFAULTS, "sjf/best/easy:depth=3/las:threshold=60", "meta:backlog:limit=3(fcfs, sjf/best/easy)@10m"):
-        label = scheduler_from(text).label
-        assert scheduler_from(label).label == label
-        assert scheduler_from(short_label(label)).label == label
+        label = parse_scheduler(text).label
+        assert parse_scheduler(label).label == label
 
 
 def test_progress_counts_every_cell():

@@ -54,7 +54,7 @@ def test_a_name_of_two_things_shows_both(cli):
         ("16x8:a100", "cluster", "128 devices"),
         ("256", "cluster", "256 devices"),
         ("demo:jobs=100", "workload", "100"),
-        ("sjf/best/easy", "scheduler", "sjf/best/easy/none"),
+        ("sjf/best/easy", "scheduler", "sjf/best/easy"),
         ("meta:backlog(fcfs, sjf)", "meta-scheduler", "backlog"),
     ],
 )

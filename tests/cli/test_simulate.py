@@ -80,7 +80,7 @@ def test_the_slots_may_be_given_one_by_one(cli):
 def test_a_meta_scheduler(cli):
     code, out, _ = cli(*SMALL, "--meta", "backlog:limit=3", "--of", "fcfs", "--of", "sjf/best/easy", "--every", "60s", "-f", "json")
     assert code == 0
-    assert json.loads(out)["scheduler"] == "meta:backlog:limit=3(fcfs/fewest/none/none, sjf/best/easy/none)"
+    assert json.loads(out)["scheduler"] == "meta:backlog:limit=3(fcfs, sjf/best/easy)@60"
 
 
 def test_rules_reach_the_engine(cli):
@@ -217,7 +217,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         ([*DEMO, "--scheduler", "sjf/bset"], 2, "did you mean 'best'?"),
         ([*DEMO, "--scheduler", "sjf/best/eazy"], 2, "did you mean 'easy'?"),
         ([*DEMO, "--scheduler", "sjf/best/easy/srtp"], 2, "did you mean 'srpt'?"),
-        ([*DEMO, "--scheduler", ""], 2, "unknown ordering"),
+        ([*DEMO, "--scheduler", ""], 2, "is not ordering"),
         ([*DEMO, "--scheduler", "las:powr=2"], 2, "powr"),
         ([*DEMO, "--scheduler", "sjf", "--ordering", "fcfs"], 2, "both say which scheduler"),
         ([*DEMO, "--meta", "backlog"], 2, "give at least two"),

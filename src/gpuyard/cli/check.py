@@ -48,7 +48,7 @@ def check(
 
 def _functions(file: str) -> dict[str, Callable[..., Any]]:
     """The functions to check by name: the one that is named, or all public ones that the file defines."""
-    from gpuyard.policies.base import load_module
+    from gpuyard.policies.text import load_module
 
     path, _, wanted = file.partition(".py:")
     module = load_module(Path(f"{path}.py" if wanted else file))

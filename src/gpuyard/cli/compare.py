@@ -55,9 +55,10 @@ def compare(
 
     Every repeatable option is an axis, and all combinations are run. The first metric is the one whose differences are taken.
     """
-    from gpuyard.cli.schedulers import scheduler_from, several_schedulers
+    from gpuyard.cli.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan
     from gpuyard.experiments.compare import compare as compared
+    from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
     reading = inputs.Reading.of(reader, column, with_, jobs)
@@ -67,7 +68,7 @@ def compare(
         metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
-        baseline=scheduler_from(baseline).label if baseline else "",
+        baseline=parse_scheduler(baseline).label if baseline else "",
         rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
     )
     with _progress(plan) as progress:
@@ -148,7 +149,6 @@ def describe(comparisons: Sequence[Comparison]) -> Output:
 
 def table_of(comparison: Comparison) -> Table:
     """Rows are schedulers, columns metrics; the best of each column is marked."""
-    from gpuyard.cli.schedulers import short_label
 
     units = {name: _unit(comparison, name) for name in comparison.metrics}
     shown = {name: f"\n({label})" if label else "\n " for name, (label, _) in units.items()}
@@ -157,7 +157,7 @@ def table_of(comparison: Comparison) -> Table:
     rows, marked = [], set()
     for r, line in enumerate(comparison.lines):
         cells = [_cell(line, name, units[name][1]) for name in comparison.metrics]
-        rows.append((short_label(line.scheduler), *_change(line, units[primary][1]), *cells))
+        rows.append((line.scheduler, *_change(line, units[primary][1]), *cells))
         marked |= {(r, k + 3) for k, name in enumerate(comparison.metrics) if name in line.best}
     return Table(header, rows, _title(comparison), marked=frozenset(marked), caption=_caption(comparison))
 
@@ -193,7 +193,6 @@ def _title(comparison: Comparison) -> str:
 
 
 def _caption(comparison: Comparison) -> str:
-    from gpuyard.cli.schedulers import short_label
     from gpuyard.metrics import resolve
 
     of = next((line.change.of for line in comparison.lines if line.change), "seed")
@@ -201,7 +200,7 @@ def _caption(comparison: Comparison) -> str:
     higher = ", ".join(name for name, better in arrows.items() if better == "higher")
     jobs = comparison.lines[0].counts
     lines = [
-        f"{STAR} best mean; [ ] 95 % interval; differences are paired, to {short_label(comparison.baseline)}; better–worse counts {of}s",
+        f"{STAR} best mean; [ ] 95 % interval; differences are paired, to {comparison.baseline}; better–worse counts {of}s",
         f"lower is better{f', except of {higher}' if higher else ''}; {jobs['jobs']:,} jobs, {jobs['rejected']:,} rejected",
     ]
     clear = [line for line in comparison.lines if line.change and line.change.clear]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.cli.output import clean
-from gpuyard.cli.schedulers import short_label
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
@@ -73,7 +72,7 @@ def save_figure(result: Result, path: Path) -> None:
     height = min(max(2.2, 0.045 * lanes.total), 7.0)
     figure = _new_figure(11.0, height + 3.8)
     gantt, queue, use = figure.subplots(3, 1, height_ratios=[height, 1.5, 1.5])
-    title = f"{result.workload.name} on {result.cluster.name} under {short_label(result.scheduler)}"
+    title = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
     figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
     window = _window(result, len(lanes.first))
     _draw_gantt(gantt, result, lanes, window)
@@ -263,7 +262,7 @@ def save_comparison(comparison: Comparison, path: Path) -> None:
     """Means with their intervals: a row per scheduler, a column per metric; the dashed line is the baseline."""
     from gpuyard.cli.compare import numbers
 
-    labels = [clean(short_label(line.scheduler)) for line in comparison.lines]
+    labels = [clean(line.scheduler) for line in comparison.lines]
     labels = [label if len(label) <= 34 else label[:33] + "…" for label in labels]
     base = [line.scheduler for line in comparison.lines].index(comparison.baseline)
     metrics = comparison.metrics[:8]

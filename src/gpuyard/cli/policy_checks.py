@@ -20,7 +20,7 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.jobs import COLUMNS, Array
 from gpuyard.model.workload import Workload
-from gpuyard.policies import ORDERINGS, Meta, Ordering, Scheduler, make_ordering, make_placement, make_switch, parse_scheduler
+from gpuyard.policies import ORDERINGS, Meta, Ordering, Scheduler, make_ordering, make_placement, make_switch, parse_slots
 from gpuyard.policies.base import reads_clock
 from gpuyard.traces import load_workload
 
@@ -304,17 +304,17 @@ def _job(scene: Scene, k: int) -> str:
 
 
 def _ordered(function: Function, name: str) -> Scheduler:
-    base = parse_scheduler("fcfs/fewest/easy")
+    base = parse_slots("fcfs/fewest/easy")
     return Scheduler(make_ordering(function, name), base.placement, base.backfill, base.preemption)
 
 
 def _placed(function: Function, name: str) -> Scheduler:
-    base = parse_scheduler("fcfs/fewest/easy")
+    base = parse_slots("fcfs/fewest/easy")
     return Scheduler(base.ordering, make_placement(function, name), base.backfill, base.preemption)
 
 
 def _switched(function: Function, name: str) -> Meta:
-    return Meta((parse_scheduler("fcfs/fewest/easy"), parse_scheduler("sjf/fewest/easy")), make_switch(function, name))
+    return Meta((parse_slots("fcfs/fewest/easy"), parse_slots("sjf/fewest/easy")), make_switch(function, name))
 
 
 RULE = Kind(

@@ -57,7 +57,6 @@ def _report(comparisons: Sequence[Comparison]) -> str:
 
 def _verdict(comparison: Comparison) -> str:
     """One sentence: who is best on the primary metric, and by how much."""
-    from gpuyard.cli.schedulers import short_label
     from gpuyard.metrics import resolve
 
     name = comparison.primary
@@ -66,9 +65,9 @@ def _verdict(comparison: Comparison) -> str:
         return f"No scheduler can be called best on `{name}`."
     top = best[0]
     base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
-    text = f"Best mean {resolve(name)[0].title} (`{name}`): **{clean(short_label(top.scheduler))}**"
+    text = f"Best mean {resolve(name)[0].title} (`{name}`): **{clean(top.scheduler)}**"
     if top.change is None or not base.values[name].mean:
         return text + ", the baseline."
     share = top.change.mean / base.values[name].mean
     sure = "its paired 95 % interval does not hold 0" if top.change.clear else "a difference that the samples do not show clearly"
-    return f"{text}, {share:+.0%} against {clean(short_label(base.scheduler))}; {sure}."
+    return f"{text}, {share:+.0%} against {clean(base.scheduler)}; {sure}."

@@ -203,10 +203,9 @@ def _looks_like_trace(path: Path) -> bool:
 
 
 def _scheduler(text: str) -> tuple[str, Facts]:
-    from gpuyard.cli.schedulers import scheduler_from
-    from gpuyard.policies import Meta
+    from gpuyard.policies import Meta, parse_scheduler
 
-    made = scheduler_from(text)
+    made = parse_scheduler(text)
     if isinstance(made, Meta):
         rule = [("label", made.label), ("rule", f"{made.rule.label}: {made.rule.title}")]
         return "meta-scheduler", rule + [(str(k), each.label) for k, each in enumerate(made.schedulers)]

@@ -150,9 +150,8 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
 
 
 def _title(result: Result) -> str:
-    from gpuyard.cli.schedulers import short_label
 
-    where = f"{result.workload.name} on {result.cluster.name} under {short_label(result.scheduler)}"
+    where = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
     return f"{where}  (estimates: {result.workload.estimate_source}, seed {result.seed})"
 
 

@@ -134,7 +134,8 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [x for x in lines if not x.startswith(("Failed in", "During", "File", "-", ">>>", "There are"))]
-    return (telling or lines or [type(error).__name__])[0]
+    first = (telling or lines or [type(error).__name__])[0]
+    return first if len(first) <= 300 else first[:300] + " …"  # numba writes whole record types out
 
 
 def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded: bool) -> Function:

@@ -104,7 +104,7 @@ class Cluster:
         limits = {"gpu_type": len(self.types), "partition": len(self.partitions)}
         for name, limit in limits.items():
             column = getattr(nodes, name)
-            if len(column) and not (0 <= column.min() and column.max() < limit):
+            if len(column) and not (column.min() >= 0 and column.max() < limit):
                 raise DataError(f"cluster {self.name}: a node's {name} is none of the {limit} there are")
         for name in ("gpus", "cpus", "memory"):
             if not (getattr(nodes, name) >= 0).all():

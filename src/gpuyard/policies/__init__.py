@@ -20,15 +20,19 @@ from gpuyard.policies.base import (
     make_preemption,
     make_switch,
     ordering,
+    placement,
+    preemption,
+    switch,
+)
+from gpuyard.policies.text import (
+    make_meta,
     parse_backfill,
     parse_ordering,
     parse_placement,
     parse_preemption,
     parse_scheduler,
+    parse_slots,
     parse_switch,
-    placement,
-    preemption,
-    switch,
 )
 
 __all__ = [
@@ -44,6 +48,7 @@ __all__ = [
     "Preemption",
     "Scheduler",
     "Switch",
+    "make_meta",
     "make_ordering",
     "make_placement",
     "make_preemption",
@@ -54,6 +59,7 @@ __all__ = [
     "parse_placement",
     "parse_preemption",
     "parse_scheduler",
+    "parse_slots",
     "parse_switch",
     "placement",
     "preemption",

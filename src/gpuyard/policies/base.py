@@ -1,37 +1,32 @@
-"""The four slots of a scheduler, their registries, and how a scheduler is written down: `sjf/best/easy/none`."""
+"""The four slots of a scheduler and their registries."""
 
 from __future__ import annotations
 
 import dis
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch, parameters_of
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.engine.slots import SCORES, Program, Slot
-from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.registry import Registry, unknown_name
+from gpuyard.registry import Registry
+
+DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
 
 Function = Callable[..., Any]
 Params = tuple[tuple[str, float], ...]
 Span = Literal["score", "fewest"]
 
 
-class _Parametrised(Protocol):
+class Parametrised(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def params(self) -> Params: ...
-
-
-P = TypeVar("P", bound=_Parametrised)
 
 
 def _label(name: str, params: Params, defaults: Mapping[str, float]) -> str:
@@ -126,7 +121,11 @@ class Scheduler:
 
     @property
     def label(self) -> str:
-        return "/".join(slot.label for slot in (self.ordering, self.placement, self.backfill, self.preemption))
+        """`ordering/placement/backfill/preemption`, without what is the default at its end."""
+        labels = [slot.label for slot in (self.ordering, self.placement, self.backfill, self.preemption)]
+        while len(labels) > 1 and labels[-1] == DEFAULT_SLOTS[len(labels) - 1]:
+            labels.pop()
+        return "/".join(labels)
 
     def slot(self) -> Slot:
         """Compiled, as the engine takes it."""
@@ -177,7 +176,8 @@ class Meta:
 
     @property
     def label(self) -> str:
-        return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)})"
+        period = f"@{self.every:g}" if self.every else ""
+        return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)}){period}"
 
     def program(self) -> Program:
         own = next((s.preemption.every for s in self.schedulers if s.preemption.every > 0), 0.0)
@@ -195,7 +195,7 @@ class Meta:
         return decide_once(self.program(), snapshot)
 
 
-def _values(policy: _Parametrised) -> tuple[float, ...]:
+def _values(policy: Parametrised) -> tuple[float, ...]:
     return tuple(value for _, value in policy.params)
 
 
@@ -285,131 +285,3 @@ def _ours(function: Function) -> bool:
 
 def _summary(function: Function) -> str:
     return (function.__doc__ or function.__name__).strip().splitlines()[0]
-
-
-# ── from text ──
-
-
-def parse_ordering(text: str) -> Ordering:
-    """`sjf`, `wfp3:power=2` or `./mine.py:rule`."""
-    return _parse(text, ORDERINGS, make_ordering)
-
-
-def parse_placement(text: str) -> Placement:
-    """`best`, or `./mine.py:rule`."""
-    return _parse(text, PLACEMENTS, make_placement)
-
-
-def parse_preemption(text: str) -> Preemption:
-    """`srpt`, `las:every=60`, or `./mine.py:rule`."""
-    return _parse(text, PREEMPTIONS, make_preemption)
-
-
-def parse_switch(text: str) -> Switch:
-    """`backlog:limit=20`, or `./mine.py:rule`."""
-    return _parse(text, SWITCHES, make_switch)
-
-
-def parse_backfill(text: str) -> Backfill:
-    """`easy`, or `easy:depth=100`."""
-    name, values = _split(text)
-    found = BACKFILLS[name]
-    for key, value in values.items():
-        if key != "depth":
-            raise UsageError(f"backfill {name!r} has no parameter {key!r}", hint="it has: depth")
-        if value < 0 or value != int(value):
-            raise UsageError(f"backfill {text!r}: depth must be a whole number from 0")
-        found = replace(found, depth=int(value))
-    return found
-
-
-def parse_scheduler(text: str) -> Scheduler:
-    """`ordering/placement/backfill/preemption`; what is left out at the end is fewest, none, none."""
-    parts = list(_slash_parts(text))
-    if not 1 <= len(parts) <= 4 or not all(parts):
-        raise UsageError(f"scheduler {text!r} is not ordering[/placement[/backfill[/preemption]]]", hint="e.g. sjf/best/easy")
-    parts += ["fcfs", "fewest", "none", "none"][len(parts) :]
-    return Scheduler(parse_ordering(parts[0]), parse_placement(parts[1]), parse_backfill(parts[2]), parse_preemption(parts[3]))
-
-
-def _slash_parts(text: str) -> Iterator[str]:
-    """Split at slashes, but keep a path to a .py file in one piece."""
-    pieces = text.split("/")
-    kept = ""
-    for piece in pieces:
-        kept = f"{kept}/{piece}" if kept else piece
-        is_path = kept in ("", ".", "..") or (kept.startswith((".", "/")) and ".py:" not in kept)
-        if not is_path:
-            yield kept
-            kept = ""
-        elif kept == "":
-            kept = "/"
-    if kept:
-        yield kept
-
-
-def _split(text: str) -> tuple[str, dict[str, float]]:
-    """A name (or file:function) and its parameters."""
-    name, values = text, ""
-    if ".py:" in text:
-        path, _, rest = text.partition(".py:")
-        function, _, values = rest.partition(":")
-        name = f"{path}.py:{function}"
-    elif ":" in text:
-        name, _, values = text.partition(":")
-    params: dict[str, float] = {}
-    for item in filter(None, values.split(",")):
-        key, _, value = item.partition("=")
-        try:
-            params[key.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"{text!r}: {item!r} is not parameter=number") from None
-    return name, params
-
-
-def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
-    name, values = _split(text)
-    found = make(load_function(name), name) if ".py:" in name else registry[name]
-    return _with_params(found, values, registry.what)
-
-
-def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
-    params = dict(found.params)
-    changes: dict[str, Any] = {}
-    own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
-    for key, value in values.items():
-        if key in own:
-            changes[key] = value
-        elif key in params:
-            params[key] = value
-        else:
-            raise unknown_name(f"parameter of {what} {found.name!r}:", key, [*params, *own])
-    return replace(found, params=tuple(params.items()), **changes)  # type: ignore[type-var]
-
-
-def load_function(text: str) -> Function:
-    """The function named by `file.py:function`. The file is the user's own program and is run."""
-    path_text, _, name = text.rpartition(":")
-    module = load_module(Path(path_text))
-    function = getattr(module, name, None)
-    if not callable(function):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown_name(f"function in {path_text}", name, functions)
-    return function  # type: ignore[no-any-return]
-
-
-def load_module(path: Path) -> Any:
-    """Import a user's policy file."""
-    if not path.is_file():
-        raise PolicyError(f"{path}: no such policy file")
-    name = f"gpuyard_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise PolicyError(f"{path}: is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise PolicyError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
-    return module

@@ -1,4 +1,4 @@
-"""The reference page of the policies, made from the registries: `python -m gpuyard.policies.reference_page > docs/reference/policies.md`."""
+"""The reference page of the policies: `python -m gpuyard.policies.reference_page > docs/reference/policies.md`."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _orderings() -> str:
     rows = [(f"`{p.name}`", p.title, _text(p), "yes" if p.reads_clock else "", _params(p), p.source) for p in _ours(ORDERINGS)]
     about = (
-        "Which job goes next. An ordering that reads the clock is keyed at every pass, for every job that waits; one that does not is keyed\n"
-        "once, when the job enters the queue, and is faster for that."
+        "Which job goes next. An ordering that reads the clock is keyed at every pass, for every job that waits; one that does not\n"
+        "is keyed once, when the job enters the queue, and is faster for that."
     )
     return f"## Orderings\n\n{about}\n\n" + _table(("name", "is", "key", "reads the clock", "parameters", "source"), rows)
 
@@ -69,8 +69,8 @@ def _orderings() -> str:
 def _placements() -> str:
     rows = [(f"`{p.name}`", p.title, SCORE_FORMULAS[p.score], p.span) for p in _ours(PLACEMENTS)]
     about = (
-        "On which nodes. A job goes whole onto the best node that has room for it; only where there is none it is spread: by `score` (nodes in\n"
-        "order, each giving all its room) or over the `fewest` nodes. `free` are the wholly free devices of the node."
+        "On which nodes. A job goes whole onto the best node that has room for it; only where there is none it is spread: by `score`\n"
+        "(nodes in order, each giving all its room) or over the `fewest` nodes. `free` are the wholly free devices of the node."
     )
     return f"## Placements\n\n{about}\n\n" + _table(("name", "is", "score", "spread by"), rows)
 
@@ -78,8 +78,8 @@ def _placements() -> str:
 def _backfills() -> str:
     rows = [(f"`{p.name}`", p.title, "" if p.name == "none" else _params(p)) for p in _ours(BACKFILLS)]
     about = (
-        "Who may start before the head of the queue, the first job that does not fit. `depth` limits how many jobs behind the head are looked at;\n"
-        "0 is all of them."
+        "Who may start before the head of the queue, the first job that does not fit. `depth` limits how many jobs behind the head\n"
+        "are looked at; 0 is all of them."
     )
     return f"## Backfill rules\n\n{about}\n\n" + _table(("name", "is", "parameters"), rows)
 
@@ -87,8 +87,8 @@ def _backfills() -> str:
 def _preemptions() -> str:
     rows = [(f"`{p.name}`", p.title, _text(p), _params(p)) for p in _ours(PREEMPTIONS)]
     about = (
-        "Which running jobs are stopped for the head: those whose score is higher than its own, the highest first, if that makes room for it.\n"
-        "Any of them takes `every=SECONDS`, a timer that causes passes while somebody waits."
+        "Which running jobs are stopped for the head: those whose score is higher than its own, the highest first, if that makes\n"
+        "room for it. Any of them takes `every=SECONDS`, a timer that causes passes while somebody waits."
     )
     return f"## Preemption rules\n\n{about}\n\n" + _table(("name", "is", "score", "parameters"), rows)
 

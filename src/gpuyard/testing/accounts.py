@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def _up(cluster: Cluster, kind: int) -> Array:
         outages = [outage for outage in cluster.outages if outage.node == n]
         partial = out[out["node"] == n]
         times = sorted({-math.inf, math.inf, *(o.start for o in outages), *(o.end for o in outages)})
-        for start, end in zip(times[:-1], times[1:], strict=True):
+        for start, end in pairwise(times):
             down = any(o.gpus is None and o.start <= start < o.end for o in outages)
             off = partial["amount"][(partial["start"] <= start) & (start < partial["end"])].sum()
             spans.append((start, end, 0.0 if down else float(cluster.nodes.gpus[n]) - off))

@@ -41,7 +41,8 @@ def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Ca
     """Simulate the case both ways; the differences as lines that name job, column and both values. Empty: the same.
 
     `simulate` is called as `gpuyard.simulate` is, with `segments=True`. Values are compared bit for bit, except that any
-    NaN equals any other; totals and timeline, where the result has them, to 1e-9. A refusal (a GpuyardError) on one side only is a difference as well.
+    NaN equals any other; totals and timeline, where the result has them, to 1e-9. A refusal (a GpuyardError) on one side
+    only is a difference as well.
     """
     ours = _attempt(lambda: simulate(case.workload, case.cluster, scheduler, seed=seed, rules=case.rules, segments=True))
     expected = _attempt(lambda: reference(case.workload, case.cluster, scheduler, seed, case.rules))

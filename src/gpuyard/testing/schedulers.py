@@ -44,63 +44,63 @@ class Fixed:
 # --- policies of a user's own -------------------------------------------------------------------------------------------
 
 
-def ageing(jobs: Any, j: int, now: float, weight: float = 0.3) -> float:
+def ageing(jobs: Any, j: int, now: float, weight: float = 0.3) -> Any:
     """Reads the clock, the columns and the live state."""
     waited = now - jobs.queued[j] if jobs.queued[j] > jobs.submit[j] else now - jobs.submit[j]
     return jobs.estimate[j] + jobs.transfer[j] - weight * waited - jobs.done[j] + 0.5 * jobs.preemptions[j]
 
 
-def per_user(jobs: Any, j: int, now: float) -> float:
+def per_user(jobs: Any, j: int, now: float) -> Any:
     """Labels and hosts, no clock: keyed once, with many ties."""
     return (jobs.user[j] + jobs.job_class[j] + jobs.gpu_type[j]) % 3 + 0.01 * jobs.cpus[j] + 0.001 * jobs.memory[j] * jobs.chunk[j]
 
 
-def infinite(jobs: Any, j: int, now: float) -> float:
+def infinite(jobs: Any, j: int, now: float) -> Any:
     """Keys that are infinite on purpose."""
     if jobs.deadline[j] > 1e300:
         return np.inf
     return -np.inf if jobs.priority[j] > 1 else jobs.deadline[j]
 
 
-def spread(nodes: Any, n: int, jobs: Any, j: int) -> float:
+def spread(nodes: Any, n: int, jobs: Any, j: int) -> Any:
     """By racks and partitions, then the least loaded host."""
     return 10.0 * nodes.rack[n] - min(nodes.free_cpus[n], 64.0) / (min(nodes.cpus[n], 64.0) + 1.0) + 3.0 * nodes.partition[n]
 
 
-def mixed(nodes: Any, n: int, jobs: Any, j: int, tight: float = 2.0) -> float:
+def mixed(nodes: Any, n: int, jobs: Any, j: int, tight: float = 2.0) -> Any:
     """Free devices and shares, device types and memory, against what the job asks for."""
     left = nodes.free[n] - jobs.gpus[j]
     return tight * left + nodes.share[n] - nodes.speed[n] + 0.25 * nodes.gpu_type[n] + (1.0 if nodes.free_memory[n] < 20 else 0.0)
 
 
-def level(nodes: Any, n: int, jobs: Any, j: int) -> float:
+def level(nodes: Any, n: int, jobs: Any, j: int) -> Any:
     """Whole nodes against their size: many ties."""
     return -(nodes.gpus[n] - nodes.free[n]) * (1.0 if jobs.user[j] == 1 else -1.0)
 
 
-def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> float:
-    """Attained service and slack, in classes so that scores tie; few classes, or two jobs without checkpoints would stop each other for ever."""
+def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> Any:
+    """Attained service and slack in few classes: scores tie, and two jobs without checkpoints do not stop each other for ever."""
     late = 1.0 if jobs.deadline[j] - now - jobs.remaining[j] < 0 else 0.0
     return min(np.floor(jobs.attained[j] / scale), 2.0) - late - jobs.priority[j]
 
 
-def newest(jobs: Any, j: int, now: float) -> float:
+def newest(jobs: Any, j: int, now: float) -> Any:
     """The latest submitted may stop everybody."""
     return -jobs.submit[j] - 0.001 * jobs.ran[j]
 
 
-def by_age_and_work(system: Any, now: float) -> int:
+def by_age_and_work(system: Any, now: float) -> Any:
     if system.oldest > 25.0:
         return 1
     return 2 if system.work > 60.0 * system.gpus else 0
 
 
-def by_load(system: Any, now: float, busy: float = 0.5) -> int:
+def by_load(system: Any, now: float, busy: float = 0.5) -> Any:
     free_share = system.free / max(system.gpus, 1.0)
     return 1 if free_share < busy and system.running > 1 else 0
 
 
-def by_arrivals(system: Any, now: float) -> int:
+def by_arrivals(system: Any, now: float) -> Any:
     if system.urgent > 0 and now > 50.0:
         return 2
     return 1 if system.recent > 5 and system.waiting > 1 else 0
@@ -165,9 +165,8 @@ def _one(rng: np.random.Generator, own: bool) -> Scheduler:
     preemption = preemptions[rng.integers(len(preemptions))] if rng.random() < 0.5 else PREEMPTIONS["none"]
     if preemption.every == 0 and preemption.function and rng.random() < 0.2:
         preemption = replace(preemption, every=float(rng.choice([0.7, 5.0])))
-    return Scheduler(
-        orderings[rng.integers(len(orderings))], placements[rng.integers(len(placements))], backfills[rng.integers(len(backfills))], preemption
-    )
+    ordering = orderings[rng.integers(len(orderings))]
+    return Scheduler(ordering, placements[rng.integers(len(placements))], backfills[rng.integers(len(backfills))], preemption)
 
 
 def _switch(rng: np.random.Generator, own: bool) -> Switch:

@@ -53,8 +53,8 @@ _NEEDS = {"kills": "walltimes", "decimal shares": "shares", "chunks": "gangs", "
 # Name → (least, most) nodes and jobs. From 16 nodes on simulators may index them; sets of 64 × 64 end after 4096.
 SCALES: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "small": ((1, 6), (1, 40)),
-    "rack": ((16, 40), (10, 60)),
-    "hall": ((70, 200), (20, 50)),
+    "rack": ((16, 24), (10, 40)),
+    "hall": ((70, 90), (15, 30)),
     "yard": ((4097, 4200), (15, 25)),
 }
 _TYPE_NAMES = ("a100", "v100", "t4")

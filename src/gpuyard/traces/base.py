@@ -77,10 +77,11 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     name, _, arguments = text.partition(":")
     if reader is None and name in GENERATORS:
         return _generate(GENERATORS[name], text, seed, parse_assignments(arguments, f"generator {name}") | options)
+    chosen = READERS[reader] if reader is not None else None
     path = Path(text).expanduser()
     if not os.path.exists(path):  # noqa: PTH110 - unlike Path.exists it never raises
         raise _not_found(text, path, name)
-    found = READERS[reader] if reader is not None else _reader_of(path)
+    found = chosen or _reader_of(path)
     return found.function(path, **resolve(f"reader {found.name}", found.parameters, options))
 
 

@@ -1,0 +1,195 @@
+"""How schedulers and policies are written down: `sjf/best/easy`, `wfp3`, `las:threshold=600`, `./mine.py:rule`."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuyard.errors import PolicyError, UsageError
+from gpuyard.model.units import parse_seconds
+from gpuyard.policies.base import (
+    BACKFILLS,
+    DEFAULT_SLOTS,
+    ORDERINGS,
+    PLACEMENTS,
+    PREEMPTIONS,
+    SWITCHES,
+    Backfill,
+    Function,
+    Meta,
+    Ordering,
+    Parametrised,
+    Placement,
+    Preemption,
+    Scheduler,
+    Switch,
+    make_ordering,
+    make_placement,
+    make_preemption,
+    make_switch,
+)
+from gpuyard.registry import Registry, unknown_name
+
+P = TypeVar("P", bound=Parametrised)
+_META = re.compile(r"meta:(?P<rule>[^()]+)\((?P<of>.*)\)(?:@(?P<every>[^@()]+))?")
+
+
+def parse_ordering(text: str) -> Ordering:
+    """`sjf`, `wfp3:power=2` or `./mine.py:rule`."""
+    return _parse(text, ORDERINGS, make_ordering)
+
+
+def parse_placement(text: str) -> Placement:
+    """`best`, or `./mine.py:rule`."""
+    return _parse(text, PLACEMENTS, make_placement)
+
+
+def parse_preemption(text: str) -> Preemption:
+    """`srpt`, `las:every=60`, or `./mine.py:rule`."""
+    return _parse(text, PREEMPTIONS, make_preemption)
+
+
+def parse_switch(text: str) -> Switch:
+    """`backlog:limit=20`, or `./mine.py:rule`."""
+    return _parse(text, SWITCHES, make_switch)
+
+
+def parse_backfill(text: str) -> Backfill:
+    """`easy`, or `easy:depth=100`."""
+    name, values = _split(text)
+    found = BACKFILLS[name]
+    for key, value in values.items():
+        if key != "depth":
+            raise UsageError(f"backfill {name!r} has no parameter {key!r}", hint="it has: depth")
+        if value < 0 or value != int(value):
+            raise UsageError(f"backfill {text!r}: depth must be a whole number from 0")
+        found = replace(found, depth=int(value))
+    return found
+
+
+def parse_scheduler(text: str) -> Scheduler | Meta:
+    """`ordering[/placement[/backfill[/preemption]]]`, or several with a switch rule: `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`."""
+    if not text.startswith("meta:"):
+        return parse_slots(text)
+    match = _META.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"scheduler {text!r} is not meta:RULE(SCHEDULER, SCHEDULER …)[@PERIOD]")
+    schedulers = [part.strip() for part in re.split(r",\s", match["of"]) if part.strip()]
+    return make_meta(match["rule"], schedulers, match["every"] or "0")
+
+
+def make_meta(rule: str, schedulers: Sequence[str], every: str) -> Meta:
+    """A meta-scheduler from the texts of a switch rule, of the schedulers and of a period."""
+    if len(schedulers) < 2:
+        raise UsageError(
+            f"meta {rule!r} switches between {len(schedulers)} schedulers", hint="give at least two: --of fcfs --of sjf/best/easy"
+        )
+    period = parse_seconds(every)
+    if period == float("inf"):
+        raise UsageError("a meta-scheduler's period must be finite", hint="0 asks the rule at every pass")
+    return Meta(tuple(parse_slots(text) for text in schedulers), parse_switch(rule), period)
+
+
+def parse_slots(text: str) -> Scheduler:
+    """`ordering/placement/backfill/preemption`; what is left out at the end is fewest, none, none."""
+    parts = _slash_parts(text)
+    if not 1 <= len(parts) <= 4 or not all(parts):
+        raise UsageError(f"scheduler {text!r} is not ordering[/placement[/backfill[/preemption]]]", hint="e.g. sjf/best/easy")
+    parts += DEFAULT_SLOTS[len(parts) :]
+    return Scheduler(parse_ordering(parts[0]), parse_placement(parts[1]), parse_backfill(parts[2]), parse_preemption(parts[3]))
+
+
+def _slash_parts(text: str) -> list[str]:
+    """Split at slashes, but keep a path to a .py file, which may have slashes of its own, in one piece."""
+    parts: list[str] = []
+    path = False
+    for piece in text.split("/"):
+        if path:
+            parts[-1] += "/" + piece
+        else:
+            parts.append(piece)
+            path = piece in ("", ".", "..", "~")
+        path = path and ".py:" not in piece
+    return parts
+
+
+def _split(text: str) -> tuple[str, dict[str, float]]:
+    """A name (or file:function) and its parameters."""
+    name, values = text, ""
+    if ".py:" in text:
+        path, _, rest = text.partition(".py:")
+        function, _, values = rest.partition(":")
+        name = f"{path}.py:{function}"
+    elif ":" in text:
+        name, _, values = text.partition(":")
+    params: dict[str, float] = {}
+    for item in filter(None, values.split(",")):
+        key, _, value = item.partition("=")
+        try:
+            params[key.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"{text!r}: {item!r} is not parameter=number") from None
+    return name, params
+
+
+def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
+    name, values = _split(text)
+    found = make(load_function(name), name) if ".py:" in name else registry[name]
+    return _with_params(found, values, registry.what)
+
+
+def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
+    params = dict(found.params)
+    changes: dict[str, Any] = {}
+    own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
+    for key, value in values.items():
+        if key in own:
+            changes[key] = value
+        elif key in params:
+            params[key] = value
+        else:
+            raise unknown_name(f"parameter of {what} {found.name!r}:", key, [*params, *own])
+    return replace(found, params=tuple(params.items()), **changes)  # type: ignore[type-var]
+
+
+def load_function(text: str) -> Function:
+    """The function named by `file.py:function`. The file is the user's own program and is run."""
+    path_text, _, name = text.rpartition(":")
+    module = load_module(Path(path_text))
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown_name(f"function in {path_text}", name, functions)
+    return function  # type: ignore[no-any-return]
+
+
+_modules: dict[Path, Any] = {}
+
+
+def load_module(path: Path) -> Any:
+    """Import a user's policy file, once: its decorators register names."""
+    if not path.is_file():
+        raise PolicyError(f"{path}: no such policy file")
+    whole = path.resolve()
+    if whole not in _modules:
+        _modules[whole] = _import(path, whole)
+    return _modules[whole]
+
+
+def _import(path: Path, whole: Path) -> Any:
+    name = f"gpuyard_user_{path.stem}_{len(_modules)}"
+    spec = importlib.util.spec_from_file_location(name, whole)
+    if spec is None or spec.loader is None:
+        raise PolicyError(f"{path}: is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise PolicyError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
+    return module

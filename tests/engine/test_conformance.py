@@ -1,0 +1,95 @@
+"""The engine equals the slow, obvious reference: every registered policy, every feature of the model, every account."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuyard import simulate
+from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, Meta, Scheduler, parse_scheduler
+from gpuyard.testing.conformance import compare_with_reference
+from gpuyard.testing.schedulers import Fixed, every_policy, random_scheduler
+from gpuyard.testing.strategies import FEATURES, random_case
+
+POLICIES = list(every_policy())
+EACH = 42  # cases; some 50 policies, so well over 2,000 in all
+
+
+def differences(seed: int, scheduler: Scheduler | Meta, scale: str = "small") -> list[str]:
+    found = compare_with_reference(random_case(seed, scale), scheduler, simulate, seed=seed)
+    return [f"case {seed}, {scheduler.label}: {line}" for line in found[:3]]
+
+
+def name_of(fixed: Fixed) -> str:
+    return f"{fixed.slot} {fixed.policy.label}"
+
+
+def test_there_are_enough_cases_and_nothing_registered_is_left_out():
+    assert len(POLICIES) * EACH >= 2000
+    for slot, registry in (("ordering", ORDERINGS), ("placement", PLACEMENTS), ("backfill", BACKFILLS), ("switch", SWITCHES)):
+        assert set(registry) <= {fixed.policy.name for fixed in POLICIES if fixed.slot == slot}
+    assert set(PREEMPTIONS) <= {fixed.policy.name for fixed in POLICIES if fixed.slot == "preemption"}
+
+
+@pytest.mark.parametrize("fixed", POLICIES, ids=name_of)
+def test_each_policy_does_as_in_the_reference(fixed: Fixed):
+    first = 10_000 * POLICIES.index(fixed)
+    found = [line for seed in range(first, first + EACH) for line in differences(seed, random_scheduler(seed, fixed))]
+    assert found == []
+
+
+def test_the_cases_have_every_feature():
+    seen = frozenset().union(*(random_case(seed).features for seed in range(300)))
+    assert seen == set(FEATURES)
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_partitions_whose_nodes_are_indexed(part: int):
+    seeds = range(10 * part, 10 * part + 10)
+    assert [line for seed in seeds for line in differences(seed, random_scheduler(seed), "rack")] == []
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_an_index_of_more_than_one_word(placement: str):
+    """The index serves plain gangs under these placements; the rest of the scheduler is light so that the reference is quick."""
+    for seed, backfill in ((1, "none"), (2, "skip")):
+        light = parse_scheduler(f"largest/{placement}/{backfill}")
+        assert differences(seed, light, "hall") == []
+
+
+def test_conservative_plans_over_many_nodes():
+    assert differences(3, parse_scheduler("sjf/best/conservative:depth=4"), "hall") == []
+
+
+@pytest.mark.parametrize("spec", ["fcfs/fewest/skip", "largest/worst/easy"])
+def test_an_index_with_more_than_one_word_of_summary(spec: str):
+    """More than 64 × 64 nodes."""
+    assert differences(0, parse_scheduler(spec), "yard") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(40))
+def test_twenty_thousand_cases(part: int):
+    seeds = range(10_000_000 + 500 * part, 10_000_000 + 500 * (part + 1))
+    assert [line for seed in seeds for line in differences(seed, random_scheduler(seed))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_more_cases_with_an_index(part: int):
+    seeds = range(1000 + 20 * part, 1000 + 20 * (part + 1))
+    assert [line for seed in seeds for line in differences(seed, random_scheduler(seed), "rack")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_more_cases_with_a_long_index(seed: int):
+    assert differences(seed, random_scheduler(seed), "hall") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixed", [fixed for fixed in POLICIES if fixed.slot == "placement"], ids=name_of)
+def test_more_cases_with_thousands_of_nodes(fixed: Fixed):
+    light = replace(parse_scheduler("saf/first/easy"), placement=fixed.policy)  # type: ignore[arg-type]
+    assert differences(7, light, "yard") == []
