@@ -20,6 +20,14 @@ from gpuyard.model.jobs import Array
 from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS
 from gpuyard.testing.strategies import Case, random_case
 
+
+def slots(text: str) -> Scheduler:
+    """A scheduler of four slots, no meta-scheduler."""
+    made = parse_scheduler(text)
+    assert isinstance(made, Scheduler)
+    return made
+
+
 # ── queues ──
 
 WARM_UP = 2_000  # jobs at the start of each run that are not counted: the queue begins empty
@@ -165,7 +173,7 @@ def small_queues() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def test_srpt_has_the_least_flow_of_all_plans_on_one_gpu() -> None:
-    scheduler, cluster = parse_scheduler("srpt/first/none/srpt"), Cluster.uniform(1, 1)
+    scheduler, cluster = slots("srpt/first/none/srpt"), Cluster.uniform(1, 1)
     for submit, runtime in small_queues():
         workload = exact(np.array(submit), np.ones(len(submit)), np.array(runtime, float))
         assert total_flow(simulate(workload, cluster, scheduler)) == least_total_flow(submit, runtime), (submit, runtime)
@@ -263,7 +271,7 @@ BY_JOB = [name for name in ORDERINGS if name not in ("srpt", "las", "dynamic")] 
 @pytest.mark.parametrize("ordering", BY_JOB)
 def test_easy_never_delays_the_heads_reservation_in_a_pass(ordering: str, wrong: bool) -> None:
     """What starts behind the blocked head leaves its reservation, as believed at that instant, where it was."""
-    scheduler = parse_scheduler(f"{ordering}/first/easy")
+    scheduler = slots(f"{ordering}/first/easy")
     rng = np.random.default_rng([11, wrong])
     backfilled = 0
     for _ in range(6):
@@ -280,7 +288,7 @@ def test_easy_never_delays_the_heads_reservation_in_a_pass(ordering: str, wrong:
 
 def test_easy_with_exact_estimates_starts_every_head_by_its_reservation() -> None:
     """In order of submission no newcomer passes a head, so that each reservation it ever had is kept."""
-    scheduler = parse_scheduler("fcfs/best/easy")
+    scheduler = slots("fcfs/best/easy")
     rng = np.random.default_rng(12)
     promised = 0
     for _ in range(40):
@@ -316,7 +324,7 @@ class Plan:
 
 
 def test_conservative_with_exact_estimates_starts_no_job_after_its_first_reservation() -> None:
-    scheduler = parse_scheduler("fcfs/first/conservative")
+    scheduler = slots("fcfs/first/conservative")
     rng = np.random.default_rng(13)
     passed = 0
     for _ in range(25):
@@ -372,7 +380,7 @@ def decisions_until(result: Result, now: float) -> Array:
 
 @pytest.mark.parametrize("name", SLOTS)
 def test_decisions_do_not_depend_on_hidden_run_times(name: str) -> None:
-    scheduler = parse_scheduler(name)
+    scheduler = slots(name)
     compared = 0
     for seed in range(25):
         case = random_case(10_000 + seed)
@@ -420,7 +428,7 @@ def test_one_gpu_is_idle_only_when_nobody_waits_whatever_the_scheduler() -> None
     expected = np.array(busy_by_theory(workload))
     assert len(expected) > 3
     for ordering, backfill, preemption in product(ORDERINGS, BACKFILLS, PREEMPTIONS):
-        scheduler = parse_scheduler(f"{ordering}/first/{backfill}/{preemption}")
+        scheduler = slots(f"{ordering}/first/{backfill}/{preemption}")
         result = simulate(workload, Cluster.uniform(1, 1), scheduler, segments=True)
         np.testing.assert_allclose(np.array(busy_spells(result.segments)), expected, rtol=1e-9, err_msg=result.scheduler)
         assert math.isclose(result.table["gpu_seconds"].sum(), runtime.sum(), rel_tol=1e-9)
@@ -429,7 +437,7 @@ def test_one_gpu_is_idle_only_when_nobody_waits_whatever_the_scheduler() -> None
 @pytest.mark.parametrize("ordering", list(ORDERINGS))
 def test_after_a_pass_with_skip_no_waiting_job_fits(ordering: str) -> None:
     rng = np.random.default_rng(22)
-    scheduler = parse_scheduler(f"{ordering}/best/skip")
+    scheduler = slots(f"{ordering}/best/skip")
     for _ in range(4):
         gpus = int(rng.integers(2, 12))
         for one in passes(random_jobs(rng, gpus), Cluster.uniform(1, gpus), scheduler)[0]:
@@ -442,7 +450,7 @@ def test_after_a_pass_with_skip_no_waiting_job_fits(ordering: str) -> None:
 @pytest.mark.parametrize("ordering", list(ORDERINGS))
 def test_strict_order_leaves_gpus_idle_only_for_a_head_that_does_not_fit(ordering: str) -> None:
     rng = np.random.default_rng(23)
-    scheduler = parse_scheduler(f"{ordering}/best/none")
+    scheduler = slots(f"{ordering}/best/none")
     for _ in range(4):
         gpus = int(rng.integers(2, 12))
         workload = random_jobs(rng, gpus)

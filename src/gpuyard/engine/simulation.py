@@ -22,7 +22,7 @@ from gpuyard.engine.slots import Program, Slot
 from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.errors import PolicyError, SimulationError
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.decision import Action, Decision
+from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import BIN, SEGMENT, Result
 from gpuyard.model.rules import Rules
@@ -108,27 +108,56 @@ class Simulation:
 
     def _start(self, decision: Decision) -> None:
         row = self._row(decision, st.WAITING)
-        units, chunk = self._state.pick_units, int(row["chunk"])
-        units[:] = 0
+        self._state.pick_units[:] = 0
         self._state.pick_device[0] = -1
-        where = {int(number): n for n, number in enumerate(self._state.nodes["number"])} if decision.parts else {}
         total = 0.0
         for i, part in enumerate(decision.parts):
-            n = where.get(part.node, -1)
-            if n < 0 or self._state.nodes["partition"][n] != row["partition"] or i >= len(units) - 1:
-                raise self._refused(decision, f"node {part.node} is not of its partition")
+            n = self._node(decision, part.node, row)
+            if n in self._state.pick_node[:i]:
+                raise self._refused(decision, f"node {part.node} is named twice")
             self._state.pick_node[i] = n
-            units[i] = int(part.gpus) // chunk if row["gpus"] >= 1 else 1
+            self._state.pick_units[i] = self._units(decision, part, row)
             if 0 < row["gpus"] < 1 and part.devices:
-                self._state.pick_device[0] = part.devices[0]
+                self._state.pick_device[0] = self._device(decision, part, n, float(row["gpus"]))
             total += part.gpus
         if decision.parts and abs(total - row["gpus"]) > EPS:
             raise self._refused(decision, f"the parts have {total:g} GPUs, the job asks for {row['gpus']:g}")
         if self._order(START, decision.job) != 1:
             raise self._refused(decision, "it does not fit now")
 
+    def _node(self, decision: Decision, number: int, row: Any) -> int:
+        """Where the kernels keep node `number`, which must be of the job's partition."""
+        found = np.flatnonzero((self._state.nodes["number"] == number) & (self._state.nodes["partition"] == row["partition"]))
+        if len(found) == 0:
+            raise self._refused(decision, f"node {number} is not of its partition")
+        return int(found[0])
+
+    def _units(self, decision: Decision, part: Part, row: Any) -> int:
+        if row["gpus"] < 1:
+            return 1
+        units, rest = divmod(part.gpus, int(row["chunk"]))
+        if units < 1 or rest != 0:
+            raise self._refused(decision, f"{part.gpus:g} GPUs on node {part.node} are not a multiple of its chunk, {int(row['chunk'])}")
+        return int(units)
+
+    def _device(self, decision: Decision, part: Part, n: int, share: float) -> int:
+        """The device that a share asks for by number, if there is that much of it."""
+        device, node = part.devices[0], self._state.nodes[n]
+        free = 0.0
+        if 0 <= device < node["gpus"] and node["first_device"] >= 0:
+            if int(node["mask"]) >> device & 1:
+                free = 1.0
+            elif int(node["shared"]) >> device & 1:
+                free = float(self._state.devices[node["first_device"] + device])
+        if share > free + EPS:
+            raise self._refused(decision, f"device {device} of node {part.node} has {free:g} of a GPU free")
+        return device
+
     def _preempt(self, decision: Decision) -> None:
         self._row(decision, st.RUNNING)
+        control = self._state.control[0]
+        if control["logging"] and len(self._state.log) - control["log"] <= control["parts_used"]:
+            self._grow(log=2 * len(self._state.log) + int(control["parts_used"]))
         self._order(PREEMPT, decision.job)
 
     def _migrate(self, decision: Decision) -> None:

@@ -15,7 +15,11 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Part:
-    """Devices on one node. `gpus` whole devices, or the share of one; `devices` names them (empty: the node's own rule chooses)."""
+    """Devices on one node: `gpus` whole devices, or the share of one.
+
+    `devices` names them. A simulation honours the name for a share; whole devices of a node are interchangeable there, and
+    it always takes the lowest-numbered free ones.
+    """
 
     node: int
     gpus: float

@@ -86,7 +86,7 @@ def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> Any:
 
 def newest(jobs: Any, j: int, now: float) -> Any:
     """The latest submitted may stop everybody."""
-    return -jobs.submit[j] - 0.001 * jobs.ran[j]
+    return -jobs.submit[j] - 0.01 * jobs.gpus[j] + 0.001 * jobs.user[j]
 
 
 def by_age_and_work(system: Any, now: float) -> Any:
@@ -154,7 +154,15 @@ def random_scheduler(seed: int, fixed: Fixed | None = None, *, own: bool = True)
     if slot != "switch" and rng.random() > 0.1:
         return made
     rule = fixed.policy if fixed and isinstance(fixed.policy, Switch) else _switch(rng, own)
-    return Meta((made, _one(rng, own), _one(rng, own)), rule, every=float(rng.choice([0.0, 0.0, 0.7, 13.0])))
+    return _meta(rng, (made, _one(rng, own), _one(rng, own)), rule)
+
+
+def _meta(rng: np.random.Generator, schedulers: tuple[Scheduler, ...], rule: Switch) -> Meta:
+    """A meta-scheduler with a timer or with preemption: with both, rules that disagree can stop two jobs in turn for ever."""
+    every = float(rng.choice([0.0, 0.0, 0.7, 13.0]))
+    if every > 0:
+        return Meta(tuple(replace(s, preemption=PREEMPTIONS["none"]) for s in schedulers), rule, every)
+    return Meta(tuple(replace(s, preemption=replace(s.preemption, every=0.0)) for s in schedulers), rule)
 
 
 def _one(rng: np.random.Generator, own: bool) -> Scheduler:
