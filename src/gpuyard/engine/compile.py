@@ -7,6 +7,7 @@ one indirect call: 179 k jobs/s where a call per job gave 108 k (decision record
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -132,6 +133,10 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
 
 
 def _first_line(error: BaseException) -> str:
+    """What a compilation failed on, in a line; numba's own messages run to pages."""
+    column = re.search(r"Unknown attribute '(\w+)' of type (?:unaligned )?(?:array\()?Record", str(error))
+    if column:
+        return f"there is no column {column[1]!r} that a policy can see"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [x for x in lines if not x.startswith(("Failed in", "During", "File", "-", ">>>", "There are"))]
     first = (telling or lines or [type(error).__name__])[0]

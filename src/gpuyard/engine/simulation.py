@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -71,6 +72,7 @@ class Simulation:
     ) -> None:
         self.workload = workload
         self.cluster = cluster
+        self._visible_cluster = replace(cluster, outages=())  # those to come are not to be seen
         self.seed = seed
         self.rules = rules or Rules()
         self._external = program is None
@@ -97,7 +99,9 @@ class Simulation:
         """Go on to the next decision: an instant with at least one waiting job. None: the simulation is over."""
         if not self._external:
             raise SimulationError("this simulation has a scheduler of its own: use run()")
-        return None if self._order(RUN) == FINISHED else snapshot_of(self._state, self.workload.jobs, self.cluster, self.rules, self.seed)
+        if self._order(RUN) == FINISHED:
+            return None
+        return snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed)
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Carry out decisions at the present instant, in order. A decision that cannot be carried out is an error."""

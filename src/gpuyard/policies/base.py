@@ -104,7 +104,8 @@ class Preemption:
     @property
     def label(self) -> str:
         defaults = parameters_of(self.function, 3) if self.function else {}
-        return _label(self.name, self.params, defaults)
+        defaults["every"] = PREEMPTIONS[self.name].every if self.name in PREEMPTIONS else 0.0
+        return _label(self.name, (*self.params, ("every", self.every)), defaults)
 
     def address(self) -> int:
         return compile_keys(self.function, len(self.params), cached=self.builtin) if self.function else 0

@@ -12,7 +12,7 @@ from gpuyard.policies.base import ordering
 
 @ordering("fcfs", title="first come, first served")
 def first_come(jobs: Any, j: int, now: float) -> float:
-    """The earliest submitted goes first (FEATURES name: StaticEqual)."""
+    """The earliest submitted goes first."""
     return jobs.submit[j]
 
 

@@ -139,8 +139,16 @@ def _split(text: str) -> tuple[str, dict[str, float]]:
 
 def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
     name, values = _split(text)
-    found = make(load_function(name), name) if ".py:" in name else registry[name]
+    found = _from_file(name, registry, make) if ".py:" in name else registry[name]
     return _with_params(found, values, registry.what)
+
+
+def _from_file(name: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
+    """A policy from a user's file: as its decorator says if it has one, else as the plain function it is."""
+    function = load_function(name)
+    decorated = (policy for _, policy in registry.items() if getattr(policy, "function", None) is function)
+    found = next(decorated, None)
+    return make(function, name) if found is None else replace(found, name=name)  # type: ignore[type-var]
 
 
 def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
