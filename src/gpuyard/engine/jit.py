@@ -192,7 +192,7 @@ def hash01(seed: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 # The four sets of parameters of a scheduler.
-ORDERING, PLACEMENT, PREEMPTION, SWITCH = range(4)
+ORDERING, PLACEMENT, PREEMPTION, SWITCH = (np.int64(i) for i in range(4))  # typed: a literal would compile its users anew
 
 
 @inner

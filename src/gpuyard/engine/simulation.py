@@ -114,6 +114,8 @@ class Simulation:
         row = self._row(decision, st.WAITING)
         self._state.pick_units[:] = 0
         self._state.pick_device[0] = -1
+        if row["gpus"] < 1 and len(decision.parts) > 1:
+            raise self._refused(decision, f"it is one unit and cannot be in {len(decision.parts)} parts")
         total = 0.0
         for i, part in enumerate(decision.parts):
             n = self._node(decision, part.node, row)
@@ -176,7 +178,8 @@ class Simulation:
         if not 0 <= decision.job < len(self._state.rows):
             raise self._refused(decision, "there is no such job")
         row = self._state.rows[decision.job]
-        if row["status"] != status:
+        submitted = decision.job < self._state.control["next_job"][0]  # later rows are not filled yet
+        if not submitted or row["status"] != status:
             raise self._refused(decision, "it is not waiting" if status == st.WAITING else "it is not running")
         return row
 

@@ -175,7 +175,7 @@ def _events(s: Any) -> Any:
     now = control.now
     while control.heap > 0 and s.end_times[0] <= now:
         j = np.int64(s.ends[0])
-        ends_remove(s.end_times, s.ends, control.heap, 0)
+        ends_remove(s.end_times, s.ends, control.heap, np.int64(0))
         control.heap -= 1
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gpuyard.engine.jit import PLACEMENT, call_scores, hash01, inner, params_at
 from gpuyard.engine.kernels.nodes import index_add, index_first, index_remove, room_on
 from gpuyard.model.tolerance import EPS
@@ -64,12 +66,13 @@ def choose(s: Any, p: Any, j: Any, slot: Any) -> Any:
         return 1
     if not _fill_scores(s, part, j, slot):
         return BAD_SCORE
-    best = _lowest(s, lo, hi, row.units)
+    units = np.int64(row.units)
+    best = _lowest(s, lo, hi, units)
     if best >= 0:
         s.pick_node[0] = best
         s.pick_units[0] = row.units
         return 1
-    return _span(s, lo, hi, row.units, slot.fewest == 1)
+    return _span(s, lo, hi, units, slot.fewest == 1)
 
 
 @inner
@@ -198,6 +201,7 @@ def _index_single(s: Any, part: Any, gpus: Any, score: Any) -> Any:
 @inner
 def _index_next(s: Any, part: Any, slot: Any) -> Any:
     """The next node of a span: by score, or the one with the most free devices."""
-    if slot.fewest == 1 or slot.score == SCORE_MINUS_FREE:
-        return _index_single(s, part, 1, SCORE_MINUS_FREE)
-    return _index_single(s, part, 1, slot.score)
+    score = slot.score
+    if slot.fewest == 1:
+        score = SCORE_MINUS_FREE
+    return _index_single(s, part, np.int64(1), score)

@@ -82,9 +82,9 @@ def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
             s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = end
-        _subtract(s, part, row, count, now, end, True)
+        _subtract(s, part, row, count, now, end, _device_of(row))
         return count
-    _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, True)
+    _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, _device_of(row))
     return 0
 
 
@@ -141,7 +141,7 @@ def _begin(s: Any, part: Any) -> None:
             if node.first_device >= 0:
                 for d in range(node.first_device, node.first_device + node.gpus):
                     if s.shadow_devices[d] >= 0:
-                        _add(s, size, _step(s, size, s.shadow_devices[d]), i, 1)
+                        _add(s, size, _step(s, size, s.shadow_devices[d]), i, np.int64(1))
 
 
 @inner
@@ -156,7 +156,7 @@ def _leave_plan(s: Any, part: Any, row: Any) -> None:
         units = 1
         if row.gpus >= 1:
             units = piece.gpus // row.chunk
-            _add(s, size, step, i, piece.gpus)
+            _add(s, size, step, i, np.int64(piece.gpus))
         elif row.gpus > 0:
             at = s.nodes[piece.node].first_device + piece.gpu
             s.shadow_devices[at] = max(s.shadow_devices[at], time)
@@ -200,8 +200,14 @@ def _step(s: Any, size: Any, time: Any) -> Any:
 
 
 @inner
+def _device_of(row: Any) -> Any:
+    """Whole devices that one unit takes in the plan."""
+    return np.int64(row.chunk if row.gpus >= 1 else (1 if row.gpus > 0 else 0))
+
+
+@inner
 def _subtract(s: Any, part: Any, row: Any, count: Any, begin: Any, end: Any, devices: Any) -> None:
-    """Take the units picked out of the plan from `begin` until `end`."""
+    """Take the units picked, of so many devices each, out of the plan from `begin` until `end`."""
     if not end > begin:
         return
     size = part.node_hi - part.node_lo
@@ -211,8 +217,7 @@ def _subtract(s: Any, part: Any, row: Any, count: Any, begin: Any, end: Any, dev
         s.plan_used[t] += row.gpus
         for c in range(count):
             at = t * size + s.pick_node[c] - part.node_lo
-            if devices:
-                s.plan_free[at] -= s.pick_units[c] * row.chunk if row.gpus >= 1 else (1 if row.gpus > 0 else 0)
+            s.plan_free[at] -= s.pick_units[c] * devices
             if s.control[0].hosts == 1:
                 s.plan_cpus[at] -= unit_cpus(row) * s.pick_units[c]
                 s.plan_memory[at] -= unit_memory(row) * s.pick_units[c]
@@ -239,7 +244,7 @@ def _earliest(s: Any, part: Any, row: Any, duration: Any) -> Any:
     """The first step from which the job fits for `duration`, or -1; room is left in s.room."""
     if part.node_hi - part.node_lo == 1 and row.plain == 1 and s.nodes[part.node_lo].down == 0:
         return _earliest_in_pool(s, part, row, duration)
-    k = 0
+    k = np.int64(0)
     while k < s.control[0].steps:
         jump = _try_step(s, part, row, k, s.plan_time[k] + duration)
         if jump == k:
@@ -333,7 +338,7 @@ def _join(s: Any, p: Any, j: Any, slot: Any, duration: Any) -> Any:
     if end > s.shadow_devices[node.first_device + device] or not _holds_rest(s, part, row, n, end):
         return 0
     s.pick_device[0] = device
-    _subtract(s, part, row, 1, now, _after(now, duration), False)
+    _subtract(s, part, row, np.int64(1), now, _after(now, duration), np.int64(0))
     return 1
 
 

@@ -44,11 +44,11 @@ def queue_insert(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
         if part.tail == part.queue_hi:
             _recenter(keys, jobs, part)
     lo, hi = part.head, part.tail
-    if hi > lo and before(keys[hi - 1], jobs[hi - 1], key, j):
+    if hi > lo and before(keys[hi - 1], np.int64(jobs[hi - 1]), key, j):
         lo = hi  # first come, first served lands here
     while lo < hi:
         middle = (lo + hi) >> 1
-        if before(key, j, keys[middle], jobs[middle]):
+        if before(key, j, keys[middle], np.int64(jobs[middle])):
             hi = middle
         else:
             lo = middle + 1
@@ -92,7 +92,7 @@ def queue_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
     for i in range(lo + 1, hi):
         key, job = keys[i], np.int64(jobs[i])
         k = i
-        while k > lo and before(key, job, keys[k - 1], jobs[k - 1]):
+        while k > lo and before(key, job, keys[k - 1], np.int64(jobs[k - 1])):
             keys[k] = keys[k - 1]
             jobs[k] = jobs[k - 1]
             k -= 1
@@ -113,7 +113,7 @@ def _shell_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
         for i in range(lo + gap, hi):
             key, job = keys[i], np.int64(jobs[i])
             k = i
-            while k >= lo + gap and before(key, job, keys[k - gap], jobs[k - gap]):
+            while k >= lo + gap and before(key, job, keys[k - gap], np.int64(jobs[k - gap])):
                 keys[k] = keys[k - gap]
                 jobs[k] = jobs[k - gap]
                 k -= gap
