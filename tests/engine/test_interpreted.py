@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,6 @@ from gpuyard.testing.strategies import random_case
 
 CHILD = """
 import sys
-from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from test_interpreted import digest, scale_of
 for seed in range(int(sys.argv[2]), int(sys.argv[3])):
@@ -40,7 +40,7 @@ def digest_of(result: Result) -> str:
 
 
 def interpreted(first: int, last: int) -> list[str]:
-    command = [sys.executable, "-c", CHILD, os.path.dirname(__file__), str(first), str(last)]
+    command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(first), str(last)]
     done = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()

@@ -14,14 +14,11 @@ import numpy as np
 
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
-from gpuyard.engine.entry import run_step
-from gpuyard.engine.kernels.events import BAD_SWITCH, DECIDE, FINISH, FINISHED, GROW_LOG, GROW_PLAN, PREEMPT, PREPARE, RUN, START
-from gpuyard.engine.kernels.place import BAD_SCORE
-from gpuyard.engine.kernels.runs import BAD_KEY
-from gpuyard.engine.pointer import header_of
+from gpuyard.engine.driver import Driver
+from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.slots import Program, Slot
 from gpuyard.engine.snapshots import snapshot_of
-from gpuyard.errors import PolicyError, SimulationError
+from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Array
@@ -31,12 +28,6 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
-MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
-_FAILURES = {
-    BAD_KEY: "the ordering or preemption rule raised an error or returned NaN",
-    BAD_SCORE: "the placement raised an error or returned NaN",
-    BAD_SWITCH: "the switch rule raised an error or named a scheduler that is not there",
-}
 # For decisions from outside: placement by the fewest nodes, running jobs kept in order so that snapshots can be planned on.
 _OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=1, fewest=True),), "outside")
 
@@ -79,19 +70,23 @@ class Simulation:
         self._program = program or _OUTSIDE
         self.label = label or self._program.label
         self._began = time.perf_counter()
-        self._state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
-        self._state.control["external"] = self._external
-        self._header = header_of(self._state)
-        self._order(PREPARE)
+        state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
+        state.control["external"] = self._external
+        self._driver = Driver(state, self.label, workload.jobs.id)
+        self._driver.order(PREPARE)
 
     @property
     def now(self) -> float:
         """Seconds from the workload's origin."""
-        return float(self._state.control["now"][0])
+        return self._driver.now
+
+    @property
+    def _state(self) -> st.State:
+        return self._driver.state
 
     def run(self) -> None:
         """Run to the end with the program given."""
-        while (status := self._order(RUN)) != FINISHED:
+        while (status := self._driver.order(RUN)) != FINISHED:
             if status == DECIDE:
                 raise SimulationError("this simulation has no scheduler of its own: use advance() and apply()")
 
@@ -99,7 +94,7 @@ class Simulation:
         """Go on to the next decision: an instant with at least one waiting job. None: the simulation is over."""
         if not self._external:
             raise SimulationError("this simulation has a scheduler of its own: use run()")
-        if self._order(RUN) == FINISHED:
+        if self._driver.order(RUN) == FINISHED:
             return None
         return snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed)
 
@@ -128,7 +123,7 @@ class Simulation:
             total += part.gpus
         if decision.parts and abs(total - row["gpus"]) > EPS:
             raise self._refused(decision, f"the parts have {total:g} GPUs, the job asks for {row['gpus']:g}")
-        if self._order(START, decision.job) != 1:
+        if self._driver.order(START, decision.job) != 1:
             raise self._refused(decision, "it does not fit now")
 
     def _node(self, decision: Decision, number: int, row: Any) -> int:
@@ -161,10 +156,8 @@ class Simulation:
 
     def _preempt(self, decision: Decision) -> None:
         self._row(decision, st.RUNNING)
-        control = self._state.control[0]
-        if control["logging"] and len(self._state.log) - control["log"] <= control["parts_used"]:
-            self._grow(log=2 * len(self._state.log) + int(control["parts_used"]))
-        self._order(PREEMPT, decision.job)
+        self._driver.make_log_space()
+        self._driver.order(PREEMPT, decision.job)
 
     def _migrate(self, decision: Decision) -> None:
         self._preempt(decision)
@@ -186,48 +179,11 @@ class Simulation:
     def _refused(self, decision: Decision, why: str) -> SimulationError:
         return SimulationError(f"cannot {decision.action.value} job {decision.job} at {self.now:g} s: {why}")
 
-    # ── the kernel ──
-
-    def _order(self, order: int, j: int = 0) -> int:
-        while True:
-            status = run_step(self._state, self._header, order, j)
-            if status == GROW_LOG and order == RUN:
-                self._grow(log=2 * len(self._state.log) + int(self._state.control["parts_used"][0]))
-            elif status == GROW_PLAN and order == RUN:
-                self._grow_plan()
-            elif status < 0:
-                raise self._failure(status)
-            else:
-                return status
-
-    def _grow(self, **lengths: int) -> None:
-        for name, length in lengths.items():
-            old = getattr(self._state, name)
-            new = np.zeros(length, old.dtype)
-            new[: len(old)] = old
-            self._state = self._state._replace(**{name: new.view(type(old))})
-        self._header = header_of(self._state)
-
-    def _grow_plan(self) -> None:
-        control, parts = self._state.control[0], self._state.partitions
-        steps = int(control["steps"]) * 2
-        cells = steps * int((parts["node_hi"] - parts["node_lo"]).max())
-        if cells > MAX_PLAN:
-            raise SimulationError(
-                f"{self.label}: the conservative plan at {self.now:g} s needs {cells:,} cells", hint="limit it, e.g. conservative:depth=100"
-            )
-        self._grow(plan_time=steps, plan_used=steps, plan_free=cells, plan_cpus=cells, plan_memory=cells)
-
-    def _failure(self, status: int) -> PolicyError:
-        j = int(self._state.control["error_job"][0])
-        job = f" for job {int(self.workload.jobs.id[j])}" if j >= 0 else ""
-        return PolicyError(f"{self.label}: {_FAILURES[status]}{job} at {self.now:g} s", hint="gpuyard check FILE tells more")
-
     # ── the result ──
 
     def result(self) -> Result:
         """What has happened so far; complete after the end."""
-        self._order(FINISH)
+        self._driver.order(FINISH)
         s = self._state
         control = s.control[0]
         wall = time.perf_counter() - self._began

@@ -45,6 +45,7 @@ CONTRIBUTE = """\
 ```python
 from gpuyard.metrics import metric
 
+
 @metric("stretch", title="stretch", unit="1", better="lower", formula="(end − submit) / estimate")
 def stretch(result):
     \"\"\"Turnaround over what the user asked for.\"\"\"

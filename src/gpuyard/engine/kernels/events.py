@@ -150,7 +150,7 @@ def _next_time(s: Any) -> Any:
 
 @inner
 def _next_multiple(period: Any, after: Any) -> Any:
-    """The least multiple of a period that is later than `after`, however the quotient is rounded; inf if the clock cannot tell them apart."""
+    """The least multiple of a period later than `after`, however the quotient rounds; inf if the clock cannot tell them apart."""
     k = np.floor(after / period)
     if k > 1e15:
         return math.inf

@@ -1,0 +1,76 @@
+"""Orders to the kernels: gives them more space when they ask for it, and turns their failures into errors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.engine.entry import run_step
+from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN
+from gpuyard.engine.kernels.place import BAD_SCORE
+from gpuyard.engine.kernels.runs import BAD_KEY
+from gpuyard.engine.pointer import header_of
+from gpuyard.errors import PolicyError, SimulationError
+from gpuyard.model.jobs import Array
+
+MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
+_FAILURES = {
+    BAD_KEY: "the ordering or preemption rule raised an error or returned NaN",
+    BAD_SCORE: "the placement raised an error or returned NaN",
+    BAD_SWITCH: "the switch rule raised an error or named a scheduler that is not there",
+}
+
+
+class Driver:
+    """A state and the engine that works on it. `ids` are the jobs' numbers, for messages."""
+
+    def __init__(self, state: st.State, label: str, ids: Array) -> None:
+        self.state = state
+        self.label = label
+        self._ids = ids
+        self._header = header_of(state)
+
+    @property
+    def now(self) -> float:
+        return float(self.state.control["now"][0])
+
+    def order(self, order: int, j: int = 0) -> int:
+        """Carry out one order; returns the kernel's answer, which is not negative."""
+        while True:
+            status = run_step(self.state, self._header, order, j)
+            if status < 0:
+                raise self._failure(status)
+            if status == GROW_LOG:
+                self.make_log_space()
+            elif status == GROW_PLAN:
+                self._grow_plan()
+            else:
+                return status
+
+    def make_log_space(self) -> None:
+        """Room in the log for the end of everything that runs."""
+        control = self.state.control[0]
+        if len(self.state.log) - control["log"] <= control["parts_used"]:
+            self._grow(log=2 * len(self.state.log) + int(control["parts_used"]))
+
+    def _grow(self, **lengths: int) -> None:
+        for name, length in lengths.items():
+            old = getattr(self.state, name)
+            new = np.zeros(length, old.dtype)
+            new[: len(old)] = old
+            self.state = self.state._replace(**{name: new.view(type(old))})
+        self._header = header_of(self.state)
+
+    def _grow_plan(self) -> None:
+        parts = self.state.partitions
+        steps = int(self.state.control["steps"][0]) * 2
+        cells = steps * int((parts["node_hi"] - parts["node_lo"]).max())
+        if cells > MAX_PLAN:
+            what = f"{self.label}: the conservative plan at {self.now:g} s needs {cells:,} cells"
+            raise SimulationError(what, hint="limit it, e.g. conservative:depth=100")
+        self._grow(plan_time=steps, plan_used=steps, plan_free=cells, plan_cpus=cells, plan_memory=cells)
+
+    def _failure(self, status: int) -> PolicyError:
+        j = int(self.state.control["error_job"][0])
+        job = f" for job {int(self._ids[j])}" if j >= 0 else ""
+        return PolicyError(f"{self.label}: {_FAILURES[status]}{job} at {self.now:g} s", hint="gpuyard check FILE tells more")
