@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpuyard import Result, Rules, Simulation, Workload, simulate
-from gpuyard.engine import simulation as engine
+from gpuyard.engine import driver
 from gpuyard.engine.state import BINS
 from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import MAX_DEVICES, Cluster, GpuType, Nodes, Outage, Partition
@@ -78,7 +78,10 @@ def test_jobs_of_no_length_pass_one_another_at_one_instant():
 
 def test_all_rejected():
     workload = Workload.build(
-        {"submit": [0, 1, 2, 3, 4], "gpus": [9, 1, 1, 2, 3], "memory": [0, 0, 99, 0, 0], "partition": [0, 1, 0, 0, 0], "gpu_type": [0, 0, 0, 1, 0]},
+        {
+            "submit": [0, 1, 2, 3, 4], "gpus": [9, 1, 1, 2, 3], "memory": [0, 0, 99, 0, 0],
+            "partition": [0, 1, 0, 0, 0], "gpu_type": [0, 0, 0, 1, 0],
+        },
         [1] * 5, partitions=("red", "nowhere"), gpu_types=("", "h100"),
     )  # fmt: skip
     cluster = Cluster(nodes([4, 4], memory=[16, 16], partition=[0, 1]), (GpuType("a100"),), (Partition("red", 2.0), Partition("green")))
@@ -107,7 +110,8 @@ def test_a_cluster_without_any_device():
 
 def test_a_partition_without_nodes_rejects_its_jobs():
     cluster = Cluster(nodes([2, 2]), (GpuType("gpu"),), (Partition("red"), Partition("empty")))
-    workload = Workload.build({"submit": [0, 0, 0], "gpus": [1, 1, 0], "cpus": [0, 0, 1], "partition": [0, 1, 1]}, [5] * 3, partitions=("red", "empty"))
+    columns = {"submit": [0, 0, 0], "gpus": [1, 1, 0], "cpus": [0, 0, 1], "partition": [0, 1, 1]}
+    workload = Workload.build(columns, [5] * 3, partitions=("red", "empty"))
     for backfill in BACKFILLS:
         result = same_as_reference(workload, cluster, parse_scheduler(f"fcfs/best/{backfill}"))
         assert statuses(result) == ["done", "rejected", "rejected"]
@@ -153,10 +157,16 @@ def test_a_partial_outage_of_a_pool():
 # --- much at once ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spec", ["fcfs", "sjf/best/easy", "lcfs/worst/skip", "wfp3/fewest/easy:depth=5", "saf/fewest/conservative:depth=5"])
-def test_a_hundred_thousand_jobs_at_one_instant(spec: str):
+AT_ONCE = {
+    "fcfs": 100_000, "lcfs": 100_000, "f1/best/none": 100_000, "sjf/best/easy": 20_000, "saf/worst/skip": 20_000,
+    "wfp3/fewest/easy:depth=5": 3_000, "saf/fewest/conservative:depth=5": 3_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec, n", AT_ONCE.items())
+def test_a_hundred_thousand_jobs_at_one_instant(spec: str, n: int):
+    """Fewer where the whole queue is looked at in every pass."""
     rng = np.random.default_rng(1)
-    n = 100_000 if "wfp3" not in spec and "conservative" not in spec else 5_000  # keyed, or planned, anew at every pass
     workload = jobs(np.zeros(n), rng.integers(1, 50, n), gpus=rng.integers(1, 9, n))
     result = simulate(workload, Cluster.uniform(250, 8), parse_scheduler(spec))
     assert (result.table["status"] == STATUS.index("done")).all()
@@ -179,13 +189,13 @@ def test_the_log_of_segments_grows():
 def test_the_conservative_plan_grows():
     """It begins with no space at all and doubles as the queue does."""
     rng = np.random.default_rng(3)
-    workload = jobs(np.sort(rng.uniform(0, 300, 120)), rng.uniform(10, 200, 120), gpus=rng.integers(1, 9, 120))
+    workload = jobs(np.sort(rng.uniform(0, 60, 40)), rng.uniform(10, 200, 40), gpus=rng.integers(1, 9, 40))
     result = same_as_reference(workload, Cluster.uniform(4, 4), parse_scheduler("fcfs/first/conservative"))
-    assert result.totals["queue_max"] > 30
+    assert result.totals["queue_max"] > 20
 
 
 def test_a_conservative_plan_that_would_take_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine, "MAX_PLAN", 1000)
+    monkeypatch.setattr(driver, "MAX_PLAN", 1000)
     workload = jobs(np.zeros(500), np.ones(500), gpus=np.full(500, 8))
     with pytest.raises(SimulationError, match="at 0 s") as refusal:
         simulate(workload, Cluster.uniform(4, 4), parse_scheduler("fcfs/first/conservative"))
@@ -223,8 +233,7 @@ def test_ten_years_in_two_thousand_bins():
     bins = result.timeline
     assert BINS / 2 <= len(bins) <= BINS
     width = np.diff(bins["time"])
-    assert (width == width[0]).all()
-    assert np.log2(width[0]) % 1 == 0
+    assert width == pytest.approx(2.0 ** np.round(np.log2(width[0])))
     assert (bins["span"] * bins["busy"]).sum() == pytest.approx(result.totals["busy/gpu"], rel=1e-9)
     assert (bins["span"] * bins["queue"]).sum() == pytest.approx(result.totals["queue_integral"], rel=1e-9)
     assert bins["span"].sum() == pytest.approx(result.totals["last_end"] - result.totals["first_submit"], rel=1e-12)

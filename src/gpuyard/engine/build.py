@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuyard.engine import state as st
 from gpuyard.engine.jit import INTERPRETED
-from gpuyard.engine.kernels.events import FAILURE, REPAIR
+from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import MAX_DEVICES, Cluster

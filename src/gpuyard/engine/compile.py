@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -90,8 +91,10 @@ def compile_switch(function: Function, params: int, *, cached: bool = False) -> 
 
 def parameters_of(function: Function, given: int) -> dict[str, float]:
     """The parameters behind the first `given` ones, with their defaults."""
-    listed = list(inspect.signature(function).parameters.values())
     where = place_of(function)
+    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+        raise PolicyError(f"{where}: is not a plain function", hint="write it with def")
+    listed = list(inspect.signature(function).parameters.values())
     if len(listed) < given or any(p.default is not p.empty for p in listed[:given]):
         raise PolicyError(
             f"{where}: takes {len(listed)} arguments, {given} are given", hint="see the glossary for the arguments of each slot"
@@ -120,7 +123,7 @@ _keep: list[Any] = []  # compiled functions whose addresses are in use must not 
 def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     if INTERPRETED:
         return python_handle(_interpreted(kind, function, params))
-    rule = njit(error_model="numpy", nogil=True)(function)
+    rule = _rule(function) if cached else _with_helpers(function, {})
     wrapper = _wrapper(kind, function, params, rule, guarded=not cached)
     try:
         compiled = cfunc(kind.signature, cache=cached, error_model="numpy")(wrapper)
@@ -132,11 +135,31 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     return int(compiled.address)
 
 
+def _rule(function: Function) -> Any:
+    return njit(error_model="numpy", nogil=True)(function)
+
+
+def _with_helpers(function: Any, made: dict[Any, Any]) -> Any:
+    """The function, and those of its own module that it calls by name, ready to be compiled; numba takes no plain functions."""
+    if function not in made:
+        space = dict(function.__globals__)
+        copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+        copy.__module__ = function.__module__
+        made[function] = _rule(copy)
+        for name in function.__code__.co_names:
+            helper = space.get(name)
+            if inspect.isfunction(helper) and helper.__module__ == function.__module__:
+                space[name] = _with_helpers(helper, made)
+    return made[function]
+
+
 def _first_line(error: BaseException) -> str:
     """What a compilation failed on, in a line; numba's own messages run to pages."""
     column = re.search(r"Unknown attribute '(\w+)' of type (?:unaligned )?(?:array\()?Record", str(error))
     if column:
         return f"there is no column {column[1]!r} that a policy can see"
+    if "<built-in function setitem>" in str(error):  # the generated loop cannot store what it returns
+        return "it does not return a number"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [x for x in lines if not x.startswith(("Failed in", "During", "File", "-", ">>>", "There are"))]
     first = (telling or lines or [type(error).__name__])[0]
@@ -153,7 +176,7 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded
         body += ["out = carray(out_at, count)", "for i in range(count):"]
         body += ["    " + line for line in _guard(f"out[i] = {call}", "return i + 1", guarded)]
         body += ["return 0"]
-    name = f"_{kind.what.replace(' ', '_')}_{function.__name__}"
+    name = re.sub(r"\W", "_", f"_{kind.what}_{function.__name__}")  # that of a lambda is no name
     source = f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
     namespace: dict[str, Any] = {"rule": rule, "carray": carray, "__name__": function.__module__}
     exec(compile(source, function.__code__.co_filename, "exec"), namespace)  # noqa: S102 - our own text; the rule is called, not pasted

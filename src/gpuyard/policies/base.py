@@ -29,8 +29,13 @@ class Parametrised(Protocol):
     def params(self) -> Params: ...
 
 
+def _number(value: float) -> str:
+    """As short as it can be written and still be read back."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(float(value))
+
+
 def _label(name: str, params: Params, defaults: Mapping[str, float]) -> str:
-    changed = [f"{key}={value:g}" for key, value in params if defaults.get(key) != value]
+    changed = [f"{key}={_number(value)}" for key, value in params if defaults.get(key) != value]
     return name + (":" + ",".join(changed) if changed else "")
 
 
@@ -177,7 +182,7 @@ class Meta:
 
     @property
     def label(self) -> str:
-        period = f"@{self.every:g}" if self.every else ""
+        period = f"@{_number(self.every)}" if self.every else ""
         return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)}){period}"
 
     def program(self) -> Program:

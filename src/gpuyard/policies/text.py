@@ -35,6 +35,7 @@ from gpuyard.policies.base import (
 )
 from gpuyard.registry import Registry, unknown_name
 
+MOST_DEPTH = 1_000_000_000  # more jobs than any simulation has
 P = TypeVar("P", bound=Parametrised)
 _META = re.compile(r"meta:(?P<rule>[^()]+)\((?P<of>.*)\)(?:@(?P<every>[^@()]+))?")
 
@@ -66,8 +67,8 @@ def parse_backfill(text: str) -> Backfill:
     for key, value in values.items():
         if key != "depth":
             raise UsageError(f"backfill {name!r} has no parameter {key!r}", hint="it has: depth")
-        if value < 0 or value != int(value):
-            raise UsageError(f"backfill {text!r}: depth must be a whole number from 0")
+        if not 0 <= value <= MOST_DEPTH or value != int(value):
+            raise UsageError(f"backfill {text!r}: depth must be a whole number in 0..{MOST_DEPTH:,}")
         found = replace(found, depth=int(value))
     return found
 
@@ -124,7 +125,8 @@ def _split(text: str) -> tuple[str, dict[str, float]]:
     if ".py:" in text:
         path, _, rest = text.partition(".py:")
         function, _, values = rest.partition(":")
-        name = f"{path}.py:{function}"
+        inside = "/" in path and not path.startswith((".", "/", "~"))  # a label must tell it from slots
+        name = f"{'./' if inside else ''}{path}.py:{function}"
     elif ":" in text:
         name, _, values = text.partition(":")
     params: dict[str, float] = {}
@@ -134,6 +136,8 @@ def _split(text: str) -> tuple[str, dict[str, float]]:
             params[key.strip()] = float(value)
         except ValueError:
             raise UsageError(f"{text!r}: {item!r} is not parameter=number") from None
+        if params[key.strip()] != params[key.strip()]:
+            raise UsageError(f"{text!r}: {key.strip()} is not a number")
     return name, params
 
 
@@ -157,6 +161,8 @@ def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
     own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
     for key, value in values.items():
         if key in own:
+            if not 0 <= value < float("inf"):
+                raise UsageError(f"{what} {found.name!r}: {key} = {value:g} is not a period in seconds", hint="0: no timer")
             changes[key] = value
         elif key in params:
             params[key] = value
@@ -173,7 +179,7 @@ def load_function(text: str) -> Function:
     if not callable(function):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise unknown_name(f"function in {path_text}", name, functions)
-    return function  # type: ignore[no-any-return]
+    return getattr(function, "py_func", function)  # type: ignore[no-any-return]  # numba's own decorator is taken off again
 
 
 _modules: dict[Path, Any] = {}
@@ -181,9 +187,9 @@ _modules: dict[Path, Any] = {}
 
 def load_module(path: Path) -> Any:
     """Import a user's policy file, once: its decorators register names."""
-    if not path.is_file():
+    whole = (Path.home() / Path(*path.parts[1:]) if path.parts[:1] == ("~",) else path).resolve()
+    if not whole.is_file():
         raise PolicyError(f"{path}: no such policy file")
-    whole = path.resolve()
     if whole not in _modules:
         _modules[whole] = _import(path, whole)
     return _modules[whole]
@@ -198,6 +204,6 @@ def _import(path: Path, whole: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
     return module

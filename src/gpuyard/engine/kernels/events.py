@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import SWITCH, call_switch, inner, params_at
-from gpuyard.engine.kernels.nodes import hold, index_add, index_remove, largest_share, limited, room_on
+from gpuyard.engine.kernels.nodes import hold, largest_share, limited, room_on
+from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, failed, order_queue, run_pass
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
@@ -24,7 +25,6 @@ BAD_SWITCH = -3
 # What a step is asked to do.
 FILL, PREPARE, RUN, PASS, START, PREEMPT, FINISH = range(7)
 
-REPAIR, FAILURE = range(2)
 NO_PARTITION, NO_TYPE, TOO_MANY_GPUS, TOO_LARGE, OVER_QUOTA = range(1, 6)
 
 
@@ -63,7 +63,7 @@ def _prepare(s: Any) -> Any:
         part.free = 0
         for n in range(part.node_lo, part.node_hi):
             s.nodes[n].share = largest_share(s.nodes[n], s.devices)
-            _join_pool(s, part, s.nodes[n])
+            join_pool(s, part, s.nodes[n])
         if part.head < part.tail:
             status = order_queue(s, p)
             if status < 0:
@@ -179,7 +179,7 @@ def _events(s: Any) -> Any:
         control.heap -= 1
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
-        status = _outage(s, s.outages[control.next_outage])
+        status = handle_outage(s, s.outages[control.next_outage])
         if status < 0:
             return status
         control.next_outage += 1
@@ -239,151 +239,6 @@ def _why_no_room(s: Any, part: Any, row: Any) -> Any:
         if units >= row.units:
             return 0
     return TOO_MANY_GPUS if devices < row.units and row.gpus > 0 else TOO_LARGE
-
-
-# ── outages ──
-
-
-@inner
-def _outage(s: Any, outage: Any) -> Any:
-    """A failure or a repair of a node; returns a status."""
-    part = s.partitions[s.nodes[outage.node].partition]
-    node = s.nodes[outage.node]
-    whole = outage.gpus < 0
-    part.dirty = 1
-    if outage.kind == FAILURE:
-        status = _clear_node(s, outage.node, -1) if whole else _clear_devices(s, outage)
-        if status < 0:
-            return status
-    _settle_up(s, node.gpu_type)
-    up_before = _up(node)
-    _leave_pool(s, part, node)
-    if whole:
-        node.down += 1 if outage.kind == FAILURE else -1
-    elif outage.kind == FAILURE:
-        _take_devices(node, outage)
-    else:
-        taken = s.outages[outage.pair]
-        node.off -= taken.taken
-        node.free += taken.taken
-        node.mask |= taken.mask
-    node.share = largest_share(node, s.devices)
-    _join_pool(s, part, node)
-    change = _up(node) - up_before
-    s.types[node.gpu_type].up += change
-    s.control[0].up += change
-    return 0
-
-
-@inner
-def _up(node: Any) -> Any:
-    return 0 if node.down > 0 else node.gpus - node.off
-
-
-@inner
-def _settle_up(s: Any, kind: Any) -> None:
-    """Account for the devices that were up until now."""
-    line = s.types[kind]
-    now = max(s.control[0].now, s.control[0].first_submit)
-    line.up_seconds += line.up * (now - line.since)
-    late = now - max(line.since, s.control[0].last_end)
-    if late > 0:
-        line.late_seconds += line.up * late
-        s.control[0].late = 1
-    line.since = now
-
-
-@inner
-def _leave_pool(s: Any, part: Any, node: Any) -> None:
-    if node.down == 0:
-        part.free -= node.free
-        if part.index >= 0:
-            index_remove(s.free_index, part, node)
-
-
-@inner
-def _join_pool(s: Any, part: Any, node: Any) -> None:
-    if node.down == 0:
-        part.free += node.free
-        if part.index >= 0:
-            index_add(s.free_index, part, node)
-
-
-@inner
-def _take_devices(node: Any, outage: Any) -> None:
-    """Take the highest-numbered wholly free devices out of use."""
-    count = min(outage.gpus, node.gpus - node.off)
-    outage.taken = count
-    node.off += count
-    node.free -= count
-    if node.first_device < 0:
-        return
-    taken = np.uint64(0)
-    for d in range(node.gpus - 1, -1, -1):
-        bit = np.uint64(1) << np.uint64(d)
-        if count > 0 and node.mask & bit != np.uint64(0):
-            taken |= bit
-            count -= 1
-    node.mask ^= taken
-    outage.mask = taken
-
-
-@inner
-def _holds_on(s: Any, j: Any, n: Any, device: Any) -> Any:
-    """Whether running job j has a part on node n (with `device`: one that holds a device)."""
-    k = s.rows[j].alloc
-    while k >= 0:
-        piece = s.parts[k]
-        if piece.node == n:
-            return not device or s.rows[j].gpus > 0
-        k = piece.next
-    return False
-
-
-@inner
-def _stop(s: Any, j: Any) -> Any:
-    s.control[0].failures += 1
-    return requeue(s, j)
-
-
-@inner
-def _clear_node(s: Any, n: Any, after: Any) -> Any:
-    """Requeue every job on node n, by index; returns a status."""
-    control = s.control[0]
-    while True:
-        found = np.int64(-1)
-        for i in range(control.heap):
-            j = np.int64(s.ends[i])
-            if j > after and (found < 0 or j < found) and _holds_on(s, j, n, False):
-                found = j
-        if found < 0:
-            return 0
-        status = _stop(s, found)
-        if status < 0:
-            return status
-        after = found
-
-
-@inner
-def _clear_devices(s: Any, outage: Any) -> Any:
-    """Requeue the latest jobs on the node until enough devices are wholly free; returns a status."""
-    control = s.control[0]
-    node = s.nodes[outage.node]
-    want = min(outage.gpus, node.gpus - node.off)
-    while node.free < want:
-        found = np.int64(-1)
-        for i in range(control.heap):
-            j = np.int64(s.ends[i])
-            if _holds_on(s, j, outage.node, True):
-                start = s.rows[j].run_start
-                if found < 0 or start > s.rows[found].run_start or (start == s.rows[found].run_start and j > found):
-                    found = j
-        if found < 0:
-            return 0
-        status = _stop(s, found)
-        if status < 0:
-            return status
-    return 0
 
 
 # ── passes ──

@@ -296,13 +296,12 @@ def _make_room(s: Any, p: Any, h: Any, slot: Any) -> Any:
         return BAD_KEY
     _refresh(s, part)
     lo = part.queue_lo
-    if (
-        call_keys(
-            slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, params_at(control.active, PREEMPTION)
-        )
-        != 0
-    ):
+    at = params_at(control.active, PREEMPTION)
+    if call_keys(slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
         return BAD_KEY
+    for i in range(lo, lo + part.running):
+        if s.score[i] != s.score[i]:
+            return BAD_KEY
     if not _choose_victims(s, p, h, limit):
         return 0
     for i in range(lo + part.running - 1, lo - 1, -1):
