@@ -13,7 +13,7 @@ from gpuyard import Action, Decision, Part, Result, Rules, Simulation, Snapshot,
 from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.jobs import COLUMNS
-from gpuyard.policies import Meta, Preemption, Scheduler, parse_scheduler
+from gpuyard.policies import Meta, Preemption, Scheduler, make_switch, parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.invariants import check_invariants
 from gpuyard.testing.schedulers import Fixed, every_policy, random_scheduler
@@ -52,6 +52,26 @@ def test_stepping_on_many_nodes(seed: int):
     case, scheduler = random_case(seed, "rack"), without_timer(random_scheduler(seed))
     whole = simulate(case.workload, case.cluster, scheduler, seed=seed, rules=case.rules, segments=True)
     assert whole.same_bytes(stepped(case, scheduler, seed))
+
+
+def arrivals(system: Any, now: float) -> Any:
+    return 1 if system.recent >= 3 else 0
+
+
+def test_jobs_that_came_and_went_count_as_recent():
+    """At 1000 s four jobs have come within 300 s; two of them have ended, and two older jobs are still there."""
+    columns = {
+        "submit": [0.0, 0.0, 900.0, 950.0, 1000.0, 1000.0],
+        "gpus": [2, 3, 1, 1, 2, 1],
+        "estimate": [3000.0, 5.0, 5.0, 5.0, 5.0, 5.0],
+    }
+    workload = Workload.build(columns, [3000.0, 5.0, 5.0, 5.0, 5.0, 5.0])
+    schedulers = (parse_scheduler("fcfs/first/skip"), parse_scheduler("smallest/first/skip"))
+    meta = Meta(schedulers, make_switch(arrivals, "arrivals"))  # type: ignore[arg-type]
+    case = Case(workload, Cluster.uniform(1, 4), Rules(), frozenset())
+    whole = simulate(workload, case.cluster, meta, segments=True)
+    assert whole.same_bytes(stepped(case, meta, 0))
+    assert whole.table["start"][4:].tolist() == [1005.0, 1000.0]
 
 
 @pytest.mark.slow

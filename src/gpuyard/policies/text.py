@@ -187,9 +187,10 @@ _modules: dict[Path, Any] = {}
 
 def load_module(path: Path) -> Any:
     """Import a user's policy file, once: its decorators register names."""
-    whole = (Path.home() / Path(*path.parts[1:]) if path.parts[:1] == ("~",) else path).resolve()
-    if not whole.is_file():
+    found = Path.home().joinpath(*path.parts[1:]) if path.parts[:1] == ("~",) else path
+    if not found.is_file():
         raise PolicyError(f"{path}: no such policy file")
+    whole = found.resolve()
     if whole not in _modules:
         _modules[whole] = _import(path, whole)
     return _modules[whole]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,12 @@ from gpuyard.policies import (
     make_preemption,
     make_switch,
     parse_ordering,
+    parse_placement,
     parse_preemption,
     parse_switch,
 )
 
+T = TypeVar("T")
 Policy = Ordering | Placement | Backfill | Preemption | Switch
 
 
@@ -122,6 +124,13 @@ OWN_SWITCHES = tuple(make_switch(f, f.__name__) for f in (by_age_and_work, by_lo
 # Parameters that matter in cases that last a few hundred seconds; the defaults are for hours.
 _CLOSER = {"las": "las:threshold=20,every=7", "backlog": "backlog:limit=2"}
 
+# What was registered when this module was imported: what a file of policies registers later must not change what a seed draws.
+_ORDERINGS = tuple(parse_ordering(name) for name in ORDERINGS)
+_PLACEMENTS = tuple(parse_placement(name) for name in PLACEMENTS)
+_BACKFILLS = tuple(replace(BACKFILLS[name], depth=depth) for name in BACKFILLS for depth in (0, 2))
+_PREEMPTIONS = tuple(parse_preemption(_CLOSER.get(name, name)) for name in PREEMPTIONS)
+_SWITCHES = tuple(parse_switch(_CLOSER.get(name, name)) for name in SWITCHES)
+
 
 def every_policy() -> Iterator[Fixed]:
     """Everything registered (backfill with and without a depth) and the policies above, one by one."""
@@ -166,17 +175,17 @@ def _meta(rng: np.random.Generator, schedulers: tuple[Scheduler, ...], rule: Swi
 
 
 def _one(rng: np.random.Generator, own: bool) -> Scheduler:
-    orderings = [*(parse_ordering(name) for name in ORDERINGS), *(OWN_ORDERINGS if own else ())]
-    placements = [*(PLACEMENTS[name] for name in PLACEMENTS), *(OWN_PLACEMENTS if own else ())]
-    backfills = [replace(BACKFILLS[name], depth=depth) for name in BACKFILLS for depth in (0, 2)]
-    preemptions = [parse_preemption(_CLOSER.get(name, name)) for name in PREEMPTIONS] + list(OWN_PREEMPTIONS if own else ())
-    preemption = preemptions[rng.integers(len(preemptions))] if rng.random() < 0.5 else PREEMPTIONS["none"]
+    ordering = _draw(rng, _ORDERINGS, OWN_ORDERINGS if own else ())
+    placement = _draw(rng, _PLACEMENTS, OWN_PLACEMENTS if own else ())
+    preemption = _draw(rng, _PREEMPTIONS, OWN_PREEMPTIONS if own else ()) if rng.random() < 0.5 else PREEMPTIONS["none"]
     if preemption.every == 0 and preemption.function and rng.random() < 0.2:
         preemption = replace(preemption, every=float(rng.choice([0.7, 5.0])))
-    ordering = orderings[rng.integers(len(orderings))]
-    return Scheduler(ordering, placements[rng.integers(len(placements))], backfills[rng.integers(len(backfills))], preemption)
+    return Scheduler(ordering, placement, _draw(rng, _BACKFILLS), preemption)
 
 
 def _switch(rng: np.random.Generator, own: bool) -> Switch:
-    rules = [parse_switch(_CLOSER.get(name, name)) for name in SWITCHES] + list(OWN_SWITCHES if own else ())
-    return rules[rng.integers(len(rules))]
+    return _draw(rng, _SWITCHES, OWN_SWITCHES if own else ())
+
+
+def _draw(rng: np.random.Generator, registered: Sequence[T], own: Sequence[T] = ()) -> T:
+    return [*registered, *own][rng.integers(len(registered) + len(own))]

@@ -331,8 +331,9 @@ def _observe(s: Any) -> None:
             if row.deadline - control.now - row.remaining < 0:
                 urgent += 1
             work += row.remaining * row.gpus
-    while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - 300.0:
-        control.recent_job += 1
+    if control.noting == 0:  # a snapshot says how many came; its rows lack those that have ended
+        while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - 300.0:
+            control.recent_job += 1
     view.free, view.gpus, view.oldest, view.urgent, view.work = free, gpus, oldest, urgent, work
     view.recent = control.next_job - control.recent_job
 
