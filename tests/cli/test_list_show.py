@@ -25,8 +25,8 @@ def test_lists(cli, kind, how):
 def test_the_overview_names_everything(cli):
     everything = json.loads(cli("list", "-f", "json").out)
     assert list(everything) == list(KINDS)
-    assert sorted(name for names in everything.values() for name in names) == sorted(NAMES)
-    assert {row["name"] for row in csv.DictReader(io.StringIO(cli("list", "-f", "csv").out))} == set(NAMES)
+    assert {name for names in everything.values() for name in names} >= set(NAMES)  # files of policies may have registered more
+    assert {row["name"] for row in csv.DictReader(io.StringIO(cli("list", "-f", "csv").out))} >= set(NAMES)
     assert "fcfs" in cli("list").out
 
 

@@ -113,3 +113,12 @@ def test_the_reference_page_is_up_to_date():
 
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
     assert page.read_text(encoding="utf-8") == reference_page.page(), "run python -m gpuyard.cli.reference_page > docs/reference/cli.md"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_utf8_gets_a_table_all_the_same(encoding):
+    done = subprocess.run(
+        [*COMMAND, "list", "orderings"], capture_output=True, check=False, env=os.environ | {"PYTHONIOENCODING": encoding}
+    )
+    assert done.returncode == 0
+    assert b"fcfs" in done.stdout

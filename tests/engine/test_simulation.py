@@ -10,11 +10,12 @@ import pytest
 
 from gpuyard import Result, Rules, Simulation, Workload, simulate
 from gpuyard.engine import driver
+from gpuyard.engine.kernels.events import BREATH, CROWD
 from gpuyard.engine.state import BINS
-from gpuyard.errors import SimulationError
+from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import MAX_DEVICES, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.result import REASONS, STATUS
-from gpuyard.policies import BACKFILLS, Meta, parse_scheduler, parse_switch
+from gpuyard.policies import BACKFILLS, Meta, make_preemption, parse_scheduler, parse_slots, parse_switch
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.invariants import check_invariants
 from gpuyard.testing.strategies import Case
@@ -252,8 +253,8 @@ def test_timers_whose_multiples_are_rounded_go_on(every: float):
     assert statuses(result) == ["done"] * 3
 
 
-def test_a_period_that_the_clock_cannot_resolve_never_fires():
-    scheduler = parse_scheduler("las/fewest/none/las:threshold=20,every=1e-5")
+def test_a_period_close_to_what_the_clock_resolves():
+    scheduler = parse_scheduler("las/fewest/none/las:threshold=20,every=0.001")
     result = simulate(jobs([1e12 - 1, 1e12 - 1], [10.0, 10.0]), Cluster.uniform(1, 1), scheduler)
     assert statuses(result) == ["done"] * 2
 
@@ -311,3 +312,45 @@ def test_the_result_of_a_simulation_under_way():
     simulation = Simulation(jobs([0, 5], [10, 10]), Cluster.uniform(1, 1))
     simulation.advance()
     assert [STATUS[code] for code in simulation.result().table["status"]] == ["waiting", "pending"]
+
+
+# --- crowds, circles, pauses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordering", ["sjf", "ljf", "saf", "wfp3", "lcfs"])
+@pytest.mark.parametrize("count", [CROWD, CROWD + 1, 500])
+def test_a_crowd_at_one_instant_is_ordered_like_single_arrivals(ordering: str, count: int):
+    rng = np.random.default_rng(count)
+    submit = np.concatenate([np.zeros(count), np.full(count, 40.0), [41.0, 42.0]])
+    workload = jobs(submit, rng.integers(1, 30, len(submit)), gpus=rng.integers(1, 5, len(submit)))
+    same_as_reference(workload, Cluster.uniform(2, 4), parse_scheduler(f"{ordering}/best/easy"))
+
+
+def test_preemption_in_circles_is_refused_instead_of_going_on_for_ever():
+    """Two jobs that stop each other every second, before either keeps anything."""
+
+    def turns(jobs: Any, j: int, now: float) -> float:
+        return jobs.ran[j] + (now - jobs.run_start[j] if jobs.status[j] == 2 else 0.0)
+
+    scheduler = replace(parse_slots("las"), preemption=make_preemption(turns, "turns", every=1.0))
+    with pytest.raises(SimulationError, match=r"job [12] was stopped 10,000 times"):
+        simulate(jobs([0, 0], [100, 100]), Cluster.uniform(1, 1), scheduler, rules=Rules(checkpoint=50.0))
+
+
+def test_a_run_longer_than_a_breath_is_the_same():
+    rng = np.random.default_rng(8)
+    workload = jobs(np.sort(rng.uniform(0, 1e5, 3 * BREATH)), rng.uniform(1, 30, 3 * BREATH))
+    result = simulate(workload, Cluster.uniform(1, 2), parse_scheduler("fcfs"))
+    start = np.zeros(len(workload))
+    free = [0.0, 0.0]
+    for j in range(len(workload)):
+        start[j] = max(float(workload.jobs.submit[j]), min(free))
+        free[free.index(min(free))] = start[j] + float(workload.runtime[j])
+    assert result.totals["instants"] > 3 * BREATH
+    np.testing.assert_array_equal(result.table["start"], start)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
+def test_a_seed_that_is_no_seed(seed: Any):
+    with pytest.raises(UsageError, match="seed"):
+        simulate(jobs([0], [1]), Cluster.uniform(1, 1), parse_scheduler("fcfs"), seed)

@@ -78,3 +78,18 @@ def test_an_unknown_attribute_is_an_attribute_error() -> None:
     jobs, _ = Jobs.build({"submit": [0.0]})
     with pytest.raises(AttributeError, match="runtime"):
         _ = jobs.runtime
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("user", 2**32), ("chunk", 2**32 + 1), ("chunk", 1.5), ("user", 0.9), ("id", 2.0**63), ("job_class", np.inf), ("gpus", 1e-7)],
+)
+def test_what_a_column_cannot_hold_is_refused_with_field_and_row(name, value):
+    with pytest.raises(DataError, match=rf"row 2: {name} = "):
+        Jobs.build({"submit": [0.0, 1.0], name: [1, value] if name != "user" else [0, value]}, users=("a", "b"), classes=("", "x"))
+
+
+def test_a_replaced_column_is_checked_like_a_new_one():
+    jobs, _ = Jobs.build({"submit": [0.0, 1.0]})
+    with pytest.raises(DataError, match="row 2: gpus = -5"):
+        jobs.replace(gpus=[1.0, -5.0])

@@ -155,7 +155,6 @@ def test_a_failed_save_leaves_the_earlier_result(folder: Path, monkeypatch: pyte
         {"manifest": {1: 2}},
         {"table": np.zeros(5)},
         {"cluster": replace(load_cluster("4"), types=(GpuType("a|b"),))},
-        {"cluster": replace(load_cluster("4"), outages=(Outage(0, 1.0, float("inf")),))},
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -375,3 +374,9 @@ def test_a_missing_archive_is_refused(folder: Path) -> None:
     shutil.copytree(folder, folder / ARRAYS)
     with pytest.raises(DataError, match="not a file"):
         Result.load(folder)
+
+
+def test_an_outage_that_never_ends_is_kept(tmp_path):
+    made = replace(example(), cluster=replace(load_cluster("4"), outages=(Outage(0, 1.0, float("inf")),)))
+    save_result(made, tmp_path / "r")
+    assert load_result(tmp_path / "r").cluster.outages == made.cluster.outages

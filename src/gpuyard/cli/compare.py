@@ -193,18 +193,21 @@ def _title(comparison: Comparison) -> str:
 
 
 def _caption(comparison: Comparison) -> str:
+    from gpuyard.experiments.statistics import FEWEST
     from gpuyard.metrics import resolve
 
     of = next((line.change.of for line in comparison.lines if line.change), "seed")
     arrows = {name: resolve(name)[0].better for name in comparison.metrics}
     higher = ", ".join(name for name, better in arrows.items() if better == "higher")
     jobs = comparison.lines[0].counts
+    few = of == "seed" and len(comparison.seeds) < FEWEST
+    interval = "range over the seeds, too few for a 95 % interval" if few else "95 % interval"
     lines = [
-        f"{STAR} best mean; [ ] 95 % interval; differences are paired, to {comparison.baseline}; better–worse counts {of}s",
+        f"{STAR} best mean; [ ] {interval}; differences are paired, to {comparison.baseline}; better–worse counts {of}s",
         f"lower is better{f', except of {higher}' if higher else ''}; {jobs['jobs']:,} jobs, {jobs['rejected']:,} rejected",
     ]
     clear = [line for line in comparison.lines if line.change and line.change.clear]
-    if any(line.change for line in comparison.lines):
+    if any(line.change for line in comparison.lines) and not few:
         lines.append(f"{len(clear)} of {len(comparison.lines) - 1} differ from the baseline: their interval does not hold 0")
     return "\n".join(lines)
 

@@ -97,7 +97,10 @@ def clusters_for(text: str, given: Sequence[str] | None, reading: Reading) -> tu
     from gpuyard.model.cluster_file import load_cluster
 
     if given:
-        return tuple(load_cluster(cluster) for cluster in given)
+        clusters = tuple(load_cluster(cluster) for cluster in given)
+        for name in {kind.name: None for cluster in clusters for kind in cluster.types}:
+            _tell_unknown_type(name)
+        return clusters
     if text.partition(":")[0] == "demo" and reading.is_generator(text):
         say(f"no --cluster: {DEMO_CLUSTER}, for which the demo workload is made")
         return (load_cluster(DEMO_CLUSTER),)
@@ -110,6 +113,19 @@ def clusters_for(text: str, given: Sequence[str] | None, reading: Reading) -> tu
             return (load_cluster(str(processors)),)
         raise UsageError(f"{text}: its header does not say how many processors there are", hint="give --cluster 256")
     raise UsageError(f"{text}: no cluster to run it on", hint="give --cluster 16x8:a100, 256 (a pool), a preset or a .toml file")
+
+
+def _tell_unknown_type(name: str) -> None:
+    """A made-up device type is legal, but is more often a slip."""
+    from difflib import get_close_matches
+
+    from gpuyard.model.presets import DEVICES
+
+    if name.lower() not in DEVICES:
+        near = get_close_matches(name.lower(), list(DEVICES), n=1)
+        say(
+            f"note: no figures are known for GPU type {name!r}{f' (is it {near[0]!r}?)' if near else ''}: what the cluster does not state is 1 or 0"
+        )
 
 
 def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:

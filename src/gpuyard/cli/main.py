@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -45,6 +46,9 @@ def gpuyard(
 def run(arguments: list[str] | None = None) -> int:
     """The entry point: the exit code. Errors are one line on stderr; `-v` adds the traceback."""
     settings = Settings()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ★ gets a question mark, not an error
     try:
         code = app(args=arguments, prog_name="gpuyard", standalone_mode=False, obj=settings)
     except GpuyardError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +13,7 @@ from gpuyard.cli.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.engine.simulation import AnyScheduler
-    from gpuyard.model.cluster import Cluster
     from gpuyard.model.result import Result
-    from gpuyard.model.rules import Rules
-    from gpuyard.model.workload import Workload
 
 DEFAULT_METRICS = (
     "wait", "wait.p95", "turnaround", "bsld", "bsld.p95", "slowdown.p50", "makespan", "throughput", "utilization", "fairness",
@@ -58,6 +53,7 @@ def simulate(
 ) -> None:
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.schedulers import one_scheduler
+    from gpuyard.engine.simulation import simulate as run
     from gpuyard.metrics import GROUPINGS, resolve
     from gpuyard.registry import unknown_name
 
@@ -72,8 +68,10 @@ def simulate(
     loaded = reading.load(workload, inputs.check_seed(seed))
     if estimate is not None:
         loaded = loaded.with_estimate(estimate, seed)
-    machine = inputs.clusters_for(workload, [cluster] if cluster else None, reading)[0]
-    result = _run(loaded, machine, made, seed, rules, segments=plot is not None)
+    machine = inputs.clusters_for(workload, [cluster] if cluster is not None else None, reading)[0]
+    shown = metric or DEFAULT_METRICS
+    segments = plot is not None or any(resolve(name)[0].segments for name in shown)
+    result = run(loaded, machine, made, seed, rules=rules, segments=segments)
     if save is not None:
         result.save(save)
         say(f"result saved in {save}")
@@ -83,7 +81,7 @@ def simulate(
         save_figure(result, plot)
         say(f"figure drawn in {plot}")
     tell(result)
-    emit(describe(result, metric or DEFAULT_METRICS, by, metric or GROUP_METRICS), how)
+    emit(describe(result, shown, by, metric or GROUP_METRICS), how)
 
 
 def _check_plot(plot: Path | None) -> None:
@@ -91,14 +89,6 @@ def _check_plot(plot: Path | None) -> None:
         raise UsageError(f"--plot {plot}: what kind of figure?", hint="end the name with .png, .pdf or .svg")
     if plot is not None and not plot.parent.is_dir():
         raise UsageError(f"--plot {plot}: there is no folder {plot.parent}")
-
-
-def _run(workload: Workload, cluster: Cluster, scheduler: AnyScheduler, seed: int, rules: Rules, *, segments: bool) -> Result:
-    """In a thread: the main one could not hear Ctrl-C while it is inside a kernel."""
-    from gpuyard.engine.simulation import simulate as run
-
-    pool = ThreadPoolExecutor(1)
-    return pool.submit(run, workload, cluster, scheduler, seed, rules=rules, segments=segments).result()
 
 
 def tell(result: Result) -> None:

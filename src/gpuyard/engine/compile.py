@@ -19,7 +19,7 @@ import numpy as np
 from numba import carray, cfunc, njit, types
 from numba.core.errors import NumbaError
 
-from gpuyard.engine.jit import INTERPRETED, python_handle
+from gpuyard.engine.jit import INTERPRETED, cached_if_possible, python_handle
 from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES, VISIBLE_ROW
 from gpuyard.errors import PolicyError
 
@@ -123,10 +123,10 @@ _keep: list[Any] = []  # compiled functions whose addresses are in use must not 
 def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     if INTERPRETED:
         return python_handle(_interpreted(kind, function, params))
-    rule = _rule(function) if cached else _with_helpers(function, {})
+    rule = _rule(function, checked=False) if cached else _with_helpers(function, {})
     wrapper = _wrapper(kind, function, params, rule, guarded=not cached)
     try:
-        compiled = cfunc(kind.signature, cache=cached, error_model="numpy")(wrapper)
+        compiled = cached_if_possible(lambda cache: cfunc(kind.signature, cache=cache, error_model="numpy")(wrapper), wanted=cached)
     except NumbaError as error:
         raise PolicyError(f"{place_of(function)}: does not compile: {_first_line(error)}", hint=f"e.g. {kind.example}") from None
     except Exception as error:  # numba's front end lets other errors through for code that it cannot read
@@ -135,8 +135,9 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     return int(compiled.address)
 
 
-def _rule(function: Function) -> Any:
-    return njit(error_model="numpy", nogil=True)(function)
+def _rule(function: Function, *, checked: bool) -> Any:
+    """Compiled when called. `checked`: an index that is out of range raises, as in Python, instead of reading other memory."""
+    return njit(error_model="numpy", nogil=True, boundscheck=checked)(function)
 
 
 def _with_helpers(function: Any, made: dict[Any, Any]) -> Any:
@@ -145,7 +146,7 @@ def _with_helpers(function: Any, made: dict[Any, Any]) -> Any:
         space = dict(function.__globals__)
         copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
         copy.__module__ = function.__module__
-        made[function] = _rule(copy)
+        made[function] = _rule(copy, checked=True)
         for name in function.__code__.co_names:
             helper = space.get(name)
             if inspect.isfunction(helper) and helper.__module__ == function.__module__:

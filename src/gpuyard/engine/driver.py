@@ -6,11 +6,11 @@ import numpy as np
 
 from gpuyard.engine import state as st
 from gpuyard.engine.entry import run_step
-from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN
+from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN, PAUSED
 from gpuyard.engine.kernels.place import BAD_SCORE
-from gpuyard.engine.kernels.runs import BAD_KEY
+from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
 from gpuyard.engine.pointer import header_of
-from gpuyard.errors import PolicyError, SimulationError
+from gpuyard.errors import GpuyardError, PolicyError, SimulationError
 from gpuyard.model.jobs import Array
 
 MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
@@ -44,7 +44,7 @@ class Driver:
                 self.make_log_space()
             elif status == GROW_PLAN:
                 self._grow_plan()
-            else:
+            elif status != PAUSED:
                 return status
 
     def make_log_space(self) -> None:
@@ -70,7 +70,12 @@ class Driver:
             raise SimulationError(what, hint="limit it, e.g. conservative:depth=100")
         self._grow(plan_time=steps, plan_used=steps, plan_free=cells, plan_cpus=cells, plan_memory=cells)
 
-    def _failure(self, status: int) -> PolicyError:
+    def _failure(self, status: int) -> GpuyardError:
         j = int(self.state.control["error_job"][0])
+        if status == STARVED:
+            what = (
+                f"{self.label}: job {int(self._ids[j])} was stopped {MOST_STOPS:,} times by {self.now:g} s, the last time with no work kept"
+            )
+            return SimulationError(what, hint="checkpoint more often, or preempt by a rule that does not go round in circles")
         job = f" for job {int(self._ids[j])}" if j >= 0 else ""
         return PolicyError(f"{self.label}: {_FAILURES[status]}{job} at {self.now:g} s", hint="gpuyard check FILE tells more")

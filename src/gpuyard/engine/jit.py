@@ -7,7 +7,9 @@ policies are used (decision record 0001). With `NUMBA_DISABLE_JIT=1` everything 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +20,7 @@ from gpuyard.engine.linking import LinkOnlyCompiler
 from gpuyard.engine.state import PARAMS
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 INTERPRETED = bool(config.DISABLE_JIT)
 
 # No reference counting (`_nrt=False`): nothing is allocated inside kernels, and counting costs more than the work:
@@ -33,7 +36,25 @@ def inner(function: F) -> F:
 
 def entry(signature: Any) -> Callable[[F], F]:
     """A kernel called from Python: compiled once for `signature` and cached on disk."""
-    return njit(signature, cache=True, **_INNER)  # type: ignore[no-any-return]
+    return lambda function: cached_if_possible(lambda cache: njit(signature, cache=cache, **_INNER)(function))
+
+
+def cached_if_possible(compile_with: Callable[[bool], T], *, wanted: bool = True) -> T:
+    """Compile with the disk cache, or without it where no folder can be written to, and say so once."""
+    if not wanted:
+        return compile_with(False)
+    try:
+        return compile_with(True)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+    _tell_uncached()
+    return compile_with(False)
+
+
+@cache
+def _tell_uncached() -> None:
+    sys.stderr.write("gpuyard: no folder for compiled code can be written to, every start compiles anew; set NUMBA_CACHE_DIR to one\n")
 
 
 def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:

@@ -18,7 +18,7 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.slots import Program, Slot
 from gpuyard.engine.snapshots import snapshot_of
-from gpuyard.errors import SimulationError
+from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Array
@@ -69,7 +69,11 @@ class Simulation:
         self._external = program is None
         self._program = program or _OUTSIDE
         self.label = label or self._program.label
+        if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**63):
+            raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
         self._began = time.perf_counter()
+        self._asked = 0.0  # when a snapshot was last handed out
+        self._deciding = 0.0  # s spent on decisions
         state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
         state.control["external"] = self._external
         self._driver = Driver(state, self.label, workload.jobs.id)
@@ -86,9 +90,11 @@ class Simulation:
 
     def run(self) -> None:
         """Run to the end with the program given."""
+        began = time.perf_counter()
         while (status := self._driver.order(RUN)) != FINISHED:
             if status == DECIDE:
                 raise SimulationError("this simulation has no scheduler of its own: use advance() and apply()")
+        self._deciding += time.perf_counter() - began
 
     def advance(self) -> Snapshot | None:
         """Go on to the next decision: an instant with at least one waiting job. None: the simulation is over."""
@@ -96,10 +102,15 @@ class Simulation:
             raise SimulationError("this simulation has a scheduler of its own: use run()")
         if self._driver.order(RUN) == FINISHED:
             return None
-        return snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed)
+        snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed)
+        self._asked = time.perf_counter()
+        return snapshot
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Carry out decisions at the present instant, in order. A decision that cannot be carried out is an error."""
+        if self._asked:
+            self._deciding += time.perf_counter() - self._asked
+            self._asked = 0.0
         for decision in decisions:
             _ACTIONS[decision.action](self, decision)
 
@@ -198,7 +209,7 @@ class Simulation:
             "numpy": np.__version__,
             "platform": platform.platform(),
             "wall_s": wall,
-            "decision_us": wall / passes * 1e6,
+            "decision_us": self._deciding / passes * 1e6,
         }
         return Result(
             self.workload, self.cluster, self.label, self.seed,

@@ -96,6 +96,7 @@ PARTITION_ROW = np.dtype(
         ("words", "i8"),  # 64-bit words of a level
         ("levels", "i8"),  # most devices on a node
         ("dirty", "i8"),  # something changed since its last pass
+        ("unsorted", "i8"),  # jobs have come that are not in their places yet
     ],
     align=True,
 )
@@ -148,7 +149,6 @@ CONTROL_ROW = np.dtype(
         ("up", "f8"),  # GPUs in order now
         ("first_submit", "f8"),
         ("last_end", "f8"),
-        ("error_value", "f8"),
         ("seed", "i8"),
         ("next_job", "i8"),
         ("recent_job", "i8"),
@@ -182,7 +182,6 @@ CONTROL_ROW = np.dtype(
         ("notes", "i8"),
         ("steps", "i8"),  # of the plan under way
         ("error_job", "i8"),
-        ("error_code", "i8"),
     ],
     align=True,
 )

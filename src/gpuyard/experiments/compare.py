@@ -214,7 +214,8 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
 
 def _call(plan: Plan, table: _Table, workload: Workload, scheduler: Scheduler | Meta, seed: int) -> Callable[[], _Cell]:
     lone = len(table.seeds) == 1
-    return lambda: _measured(simulate(workload, table.cluster, scheduler, seed, rules=plan.rules), plan.metrics, lone)
+    segments = any(resolve(name)[0].segments for name in plan.metrics)
+    return lambda: _measured(simulate(workload, table.cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone)
 
 
 def _measured(result: Result, metrics: tuple[str, ...], lone: bool) -> _Cell:

@@ -29,6 +29,7 @@ from gpuyard.errors import UsageError
 Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
+FEWEST = 5  # values below which the interval is their range
 LEVEL = 0.95
 BLOCKS = 20  # of a long trace: enough for an interval, each long enough to hold a busy period
 EXACT_FLIPS = 14  # up to 2^14 sign patterns are all tried
@@ -84,7 +85,7 @@ def _note(n: int, of: str) -> str:
         return f"no {of}: no interval"
     if n == 1:
         return f"one {of}: no interval"
-    return f"{n} {of}s: the interval is their range and covers less than {LEVEL:.0%}" if n < 5 else ""
+    return f"{n} {of}s: the interval is their range and covers less than {LEVEL:.0%}" if n < FEWEST else ""
 
 
 def bootstrap_mean(values: npt.ArrayLike, seed: int = 0, *, resamples: int = RESAMPLES) -> Interval:

@@ -37,6 +37,7 @@ class Metric:
     missing: str = ""  # when it is nan
     grouped: bool = False  # kind "run": may be taken over some of the jobs, because it reads their rows only
     reproducible: bool = True  # False: a wall-clock figure, another at every run
+    segments: bool = False  # exact only for a run that kept who held which devices when
 
     @property
     def description(self) -> str:
@@ -60,6 +61,7 @@ def metric(
     missing: str = "",
     grouped: bool = False,
     reproducible: bool = True,
+    segments: bool = False,
 ) -> Callable[[F], F]:
     """Register a function Result → (jobs,) array, (nodes,) array or float, as `kind` says; nan where it does not apply."""
     if "." in name:
@@ -68,7 +70,7 @@ def metric(
     def register(function: F) -> F:
         METRICS.add(
             name,
-            Metric(name, title or name, unit, better, kind, function, formula, source, covers, missing, grouped, reproducible),
+            Metric(name, title or name, unit, better, kind, function, formula, source, covers, missing, grouped, reproducible, segments),
         )
         return function
 

@@ -149,6 +149,7 @@ def fragmentation(result: Result) -> float:
     formula="∫ free GPUs on nodes that are partly in use dt / ∫ free GPUs dt",
     covers="every job that ran, all its runs",
     missing="a run without segments, or no device was ever free",
+    segments=True,
 )
 def node_fragmentation(result: Result) -> float:
     """Share of the free device time that sits on nodes in use, where a job that wants whole nodes cannot have it. Devices out of

@@ -139,6 +139,7 @@ def migrations(result: Result) -> float:
     formula="GPU·s held on the node / (its GPUs · (last end − first submit))",
     covers="every job that ran, all its runs",
     missing="no time passed, a node without devices, or a run without segments in which some job spanned nodes or was stopped",
+    segments=True,
 )
 def node_utilization(result: Result) -> Array:
     """Share of each node's device time that jobs held, outages not taken off. Without segments a job's time is on the one node
@@ -169,6 +170,7 @@ def _busy_by_node(result: Result) -> Array:
     formula="standard deviation / mean over nodes of GPU·s held per device of the node",
     covers="every job that ran, all its runs",
     missing="nothing ran, or a run without segments in which some job spanned nodes or was stopped",
+    segments=True,
 )
 def load_imbalance(result: Result) -> float:
     """Coefficient of variation of the nodes' load, per device, so that unequal nodes can be balanced. 0: all nodes alike."""
@@ -183,12 +185,13 @@ def load_imbalance(result: Result) -> float:
     unit="µs",
     better="lower",
     kind="run",
-    formula="wall-clock time in the scheduler / scheduling passes",
+    formula="wall-clock time / scheduling passes",
     covers=WHOLE,
     missing="the run's manifest does not state `decision_us`",
     reproducible=False,
 )
 def decision_latency(result: Result) -> float:
-    """Microseconds of real time per scheduling pass. A wall-clock figure: it differs from run to run and from machine to machine."""
+    """Microseconds of real time per scheduling pass: from a snapshot to its decisions for a scheduler that is asked, the whole event
+    loop, of which the passes are the most part, for one that runs compiled. It differs from run to run and from machine to machine."""
     stated = result.manifest.get("decision_us")
     return float(stated) if isinstance(stated, int | float) else np.nan

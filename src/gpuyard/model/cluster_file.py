@@ -269,7 +269,7 @@ def _outages(rows: list[Fields], nodes: Nodes) -> tuple[Outage, ...]:
     outages = []
     for row in rows:
         node = _node_number(row, numbers)
-        start, end = row.seconds("start"), row.seconds("end")
+        start, end = row.seconds("start"), row.seconds("end", default=np.inf)
         if not start < end:
             raise row.error("end", f"is not after start = {start:g}")
         gpus = None
@@ -311,7 +311,9 @@ def _figures(kind: GpuType) -> dict[str, float]:
 
 
 def _outage_row(outage: Outage) -> dict[str, float]:
-    row: dict[str, float] = {"node": int(outage.node), "start": float(outage.start), "end": float(outage.end)}
+    row: dict[str, float] = {"node": int(outage.node), "start": float(outage.start)}
+    if np.isfinite(outage.end):
+        row["end"] = float(outage.end)
     return row if outage.gpus is None else row | {"gpus": int(outage.gpus)}
 
 

@@ -36,6 +36,7 @@ JOB = np.dtype(
 )
 COLUMNS: tuple[str, ...] = tuple(JOB.names or ())
 MAX_GPUS = 1_000_000  # per job; more is a broken trace
+LEAST_SHARE = 0.001  # of a device; the tolerance of comparisons, 1e-6, must be small against it
 MAX_TIME = 1e12  # s, some 31,000 years; beyond it float64 seconds lose the millisecond
 
 _DEFAULTS: dict[str, float] = {
@@ -129,8 +130,10 @@ class Jobs:
         """A copy with other values in some columns, in the present order; submit and index stay."""
         table = self.table.copy()
         for name, values in columns.items():
-            check_column(np.asarray(values), name, "jobs")
+            check_column(np.atleast_1d(np.asarray(values)), name, "jobs")
             table[name] = values
+        sizes = {"user": self.users, "partition": self.partitions, "job_class": self.classes, "gpu_type": self.gpu_types}
+        _check_table(table, {k: len(v) for k, v in sizes.items()}, "jobs")
         return Jobs(table, self.users, self.partitions, self.classes, self.gpu_types)
 
 
@@ -138,6 +141,13 @@ def check_column(values: Array, name: str, where: str) -> None:
     """Refuse what no column may hold: text, NaN (estimate excepted) and absurd times."""
     if values.dtype.kind not in "fiub":
         raise DataError(f"{where}: column {name!r} is not numeric")
+    kind = JOB[name]
+    if kind.kind == "i":
+        limits = np.iinfo(kind)
+        with np.errstate(invalid="ignore"):
+            # 2^63 itself is what the float nearest to the largest int64 is, and does not fit
+            fits = (values == np.floor(values)) & (values >= limits.min) & (values < float(limits.max) + 1.0)
+        _refuse(~fits, name, values, where, f"is not a whole number that fits into {kind.itemsize * 8} bits")
     if values.dtype.kind != "f":
         return
     if name != "estimate":
@@ -154,6 +164,7 @@ def _check_table(table: Array, labels: Mapping[str, int], where: str) -> None:
     _refuse(t["estimate"] < 0, "estimate", t["estimate"], where, "is negative")
     gpus = t["gpus"]
     _refuse(gpus > MAX_GPUS, "gpus", gpus, where, f"is more than {MAX_GPUS:,}")
+    _refuse((gpus > 0) & (gpus < LEAST_SHARE), "gpus", gpus, where, f"is a share below {LEAST_SHARE:g}")
     _refuse((gpus > 1) & (gpus != np.floor(gpus)), "gpus", gpus, where, "is neither a whole number nor a share below 1")
     _refuse((gpus == 0) & (t["cpus"] == 0) & (t["memory"] == 0), "gpus", gpus, where, "is 0 and no cpus or memory are asked for")
     chunk = t["chunk"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
@@ -11,6 +12,7 @@ from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch,
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.engine.slots import SCORES, Program, Slot
+from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.registry import Registry
@@ -32,6 +34,15 @@ class Parametrised(Protocol):
 def _number(value: float) -> str:
     """As short as it can be written and still be read back."""
     return f"{value:g}" if float(f"{value:g}") == value else repr(float(value))
+
+
+SHORTEST_PERIOD = 0.001  # s; a timer that fires more often only burns time
+
+
+def check_period(every: float, where: str) -> None:
+    """A period is 0 (none) or a finite time that is not absurdly short."""
+    if every != 0 and not SHORTEST_PERIOD <= every < math.inf:
+        raise UsageError(f"{where}: every = {every} is not a period in seconds", hint=f"0, or at least {SHORTEST_PERIOD:g}")
 
 
 def _label(name: str, params: Params, defaults: Mapping[str, float]) -> str:
@@ -105,6 +116,9 @@ class Preemption:
     params: Params = ()
     every: float = 0.0  # s between timer events; 0: none
     builtin: bool = False
+
+    def __post_init__(self) -> None:
+        check_period(self.every, f"preemption {self.name}")
 
     @property
     def label(self) -> str:
@@ -180,6 +194,9 @@ class Meta:
     rule: Switch
     every: float = 0.0
 
+    def __post_init__(self) -> None:
+        check_period(self.every, f"meta {self.rule.name}")
+
     @property
     def label(self) -> str:
         period = f"@{_number(self.every)}" if self.every else ""
@@ -220,7 +237,12 @@ def reads_clock(function: Function) -> bool:
     """Whether the function's third argument (now) is used at all."""
     code = function.__code__
     name = code.co_varnames[2]
-    return name in code.co_cellvars or any(i.argval == name and i.opname.startswith("LOAD") for i in dis.get_instructions(function))
+    return name in code.co_cellvars or any(_loads(i, name) for i in dis.get_instructions(function))
+
+
+def _loads(instruction: dis.Instruction, name: str) -> bool:
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)  # from 3.13 loads are fused in pairs
+    return name in names and "LOAD" in instruction.opname
 
 
 def make_ordering(function: Function, name: str, title: str = "", *, builtin: bool = False, source: str = "") -> Ordering:

@@ -90,10 +90,7 @@ def make_meta(rule: str, schedulers: Sequence[str], every: str) -> Meta:
         raise UsageError(
             f"meta {rule!r} switches between {len(schedulers)} schedulers", hint="give at least two: --of fcfs --of sjf/best/easy"
         )
-    period = parse_seconds(every)
-    if period == float("inf"):
-        raise UsageError("a meta-scheduler's period must be finite", hint="0 asks the rule at every pass")
-    return Meta(tuple(parse_slots(text) for text in schedulers), parse_switch(rule), period)
+    return Meta(tuple(parse_slots(text) for text in schedulers), parse_switch(rule), parse_seconds(every))
 
 
 def parse_slots(text: str) -> Scheduler:
@@ -132,13 +129,22 @@ def _split(text: str) -> tuple[str, dict[str, float]]:
     params: dict[str, float] = {}
     for item in filter(None, values.split(",")):
         key, _, value = item.partition("=")
-        try:
-            params[key.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"{text!r}: {item!r} is not parameter=number") from None
-        if params[key.strip()] != params[key.strip()]:
-            raise UsageError(f"{text!r}: {key.strip()} is not a number")
+        params[key.strip()] = _number(value, f"{text!r}: {item!r} is not parameter=number")
     return name, params
+
+
+def _number(text: str, complaint: str) -> float:
+    """A number, or a time such as `10m` in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            value = parse_seconds(text)
+        except UsageError:
+            raise UsageError(complaint) from None
+    if value != value:
+        raise UsageError(complaint)
+    return value
 
 
 def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
@@ -161,8 +167,6 @@ def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
     own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
     for key, value in values.items():
         if key in own:
-            if not 0 <= value < float("inf"):
-                raise UsageError(f"{what} {found.name!r}: {key} = {value:g} is not a period in seconds", hint="0: no timer")
             changes[key] = value
         elif key in params:
             params[key] = value

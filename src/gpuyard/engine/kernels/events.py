@@ -19,7 +19,9 @@ from gpuyard.engine.state import EXPLOSION, REJECTED, RUNNING
 from gpuyard.model.tolerance import EPS
 
 # What a step of the engine comes back with; failures are negative.
-FINISHED, DECIDE, GROW_LOG, GROW_PLAN = range(4)
+FINISHED, DECIDE, GROW_LOG, GROW_PLAN, PAUSED = range(5)
+CROWD = 32  # jobs that come at once from which the queue is sorted rather than each put into its place
+BREATH = 4096  # instants between returns to Python, which may have a Ctrl-C to deal with
 BAD_SWITCH = -3
 
 # What a step is asked to do.
@@ -87,8 +89,11 @@ def _finish(s: Any) -> Any:
 def _run(s: Any) -> Any:
     """Go on until the end, the next decision from outside, a lack of space, or a failure."""
     control = s.control[0]
+    breath = control.instants + BREATH
     while True:
         if control.at_pass == 0:
+            if control.instants >= breath:
+                return PAUSED
             if control.logging == 1 and len(s.log) - control.log < control.parts_used + 1:
                 return GROW_LOG
             time = _next_time(s)
@@ -183,6 +188,7 @@ def _events(s: Any) -> Any:
         if status < 0:
             return status
         control.next_outage += 1
+    crowd = control.next_job + CROWD < len(s.rows) and s.table[control.next_job + CROWD].submit <= now
     while control.next_job < len(s.rows) and s.table[control.next_job].submit <= now:
         j = control.next_job
         control.next_job += 1
@@ -193,7 +199,7 @@ def _events(s: Any) -> Any:
             write_result(s, j)
             s.result[j].reason = reason
             continue
-        status = enqueue(s, j)
+        status = enqueue(s, j, crowd)
         if status < 0:
             return status
     return 0
@@ -294,7 +300,6 @@ def _switch(s: Any) -> Any:
     _observe(s)
     choice = call_switch(control.switch, s.system, control.now, s.params, params_at(0, SWITCH))
     if choice < 0 or choice >= len(s.slots):
-        control.error_value = choice
         return failed(s, BAD_SWITCH, -1)
     if choice == control.active:
         return 0

@@ -31,7 +31,6 @@ BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = range(4)
 def failed(s: Any, code: Any, j: Any) -> Any:
     """Note which job a policy failed on."""
     s.control[0].error_job = j
-    s.control[0].error_code = code
     return code
 
 
@@ -79,6 +78,9 @@ def run_pass(s: Any, p: Any) -> Any:
             status = order_queue(s, p)
             if status < 0:
                 return status
+        elif part.unsorted == 1:
+            queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
+        part.unsorted = 0
         before = control.preempted
         status = _walk(s, p, slot, preempting)
         if status < 0 or control.preempted == before:

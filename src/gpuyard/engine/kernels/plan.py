@@ -44,7 +44,6 @@ def conservative(s: Any, p: Any, head: Any, slot: Any) -> Any:
         count = _book(s, p, j, slot)
         if count == BAD_SCORE:
             control.error_job = j
-            control.error_code = BAD_SCORE
             return BAD_SCORE
         if count == 0:
             at += 1

@@ -40,9 +40,8 @@ def _recenter(keys: Any, jobs: Any, part: Any) -> None:
 @inner
 def queue_insert(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
     """Put job j where (key, j) belongs."""
-    if part.tail == part.queue_hi or part.head == part.queue_lo:
-        if part.tail == part.queue_hi:
-            _recenter(keys, jobs, part)
+    if part.tail == part.queue_hi:
+        _recenter(keys, jobs, part)
     lo, hi = part.head, part.tail
     if hi > lo and before(keys[hi - 1], np.int64(jobs[hi - 1]), key, j):
         lo = hi  # first come, first served lands here
@@ -66,6 +65,19 @@ def queue_insert(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
         part.tail = tail + 1
     keys[lo] = key
     jobs[lo] = j
+
+
+@inner
+def queue_append(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
+    """Put job j at the end, wherever it belongs."""
+    if part.tail == part.queue_hi:
+        _recenter(keys, jobs, part)
+    if part.tail == part.queue_hi:  # it is full but for one place, in front
+        part.head -= 1
+        keys[part.head], jobs[part.head] = key, j
+    else:
+        keys[part.tail], jobs[part.tail] = key, j
+        part.tail += 1
 
 
 @inner

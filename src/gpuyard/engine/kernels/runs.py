@@ -8,10 +8,12 @@ import numpy as np
 
 from gpuyard.engine.jit import ORDERING, call_keys, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
-from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_insert, running_insert, running_remove
+from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, running_insert, running_remove
 from gpuyard.engine.state import BINS, DONE, KILLED, PENDING, RUNNING, WAITING
 
 BAD_KEY = -1
+STARVED = -4
+MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is taken for the sign of an endless loop
 
 
 @inner
@@ -251,8 +253,11 @@ def requeue(s: Any, j: Any) -> Any:
         kept = 0.0 if np.isinf(control.checkpoint) else np.floor(useful / control.checkpoint) * control.checkpoint
     row.done = min(row.done + kept * row.rate, row.runtime)
     row.preemptions += 1
+    if kept == 0 and row.preemptions >= MOST_STOPS:
+        control.error_job = j
+        return STARVED
     _note(s, -1 - j)
-    return enqueue(s, j)
+    return enqueue(s, j, False)
 
 
 @inner
@@ -265,8 +270,12 @@ def _note(s: Any, what: Any) -> None:
 
 
 @inner
-def enqueue(s: Any, j: Any) -> Any:
-    """Put job j into the queue of its partition, keyed by the active ordering; returns a status."""
+def enqueue(s: Any, j: Any, crowd: Any) -> Any:
+    """Put job j into the queue of its partition, keyed by the active ordering; returns a status.
+
+    One of a `crowd` goes to the end, and the next pass sorts: to find the place of each would take a time that grows with the
+    square of the crowd.
+    """
     control = s.control[0]
     row = s.rows[j]
     row.status = WAITING
@@ -282,7 +291,11 @@ def enqueue(s: Any, j: Any) -> Any:
             key = key_of(s, slot.ordering, j, ORDERING)
             if key != key:
                 return _bad_key(control, j)
-    queue_insert(s.queue_keys, s.queue_jobs, part, key, j)
+    if crowd:
+        queue_append(s.queue_keys, s.queue_jobs, part, key, j)
+        part.unsorted = 1
+    else:
+        queue_insert(s.queue_keys, s.queue_jobs, part, key, j)
     return 0
 
 
@@ -299,7 +312,6 @@ def key_of(s: Any, address: Any, j: Any, which: Any) -> Any:
 @inner
 def _bad_key(control: Any, j: Any) -> Any:
     control.error_job = j
-    control.error_code = BAD_KEY
     return BAD_KEY
 
 
