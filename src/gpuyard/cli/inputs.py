@@ -123,9 +123,8 @@ def _tell_unknown_type(name: str) -> None:
 
     if name.lower() not in DEVICES:
         near = get_close_matches(name.lower(), list(DEVICES), n=1)
-        say(
-            f"note: no figures are known for GPU type {name!r}{f' (is it {near[0]!r}?)' if near else ''}: what the cluster does not state is 1 or 0"
-        )
+        guess = f" (is it {near[0]!r}?)" if near else ""
+        say(f"note: no figures are known for GPU type {name!r}{guess}: where the cluster says nothing, its speed is 1 and its watts are 0")
 
 
 def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:
