@@ -207,3 +207,12 @@ def index_first(index: Any, part: Any, free: Any) -> Any:
             word = (i << 6) + trailing_zeros(index[summary + i])
             return part.node_lo + (word << 6) + trailing_zeros(index[base + word])
     return -1
+
+
+@inner
+def index_word(index: Any, part: Any, least: Any, word: Any) -> Any:
+    """Word `word` of the bit set of nodes with `least` or more free devices."""
+    found = NO_DEVICES
+    for level in range(least - 1, part.levels):
+        found |= index[part.index + level * _stride(part) + word]
+    return found
