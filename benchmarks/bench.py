@@ -41,7 +41,7 @@ NODES = "1000x8:gpu"
 BATCH = 20  # runs of the small workload in a row: a single one would begin with the caches that the large one leaves
 WIDE = 67  # characters of the first column
 
-OWN_RULES = '''"""Orderings as a user writes them: copies of the built-in sjf and wfp3."""
+OWN_RULES = '''"""Policies as a user writes them: copies of the built-in sjf, wfp3 and best fit."""
 
 
 def shortest(jobs, j, now):
@@ -51,6 +51,10 @@ def shortest(jobs, j, now):
 def wfp3(jobs, j, now):
     ratio = (now - jobs.submit[j]) / max(jobs.estimate[j], 1.0)
     return -(ratio * ratio * ratio) * jobs.gpus[j]
+
+
+def tightest(nodes, n, jobs, j):
+    return nodes.free[n]
 '''
 
 MEMORY = """
@@ -196,23 +200,29 @@ def gangs(settings: Settings) -> list[Line]:
     ]
 
 
-def own_orderings(settings: Settings) -> list[Line]:
-    """Orderings from a user's file against the same ones built in."""
-    workload, _ = lublin()
-    cluster = load_cluster("256")
+def own_policies(settings: Settings) -> list[Line]:
+    """Policies from a user's file against the same ones built in."""
+    log, _ = lublin()
+    pool = load_cluster("256")
+    hall = load_workload("gangs:jobs=20000,nodes=64,gpus_per_node=8,load=0.9")
+    pairs = {  # what: workload, cluster, built-in, own
+        "ordering that does not read the clock (sjf)": (log, pool, "sjf/first", "{}:shortest/first"),
+        "ordering that reads the clock (wfp3)": (log, pool, "wfp3/first", "{}:wfp3/first"),
+        "placement (best fit), 64 × 8 GPUs": (hall, load_cluster("64x8:gpu"), "fcfs/best", "fcfs/{}:tightest"),
+        "placement (best fit), 1,000 × 8 GPUs": (load_workload(SMALL), load_cluster(NODES), "fcfs/best", "fcfs/{}:tightest"),
+    }
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mine.py"
         path.write_text(OWN_RULES)
-        pairs = {"does not read the clock (sjf)": ("sjf", "shortest"), "reads the clock (wfp3)": ("wfp3", "wfp3")}
-        tasks: dict[str, tuple[int, Callable[[], object]]] = {}
-        for title, (ours, theirs) in pairs.items():
-            tasks[f"{title} built-in"] = (len(workload), simulation(workload, cluster, f"{ours}/first/none"))
-            tasks[f"{title} own"] = (len(workload), simulation(workload, cluster, f"{path}:{theirs}/first/none"))
-        speed = interleaved(tasks, settings.runs)
-    lines = []
-    for title in pairs:
-        own, builtin = speed[f"{title} own"], speed[f"{title} built-in"]
-        lines.append(Line(f"own : built-in ordering that {title}, jobs/s", f"{own.times(builtin):.2f}", "≥ 0.5", f"own: {own.by_cpu}"))
+        for what, (workload, cluster, ours, theirs) in pairs.items():
+            tasks: Tasks = {
+                "built-in": (len(workload), simulation(workload, cluster, ours)),
+                "own": (len(workload), simulation(workload, cluster, theirs.format(path))),
+            }
+            speed = interleaved(tasks, settings.runs)
+            ratio = speed["own"].times(speed["built-in"])
+            lines.append(Line(f"own : built-in {what}, jobs/s", f"{ratio:.2f}", "≥ 0.5", f"own: {speed['own'].by_cpu}"))
     return lines
 
 
@@ -324,7 +334,7 @@ def main() -> int:
     facts, version = machine(), newest_source()
     print(f"{facts}\n", flush=True)
     lines: list[Line] = []
-    for part in (processors, own_orderings, gangs, memory, starts):
+    for part in (processors, own_policies, gangs, memory, starts):
         found = part(settings)
         show(found)
         lines += found

@@ -172,10 +172,10 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded
     call = kind.call.replace("{params}", "".join(f", params[{i}]" for i in range(params)))
     body = [f"{view}" for view in kind.views] + [f"params = carray(params_at, {PARAMS})"]
     if kind is _SWITCH:
-        body += _guard(f"return int({call})", "return -1", guarded)
+        body += _guard([f"return int({call})"], "return -1", guarded)
     else:
-        body += ["out = carray(out_at, count)", "for i in range(count):"]
-        body += ["    " + line for line in _guard(f"out[i] = {call}", "return i + 1", guarded)]
+        body += ["out = carray(out_at, count)", "i = 0"]
+        body += _guard(["for i in range(count):", f"    out[i] = {call}"], "return i + 1", guarded)
         body += ["return 0"]
     name = re.sub(r"\W", "_", f"_{kind.what}_{function.__name__}")  # that of a lambda is no name
     source = f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
@@ -185,8 +185,8 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded
     return made
 
 
-def _guard(line: str, otherwise: str, guarded: bool) -> list[str]:
-    return ["try:", f"    {line}", "except Exception:", f"    {otherwise}"] if guarded else [line]
+def _guard(lines: list[str], otherwise: str, guarded: bool) -> list[str]:
+    return ["try:", *(f"    {line}" for line in lines), "except Exception:", f"    {otherwise}"] if guarded else lines
 
 
 class Columns:
