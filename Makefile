@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 demo: $(STAMP)  ## compare a dozen schedulers on an embedded workload
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
-test: $(STAMP)  ## the tests that take no more than a minute or two
+test: $(STAMP)  ## all tests but the long ones: two or three minutes
 	$(WARM)
 	$(BIN)/pytest -n 2 -q -m "not slow" $(PYTEST_ARGS)
 

@@ -1,7 +1,9 @@
 """Policies: what fills the slots of a scheduler. Importing this package registers the built-in ones."""
 
 from gpuyard.policies import orderings as _orderings
-from gpuyard.policies import others as _others
+from gpuyard.policies import placements as _placements
+from gpuyard.policies import preemptions as _preemptions
+from gpuyard.policies import switches as _switches
 from gpuyard.policies.base import (
     BACKFILLS,
     ORDERINGS,
@@ -65,4 +67,4 @@ __all__ = [
     "preemption",
     "switch",
 ]
-del _orderings, _others
+del _orderings, _placements, _preemptions, _switches

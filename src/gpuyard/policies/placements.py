@@ -1,0 +1,23 @@
+"""The built-in placements and backfill rules. The engine carries them out; docs/concepts/semantics.md defines them."""
+
+from __future__ import annotations
+
+from gpuyard.policies.base import BACKFILLS, PLACEMENTS, Backfill, Placement
+
+for _placement in (
+    Placement("first", "first fit: the lowest-numbered node", score="first"),
+    Placement("best", "best fit: the node with the fewest free GPUs", score="free"),
+    Placement("worst", "worst fit: the node with the most free GPUs", score="minus-free"),
+    Placement("fewest", "fewest nodes for a gang, best fit for the rest", score="free", span="fewest"),
+    Placement("random", "a random node, by seed", score="random"),
+    Placement("fastest", "the fastest device type for the job's class", score="fastest"),
+):
+    PLACEMENTS.add(_placement.name, _placement)
+
+for _backfill in (
+    Backfill("none", "nobody passes the head"),
+    Backfill("skip", "whoever fits may pass"),
+    Backfill("easy", "who does not delay the head's reservation may pass (Lifka 1995)"),
+    Backfill("conservative", "who delays no one's reservation may pass (Mu'alem and Feitelson 2001)"),
+):
+    BACKFILLS.add(_backfill.name, _backfill)
