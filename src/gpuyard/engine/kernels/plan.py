@@ -14,7 +14,7 @@ from gpuyard.engine.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
 from gpuyard.engine.kernels.queue import queue_remove
-from gpuyard.engine.kernels.runs import believed_end_now, overhead_of, start_job
+from gpuyard.engine.kernels.runs import believed_end, believed_end_now, overhead_of, rate_of, start_job
 from gpuyard.model.tolerance import EPS
 
 
@@ -80,7 +80,8 @@ def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
         if shared:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
-            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = end
+            last = believed_end(row, s.control[0], rate_of(s, row, count))
+            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = believed_end_now(last, now)
         _subtract(s, part, row, count, now, end, _device_of(row))
         return count
     _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, _device_of(row))
