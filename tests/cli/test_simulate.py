@@ -260,3 +260,13 @@ def test_bad_input_is_one_line(cli, tmp_path, monkeypatch, arguments, code, told
     assert talk[0].startswith("gpuyard: error: ")
     assert told in talk[0]
     assert "this is a bug" not in talk[0]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [("16x8:h100", "2.28 × as fast"), ("16x8:a101", "no figures are known for GPU type 'a101'"), ("16x8:gpu", ""), ("16x8:a100", "")],
+)
+def test_what_a_device_type_does_to_run_times_is_said(cli, cluster, told):
+    code, _, err = cli("simulate", "demo:jobs=20", "--cluster", cluster, "--metric", "wait")
+    assert code == 0
+    assert told in err if told else "note: " not in err.replace("note: no requested", "")

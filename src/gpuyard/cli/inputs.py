@@ -100,6 +100,8 @@ def clusters_for(text: str, given: Sequence[str] | None, reading: Reading) -> tu
         clusters = tuple(load_cluster(cluster) for cluster in given)
         for name in {kind.name: None for cluster in clusters for kind in cluster.types}:
             _tell_unknown_type(name)
+        for cluster in clusters:
+            _tell_speed(cluster)
         return clusters
     if text.partition(":")[0] == "demo" and reading.is_generator(text):
         say(f"no --cluster: {DEMO_CLUSTER}, for which the demo workload is made")
@@ -121,10 +123,20 @@ def _tell_unknown_type(name: str) -> None:
 
     from gpuyard.model.presets import DEVICES
 
-    if name.lower() not in DEVICES:
+    if name.lower() not in DEVICES and name != "gpu":  # the name for a device of which nothing is meant
         near = get_close_matches(name.lower(), list(DEVICES), n=1)
         guess = f" (is it {near[0]!r}?)" if near else ""
         say(f"note: no figures are known for GPU type {name!r}{guess}: where the cluster says nothing, its speed is 1 and its watts are 0")
+
+
+def _tell_speed(cluster: Cluster) -> None:
+    """On devices of one type, whose speed is not 1, every run time is stretched or shortened alike; who replays a log may not mean that."""
+    if len(cluster.types) == 1 and cluster.types[0].speed != 1 and not cluster.speed:
+        kind = cluster.types[0]
+        say(
+            f"note: {kind.name} is {kind.speed:.3g} × as fast as the reference GPU, for which run times are meant; a log of such a cluster"
+            f" wants speed 1, as {cluster.name.replace(':' + kind.name, ':gpu')!r} has"
+        )
 
 
 def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:
