@@ -423,3 +423,18 @@ def test_the_reference_agrees_with_stepping():
             return stepped(Case(workload, cluster, rules, frozenset()), given, seed)
 
         assert compare_with_reference(random_case(seed), scheduler, by_steps, seed=seed) == []
+
+
+def test_a_result_taken_on_the_way_does_not_change_when_the_simulation_goes_on():
+    case = random_case(3)
+    scheduler = parse_scheduler("fcfs")
+    simulation = Simulation(case.workload, case.cluster, rules=case.rules)
+    snapshot = simulation.advance()
+    assert snapshot is not None
+    early = simulation.result()
+    kept = early.table.tobytes()
+    while snapshot is not None:
+        simulation.apply(scheduler.decide(snapshot))
+        snapshot = simulation.advance()
+    assert early.table.tobytes() == kept
+    assert simulation.result().table.tobytes() != kept

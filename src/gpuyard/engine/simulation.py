@@ -28,7 +28,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
-# For decisions from outside: placement by the fewest nodes, running jobs kept in order so that snapshots can be planned on.
+# For decisions from outside; a start that names no nodes is placed on the fewest.
 _OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=1, fewest=True),), "outside")
 
 
@@ -72,6 +72,7 @@ class Simulation:
         if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**63):
             raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
         self._began = time.perf_counter()
+        self._over = False
         self._asked = 0.0  # when a snapshot was last handed out
         self._deciding = 0.0  # s spent on decisions
         state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
@@ -94,13 +95,15 @@ class Simulation:
         while (status := self._driver.order(RUN)) != FINISHED:
             if status == DECIDE:
                 raise SimulationError("this simulation has no scheduler of its own: use advance() and apply()")
+        self._over = True
         self._deciding += time.perf_counter() - began
 
     def advance(self) -> Snapshot | None:
         """Go on to the next decision: an instant with at least one waiting job. None: the simulation is over."""
         if not self._external:
             raise SimulationError("this simulation has a scheduler of its own: use run()")
-        if self._driver.order(RUN) == FINISHED:
+        self._over = self._driver.order(RUN) == FINISHED
+        if self._over:
             return None
         snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed)
         self._asked = time.perf_counter()
@@ -196,6 +199,7 @@ class Simulation:
         """What has happened so far; complete after the end."""
         self._driver.order(FINISH)
         s = self._state
+        table = s.result.view(np.ndarray)  # the kernels write no more to it once the end is reached
         control = s.control[0]
         wall = time.perf_counter() - self._began
         passes = max(int(control["passes"]), 1)
@@ -213,7 +217,7 @@ class Simulation:
         }
         return Result(
             self.workload, self.cluster, self.label, self.seed,
-            table=_frozen(s.result.view(np.ndarray)), timeline=_timeline(s), segments=_segments(s),
+            table=_frozen(table if self._over else table.copy()), timeline=_timeline(s), segments=_segments(s),
             totals=MappingProxyType(_totals(s, self.cluster)), manifest=MappingProxyType(manifest),
         )  # fmt: skip
 

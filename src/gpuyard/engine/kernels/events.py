@@ -13,8 +13,8 @@ from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, failed, order_queue, run_pass
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
-from gpuyard.engine.kernels.queue import ends_remove, queue_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_job, tick, write_result
+from gpuyard.engine.kernels.queue import ends_remove
+from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_at, tick, write_result
 from gpuyard.engine.state import EXPLOSION, REJECTED, RUNNING
 from gpuyard.model.tolerance import EPS
 
@@ -369,7 +369,5 @@ def _start_given(s: Any, j: Any) -> Any:
     at = part.head
     while s.queue_jobs[at] != j:
         at += 1
-    queue_remove(s.queue_keys, s.queue_jobs, part, at)
-    s.control[0].waiting -= 1
-    start_job(s, p, j, count)
+    start_at(s, p, at, count)
     return 1

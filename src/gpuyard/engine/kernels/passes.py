@@ -11,7 +11,7 @@ from gpuyard.engine.jit import ORDERING, PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.plan import conservative
-from gpuyard.engine.kernels.queue import queue_remove, queue_sort
+from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.runs import (
     BAD_KEY,
     believed_end,
@@ -19,7 +19,7 @@ from gpuyard.engine.kernels.runs import (
     overhead_of,
     rate_of,
     requeue,
-    start_job,
+    start_at,
 )
 from gpuyard.model.tolerance import EPS
 
@@ -51,16 +51,6 @@ def order_queue(s: Any, p: Any) -> Any:
             return failed(s, BAD_KEY, np.int64(s.queue_jobs[i]))
     queue_sort(s.queue_keys, s.queue_jobs, lo, hi)
     return 0
-
-
-@inner
-def start_at(s: Any, p: Any, at: Any, count: Any) -> Any:
-    """Start the job at position `at` of the queue on the nodes picked; returns the position of the next."""
-    j = np.int64(s.queue_jobs[at])
-    following = queue_remove(s.queue_keys, s.queue_jobs, s.partitions[p], at)
-    s.control[0].waiting -= 1
-    start_job(s, p, j, count)
-    return following
 
 
 @inner

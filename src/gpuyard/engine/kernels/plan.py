@@ -13,8 +13,7 @@ import numpy as np
 from gpuyard.engine.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
-from gpuyard.engine.kernels.queue import queue_remove
-from gpuyard.engine.kernels.runs import believed_end, believed_end_now, overhead_of, rate_of, start_job
+from gpuyard.engine.kernels.runs import believed_end, believed_end_now, overhead_of, rate_of, start_at
 from gpuyard.model.tolerance import EPS
 
 
@@ -31,7 +30,6 @@ def plan_steps(part: Any, depth: Any) -> Any:
 def conservative(s: Any, p: Any, head: Any, slot: Any) -> Any:
     """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status."""
     part = s.partitions[p]
-    control = s.control[0]
     _begin(s, part)
     left = slot.depth if slot.depth > 0 else part.tail - head
     at = head
@@ -43,14 +41,12 @@ def conservative(s: Any, p: Any, head: Any, slot: Any) -> Any:
         left -= 1
         count = _book(s, p, j, slot)
         if count == BAD_SCORE:
-            control.error_job = j
+            s.control[0].error_job = j
             return BAD_SCORE
         if count == 0:
             at += 1
             continue
-        at = queue_remove(s.queue_keys, s.queue_jobs, part, at)
-        control.waiting -= 1
-        start_job(s, p, j, count)
+        at = start_at(s, p, at, count)
     return 0
 
 

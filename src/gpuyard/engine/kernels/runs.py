@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuyard.engine.jit import ORDERING, call_keys, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
-from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, running_insert, running_remove
+from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
 from gpuyard.engine.state import BINS, DONE, KILLED, PENDING, RUNNING, WAITING
 
 BAD_KEY = -1
@@ -59,7 +59,7 @@ def believed_end_now(est_end: Any, now: Any) -> Any:
 
 @inner
 def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
-    """Start job j, which is not in the queue any more, on the `count` nodes picked."""
+    """Start job j, which is in no queue, on the `count` nodes picked."""
     control = s.control[0]
     part = s.partitions[p]
     row = s.rows[j]
@@ -96,6 +96,16 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
     control.running += 1
     if control.tracking == 1:
         running_insert(s.rows, s.running_jobs, part, j)
+
+
+@inner
+def start_at(s: Any, p: Any, at: Any, count: Any) -> Any:
+    """Start the job at position `at` of the queue on the nodes picked; returns the position of the next."""
+    j = np.int64(s.queue_jobs[at])
+    following = queue_remove(s.queue_keys, s.queue_jobs, s.partitions[p], at)
+    s.control[0].waiting -= 1
+    start_job(s, p, j, count)
+    return following
 
 
 @inner
