@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuyard.model.snapshot import Snapshot
     from gpuyard.model.workload import Workload
     from gpuyard.policies import Meta, Scheduler, ordering, parse_scheduler, placement, preemption, switch
-    from gpuyard.traces import load_workload
+    from gpuyard.traces import load_workload, with_estimate
 
 __version__ = "0.1.0"
 
@@ -27,12 +27,13 @@ _HOME = {
     "load_cluster": "model.cluster_file", "Action": "model.decision", "Decision": "model.decision", "Part": "model.decision",
     "Jobs": "model.jobs", "Result": "model.result", "Rules": "model.rules", "Snapshot": "model.snapshot", "Workload": "model.workload",
     "Meta": "policies", "Scheduler": "policies", "ordering": "policies", "parse_scheduler": "policies", "placement": "policies",
-    "preemption": "policies", "switch": "policies", "load_workload": "traces",
+    "preemption": "policies", "switch": "policies", "load_workload": "traces", "with_estimate": "traces",
 }  # fmt: skip
 
 __all__ = [
     "Action", "Cluster", "Decision", "GpuyardError", "Jobs", "Meta", "Part", "Result", "Rules", "Scheduler", "Simulation", "Snapshot",
     "Workload", "load_cluster", "load_workload", "ordering", "parse_scheduler", "placement", "preemption", "simulate", "switch",
+    "with_estimate",
 ]  # fmt: skip
 
 

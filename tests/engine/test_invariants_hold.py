@@ -139,8 +139,7 @@ def test_of_a_busy_cluster_of_many_nodes(preemption: str):
     columns = {name: table[name] for name in table.dtype.names if name not in ("id", "index")}
     columns["submit"] = np.sort(rng.uniform(0, 2000, len(rows)))
     jobs = case.workload.jobs
-    labels = {name: getattr(jobs, name) for name in ("users", "partitions", "classes", "gpu_types")}
-    workload = Workload.build(columns, rng.exponential(80, len(rows)), **labels)
+    workload = Workload.build(columns, rng.exponential(80, len(rows)), **jobs.labels)
     for ordering in list(ORDERINGS)[:4]:
         scheduler = parse_scheduler(f"{ordering}/best/easy/{preemption}")
         result = simulate(workload, case.cluster, scheduler, rules=case.rules, segments=True)

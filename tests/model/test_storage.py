@@ -44,7 +44,7 @@ def example(jobs: int = 5) -> Result:
         dropped={"no end": 3},
         logged_start=np.where(np.arange(jobs) % 2, np.nan, 1.5),
         notes=("two\nlines",),
-    ).with_estimate("noisy:0.3", seed=1)
+    )
     table = np.zeros(jobs, ROW)
     table["start"] = np.where(np.arange(jobs) % 2, np.nan, 1 / 3)
     table["node"], table["status"] = -1, 3

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard.errors import DataError, UsageError
+from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 
 
@@ -31,21 +31,6 @@ def test_given_estimates_are_kept() -> None:
     work = Workload.build({"submit": [0.0], "estimate": [7.0]}, [1.0])
     assert work.jobs.estimate.tolist() == [7.0]
     assert work.estimate_source == "given"
-
-
-def test_estimate_sources() -> None:
-    assert three().with_estimate("exact").jobs.estimate.tolist() == [1.0, 2.0, 3.0]
-    noisy = three().with_estimate("noisy:0.5", seed=3)
-    assert noisy.estimate_source == "noisy:0.5"
-    assert noisy == three().with_estimate("noisy:0.5", seed=3)
-    assert noisy != three().with_estimate("noisy:0.5", seed=4)
-    assert three().with_estimate("noisy:0").jobs.estimate.tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("source", ["", "oracle", "exact:1", "noisy:x", "noisy:-1", "noisy:nan"])
-def test_unknown_estimate_sources_are_refused(source: str) -> None:
-    with pytest.raises(UsageError):
-        three().with_estimate(source)
 
 
 @pytest.mark.parametrize("runtime", [[1.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0]])

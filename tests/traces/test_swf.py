@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
-from gpuyard.traces import load_workload, swf_header, swf_processors, write_swf
+from gpuyard.traces import load_workload, swf_header, write_swf
 from gpuyard.traces.swf import FIELDS
 
 #       id sub wait run alloc cpu mem req time rmem st user grp exe queue part prec think
@@ -48,6 +48,10 @@ def _row(**fields: object) -> str:
     return " ".join(str(v) for v in values.values()) + "\n"
 
 
+def _processors(path: Path) -> int:
+    return load_workload(str(path)).machines[0].gpus
+
+
 def test_every_field(tmp_path: Path) -> None:
     workload = load_workload(str(_write(tmp_path, ROWS)))
     jobs = workload.jobs
@@ -75,9 +79,9 @@ def test_requested_processors(tmp_path: Path) -> None:
 def test_header(tmp_path: Path) -> None:
     path = _write(tmp_path, ROWS)
     assert swf_header(path) == {"Version": "2.2", "MaxNodes": "144", "MaxProcs": "1152", "UnixStartTime": "956700003", "Note": "a: b"}
-    assert swf_processors(path) == 1152
-    assert swf_processors(_write(tmp_path, "; MaxNodes: 256\n; MaxProcs: -1\n" + _row())) == 256
-    assert swf_processors(_write(tmp_path, "; MaxNodes: many\n" + _row() + "; MaxProcs: 5\n")) is None
+    assert _processors(path) == 1152
+    assert _processors(_write(tmp_path, "; MaxNodes: 256\n; MaxProcs: -1\n" + _row())) == 256
+    assert load_workload(str(_write(tmp_path, "; MaxNodes: many\n" + _row() + "; MaxProcs: 5\n"))).machines == ()
 
 
 def test_no_requested_times_is_noted(tmp_path: Path) -> None:
@@ -214,7 +218,7 @@ def test_real_logs(shared: Path, name: str, jobs: int, processors: int) -> None:
     path = shared / "traces" / "swf" / name
     workload = load_workload(str(path))
     assert len(workload) == jobs
-    assert swf_processors(path) == processors
+    assert [machine.gpus for machine in workload.machines] == [processors]
     with gzip.open(path, "rt") as lines:
         first = next(line for line in lines if not line.startswith(";")).split()
     row = workload.jobs.id.tolist().index(int(first[0]))

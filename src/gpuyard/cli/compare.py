@@ -87,7 +87,10 @@ def compare(
 def _source(text: str, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
     from gpuyard.experiments.compare import Source
 
-    return Source(text, lambda seed: reading.load(text, seed), reading.is_generator(text), inputs.clusters_for(text, clusters, reading))
+    generated = reading.is_generator(text)
+    first = reading.load(text, 0)
+    load = (lambda seed: reading.load(text, seed)) if generated else (lambda seed: first)  # a log is the same whatever the seed
+    return Source(text, load, generated, inputs.clusters_for(first, clusters, generated=generated))
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.cli.output import say
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from gpuyard.model.rules import Rules
     from gpuyard.model.workload import Workload
 
-DEMO_CLUSTER = "16x8:a100"  # what the demo workload was made for
 MAX_SEED = 2**63 - 1
 
 
@@ -58,14 +55,6 @@ class Reading:
 
         return self.reader is None and text.partition(":")[0] in GENERATORS
 
-    def is_swf(self, text: str) -> bool:
-        """Whether the text names a file in the Standard Workload Format."""
-        from gpuyard.traces import READERS
-
-        if self.reader is not None or self.is_generator(text):
-            return self.reader == "swf"
-        return any(fnmatch(Path(text).name.lower(), glob) for glob in READERS["swf"].globs)
-
     def _refuse_foreign(self, text: str) -> None:
         """`--with` sets what is written as text; limits and column tables are no texts."""
         from gpuyard.traces import GENERATORS, READERS
@@ -76,7 +65,7 @@ class Reading:
         if wrong:
             hint = "use --column OURS=THEIRS" if wrong[0] == "columns" else "it is for Python callers"
             raise UsageError(f"--with {wrong[0]}: cannot be set here", hint=hint)
-        if self.columns and (self.is_generator(text) or self.is_swf(text)):
+        if self.columns and self.is_generator(text):
             raise UsageError(f"--column: {text} has no columns to name", hint="it is for CSV files")
 
 
@@ -92,8 +81,8 @@ def _assignments(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def clusters_for(text: str, given: Sequence[str] | None, reading: Reading) -> tuple[Cluster, ...]:
-    """The clusters that were asked for, or the one that goes with the workload (and says so)."""
+def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:
+    """The clusters that were asked for, or one that goes with the workload (and says so)."""
     from gpuyard.model.cluster_file import load_cluster
 
     if given:
@@ -103,18 +92,14 @@ def clusters_for(text: str, given: Sequence[str] | None, reading: Reading) -> tu
         for cluster in clusters:
             _tell_speed(cluster)
         return clusters
-    if text.partition(":")[0] == "demo" and reading.is_generator(text):
-        say(f"no --cluster: {DEMO_CLUSTER}, for which the demo workload is made")
-        return (load_cluster(DEMO_CLUSTER),)
-    if reading.is_swf(text):
-        from gpuyard.traces import swf_processors
+    if generated and not workload.preset:
+        hint = "give --cluster 16x8:a100, 256 (a pool), a preset or a .toml file"
+        raise UsageError(f"{workload.name}: no cluster to run it on", hint=hint)
+    from gpuyard.traces import guess_cluster
 
-        processors = swf_processors(text)
-        if processors is not None:
-            say(f"no --cluster: one pool of {processors:,} processors, as the header of {text} says")
-            return (load_cluster(str(processors)),)
-        raise UsageError(f"{text}: its header does not say how many processors there are", hint="give --cluster 256")
-    raise UsageError(f"{text}: no cluster to run it on", hint="give --cluster 16x8:a100, 256 (a pool), a preset or a .toml file")
+    cluster, origin = guess_cluster(workload)
+    say(f"no --cluster: {origin}")
+    return (cluster,)
 
 
 def _tell_unknown_type(name: str) -> None:

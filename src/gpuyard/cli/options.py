@@ -96,7 +96,9 @@ SchedulerList = Annotated[
 SlotList = Annotated[list[str] | None, _slot("Repeatable: every combination of the four slots is compared.")]
 
 # ── what is written ──
-By = Annotated[str | None, typer.Option(metavar="GROUP", help="Also by priority, user, partition or job_class.", rich_help_panel=_OUTPUT)]
+By = Annotated[
+    str | None, typer.Option(metavar="GROUP", help="Also by priority, user, partition, job_class, qos or account.", rich_help_panel=_OUTPUT)
+]
 Save = Annotated[Path | None, _file("DIR", "Keep the whole result (`gpuyard show DIR`).")]
 Plot = Annotated[Path | None, _file("FILE", "Draw Gantt, queue and utilisation: .png, .pdf, .svg.")]
 Report = Annotated[Path | None, _file("DIR", "Also write tables, figures and a report.md there.")]

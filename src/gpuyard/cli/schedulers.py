@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.policies import Meta, Scheduler
+    from gpuyard.policies import AnyScheduler, Scheduler
 
 # The first is the baseline: what a cluster does without any scheduling to speak of.
 DEFAULTS = (
@@ -33,7 +33,7 @@ DEFAULTS = (
 
 def one_scheduler(
     scheduler: str | None, slots: Sequence[str | None], meta: str | None, of: Sequence[str] | None, every: str | None
-) -> Scheduler | Meta:
+) -> AnyScheduler:
     """From either `--scheduler`, or the four slots' options, or `--meta` with `--of`; first come, first served without any."""
     from gpuyard.policies import make_meta, parse_scheduler
 
@@ -61,11 +61,11 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
     return [Scheduler(*combination) for combination in product(*parsed)]
 
 
-def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None]) -> list[Scheduler | Meta]:
+def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
     """Those of `--scheduler`, then the cross of the slots' options; the defaults without any. Each label once."""
     from gpuyard.policies import parse_scheduler
 
-    found: list[Scheduler | Meta] = [parse_scheduler(text) for text in texts]
+    found: list[AnyScheduler] = [parse_scheduler(text) for text in texts]
     if any(slots):
         found += crossed(slots)
     if not found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from gpuyard.cli import inputs, options
 from gpuyard.cli.listing import KINDS, parameters_text
 from gpuyard.cli.output import Format, Output, Table, emit, short
-from gpuyard.errors import DataError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.registry import unknown_name
 
 if TYPE_CHECKING:
@@ -197,18 +196,24 @@ def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -
 
 
 def _looks_like_trace(path: Path) -> bool:
-    from gpuyard.traces import READERS
+    from gpuyard.traces import reader_of
 
-    return any(fnmatch(path.name.lower(), glob) for _, reader in READERS.items() for glob in reader.globs)
+    try:
+        return reader_of(path) is not None
+    except UsageError:
+        return False
 
 
 def _scheduler(text: str) -> tuple[str, Facts]:
-    from gpuyard.policies import Meta, parse_scheduler
+    from gpuyard.policies import Decider, Meta, parse_scheduler
 
     made = parse_scheduler(text)
     if isinstance(made, Meta):
         rule = [("label", made.label), ("rule", f"{made.rule.label}: {made.rule.title}")]
         return "meta-scheduler", rule + [(str(k), each.label) for k, each in enumerate(made.schedulers)]
+    if isinstance(made, Decider):
+        inner = [("builds on", made.inner.label)] if made.inner else []
+        return "decider", [("label", made.label), ("does", made.title), *inner, *((name, f"{value:g}") for name, value in made.params)]
     slots: dict[str, Any] = {
         "ordering": made.ordering,
         "placement": made.placement,
@@ -239,7 +244,7 @@ def _workload(workload: Workload, cluster: str | None) -> Facts:
             ("deadlines", f"{int(np.isfinite(jobs.deadline).sum()):,} jobs"),
             ("priorities", _labels(np.unique(jobs.priority).tolist())),
         ]
-    for label, names in (("users", jobs.users), ("partitions", jobs.partitions), ("classes", jobs.classes), ("GPU types", jobs.gpu_types)):
+    for label, names in jobs.labels.items():
         facts += [(label, _labels(names))] if any(names) else []
     facts += [("dropped", f"{count:,} rows: {reason}") for reason, count in workload.dropped.items()]
     return facts + [("note", note) for note in workload.notes]

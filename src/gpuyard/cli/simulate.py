@@ -26,7 +26,9 @@ def simulate(
     workload: Annotated[
         str, typer.Argument(help="A file (log.swf.gz, jobs.csv) or a generator (demo, family:shape=bursty).", show_default=False)
     ],
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; of an SWF log its own.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; guessed from a log unless given.")
+    ] = None,
     scheduler: options.SchedulerOption = None,
     ordering: options.OrderingOption = None,
     placement: options.PlacementOption = None,
@@ -56,6 +58,7 @@ def simulate(
     from gpuyard.engine.simulation import simulate as run
     from gpuyard.metrics import GROUPINGS, resolve
     from gpuyard.registry import unknown_name
+    from gpuyard.traces import with_estimate
 
     for name in metric or ():
         resolve(name)
@@ -67,8 +70,8 @@ def simulate(
     reading = inputs.Reading.of(reader, column, with_, jobs)
     loaded = reading.load(workload, inputs.check_seed(seed))
     if estimate is not None:
-        loaded = loaded.with_estimate(estimate, seed)
-    machine = inputs.clusters_for(workload, [cluster] if cluster is not None else None, reading)[0]
+        loaded = with_estimate(loaded, estimate, seed)
+    machine = inputs.clusters_for(loaded, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))[0]
     shown = metric or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)
     result = run(loaded, machine, made, seed, rules=rules, segments=segments)

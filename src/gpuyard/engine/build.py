@@ -93,7 +93,7 @@ def _partition_of(jobs: Jobs, cluster: Cluster) -> Array:
     """For each partition label of the jobs the partition of the cluster, or -1."""
     if len(cluster.partitions) == 1:
         return np.zeros(len(jobs.partitions), np.int32)
-    names = {partition.name: i for i, partition in enumerate(cluster.partitions)}
+    names = {name: i for i, partition in enumerate(cluster.partitions) for name in (partition.name, *partition.also)}
     return np.array([names.get(label, -1) for label in jobs.partitions], np.int32)
 
 

@@ -44,11 +44,20 @@ class HasDecide(Protocol):
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]: ...
 
 
-AnyScheduler = HasProgram | HasDecide
+class Begins(Protocol):
+    """What makes such a scheduler afresh for each simulation."""
+
+    def begin(self) -> HasDecide: ...
+
+
+AnyScheduler = HasProgram | HasDecide | Begins
 
 
 class Simulation:
-    """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`."""
+    """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`.
+
+    `every`: where decisions come from outside, seconds between timers at which they are also asked for.
+    """
 
     def __init__(
         self,
@@ -60,6 +69,7 @@ class Simulation:
         seed: int = 0,
         rules: Rules | None = None,
         segments: bool = False,
+        every: float = 0.0,
     ) -> None:
         self.workload = workload
         self.cluster = cluster
@@ -67,7 +77,7 @@ class Simulation:
         self.seed = seed
         self.rules = rules or Rules()
         self._external = program is None
-        self._program = program or _OUTSIDE
+        self._program = program or replace(_OUTSIDE, timer=every)
         self.label = label or self._program.label
         if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**63):
             raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
@@ -286,7 +296,12 @@ def simulate(
         simulation = Simulation(workload, cluster, scheduler.program(), label=label, seed=seed, rules=rules, segments=segments)
         simulation.run()
         return simulation.result()
-    simulation = Simulation(workload, cluster, label=label, seed=seed, rules=rules, segments=segments)
+    decider: HasDecide = scheduler.begin() if hasattr(scheduler, "begin") else scheduler
+    every = float(getattr(scheduler, "every", 0.0))
+    simulation = Simulation(workload, cluster, label=label, seed=seed, rules=rules, segments=segments, every=every)
     while (snapshot := simulation.advance()) is not None:
-        simulation.apply(scheduler.decide(snapshot))
-    return simulation.result()
+        simulation.apply(decider.decide(snapshot))
+    result = simulation.result()
+    if not hasattr(decider, "report"):
+        return result
+    return replace(result, manifest=MappingProxyType({**result.manifest, "decider": dict(decider.report())}))

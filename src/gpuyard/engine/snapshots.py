@@ -45,7 +45,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     now = float(s.control["now"][0])
     submits = s.rows["submit"][: int(s.control["next_job"][0])]
     return Snapshot(
-        now, Jobs(jobs.table[seen], jobs.users, jobs.partitions, jobs.classes, jobs.gpu_types), live, np.array(held, HELD), nodes,
+        now, jobs.with_table(jobs.table[seen]), live, np.array(held, HELD), nodes,
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")),
     )  # fmt: skip
 

@@ -26,8 +26,9 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.result import REASONS, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies import Meta, Scheduler
+from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
 from gpuyard.registry import unknown_name
+from gpuyard.traces import is_random, with_estimate
 
 AHEAD = 4  # cells per thread that are prepared before the oldest is waited for: bounds the workloads in memory
 
@@ -47,7 +48,7 @@ class Plan:
     """What to compare. The first metric is the primary one: differences to the baseline are taken of it."""
 
     sources: tuple[Source, ...]
-    schedulers: tuple[Scheduler | Meta, ...]
+    schedulers: tuple[AnyScheduler, ...]
     metrics: tuple[str, ...]
     seeds: tuple[int, ...] = tuple(range(8))
     estimates: tuple[str | None, ...] = (None,)  # None: as the workload has them
@@ -60,7 +61,7 @@ class Plan:
 
     def seeds_of(self, source: Source, estimate: str | None) -> tuple[int, ...]:
         """A log without noise is one sample: simulating it again gives the same numbers."""
-        return self.seeds if source.seeded or (estimate or "").startswith("noisy") else self.seeds[:1]
+        return self.seeds if source.seeded or (estimate is not None and is_random(estimate)) else self.seeds[:1]
 
     def cells(self) -> int:
         """Simulations in all."""
@@ -143,7 +144,8 @@ def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | N
     """Simulate every cell and compare. The same bytes on any number of threads; `progress` hears how many cells are done."""
     _check(plan)
     for scheduler in plan.schedulers:  # compiled here: an error comes before any simulation, and threads do not compile twice
-        scheduler.program()
+        if not isinstance(scheduler, Decider):
+            scheduler.program()
     if not INTERPRETED:
         engine()
     pool = ThreadPoolExecutor(max(1, threads))
@@ -203,7 +205,7 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
             for seed in plan.seeds_of(source, estimate):
                 workload = log if log is not None else source.load(seed)
                 if estimate is not None:
-                    workload = workload.with_estimate(estimate, seed)
+                    workload = with_estimate(workload, estimate, seed)
                 for k in range(len(source.clusters)):
                     table = made[k, estimate]
                     table.workload = workload if table.workload is None else table.workload
@@ -212,7 +214,7 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
                         yield table.cells[-1], _call(plan, table, workload, scheduler, seed)
 
 
-def _call(plan: Plan, table: _Table, workload: Workload, scheduler: Scheduler | Meta, seed: int) -> Callable[[], _Cell]:
+def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Cell]:
     lone = len(table.seeds) == 1
     segments = any(resolve(name)[0].segments for name in plan.metrics)
     return lambda: _measured(simulate(workload, table.cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone)
@@ -316,18 +318,20 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
         notes.append("one seed: intervals are by blocks of time, of means over jobs only; pairs are jobs")
     if 1 < len(table.seeds) < 5:
         notes.append(Interval(0, 0, 0, len(table.seeds)).note)
-    stops = any(
-        s.preemption.function
-        for scheduler in plan.schedulers
-        for s in (scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,))
-    )
-    if stops and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
+    if any(map(_preempts, plan.schedulers)) and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
     first = table.cells[0][0]  # which jobs are rejected does not depend on the scheduler
     notes += [f"{count:,} of {first.counts['jobs']:,} jobs rejected: {reason}" for reason, count in first.reasons.items()]
     left = {scheduler.label: cell.counts["unfinished"] for scheduler, cell in zip(plan.schedulers, table.cells[0], strict=True)}
     notes += [f"{label}: {count:,} jobs never ended" for label, count in left.items() if count]
     return tuple(notes)
+
+
+def _preempts(scheduler: AnyScheduler) -> bool:
+    if isinstance(scheduler, Decider):
+        return False  # not known before it is asked
+    parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
+    return any(part.preemption.function is not None for part in parts)
 
 
 def as_record(comparison: Comparison, line: Line) -> dict[str, Any]:

@@ -39,6 +39,8 @@ GROUPINGS: Mapping[str, Callable[[Jobs], Key]] = MappingProxyType(
         "user": lambda jobs: (jobs.user, _label(jobs.users)),
         "partition": lambda jobs: (jobs.partition, _label(jobs.partitions)),
         "job_class": lambda jobs: (jobs.job_class, _label(jobs.classes)),
+        "qos": lambda jobs: (jobs.qos, _label(jobs.qoses)),
+        "account": lambda jobs: (jobs.account, _label(jobs.accounts)),
     }
 )
 

@@ -35,6 +35,8 @@ class Partition:
 
     name: str
     quota: float = np.inf
+    priority: float = 0.0  # what multifactor priorities weigh; relative to the highest of all partitions
+    also: tuple[str, ...] = ()  # other names under which jobs ask for it
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ class Nodes:
 class Cluster:
     """Nodes with what is said about their types, partitions, speeds and outages.
 
-    `speed[job class][type name]` overrides the type's own speed. `span_nodes` and `span_racks` multiply the rate of a
-    gang that spans nodes or racks.
+    `speed[job class][type name]` overrides the type's own speed; `qos[name]` is the priority of a quality of service.
+    `span_nodes` and `span_racks` multiply the rate of a gang that spans nodes or racks.
     """
 
     nodes: Nodes
@@ -87,6 +89,7 @@ class Cluster:
     span_racks: float = 1.0
     outages: tuple[Outage, ...] = ()
     name: str = "cluster"
+    qos: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if len(self.nodes) == 0:
@@ -135,6 +138,15 @@ class Cluster:
         for partition in self.partitions:
             if not partition.quota >= 0:
                 raise DataError(f"cluster {self.name}: partition {partition.name}: quota = {partition.quota} is not a number from 0")
+        names = [name for partition in self.partitions for name in (partition.name, *partition.also)]
+        if len(set(names)) < len(names):
+            twin = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"cluster {self.name}: two partitions are called {twin!r}")
+        priorities = [(f"partition {p.name}: priority", p.priority) for p in self.partitions]
+        priorities += [(f"QOS {name}: priority", value) for name, value in self.qos.items()]
+        for what, value in priorities:
+            if not 0 <= value < np.inf:
+                raise DataError(f"cluster {self.name}: {what} = {value} is not a number from 0")
 
     @property
     def gpus(self) -> int:

@@ -27,6 +27,12 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
 
     [partitions.train]
     quota = 24                  # GPUs in use at once; not limited unless given
+    priority = 10               # weighed by the ordering `multifactor`; 0 unless given
+    also = ["debug"]            # other names under which jobs ask for this partition
+
+    [qos]                       # priority of each quality of service, for `multifactor`
+    high = 100
+    normal = 10
 
     [speed.resnet]              # speed of a type for jobs of a class
     a100 = 1.0
@@ -154,6 +160,7 @@ def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Clu
         speed=MappingProxyType({key: _speeds(fields) for key, fields in root.tables("speed")}),
         outages=_outages(root.rows("outages"), nodes),
         name=name,
+        qos=_numbers(root.table("qos")),
         **factors,
     )
     root.done()
@@ -176,9 +183,13 @@ def _gpu_type(name: str, fields: Fields) -> GpuType:
 
 
 def _partition(name: str, fields: Fields) -> Partition:
-    made = Partition(name, fields.number("quota", np.inf))
+    made = Partition(name, fields.number("quota", np.inf), fields.number("priority", 0.0), fields.texts("also", ()))
     fields.done()
     return made
+
+
+def _numbers(fields: Fields) -> Mapping[str, float]:
+    return MappingProxyType({key: fields.number(key) for key in fields.names})
 
 
 def _speeds(fields: Fields) -> Mapping[str, float]:
@@ -300,10 +311,17 @@ def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
         "span_racks": float(cluster.span_racks),
         "nodes": _groups(cluster),
         "types": {kind.name: _figures(kind) for kind in cluster.types},
-        "partitions": {p.name: {} if np.isinf(p.quota) else {"quota": float(p.quota)} for p in cluster.partitions},
+        "partitions": {p.name: _about(p) for p in cluster.partitions},
+        "qos": {key: float(value) for key, value in cluster.qos.items()},
         "speed": {key: {kind: float(speed) for kind, speed in row.items()} for key, row in cluster.speed.items()},
         "outages": [_outage_row(outage) for outage in cluster.outages],
     }
+
+
+def _about(partition: Partition) -> dict[str, Any]:
+    about: dict[str, Any] = {} if np.isinf(partition.quota) else {"quota": float(partition.quota)}
+    about |= {"priority": float(partition.priority)} if partition.priority else {}
+    return about | ({"also": list(partition.also)} if partition.also else {})
 
 
 def _figures(kind: GpuType) -> dict[str, float]:
@@ -357,11 +375,15 @@ def describe_cluster(cluster: Cluster) -> list[tuple[str, str]]:
     for i, partition in enumerate(cluster.partitions):
         inside = nodes.partition == i
         quota = "" if np.isinf(partition.quota) else f", at most {partition.quota:g} in use"
-        rows.append((f"partition {partition.name}", _size(nodes, inside) + quota))
+        priority = f", priority {partition.priority:g}" if partition.priority else ""
+        also = f", also {', '.join(partition.also)}" if partition.also else ""
+        rows.append((f"partition {partition.name}", _size(nodes, inside) + quota + priority + also))
     for job_class, speeds in cluster.speed.items():
         rows.append((f"speed of {job_class}", ", ".join(f"{name} {value:g}" for name, value in speeds.items())))
     if (cluster.span_nodes, cluster.span_racks) != (1.0, 1.0):
         rows.append(("locality", f"rate × {cluster.span_nodes:g} over nodes, × {cluster.span_racks:g} over racks"))
+    if cluster.qos:
+        rows.append(("QOS", ", ".join(f"{name} {value:g}" for name, value in cluster.qos.items())))
     if cluster.outages:
         down = sum(outage.end - outage.start for outage in cluster.outages)
         rows.append(("outages", f"{len(cluster.outages):,}, {format_seconds(down)} in all"))

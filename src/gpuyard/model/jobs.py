@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from gpuyard.errors import DataError
 
 Array = npt.NDArray[Any]
 
-# The engine copies the first 96 bytes of a row in one go: keep `id` last.
+# The engine copies all of a row but `id` in one go: keep `id` last, and what is before it a multiple of 8 bytes.
 JOB = np.dtype(
     [
         ("submit", "f8"),  # s from the workload's origin
@@ -30,11 +30,16 @@ JOB = np.dtype(
         ("job_class", "i4"),  # into Jobs.classes: the row of the speed table
         ("chunk", "i4"),  # GPUs that must sit together on one node; 1: spread at will
         ("gpu_type", "i4"),  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
+        ("qos", "i4"),  # into Jobs.qoses: the quality of service asked for
+        ("account", "i4"),  # into Jobs.accounts: who pays
         ("index", "i4"),  # position by (submit, order given): breaks every tie
         ("id", "i8"),  # the job's number in its trace
     ]
 )
 COLUMNS: tuple[str, ...] = tuple(JOB.names or ())
+LABELS = {  # columns that are numbers of labels → where the labels are
+    "user": "users", "partition": "partitions", "job_class": "classes", "gpu_type": "gpu_types", "qos": "qoses", "account": "accounts",
+}  # fmt: skip
 MAX_GPUS = 1_000_000  # per job; more is a broken trace
 LEAST_SHARE = 0.001  # of a device; the tolerance of comparisons, 1e-6, must be small against it
 MAX_TIME = 1e12  # s, some 31,000 years; beyond it float64 seconds lose the millisecond
@@ -61,6 +66,8 @@ class Jobs:
     partitions: tuple[str, ...] = ("",)
     classes: tuple[str, ...] = ("",)
     gpu_types: tuple[str, ...] = ("",)
+    qoses: tuple[str, ...] = ("",)
+    accounts: tuple[str, ...] = ("",)
     _columns: dict[str, Array] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -72,6 +79,8 @@ class Jobs:
         partitions: Sequence[str] = ("",),
         classes: Sequence[str] = ("",),
         gpu_types: Sequence[str] = ("",),
+        qoses: Sequence[str] = ("",),
+        accounts: Sequence[str] = ("",),
         where: str = "jobs",
     ) -> tuple[Jobs, Array]:
         """Check, sort by submit (stable) and store; also returns the order, to sort hidden columns alike.
@@ -94,14 +103,14 @@ class Jobs:
                 raise DataError(f"{where}: column {name!r} has {column.size} values, 'submit' has {n}")
             check_column(column, name, where)
             table[name] = column
-        labels = {"user": users, "partition": partitions, "job_class": classes, "gpu_type": gpu_types}
-        _check_table(table, {k: len(v) for k, v in labels.items()}, where)
+        made = cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types), tuple(qoses), tuple(accounts))
+        _check_table(table, made._label_counts(), where)
         order = np.arange(n)
         if (table["submit"][1:] < table["submit"][:-1]).any():  # most logs are in order; a sort of 1 M wide rows takes 0.3 s
             order = np.argsort(table["submit"], kind="stable")
             table = table[order]
         table["index"] = np.arange(n)
-        return cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types)), order
+        return made.with_table(table), order
 
     def __len__(self) -> int:
         return len(self.table)
@@ -119,12 +128,21 @@ class Jobs:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Jobs):
             return NotImplemented
-        same_labels = (self.users, self.partitions, self.classes, self.gpu_types) == (
-            other.users, other.partitions, other.classes, other.gpu_types,
-        )  # fmt: skip
-        return same_labels and self.table.tobytes() == other.table.tobytes()
+        return self.labels == other.labels and self.table.tobytes() == other.table.tobytes()
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """`users`, `partitions` … by name."""
+        return {name: getattr(self, name) for name in LABELS.values()}
+
+    def _label_counts(self) -> dict[str, int]:
+        return {column: len(getattr(self, name)) for column, name in LABELS.items()}
+
+    def with_table(self, table: Array) -> Jobs:
+        """Other rows under the same labels."""
+        return replace(self, table=table, _columns={})
 
     def replace(self, **columns: npt.ArrayLike) -> Jobs:
         """A copy with other values in some columns, in the present order; submit and index stay."""
@@ -132,9 +150,8 @@ class Jobs:
         for name, values in columns.items():
             check_column(np.atleast_1d(np.asarray(values)), name, "jobs")
             table[name] = values
-        sizes = {"user": self.users, "partition": self.partitions, "job_class": self.classes, "gpu_type": self.gpu_types}
-        _check_table(table, {k: len(v) for k, v in sizes.items()}, "jobs")
-        return Jobs(table, self.users, self.partitions, self.classes, self.gpu_types)
+        _check_table(table, self._label_counts(), "jobs")
+        return self.with_table(table)
 
 
 def check_column(values: Array, name: str, where: str) -> None:

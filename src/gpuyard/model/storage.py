@@ -23,19 +23,18 @@ import numpy as np
 from gpuyard.errors import DataError
 from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
 from gpuyard.model.fields import Fields
-from gpuyard.model.jobs import COLUMNS, JOB, Array
+from gpuyard.model.jobs import COLUMNS, JOB, LABELS, Array
 from gpuyard.model.plain import from_plain, to_plain
 from gpuyard.model.result import BIN, REASONS, ROW, SEGMENT, STATUS, Result
 from gpuyard.model.workload import Workload
 
 FORMAT = "gpuyard-result"
-VERSION = 1
+VERSION = 2
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 MAX_MANIFEST_BYTES = 1 << 29
 _F8 = np.dtype("f8")
 _DTYPES = {"jobs": JOB, "runtime": _F8, "logged_start": _F8, "table": ROW, "timeline": BIN, "segments": SEGMENT}
 _OPTIONAL = frozenset({"logged_start"})
-_LABELS = ("users", "partitions", "classes", "gpu_types")
 
 
 def save_result(result: Result, folder: str | os.PathLike[str]) -> None:
@@ -105,7 +104,7 @@ def _manifest(result: Result) -> dict[str, Any]:
         "version": VERSION,
         "scheduler": result.scheduler,
         "seed": int(result.seed),
-        "workload": about | {key: list(getattr(work.jobs, key)) for key in _LABELS},
+        "workload": about | {key: list(getattr(work.jobs, key)) for key in LABELS.values()},
         "cluster": to_plain(cluster, "cluster"),
         "totals": to_plain(result.totals, "totals"),
         "manifest": to_plain(result.manifest, "manifest"),
@@ -243,11 +242,12 @@ def _workload(fields: Fields, arrays: Mapping[str, Array], where: str) -> Worklo
     table, logged = arrays["jobs"], arrays.get("logged_start")
     if logged is not None and len(logged) != len(table):
         raise DataError(f"{where}: logged_start has {len(logged)} values for {len(table)} jobs")
+    labels: dict[str, Any] = {key: fields.texts(key) for key in LABELS.values()}
     made = Workload.build(
         {column: table[column] for column in COLUMNS},
         arrays["runtime"],
         name=where,
-        **{key: fields.texts(key) for key in _LABELS},
+        **labels,
         dropped={reason: dropped.whole(reason) for reason in dropped.names},
         logged_start=logged,
         notes=fields.texts("notes"),

@@ -9,8 +9,20 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from gpuyard.errors import DataError, UsageError
+from gpuyard.errors import DataError
 from gpuyard.model.jobs import MAX_TIME, Array, Jobs
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node that a trace shows, with the most that it names or was seen to hold at once; 0 cpus or memory: not known."""
+
+    name: str
+    gpus: int = 0
+    cpus: float = 0.0
+    memory: float = 0.0  # GB
+    gpu_type: str = ""
+    partitions: tuple[str, ...] = ()  # of the jobs that ran there
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +36,8 @@ class Workload:
     dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # reason → rows
     logged_start: Array | None = None  # (jobs,) s, when the log says the job started; nan: never
     notes: tuple[str, ...] = ()  # facts a reader should see printed
+    machines: tuple[Machine, ...] = ()  # what the trace shows of its cluster
+    preset: str = ""  # the cluster preset that belongs to the trace
 
     @classmethod
     def build(
@@ -36,12 +50,18 @@ class Workload:
         partitions: Sequence[str] = ("",),
         classes: Sequence[str] = ("",),
         gpu_types: Sequence[str] = ("",),
+        qoses: Sequence[str] = ("",),
+        accounts: Sequence[str] = ("",),
         dropped: Mapping[str, int] | None = None,
         logged_start: npt.ArrayLike | None = None,
         notes: Sequence[str] = (),
+        machines: Sequence[Machine] = (),
+        preset: str = "",
     ) -> Workload:
         """Check and sort. Where no `estimate` is given it is the walltime, or the runtime where there is none."""
-        jobs, order = Jobs.build(columns, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types, where=name)
+        jobs, order = Jobs.build(
+            columns, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types, qoses=qoses, accounts=accounts, where=name,
+        )  # fmt: skip
         truth = np.atleast_1d(np.asarray(runtime, dtype=np.float64))
         if truth.shape != (len(jobs),):
             raise DataError(f"{name}: {truth.size} runtimes for {len(jobs)} jobs")
@@ -56,10 +76,10 @@ class Workload:
             start = start[order]
         made = cls(
             jobs, truth[order], name,
-            dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes),
+            dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes), machines=tuple(machines), preset=preset,
         )  # fmt: skip
         if np.isnan(jobs.estimate).any():
-            given = np.where(np.isnan(jobs.estimate), made._requested(), jobs.estimate)
+            given = np.where(np.isnan(jobs.estimate), made.requested(), jobs.estimate)
             made = replace(made, jobs=jobs.replace(estimate=given))
         elif len(jobs) and "estimate" in columns:
             made = replace(made, estimate_source="given")
@@ -78,33 +98,9 @@ class Workload:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _requested(self) -> Array:
+    def requested(self) -> Array:
+        """(jobs,) s, the time asked for, or the run time where none was."""
         return np.where(np.isfinite(self.jobs.walltime), self.jobs.walltime, self.runtime)
-
-    def with_estimate(self, source: str, seed: int = 0) -> Workload:
-        """The same jobs with estimates from `source`: `requested`, `exact`, or `noisy:S` (× exp(N(0, S)), S = 0.5 unless given)."""
-        kind, _, argument = source.partition(":")
-        if kind == "given" and not argument:
-            return self
-        if kind == "requested" and not argument:
-            estimate = self._requested()
-        elif kind == "exact" and not argument:
-            estimate = self.runtime
-        elif kind == "noisy":
-            estimate = self.runtime * self._noise(source, argument, seed)
-        else:
-            raise UsageError(f"unknown estimate source {source!r}", hint="use requested, exact or noisy:S")
-        return replace(self, jobs=self.jobs.replace(estimate=estimate), estimate_source=source)
-
-    def _noise(self, source: str, argument: str, seed: int) -> Array:
-        try:
-            sigma = float(argument or 0.5)
-        except ValueError:
-            raise UsageError(f"estimate source {source!r}: {argument!r} is not a number") from None
-        if not 0 <= sigma <= 10:
-            raise UsageError(f"estimate source {source!r}: the spread must lie in 0..10")
-        generator = np.random.default_rng([seed, 0x657374])  # a stream of its own: workloads use other ones
-        return np.exp(generator.normal(0.0, sigma, len(self)))
 
     def head(self, count: int) -> Workload:
         """The first `count` jobs."""
@@ -114,6 +110,6 @@ class Workload:
         """Some of the jobs (ascending positions), with their times as they are."""
         table = self.jobs.table[rows].copy()
         table["index"] = np.arange(len(table))
-        jobs = Jobs(table, self.jobs.users, self.jobs.partitions, self.jobs.classes, self.jobs.gpu_types)
+        jobs = self.jobs.with_table(table)
         start = None if self.logged_start is None else self.logged_start[rows]
         return replace(self, jobs=jobs, runtime=self.runtime[rows], logged_start=start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch,
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.engine.slots import SCORES, Program, Slot
-from gpuyard.errors import UsageError
+from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.registry import Registry
@@ -222,6 +223,46 @@ def _values(policy: Parametrised) -> tuple[float, ...]:
     return tuple(value for _, value in policy.params)
 
 
+class Decides(Protocol):
+    """What needs the whole queue, a solver or a network: asked at every decision point. One object serves one simulation.
+
+    A `report()` method, if it has one, says afterwards what it did; it goes into the result's manifest.
+    """
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]: ...
+
+
+@dataclass(frozen=True)
+class Decider:
+    """A class with `decide(snapshot)`, its parameters, and the scheduler that it builds on (None: on none).
+
+    `every`, if it is a parameter, is the period in seconds at which it is also asked, as long as jobs wait.
+    """
+
+    name: str
+    title: str
+    make: Callable[..., Decides]
+    params: Params = ()
+    inner: Scheduler | None = None
+
+    @property
+    def label(self) -> str:
+        inner = f"({self.inner.label})" if self.inner else ""
+        return _label(self.name, self.params, decider_parameters(self.make)) + inner
+
+    @property
+    def every(self) -> float:
+        return dict(self.params).get("every", 0.0)
+
+    def begin(self) -> Decides:
+        """A fresh one, for one simulation."""
+        given = dict(self.params)
+        return self.make(self.inner, **given) if self.inner else self.make(**given)
+
+
+AnyScheduler = Scheduler | Meta | Decider
+
+
 # ── registries ──
 
 ORDERINGS: Registry[Ordering] = Registry("ordering")
@@ -229,6 +270,7 @@ PLACEMENTS: Registry[Placement] = Registry("placement")
 BACKFILLS: Registry[Backfill] = Registry("backfill")
 PREEMPTIONS: Registry[Preemption] = Registry("preemption")
 SWITCHES: Registry[Switch] = Registry("switch rule")
+DECIDERS: Registry[Decider] = Registry("decider")
 
 F = TypeVar("F", bound=Function)
 
@@ -304,6 +346,35 @@ def switch(name: str, *, title: str = "") -> Callable[[F], F]:
 def make_switch(function: Function, name: str, title: str = "", *, builtin: bool = False) -> Switch:
     """A switch rule from a plain function."""
     return Switch(name, title or _summary(function), function, tuple(parameters_of(function, 2).items()), builtin)
+
+
+D = TypeVar("D", bound=Callable[..., Any])
+
+
+def decider(name: str, *, title: str = "", inner: Scheduler | None = None) -> Callable[[D], D]:
+    """Register a class `(*, parameter=number …)` with `decide(snapshot)`; with `inner` it takes a scheduler first."""
+
+    def register(make: D) -> D:
+        DECIDERS.add(name, make_decider(make, name, title, inner=inner))
+        return make
+
+    return register
+
+
+def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | None = None) -> Decider:
+    """A decider from a class."""
+    params = tuple(decider_parameters(make).items())
+    check_period(dict(params).get("every", 0.0), f"decider {name}")
+    return Decider(name, title or _summary(make), make, params, inner)
+
+
+def decider_parameters(make: Callable[..., Any]) -> dict[str, float]:
+    """The keyword-only arguments of a decider's class, which are numbers."""
+    keyword = [p for p in inspect.signature(make).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    for parameter in keyword:
+        if not isinstance(parameter.default, (int, float)):
+            raise PolicyError(f"{make.__name__}: parameter {parameter.name!r} needs a number as its default")
+    return {parameter.name: float(parameter.default) for parameter in keyword}
 
 
 def _ours(function: Function) -> bool:

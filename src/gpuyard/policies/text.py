@@ -14,12 +14,15 @@ from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.units import parse_seconds
 from gpuyard.policies.base import (
     BACKFILLS,
+    DECIDERS,
     DEFAULT_SLOTS,
     ORDERINGS,
     PLACEMENTS,
     PREEMPTIONS,
     SWITCHES,
+    AnyScheduler,
     Backfill,
+    Decider,
     Function,
     Meta,
     Ordering,
@@ -28,6 +31,7 @@ from gpuyard.policies.base import (
     Preemption,
     Scheduler,
     Switch,
+    make_decider,
     make_ordering,
     make_placement,
     make_preemption,
@@ -37,6 +41,7 @@ from gpuyard.registry import Registry, unknown_name
 
 MOST_DEPTH = 1_000_000_000  # more jobs than any simulation has
 P = TypeVar("P", bound=Parametrised)
+_DECIDER = re.compile(r"(?P<name>[\w-]+|[^:()]*\.py:\w+)(?::(?P<params>[^()/]*))?(?:\((?P<inner>.*)\))?")
 _META = re.compile(r"meta:(?P<rule>[^()]+)\((?P<of>.*)\)(?:@(?P<every>[^@()]+))?")
 
 
@@ -73,8 +78,14 @@ def parse_backfill(text: str) -> Backfill:
     return found
 
 
-def parse_scheduler(text: str) -> Scheduler | Meta:
-    """`ordering[/placement[/backfill[/preemption]]]`, or several with a switch rule: `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`."""
+def parse_scheduler(text: str) -> AnyScheduler:
+    """`ordering[/placement[/backfill[/preemption]]]`, several with a switch rule, `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`, or a decider.
+
+    A decider is `NAME[:PARAMETER=NUMBER,…][(SCHEDULER)]`, or `./mine.py:CLASS` with the same.
+    """
+    decider = _parse_decider(text)
+    if decider is not None:
+        return decider
     if not text.startswith("meta:"):
         return parse_slots(text)
     match = _META.fullmatch(text.strip())
@@ -82,6 +93,31 @@ def parse_scheduler(text: str) -> Scheduler | Meta:
         raise UsageError(f"scheduler {text!r} is not meta:RULE(SCHEDULER, SCHEDULER …)[@PERIOD]")
     schedulers = [part.strip() for part in re.split(r",\s", match["of"]) if part.strip()]
     return make_meta(match["rule"], schedulers, match["every"] or "0")
+
+
+def _parse_decider(text: str) -> Decider | None:
+    """A decider, if that is what the text names."""
+    match = _DECIDER.fullmatch(text.strip())
+    if match is None or not (match["name"] in DECIDERS or ".py:" in match["name"]):
+        return None
+    found = DECIDERS[match["name"]] if match["name"] in DECIDERS else _decider_from_file(match["name"])
+    if found is None:
+        return None
+    _, values = _split(f"{found.name}:{match['params'] or ''}")
+    found = _with_params(found, values, DECIDERS.what)
+    if match["inner"] is None:
+        return found
+    if found.inner is None:
+        raise UsageError(f"decider {found.name!r} builds on no scheduler, but {match['inner']!r} is given")
+    return replace(found, inner=parse_slots(match["inner"].strip()))
+
+
+def _decider_from_file(name: str) -> Decider | None:
+    """`./mine.py:CLASS`; None where it names a function."""
+    make = load_function(name)
+    if not isinstance(make, type) or not hasattr(make, "decide"):
+        return None
+    return make_decider(make, _split(name)[0])
 
 
 def make_meta(rule: str, schedulers: Sequence[str], every: str) -> Meta:

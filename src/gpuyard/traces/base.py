@@ -13,20 +13,26 @@ from typing import Any
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
+from gpuyard.traces.opening import Head, head_of
 from gpuyard.traces.parameters import Parameter, parameters_of, parse_assignments, resolve
 
 Function = Callable[..., Workload]
+Sniff = Callable[[Head], bool]
 
 
 @dataclass(frozen=True)
 class Reader:
-    """An outside format: `function(path, **parameters)` makes a Workload of a file whose name matches a glob."""
+    """An outside format: `function(path, **parameters)` makes a Workload of a file.
+
+    `sniff` tells the format by the first lines; the globs decide where no reader's does.
+    """
 
     name: str
     globs: tuple[str, ...]
     title: str
     function: Function
     parameters: tuple[Parameter, ...]
+    sniff: Sniff | None = None
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,15 @@ READERS: Registry[Reader] = Registry("reader")
 GENERATORS: Registry[Generator] = Registry("workload generator")
 
 
-def reader(name: str, *, glob: str | Sequence[str], title: str) -> Callable[[Function], Function]:
-    """Register `function(path: Path, *, parameter=default …) -> Workload` for files that match `glob`."""
+def reader(name: str, *, glob: str | Sequence[str] = (), title: str, sniff: Sniff | None = None) -> Callable[[Function], Function]:
+    """Register `function(path: Path, *, parameter=default …) -> Workload` for files that `sniff` knows, or that match `glob`.
+
+    Readers are asked in the order in which they are registered.
+    """
 
     def register(function: Function) -> Function:
         globs = (glob,) if isinstance(glob, str) else tuple(glob)
-        READERS.add(name, Reader(name, globs, title, function, parameters_of(function)))
+        READERS.add(name, Reader(name, globs, title, function, parameters_of(function), sniff))
         return function
 
     return register
@@ -81,7 +90,7 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     path = Path(text).expanduser()
     if not os.path.exists(path):  # noqa: PTH110 - unlike Path.exists it never raises
         raise _not_found(text, path, name)
-    found = chosen or _reader_of(path)
+    found = chosen or reader_of(path)
     return found.function(path, **resolve(f"reader {found.name}", found.parameters, options))
 
 
@@ -92,12 +101,18 @@ def _generate(found: Generator, text: str, seed: int, given: dict[str, Any]) -> 
     return replace(made, name=text)
 
 
-def _reader_of(path: Path) -> Reader:
-    for _, found in READERS.items():
-        if any(fnmatch(path.name.lower(), glob) for glob in found.globs):
-            return found
-    known = "; ".join(f"{name} {' '.join(r.globs)}" for name, r in READERS.items())
-    raise UsageError(f"{path}: no reader for a file of this name", hint=f"name the reader; known: {known}")
+def reader_of(path: Path) -> Reader:
+    """The reader for a file: the first that knows its content, else the first whose glob its name matches."""
+    head = head_of(path)
+    readers = [found for _, found in READERS.items()]
+    told = (found for found in readers if head is not None and found.sniff is not None and found.sniff(head))
+    named = (found for found in readers if any(fnmatch(path.name.lower(), glob) for glob in found.globs))
+    chosen = next(told, None) or next(named, None)
+    if chosen is None:
+        raise UsageError(
+            f"{path}: neither its content nor its name is of a known format", hint=f"name the reader; known: {', '.join(READERS)}"
+        )
+    return chosen
 
 
 def _not_found(text: str, path: Path, name: str) -> Exception:

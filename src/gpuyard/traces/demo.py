@@ -69,7 +69,7 @@ def demo(seed: int, *, jobs: int = 2000, days: float = 5.0, load: float = 0.9) -
         "deadline": submit + walltime * stream(seed, "demo/deadline").uniform(1.2, 4.0, jobs),
         "priority": np.array([k.priority for k in KINDS])[kind[campaign]], "job_class": kind[campaign],
     }  # fmt: skip
-    return Workload.build(columns, runtime, name="demo", users=user_names(USERS), classes=[k.name for k in KINDS])
+    return Workload.build(columns, runtime, name="demo", users=user_names(USERS), classes=[k.name for k in KINDS], preset="16x8:a100")
 
 
 def _campaigns(seed: int, jobs: int) -> tuple[Array, Array]:

@@ -66,6 +66,36 @@ def blocks(path: Path, limits: Limits) -> Iterator[Block]:
         yield _checked(path, pending + b"\n", line)
 
 
+@dataclass(frozen=True)
+class Head:
+    """The first whole lines of a file, by which its format is told."""
+
+    path: Path
+    lines: tuple[str, ...]  # without line ends, blank ones left out
+
+    def fields(self, delimiter: str = ",") -> tuple[str, ...]:
+        """The first line, cut at the delimiter and stripped: the header of a table."""
+        return tuple(field.strip() for field in self.lines[0].split(delimiter)) if self.lines else ()
+
+
+def head_of(path: Path, size: int = 1 << 16) -> Head | None:
+    """The first lines within `size` bytes; None where the file cannot be looked into (a pipe is read only once).
+
+    Never raises: what is wrong with the file is told when it is read.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with _opened(path) as stream:
+            text = stream.read(size)
+    except (DataError, OSError, EOFError, zlib.error):
+        return None
+    if len(text) == size:
+        text = text[: text.rfind(b"\n") + 1] or text
+    lines = text.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", errors="replace").splitlines()
+    return Head(path, tuple(line for line in lines if line.strip()))
+
+
 def read_text(path: Path, limits: Limits) -> io.BytesIO:
     """The whole file, checked like `blocks`, without its byte order mark."""
     text = io.BytesIO()

@@ -12,10 +12,10 @@ import numpy as np
 
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import Array
-from gpuyard.model.workload import Workload
+from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values
-from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Limits, Stream, blocks
+from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, Stream, blocks
 
 FIELDS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "mean CPU time", "used memory",
@@ -28,7 +28,12 @@ _HEADER = re.compile(rb"^[ \t]*;[ \t]*([A-Za-z][A-Za-z ]*?)[ \t]*:[ \t]*(.*?)[ \
 _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 
-@reader("swf", glob="*.swf*", title="Standard Workload Format, plain or gzip")
+def _sniff(head: Head) -> bool:
+    body = [line for line in head.lines if not line.lstrip().startswith(";")]
+    return bool(body) and len(body[0].split()) == len(FIELDS) and all(_is_number(field.encode()) for field in body[0].split())
+
+
+@reader("swf", glob="*.swf*", title="Standard Workload Format, plain or gzip", sniff=_sniff)
 def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "allocated", limits: Limits = DEFAULT_LIMITS) -> Workload:
     """The jobs of an SWF log; a processor counts as a GPU.
 
@@ -45,7 +50,8 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     first, second = ("allocated", "requested") if processors == "allocated" else ("requested", "allocated")
     columns["gpus"] = np.where(columns[first] > 0, columns[first], columns[second])
     keep, dropped = _usable(columns)
-    return _workload(path, {name: values[keep] for name, values in columns.items()}, rows.take(keep), dropped)
+    machines = _machine(path, limits)
+    return _workload(path, {name: values[keep] for name, values in columns.items()}, rows.take(keep), dropped, machines)
 
 
 def _usable(columns: dict[str, Array]) -> tuple[Array, dict[str, int]]:
@@ -61,7 +67,7 @@ def _usable(columns: dict[str, Array]) -> tuple[Array, dict[str, int]]:
     return np.flatnonzero(kept), dropped
 
 
-def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int]) -> Workload:
+def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int], machines: tuple[Machine, ...]) -> Workload:
     if len(c["id"]) == 0:
         counts = ", ".join(f"{n} with {reason}" for reason, n in dropped.items())
         raise DataError(f"{path}: no usable job" + (f" ({counts})" if counts else ""))
@@ -77,7 +83,7 @@ def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, in
     }  # fmt: skip
     return Workload.build(
         columns, c["run"], name=path.name, users=users, partitions=partitions, dropped=dropped,
-        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=_notes(walltime),
+        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=_notes(walltime), machines=machines,
     )  # fmt: skip
 
 
@@ -107,14 +113,14 @@ def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, s
     return found
 
 
-def swf_processors(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> int | None:
-    """Processors of the machine (MaxProcs, else MaxNodes, of the header); None where the log does not say."""
+def _machine(path: Path, limits: Limits) -> tuple[Machine, ...]:
+    """One pool of the header's MaxProcs, else MaxNodes, processors; none where the log does not say."""
     header = swf_header(path, limits)
     for key in ("MaxProcs", "MaxNodes"):
         match = re.match(r"\d{1,9}", header.get(key, ""))
         if match and int(match[0]) > 0:
-            return int(match[0])
-    return None
+            return (Machine(header.get("Computer", "pool")[:80] or "pool", int(match[0]), gpu_type="cpu"),)
+    return ()
 
 
 def _read_table(path: Path, limits: Limits) -> tuple[Array, Array]:
