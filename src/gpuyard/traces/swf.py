@@ -41,7 +41,8 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     run time, processors or a submit time (−1) are dropped and counted. The walltime is the requested time; the queue
     is the partition.
     """
-    table, lines = _read_table(path, limits)
+    header: dict[str, str] = {}
+    table, lines = _read_table(path, limits, header)
     rows = Rows(path, lines)
     columns = {name: table[:, k] for k, name in enumerate(_KEPT)}
     check_ids(rows, columns["id"])
@@ -50,8 +51,7 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     first, second = ("allocated", "requested") if processors == "allocated" else ("requested", "allocated")
     columns["gpus"] = np.where(columns[first] > 0, columns[first], columns[second])
     keep, dropped = _usable(columns)
-    machines = _machine(path, limits)
-    return _workload(path, {name: values[keep] for name, values in columns.items()}, rows.take(keep), dropped, machines)
+    return _workload(path, {name: values[keep] for name, values in columns.items()}, rows.take(keep), dropped, _machine(header))
 
 
 def _usable(columns: dict[str, Array]) -> tuple[Array, dict[str, int]]:
@@ -105,17 +105,21 @@ def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, s
     """The `; Key: value` lines before the first job; of a key that occurs twice the first."""
     found: dict[str, str] = {}
     for block in blocks(Path(path), limits):
-        body = re.search(rb"^[ \t]*[^;\s]", block.text, re.M)
-        for key, value in _HEADER.findall(block.text[: body.start()] if body else block.text):
-            found.setdefault(key.decode(), value.decode())
-        if body:
+        if not _add_header(block.text, found):
             break
     return found
 
 
-def _machine(path: Path, limits: Limits) -> tuple[Machine, ...]:
+def _add_header(text: bytes, found: dict[str, str]) -> bool:
+    """Take in the comment lines up to the first job; whether the header may go on."""
+    body = re.search(rb"^[ \t]*[^;\s]", text, re.M)
+    for key, value in _HEADER.findall(text[: body.start()] if body else text):
+        found.setdefault(key.decode(), value.decode())
+    return body is None
+
+
+def _machine(header: dict[str, str]) -> tuple[Machine, ...]:
     """One pool of the header's MaxProcs, else MaxNodes, processors; none where the log does not say."""
-    header = swf_header(path, limits)
     for key in ("MaxProcs", "MaxNodes"):
         match = re.match(r"\d{1,9}", header.get(key, ""))
         if match and int(match[0]) > 0:
@@ -123,10 +127,12 @@ def _machine(path: Path, limits: Limits) -> tuple[Machine, ...]:
     return ()
 
 
-def _read_table(path: Path, limits: Limits) -> tuple[Array, Array]:
-    """The kept fields, (rows, len(_KEPT)), and the line of each row."""
+def _read_table(path: Path, limits: Limits, header: dict[str, str]) -> tuple[Array, Array]:
+    """The kept fields, (rows, len(_KEPT)), and the line of each row; fills in `header`."""
+    in_header = True
     tables, lines, count = [np.empty((0, len(_KEPT)))], [np.empty(0, np.int64)], 0
     for block in blocks(path, limits):
+        in_header = in_header and _add_header(block.text, header)
         table, at = _parse(path, block)
         count += len(table)
         if count > limits.rows:

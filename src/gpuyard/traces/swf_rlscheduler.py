@@ -23,7 +23,7 @@ def load_rlscheduler(path: Path | str, *, limits: Limits = DEFAULT_LIMITS) -> Wo
     submission is refused. The requested time becomes the walltime and so the estimate.
     """
     path = Path(path)
-    table, lines = _read_table(path, limits)
+    table, lines = _read_table(path, limits, {})
     columns, rows = {name: table[:, k] for k, name in enumerate(_KEPT)}, Rows(path, lines)
     check_ids(rows, columns["id"])
     run = np.where(columns["run"] < 0, UNKNOWN_RUN, columns["run"])
