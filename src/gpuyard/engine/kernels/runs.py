@@ -222,6 +222,7 @@ def fill_row(s: Any, j: Any) -> None:
     )
     row.cpus, row.memory, row.transfer, row.priority = given.cpus, given.memory, given.transfer, given.priority
     row.user, row.job_class, row.chunk, row.gpu_type, row.index = given.user, given.job_class, given.chunk, given.gpu_type, given.index
+    row.qos, row.account = given.qos, given.account
     row.partition = max(s.partition_of[given.partition], 0)
     row.attained, row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     row.remaining = given.estimate
