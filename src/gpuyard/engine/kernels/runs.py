@@ -58,6 +58,24 @@ def believed_end_now(est_end: Any, now: Any) -> Any:
 
 
 @inner
+def revise_ends(s: Any, p: Any) -> None:
+    """Running jobs that have outlived their believed end are believed to take twice as long, and again, until it lies ahead."""
+    control = s.control[0]
+    part = s.partitions[p]
+    while part.running > 0:
+        j = np.int64(s.running_jobs[part.queue_lo])
+        row = s.rows[j]
+        if row.est_end > control.now:
+            return
+        running_remove(s.rows, s.running_jobs, part, j)
+        while row.est_end <= control.now:
+            row.est_end = row.run_start + max(2.0 * (row.est_end - row.run_start), 1.0)
+        if control.kills == 1:
+            row.est_end = min(row.est_end, row.run_start + max(row.walltime - row.ran, 0.0))
+        running_insert(s.rows, s.running_jobs, part, j)
+
+
+@inner
 def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
     """Start job j, which is in no queue, on the `count` nodes picked."""
     control = s.control[0]
