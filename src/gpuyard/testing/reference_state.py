@@ -255,14 +255,14 @@ class Yard:
         """Whether the job could start now."""
         return sum(self.rooms(job).values()) >= job.units and self.has_quota(job)
 
-    def parts_of(self, job: JobState, units: list[tuple[int, int]]) -> list[Part]:
-        """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives."""
+    def parts_of(self, job: JobState, units: list[tuple[int, int]], device: int | None = None) -> list[Part]:
+        """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives, or `device` for a share."""
         parts = []
         for number, count in units:
             node = self.nodes[number]
             devices: tuple[int, ...] = ()
             if job.is_shared:
-                device = node.device_for_share(job.gpus)
+                device = node.device_for_share(job.gpus) if device is None else device
                 assert device is not None, f"job {job.index} was given node {number}, which has no such share"
                 devices = (device,)
             elif not job.is_cpu_job:
