@@ -3,7 +3,8 @@
     python benchmarks/openb.py [FOLDER] [--seeds N]
 
 1,213 nodes with 6,212 GPUs. The pods of the default list arrive in random order, then pods drawn from the list with replacement, until 130 % of
-the GPUs have been asked for; none leaves. A pod that does not fit when it arrives never will, so that the latest is always tried first.
+the GPUs have been asked for; none leaves. A pod that does not fit when it arrives never will, so that the latest is always tried first
+(`lcfs`).
 FOLDER holds openb2023_node_list_gpu_node.csv and openb2023_pod_list_default.csv.gz.
 """
 
@@ -13,15 +14,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gpuyard import Cluster, Result, Workload, simulate
+from gpuyard import Cluster, Result, Workload, parse_scheduler, simulate
 from gpuyard.engine.mix import request_mix
 from gpuyard.model.cluster import GpuType, Nodes
 from gpuyard.model.jobs import Array
-from gpuyard.policies import BACKFILLS, PLACEMENTS, PREEMPTIONS, Scheduler, make_ordering
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "alibaba"
 NODES, PODS = "openb2023_node_list_gpu_node.csv", "openb2023_pod_list_default.csv.gz"
@@ -37,11 +36,6 @@ PUBLISHED = {
 }
 OTHERS = ("best", "worst", "first", "defrag", "balance")  # not in the paper's table, or not under this rule
 CLOSE = 1.0  # percentage points
-
-
-def latest(jobs: Any, j: int, now: float) -> Any:
-    """The latest pod goes first."""
-    return -jobs.submit[j]
 
 
 def read_nodes(path: Path) -> Cluster:
@@ -113,8 +107,7 @@ def fragmented(result: Result, until: int) -> float:
 
 def measure(workload: Workload, cluster: Cluster, placement: str, seed: int) -> tuple[float, ...]:
     """The values of POINTS under a placement, in %."""
-    scheduler = Scheduler(make_ordering(latest, "latest"), PLACEMENTS[placement], BACKFILLS["none"], PREEMPTIONS["none"])
-    result = simulate(workload, cluster, scheduler, seed=seed, segments=True)
+    result = simulate(workload, cluster, parse_scheduler(f"lcfs/{placement}"), seed=seed, segments=True)
     gpus = workload.jobs.gpus
     asked = np.cumsum(gpus) / cluster.gpus
     held = np.cumsum(np.where(result.table["start"] == workload.jobs.submit, gpus, 0.0)) / cluster.gpus
@@ -162,7 +155,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2 if options.folder else 0
     cluster, pods = read_nodes(folder / NODES), read_pods(folder / PODS)
     workloads = [arrivals(pods, cluster.gpus, seed) for seed in range(max(options.seeds, 1))]
-    print(f"{len(cluster.nodes):,} nodes, {cluster.gpus:,} GPUs, {len(pods['gpus']):,} pods, {len(workloads)} orders of arrival (mean ± sd)\n")
+    print(
+        f"{len(cluster.nodes):,} nodes, {cluster.gpus:,} GPUs, {len(pods['gpus']):,} pods, {len(workloads)} orders of arrival (mean ± sd)\n"
+    )
     agree = compare(workloads, cluster)
     print(f"\nwithin {CLOSE:g} point of the paper, in its order" if agree else "\nNOT as in the paper")
     return 0 if agree else 1

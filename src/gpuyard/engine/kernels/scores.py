@@ -22,9 +22,8 @@ _TYPES = 64.0  # more than there can be
 
 
 @inner
-def builtin_score(s: Any, code: Any, row: Any, n: Any) -> Any:
-    """The score of node n for the job, for codes up to SCORE_REMAINDER."""
-    node = s.nodes[n]
+def _simple_score(s: Any, code: Any, row: Any, node: Any) -> Any:
+    """Scores up to SCORE_FASTEST. Apart from the others: in one chain with them the fastest type took 1.1 times as long to find."""
     if code == SCORE_FREE:
         return float(node.free)
     if code == SCORE_MINUS_FREE:
@@ -33,15 +32,19 @@ def builtin_score(s: Any, code: Any, row: Any, n: Any) -> Any:
         return hash01(s.control[0].seed, row.index, row.preemptions, node.number)
     if code == SCORE_FASTEST:
         return -s.speed[row.job_class * len(s.types) + node.gpu_type]
+    return 0.0
+
+
+@inner
+def _composed_score(s: Any, code: Any, row: Any, node: Any) -> Any:
+    """Scores from SCORE_LEXICOGRAPHIC to SCORE_REMAINDER."""
     if code == SCORE_LEXICOGRAPHIC:
         return float(node.free) * _TYPES + s.type_rank[row.job_class * len(s.types) + node.gpu_type]
     if code == SCORE_WHOLE_LAST:
         return _tier(s, row, node) * _TIER + float(node.free)
     if code == SCORE_LOAD:
         return _load(s, node)
-    if code == SCORE_REMAINDER:
-        return _remainder(s, node)
-    return 0.0
+    return _remainder(s, node)
 
 
 @inner
@@ -91,17 +94,24 @@ def _remainder(s: Any, node: Any) -> Any:
 @inner
 def fill_builtin(s: Any, count: Any, row: Any, code: Any) -> None:
     """score[i] of candidates[i], by the rooms in s.room."""
-    if code != SCORE_FRAGMENTS:
+    if code <= SCORE_FASTEST:
         for i in range(count):
-            s.score[i] = builtin_score(s, code, row, s.candidates[i])
-        return
+            s.score[i] = _simple_score(s, code, row, s.nodes[s.candidates[i]])
+    elif code < SCORE_FRAGMENTS:
+        for i in range(count):
+            s.score[i] = _composed_score(s, code, row, s.nodes[s.candidates[i]])
+    else:
+        _fill_fragment_scores(s, count, row)
+
+
+@inner
+def _fill_fragment_scores(s: Any, count: Any, row: Any) -> None:
     for i in range(count):
-        n = s.candidates[i]
-        units = min(np.int64(s.room[n]), np.int64(row.units))
-        if i > 0 and s.room[n] == s.room[s.candidates[i - 1]] and same_node(s.nodes[n], s.nodes[s.candidates[i - 1]]):
+        n, last = s.candidates[i], s.candidates[max(i - 1, 0)]
+        if i > 0 and s.room[n] == s.room[last] and same_node(s.nodes[n], s.nodes[last]):
             s.score[i] = s.score[i - 1]
         else:
-            s.score[i] = fragment_score(s, row, n, units)
+            s.score[i] = fragment_score(s, row, n, min(np.int64(s.room[n]), np.int64(row.units)))
 
 
 @inner
