@@ -2,9 +2,9 @@
 
     python benchmarks/openb.py [FOLDER] [--seeds N]
 
-1,213 nodes with 6,212 GPUs. The pods of the default list arrive in random order, then pods drawn from the list with replacement, until 130 % of
-the GPUs have been asked for; none leaves. A pod that does not fit when it arrives never will, so that the latest is always tried first
-(`lcfs`).
+1,213 nodes with 6,212 GPUs. The pods of the default list arrive in random order, then pods drawn from the list with replacement,
+until 130 % of the GPUs have been asked for; none leaves. A pod that does not fit when it arrives never will, so that the latest is
+always tried first (`lcfs`).
 FOLDER holds openb2023_node_list_gpu_node.csv and openb2023_pod_list_default.csv.gz.
 """
 

@@ -24,8 +24,8 @@ def openb() -> ModuleType:
 
 
 def test_fragmented_by_hand(openb: ModuleType):
-    """Requests: 0.75 twice, 0.5 once, a whole device once. After the first pod (0.75 of device 0) of a node with two devices 1.25 are free:
-    0.25 are too small for everyone. After the second (device 1) 0.25 and 0.25, after the third still: 0.5 are free and nobody can use them."""
+    """Requests: 0.75 twice, 0.5 once, a whole device once, on a node with two devices. The first pod leaves 0.25 and 1: 0.25 are too small
+    for everyone. The second leaves 0.25 and 0.25, which nobody can use; the others do not fit."""
     workload = Workload.build({"submit": [0.0, 1.0, 2.0, 3.0], "gpus": [0.75, 0.75, 0.5, 1.0]}, np.full(4, openb.FOREVER))
     result = simulate(workload, Cluster.uniform(1, 2), parse_scheduler("lcfs/first"), segments=True)
     assert [round(openb.fragmented(result, until), 4) for until in (1, 2, 3, 4)] == [0.25, 0.5, 0.5, 0.5]

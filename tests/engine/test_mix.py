@@ -46,8 +46,8 @@ def test_no_jobs_no_mix():
 
 
 def test_fragment_by_hand():
-    """0.3 and 1 are free, with 3 cpus. Half a device: 0.3 is too small. A whole device: there is one, but not the 4 cpus: 1.3 are lost. A CPU job
-    cannot use any of the 1.3. Two whole devices: there are not two."""
+    """0.3 and 1 are free, with 3 cpus. Half a device: 0.3 is too small. A whole device: there is one, but not the 4 cpus: 1.3 are lost.
+    A CPU job cannot use any of the 1.3. Two whole devices: there are not two."""
     half, one, host, two = (Request(gpus, cpus, 0.0, frozenset({0})) for gpus, cpus in ((0.5, 1.0), (1.0, 4.0), (0.0, 1.0), (2.0, 1.0)))
     devices = [Device(300_000, False), Device(1_000_000, True)]
     assert fragment(devices, 0, 3.0, np.inf, [(half, 1)]) == 300_000

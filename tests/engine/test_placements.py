@@ -39,7 +39,7 @@ def placed(
 def parts_of(
     cluster: Cluster, held: Sequence[Held | dict[str, Any]], job: dict[str, Any], placement: str, later: Sequence[float] = (), seed: int = 0
 ) -> tuple[Part, ...]:
-    holders = [dict(node=h[0], gpus=h[1], devices=h[2]) if isinstance(h, tuple) else h for h in held]
+    holders = [{"node": h[0], "gpus": h[1], "devices": h[2]} if isinstance(h, tuple) else h for h in held]
     rows = [*holders, job, *({"gpus": gpus} for gpus in later)]
     columns = {name: [row.get(name, 1 if name == "chunk" else 0.0) for row in rows] for name in ("gpus", "cpus", "chunk")}
     submit = [0.0] * len(held) + [1.0] + [2.0] * len(later)
