@@ -17,6 +17,7 @@ __all__ = [
     "Generator",
     "Limits",
     "Reader",
+    "batch",
     "csv",
     "demo",
     "estimate_source",

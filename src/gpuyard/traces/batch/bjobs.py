@@ -13,19 +13,23 @@ from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.batch.json_text import JSON_LIMITS, JsonText, table, text
-from gpuyard.traces.batch.lsb_acct import GpusPer, _gpus, _hosts
+from gpuyard.traces.batch.lsb_acct import GpusPer, gpus_asked, host_slots
 from gpuyard.traces.batch.records import Record, collect
 from gpuyard.traces.batch.table import Layout, header_layout, split
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 
-_MONTHS = {name: k for k, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTHS = {name: k for k, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)}
 _DATE = re.compile(r"([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d{1,2}):(\d\d)(?::(\d\d))?(?:\s+(\d{4}))?(?:\s+[LEXD])?")
+_OBJECT = re.compile(r"^[ \t]*(?=\{)", re.M)
 _ASSUMED_YEAR = 2000  # of the latest date, where dates have no year: a leap year
 _COLUMNS = frozenset(
-    "jobid stat user queue proj proj_name from_host exec_host job_name submit_time start_time finish_time run_time cpu_used mem slots nexec_host"
-    " nalloc_slot nreq_slot runtimelimit time_left gpu_num effective_resreq swap idle_factor %complete exit_code".split()
-)
+    {
+        "jobid", "stat", "user", "queue", "proj", "proj_name", "from_host", "exec_host", "job_name", "submit_time", "start_time",
+        "finish_time", "run_time", "cpu_used", "mem", "slots", "nexec_host", "nalloc_slot", "nreq_slot", "runtimelimit", "time_left",
+        "gpu_num", "effective_resreq", "swap", "idle_factor", "%complete", "exit_code",
+    }
+)  # fmt: skip
 _Dates = dict[str, float]
 
 
@@ -82,7 +86,7 @@ def read_bjobs(
 def _objects(document: JsonText) -> Iterator[tuple[object, int]]:
     """The records of each JSON object that begins a line; text between objects is left out."""
     at = 0
-    for match in iter(lambda: re.compile(r"^[ \t]*(?=\{)", re.M).search(document.text, at), None):
+    while match := _OBJECT.search(document.text, at):
         for key, element, place in document.members(match.end(), "RECORDS"):
             if key == "RECORDS":
                 if not isinstance(element, dict):
@@ -130,7 +134,8 @@ def _dates(path: Path, rows: list[tuple[int, dict[str, str]]], year: int) -> tup
 
 def _seconds(path: Path, line: int, value: str, year: int, parts: tuple[int, ...]) -> float:
     try:
-        return datetime(year, *parts, tzinfo=UTC).timestamp()
+        month, day, hour, minute, second = parts
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
         raise DataError(f"{path}{f':{line}' if line else ''}: {value[:40]!r} is no date of {year}") from None
 
@@ -145,10 +150,10 @@ def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per:
         asked = _slots(row["gpu_num"]) if row.get("gpu_num", "").strip() else math.nan
     except ValueError as error:
         raise DataError(f"{path}:{line}: {error}") from None
-    hosts: Counter[str] = _hosts([host for host in row.get("exec_host", "").split(":") if host.strip()])
+    hosts: Counter[str] = host_slots([host for host in row.get("exec_host", "").split(":") if host.strip()])
     start = dates.get(row.get("start_time", ""), math.nan)
     slots = slots if slots > 0 else float(sum(hosts.values()))
-    gpus, kind = _gpus([row.get("effective_resreq", "")], len(hosts), int(slots), gpus_per)
+    gpus, kind = gpus_asked([row.get("effective_resreq", "")], len(hosts), int(slots), gpus_per)
     return Record(
         line, match[0], int(match[1]), row.get("stat", ""), submit=dates.get(row.get("submit_time", ""), math.nan), start=start,
         end=start + elapsed if elapsed > 0 else dates.get(row.get("finish_time", ""), math.nan), elapsed=elapsed,
@@ -165,7 +170,7 @@ def _slots(text: str) -> float:
 
 
 def _span(text: str, unit: float) -> float:
-    """`79 second(s)`, `00:10:00`, `0:10` (hours and minutes), or a number in `unit`, perhaps with a host: `1440.0/hostA`; nan where not set."""
+    """`79 second(s)`, `00:10:00`, `0:10` (hours and minutes), or a number of `unit` s, maybe with a host: `1440.0/hostA`; nan: not set."""
     clean = re.sub(r"\s+[LEXD]$", "", text.strip()).partition("/")[0].strip()
     if not clean:
         return math.nan

@@ -104,7 +104,8 @@ def tres_of(text: str) -> Resources:
 
 def gres_of(text: str) -> Resources:
     """The GPUs of an older GRES column: `gpu:2`, `gpu:volta:1`, `gpu:kepler:2(IDX:0-1),craynetwork:1`, `gres:gpu:2`."""
-    total, typed = None, {}
+    total: float | None = None
+    typed: dict[str, float] = {}
     for part in _GRES_INDICES.sub("", text).split(","):
         words = part.strip().removeprefix("gres:").removeprefix("gres/").split(":")
         if words[0] != "gpu":
@@ -126,8 +127,8 @@ def resources(
     kinds = {kind: count for kind, count in (typed or {}).items() if count > 0}
     total = gpus if gpus is not None else sum(typed.values()) if typed else None
     one = next(iter(kinds)) if len(kinds) == 1 and (gpus is None or kinds[next(iter(kinds))] >= gpus) else ""
-    given = (math.nan if value is None else float(value) for value in (cpus, memory, nodes, total))
-    return Resources(*given, one)
+    said = [math.nan if value is None else float(value) for value in (cpus, memory, nodes, total)]
+    return Resources(said[0], said[1], said[2], said[3], one)
 
 
 def type_label(text: str) -> str:

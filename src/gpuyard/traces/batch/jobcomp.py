@@ -16,8 +16,8 @@ from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 
 _KEYS = (
     "JobId", "UserId", "GroupId", "Name", "JobState", "Partition", "TimeLimit", "StartTime", "EndTime", "NodeList", "NodeCnt", "ProcCnt",
-    "WorkDir", "ReservationName", "Tres", "Gres", "Account", "QOS", "WcKey", "Cluster", "SubmitTime", "EligibleTime", "ArrayJobId", "ArrayTaskId",
-    "HetJobId", "HetJobOffset", "DerivedExitCode", "ExitCode",
+    "WorkDir", "ReservationName", "Tres", "Gres", "Account", "QOS", "WcKey", "Cluster", "SubmitTime", "EligibleTime",
+    "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset", "DerivedExitCode", "ExitCode",
 )  # fmt: skip
 _PAIR = re.compile(rf"(?:^| )({'|'.join(_KEYS)})=")
 _NEEDED = ("JobState", "StartTime", "EndTime")

@@ -19,6 +19,8 @@ GpusPer = Literal["host", "task", "job"]
 _FIELD = re.compile(r'"((?:[^"]|"")*)"|([^\s"]+)')
 _ASKED_HOSTS = 22  # where the number of asked hosts is
 _RESOURCE_USE = 19  # numbers of rusage
+_OPTIONS = 30  # fields from there to the number of submission options, each a key and a value
+_HOST_USE = 6  # fields about each host with its resource usage; after them run limit, flags, mean memory, effective requirement
 _GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_excl_t|_shared)?\s*=\s*(\d{1,6})(?:\.\d*)?(/task|/host|/job)?")
 _GPU_OPTION = re.compile(r"(?:^|:)num=(\d{1,6})(/task|/host)?(?::|$)")
 _GPU_MODEL = re.compile(r"(?:^|[:\s\[])gmodel=([\w.-]{1,60})")
@@ -26,7 +28,11 @@ _GPU_MODEL = re.compile(r"(?:^|[:\s\[])gmodel=([\w.-]{1,60})")
 
 def _sniff(head: Head) -> bool:
     lines = [line for line in head.lines if not line.startswith("#")]
-    return bool(lines) and re.match(r'"[A-Z_0-9]+" "[\d.]+" \d+ ', lines[0]) is not None and any(line.startswith('"JOB_FINISH"') for line in lines)
+    return (
+        bool(lines)
+        and re.match(r'"[A-Z_0-9]+" "[\d.]+" \d+ ', lines[0]) is not None
+        and any(line.startswith('"JOB_FINISH"') for line in lines)
+    )
 
 
 @reader("lsb-acct", glob=("*lsb.acct*", "*lsb_acct*"), title="LSF accounting, lsb.acct", sniff=_sniff)
@@ -68,7 +74,9 @@ class _Fields:
 
     def text(self, at: int) -> str:
         if not 0 <= at < len(self.values):
-            raise DataError(f"{self.place}: the record breaks off after {len(self.values)} fields", hint="was the file copied while it was written?")
+            raise DataError(
+                f"{self.place}: the record breaks off after {len(self.values)} fields", hint="was the file copied while it was written?"
+            )
         return self.values[at]
 
     def whole(self, at: int, name: str) -> int:
@@ -87,17 +95,19 @@ class _Fields:
 
 def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> Record:
     fields = _Fields(path, line, text)
-    end, job, processors, submit = (fields.whole(k, name) for k, name in ((2, "event time"), (3, "job id"), (6, "processors"), (7, "submit")))
+    end, job, processors, submit = (
+        fields.whole(k, name) for k, name in ((2, "event time"), (3, "job id"), (6, "processors"), (7, "submit"))
+    )
     start = fields.whole(10, "start")
     asked = fields.length(_ASKED_HOSTS, "asked hosts")
     at = _ASKED_HOSTS + 1 + asked
     listed = fields.length(at, "execution hosts")
-    hosts = _hosts(fields.values[at + 1 : at + 1 + listed])
+    hosts = host_slots(fields.values[at + 1 : at + 1 + listed])
     after = at + 1 + listed + 4 + _RESOURCE_USE  # status, host factor, name, command, rusage
     project = fields.text(after + 1)
     index, limit, requirement = _tail(fields, after)
     slots = sum(hosts.values()) or processors
-    gpus, kind = _gpus([fields.text(13), requirement, *_options(fields, after)], len(hosts), slots, gpus_per)
+    gpus, kind = gpus_asked([fields.text(13), requirement, *_options(fields, after)], len(hosts), slots, gpus_per)
     return Record(
         line, f"{job}[{index}]" if index else str(job), job, "EXIT" if fields.whole(at + 1 + listed, "status") & 32 else "DONE",
         submit=float(submit) if submit > 0 else math.nan, start=float(start) if start > 0 else math.nan, end=float(end),
@@ -106,7 +116,7 @@ def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> Record:
     )  # fmt: skip
 
 
-def _hosts(names: list[str]) -> Counter[str]:
+def host_slots(names: list[str]) -> Counter[str]:
     """`16*host1` or `host1` 16 times over: slots on each host. Brackets and commas in a name would read as a list."""
     found: Counter[str] = Counter()
     for name in names:
@@ -118,16 +128,14 @@ def _hosts(names: list[str]) -> Counter[str]:
 
 def _tail(fields: _Fields, after: int) -> tuple[int, int, str]:
     """The index in a job array, the run limit in s (0: none), and the effective resource requirement; older records end before those."""
-    if len(fields.values) < after + 36:
-        return (_index(fields, after + 5), 0, "")
-    at = after + 34  # where the number of submission options is, each a key and a value
+    if len(fields.values) <= after + _OPTIONS:
+        return _index(fields, after + 5), 0, ""  # OpenLava: no field for the time event
+    at = after + _OPTIONS
     at += 1 + 2 * fields.length(at, "submission options")
     used = fields.length(at, "hosts with resource usage") if at < len(fields.values) else 0
-    for width in (6, 5):  # fields for each of those hosts
-        limit = at + 1 + width * used
-        if limit + 3 < len(fields.values) and fields.quoted[limit + 3] and not fields.quoted[limit]:
-            return (_index(fields, after + 6), fields.whole(limit, "run limit"), fields.values[limit + 3])
-    return (_index(fields, after + 6), 0, "")
+    limit = at + 1 + _HOST_USE * used
+    known = limit + 3 < len(fields.values) and fields.quoted[limit + 3]
+    return _index(fields, after + 6), fields.whole(limit, "run limit") if known else 0, fields.values[limit + 3] if known else ""
 
 
 def _index(fields: _Fields, at: int) -> int:
@@ -140,7 +148,7 @@ def _options(fields: _Fields, after: int) -> list[str]:
     return [value for value, quoted in zip(fields.values[after:], fields.quoted[after:], strict=True) if quoted and "num=" in value]
 
 
-def _gpus(texts: list[str], hosts: int, slots: int, gpus_per: GpusPer) -> tuple[float, str]:
+def gpus_asked(texts: list[str], hosts: int, slots: int, gpus_per: GpusPer) -> tuple[float, str]:
     """GPUs in all and their model, from the requirements; nan where none is asked for."""
     for text in reversed(texts):
         match = _GPUS.search(text) or _GPU_OPTION.search(text)

@@ -59,4 +59,5 @@ class NodeLists:
 
 def position_within(count: Array) -> Array:
     """0, 1 … count[0] − 1, 0, 1 … count[1] − 1, …"""
-    return np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    before: Array = np.repeat(np.cumsum(count) - count, count)
+    return np.arange(int(count.sum())) - before

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,20 @@ from gpuyard.traces.checks import Rows
 PENDING, RUNNING, ENDED = 0, 1, 2
 _PENDING_STATES = {"PENDING", "PD", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}  # REQUEUED is a run that is over
 _PENDING_STATES |= {"PEND", "PSUSP", "WAIT", "FWD_PEND", "PROV"}  # LSF
-_RUNNING_STATES = {"RUNNING", "R", "CONFIGURING", "CF", "SUSPENDED", "S", "COMPLETING", "CG", "RESIZING", "STOPPED", "STAGE_OUT", "SIGNALING"}
+_RUNNING_STATES = {
+    "RUNNING",
+    "R",
+    "CONFIGURING",
+    "CF",
+    "SUSPENDED",
+    "S",
+    "COMPLETING",
+    "CG",
+    "RESIZING",
+    "STOPPED",
+    "STAGE_OUT",
+    "SIGNALING",
+}
 _RUNNING_STATES |= {"RUN", "USUSP", "SSUSP", "UNKWN", "UNKNOWN"}  # LSF
 
 
@@ -130,8 +144,8 @@ def collect(path: Path, found: Sequence[Record], *, dropped: dict[str, int] | No
     if not found:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in (dropped or {}).items())
         raise DataError(f"{path}: no job records" + (f" ({counts})" if counts else ""))
-    numbers = {name: np.array([getattr(each, name) for each in found], np.float64) for name in _NUMBERS}
-    texts = {name: Coded.of([getattr(each, name) for each in found]) for name in _TEXTS}
+    columns: dict[str, Any] = {name: np.array([getattr(each, name) for each in found], np.float64) for name in _NUMBERS}
+    columns |= {name: Coded.of([getattr(each, name) for each in found]) for name in _TEXTS}
     return Records(
         rows=Rows(path, np.array([each.line for each in found])),
         key=np.array([each.key for each in found], object),
@@ -139,5 +153,5 @@ def collect(path: Path, found: Sequence[Record], *, dropped: dict[str, int] | No
         step=np.zeros(len(found), bool),
         phase=np.array([phase(each.state) for each in found]),
         unassigned=np.array([each.unassigned for each in found]),
-        dropped=dict(dropped or {}), notes=notes, **numbers, **texts,
+        dropped=dict(dropped or {}), notes=notes, **columns,
     )  # fmt: skip

@@ -12,8 +12,9 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.batch.fields import Resources, gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
-from gpuyard.traces.batch.records import Coded, Records, phase
+from gpuyard.traces.batch.columns import ResourceColumns, binding_type, first_label, first_positive, resource_columns, without_nodes
+from gpuyard.traces.batch.fields import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
+from gpuyard.traces.batch.records import Records, phase
 from gpuyard.traces.batch.table import Broken, Layout, Table, check_delimiter, header_layout, read_table, split
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
@@ -26,10 +27,11 @@ WANTED = (
     "reqtres", "alloctres", "reqgres", "allocgres", "nodelist",
 )  # fmt: skip
 OTHERS = (
-    "jobname", "cluster", "group", "gid", "exitcode", "ntasks", "totalcpu", "cputime", "cputimeraw", "usercpu", "systemcpu", "maxrss", "avecpu",
-    "averss", "maxvmsize", "avevmsize", "maxdiskread", "maxdiskwrite", "avediskread", "avediskwrite", "comment", "admincomment", "reason",
-    "suspended", "reserved", "planned", "workdir", "derivedexitcode", "constraints", "flags", "submitline", "reservation", "wckey", "qosraw",
-    "associd", "blockid", "layout", "reqnodes", "restarts", "consumedenergy", "consumedenergyraw", "dbindex", "systemcomment",
+    "jobname", "cluster", "group", "gid", "exitcode", "ntasks", "totalcpu", "cputime", "cputimeraw", "usercpu", "systemcpu", "maxrss",
+    "avecpu", "averss", "maxvmsize", "avevmsize", "maxdiskread", "maxdiskwrite", "avediskread", "avediskwrite", "comment", "admincomment",
+    "reason", "suspended", "reserved", "planned", "workdir", "derivedexitcode", "constraints", "flags", "submitline", "reservation",
+    "wckey", "qosraw", "associd", "blockid", "layout", "reqnodes", "restarts", "consumedenergy", "consumedenergyraw", "dbindex",
+    "systemcomment",
 )  # fmt: skip
 KNOWN = frozenset(WANTED + OTHERS)
 _TIMES = {"submit", "start", "end", "elapsed", "elapsedraw"}
@@ -39,13 +41,13 @@ LAYOUTS = {  # orders in which tools ask for the fields when they leave out the 
         " reqcpus reqmem reqtres alloctres timelimit nodelist jobname"
     ),
     "hb-jobinfo": (
-        "jobid jobname user partition nodelist nnodes ncpus ntasks state submit start end timelimit elapsed totalcpu cputime usercpu systemcpu"
-        " reqmem maxrss maxvmsize reqtres alloctres tresusageinmax tresusageintot tresusageouttot maxdiskread maxdiskwrite maxrssnode maxrsstask"
-        " maxvmsizenode maxvmsizetask maxdiskreadnode maxdiskreadtask maxdiskwritenode maxdiskwritetask comment"
+        "jobid jobname user partition nodelist nnodes ncpus ntasks state submit start end timelimit elapsed totalcpu cputime usercpu"
+        " systemcpu reqmem maxrss maxvmsize reqtres alloctres tresusageinmax tresusageintot tresusageouttot maxdiskread maxdiskwrite"
+        " maxrssnode maxrsstask maxvmsizenode maxvmsizetask maxdiskreadnode maxdiskreadtask maxdiskwritenode maxdiskwritetask comment"
     ),
     "Datadog": (
-        "jobid jobname partition account alloccpus alloctres elapsed cputimeraw maxrss maxvmsize avecpu averss state exitcode start end nodelist"
-        " avediskread maxdiskread"
+        "jobid jobname partition account alloccpus alloctres elapsed cputimeraw maxrss maxvmsize avecpu averss state exitcode start end"
+        " nodelist avediskread maxdiskread"
     ),
 }
 _JOB_ID = r"^\d{1,15}(?:_(?:\d{1,10}|\[[^\]]*\]?))?(?:\+\d{1,9})?(?:\..+)?$"
@@ -138,18 +140,20 @@ def records_of(table: Table, arrival: Arrival = "submit") -> Records:
     key, number, step = _identity(table, name)
     start, end = table.instants("start", instant_of), table.instants("end", instant_of)
     submit, waits_known, notes = _arrivals(table, start, arrival)
-    got, asked = _resources(table, "alloctres", "allocgres"), _resources(table, "reqtres", "reqgres")
-    cpus = _first(_counts(table, "ncpus"), _counts(table, "alloccpus"), got.cpus, _counts(table, "reqcpus"), asked.cpus)
-    nodes = _first(got.nodes, _counts(table, "nnodes"), _counts(table, "allocnodes"), asked.nodes)
+    got = resource_columns(table, "alloctres", tres_of).over(resource_columns(table, "allocgres", gres_of))
+    asked = resource_columns(table, "reqtres", tres_of).over(resource_columns(table, "reqgres", gres_of))
+    ran_type = first_label(got.gpu_type, asked.gpu_type)
+    cpus = first_positive(_counts(table, "ncpus"), _counts(table, "alloccpus"), got.cpus, _counts(table, "reqcpus"), asked.cpus)
+    nodes = first_positive(got.nodes, _counts(table, "nnodes"), _counts(table, "allocnodes"), asked.nodes)
     states = table.coded("state")
     state = np.array([phase(label) for label in states.labels])[states.codes]
     return Records(
         rows=table.rows, key=key, number=number, step=step, phase=state, submit=submit, start=start, end=end, elapsed=_elapsed(table),
-        walltime=_walltime(table), gpus=_first(got.gpus, asked.gpus), cpus=cpus, nodes=nodes, memory=_memory(table, got, asked, cpus, nodes),
-        priority=table.values("priority", _number), user=table.coded("user" if "user" in table else "uid"),
-        partition=table.coded("partition"), qos=table.coded("qos"), account=table.coded("account"), asked_type=_asked_type(asked, got),
-        ran_type=_either(got.gpu_type, asked.gpu_type), node_list=table.coded("nodelist"),
-        unassigned=_unassigned(table), dropped=table.dropped, notes=notes, waits_known=waits_known,
+        walltime=_walltime(table), gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
+        memory=_memory(table, got, asked, cpus, nodes), priority=table.values("priority", _number),
+        user=table.coded("user" if "user" in table else "uid"), partition=table.coded("partition"), qos=table.coded("qos"),
+        account=table.coded("account"), asked_type=binding_type(asked, ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
+        unassigned=without_nodes(table), dropped=table.dropped, notes=notes, waits_known=waits_known,
     )  # fmt: skip
 
 
@@ -161,7 +165,9 @@ def _without_headers(table: Table) -> Table:
         return table
     if again.all():
         raise DataError(f"{table.path}: no records, only headers")
-    return Table(table.path, table.frame.filter(~again), table.lines[~again], table.dropped | {"header line that comes again": int(again.sum())})
+    return Table(
+        table.path, table.frame.filter(~again), table.lines[~again], table.dropped | {"header line that comes again": int(again.sum())}
+    )
 
 
 def _identity(table: Table, name: str) -> tuple[Array, Array, Array]:
@@ -193,58 +199,6 @@ def _arrivals(table: Table, start: Array, arrival: Arrival) -> tuple[Array, bool
     return start, False, ("no submit times: the start times stand in for them, and how long jobs waited is not known",)
 
 
-class _Columns:
-    """What a pair of TRES and GRES columns says, row by row; nan where nothing."""
-
-    def __init__(self, tres: list[Resources], tres_codes: Array, gres: list[Resources], gres_codes: Array) -> None:
-        self.cpus = np.array([each.cpus for each in tres])[tres_codes]
-        self.memory = np.array([each.memory for each in tres])[tres_codes]
-        self.nodes = np.array([each.nodes for each in tres])[tres_codes]
-        self.gpus = _first(np.array([each.gpus for each in tres])[tres_codes], np.array([each.gpus for each in gres])[gres_codes])
-        typed = Coded(tuple(each.gpu_type for each in tres), tres_codes)
-        self.gpu_type = _either(typed, Coded(tuple(each.gpu_type for each in gres), gres_codes))
-
-
-def _resources(table: Table, tres: str, gres: str) -> _Columns:
-    first, second = table.coded(tres), table.coded(gres)
-    return _Columns(
-        [_read(table, tres, first, k, tres_of) for k in range(len(first.labels))], first.codes,
-        [_read(table, gres, second, k, gres_of) for k in range(len(second.labels))], second.codes,
-    )  # fmt: skip
-
-
-def _read(table: Table, name: str, column: Coded, code: int, parse: object) -> Resources:
-    try:
-        found: Resources = parse(column.labels[code])  # type: ignore[operator]
-    except ValueError as error:
-        row = int(np.argmax(column.codes == code))
-        raise table.rows.error(row, f"{name} = {column.labels[code][:60]!r} {error}") from None
-    return found
-
-
-def _asked_type(asked: _Columns, got: _Columns) -> Coded:
-    """The type that binds a job: what it got if it asked for a type or says nothing of GPUs; any, if it asked for GPUs of no type."""
-    typed = np.array([bool(label) for label in asked.gpu_type.labels])[asked.gpu_type.codes]
-    free = (asked.gpus > 0) & ~typed
-    ran = _either(got.gpu_type, asked.gpu_type)
-    return Coded((*ran.labels, ""), np.where(free, len(ran.labels), ran.codes).astype(np.int32)).merged()
-
-
-def _either(first: Coded, second: Coded) -> Coded:
-    """The first text of each row, or the second where it is empty."""
-    empty = np.array([not label for label in first.labels])[first.codes]
-    codes = np.where(empty, second.codes + len(first.labels), first.codes).astype(np.int32)
-    return Coded((*first.labels, *second.labels), codes).merged()
-
-
-def _first(*columns: Array) -> Array:
-    """The first of several columns that says more than 0, row by row."""
-    found = columns[-1]
-    for column in reversed(columns[:-1]):
-        found = np.where(column > 0, column, found)
-    return found
-
-
 def _counts(table: Table, name: str) -> Array:
     return table.values(name, _count)
 
@@ -264,7 +218,9 @@ def _number(text: str) -> float:
 
 
 def _elapsed(table: Table) -> Array:
-    return _first(table.values("elapsedraw", _number), np.where(np.isinf(spans := table.values("elapsed", seconds_of)), np.nan, spans))
+    return first_positive(
+        table.values("elapsedraw", _number), np.where(np.isinf(spans := table.values("elapsed", seconds_of)), np.nan, spans)
+    )
 
 
 def _walltime(table: Table) -> Array:
@@ -272,7 +228,7 @@ def _walltime(table: Table) -> Array:
     return np.where(np.isfinite(raw), raw, table.values("timelimit", seconds_of, np.inf))
 
 
-def _memory(table: Table, got: _Columns, asked: _Columns, cpus: Array, nodes: Array) -> Array:
+def _memory(table: Table, got: ResourceColumns, asked: ResourceColumns, cpus: Array, nodes: Array) -> Array:
     """GB in all: from the TRES, else ReqMem, which may be per node or per core."""
     column = table.coded("reqmem")
     size, per = np.full(len(column.labels), np.nan), np.array([""] * len(column.labels))
@@ -283,10 +239,4 @@ def _memory(table: Table, got: _Columns, asked: _Columns, cpus: Array, nodes: Ar
             except ValueError as error:
                 raise table.rows.error(int(np.argmax(column.codes == k)), f"reqmem = {label[:60]!r} {error}") from None
     times = np.select([per[column.codes] == "n", per[column.codes] == "c"], [nodes, cpus], 1.0)
-    return _first(got.memory, asked.memory, size[column.codes] * times)
-
-
-def _unassigned(table: Table) -> Array:
-    """Whether sacct names the nodes of jobs, but none for this one."""
-    missing: Array = table.frame["nodelist"].is_null().to_numpy() if "nodelist" in table else np.zeros(len(table), bool)
-    return missing if not missing.all() else np.zeros(len(table), bool)
+    return first_positive(got.memory, asked.memory, size[column.codes] * times)

@@ -19,7 +19,12 @@ from gpuyard.traces.opening import Head, Limits
 def _sniff(head: Head) -> bool:
     start = "\n".join(head.lines)[:65536]
     about = '"slurm"' in start.lower() or '"association"' in start or '"allocation_nodes"' in start
-    return start.lstrip().startswith("{") and about and ('"jobs"' in start) and ('"submission"' in start or "openapi\\/db" in start or "sacct" in start)
+    return (
+        start.lstrip().startswith("{")
+        and about
+        and ('"jobs"' in start)
+        and ('"submission"' in start or "openapi\\/db" in start or "sacct" in start)
+    )
 
 
 @reader("sacct-json", glob=("*sacct*.json", "*sacct*.json.gz"), title="Slurm accounting, sacct --json", sniff=_sniff)
@@ -51,7 +56,10 @@ def _record(document: JsonText, job: dict[str, Any], at: int) -> Record:
     unassigned = nodes in ("", "None assigned", "None")
     ran_type = got.gpu_type or asked.gpu_type
     try:
-        cpus, memory = _positive(got.cpus, asked.cpus, number(table(job.get("required")).get("CPUs"), 0.0)), _positive(got.memory, asked.memory)
+        cpus, memory = (
+            _positive(got.cpus, asked.cpus, number(table(job.get("required")).get("CPUs"), 0.0)),
+            _positive(got.memory, asked.memory),
+        )
         return Record(
             document.line(at), _key(job, int(job_id)), int(job_id), _state(job.get("state")), submit=_instant(times.get("submission")),
             start=_instant(times.get("start")), end=_instant(times.get("end")), elapsed=number(times.get("elapsed"), math.nan),

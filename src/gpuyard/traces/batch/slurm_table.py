@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,18 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
+from gpuyard.traces.batch.columns import binding_type, first_label, first_positive, resource_columns, without_nodes
 from gpuyard.traces.batch.fields import Resources, gres_of, instant_of, minutes_of, resources, type_label
-from gpuyard.traces.batch.records import ENDED, PENDING, RUNNING, Coded, Records
+from gpuyard.traces.batch.records import ENDED, PENDING, RUNNING, Records
 from gpuyard.traces.batch.records import phase as phase_of
 from gpuyard.traces.batch.table import Broken, Table, check_delimiter, header_layout, read_table
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 
 WANTED = (
-    "id_job", "id_array_job", "id_array_task", "array_task_pending", "het_job_id", "het_job_offset", "id_user", "user", "account", "partition",
-    "id_qos", "priority", "state", "timelimit", "time_submit", "time_eligible", "time_start", "time_end", "time_suspended", "nodes_alloc",
-    "nodelist", "cpus_req", "mem_req", "tres_alloc", "tres_req", "gres_used", "gres_alloc", "gres_req",
+    "id_job", "id_array_job", "id_array_task", "array_task_pending", "het_job_id", "het_job_offset", "id_user", "user", "account",
+    "partition", "id_qos", "priority", "state", "timelimit", "time_submit", "time_eligible", "time_start", "time_end", "time_suspended",
+    "nodes_alloc", "nodelist", "cpus_req", "mem_req", "tres_alloc", "tres_req", "gres_used", "gres_alloc", "gres_req",
 )  # fmt: skip
 KNOWN = frozenset((*WANTED, "kill_requid", "derived_ec", "exit_code", "array_max_tasks", "constraints", "flags", "track_steps", "job_type"))
 _MEMORY_PER_CORE = 1 << 63  # a flag in mem_req; without it the amount is per node
@@ -33,7 +35,9 @@ def _sniff(head: Head) -> bool:
     return layout is not None and "id_job" in layout.names and {"time_start", "time_end"} <= set(layout.names)
 
 
-@reader("slurm-table", glob=("*slurm-log*.csv*", "*job_table*.csv*"), title="Slurm's job table, exported with its column names", sniff=_sniff)
+@reader(
+    "slurm-table", glob=("*slurm-log*.csv*", "*job_table*.csv*"), title="Slurm's job table, exported with its column names", sniff=_sniff
+)
 def read_slurm_table(
     path: Path,
     *,
@@ -75,86 +79,34 @@ def _gpu_ids(text: str) -> dict[str, str]:
 def _records(table: Table, ids: dict[str, str]) -> Records:
     number = table.values("id_job", _whole)
     table.rows.refuse(np.isnan(number), "id_job", number, "is missing")
-    got, asked = _columns(table, "tres_alloc", ids), _columns(table, "tres_req", ids)
-    older = [_older(table, name) for name in ("gres_used", "gres_alloc", "gres_req")]
-    cpus = _first(got.cpus, asked.cpus, table.values("cpus_req", _whole))
-    nodes = _first(table.values("nodes_alloc", _whole), got.nodes, asked.nodes)
-    ran_type = _typed(got, asked, *older)
-    free = (asked.gpus > 0) & ~_has_label(asked.kind)
+    parse = partial(_tres_of, ids=ids)
+    got, asked = resource_columns(table, "tres_alloc", parse), resource_columns(table, "tres_req", parse)
+    for name in ("gres_used", "gres_alloc"):
+        got = got.over(resource_columns(table, name, gres_of))
+    asked = asked.over(resource_columns(table, "gres_req", gres_of))
+    cpus = first_positive(got.cpus, asked.cpus, table.values("cpus_req", _whole))
+    nodes = first_positive(table.values("nodes_alloc", _whole), got.nodes, asked.nodes)
+    ran_type = first_label(got.gpu_type, asked.gpu_type)
     return Records(
         rows=table.rows, key=_keys(table, number), number=number, step=np.zeros(len(table), bool), phase=_phases(table),
         submit=_times(table, "time_submit"), start=_times(table, "time_start"), end=_times(table, "time_end"),
         elapsed=np.full(len(table), np.nan), walltime=table.values("timelimit", minutes_of, np.inf),
-        gpus=_first(got.gpus, *(each.gpus for each in older[:2]), asked.gpus, older[2].gpus), cpus=cpus, nodes=nodes,
-        memory=_first(got.memory, asked.memory, _memory(table, cpus, nodes)), priority=table.values("priority", float),
+        gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
+        memory=first_positive(got.memory, asked.memory, _memory(table, cpus, nodes)), priority=table.values("priority", _whole),
         user=table.coded("user" if "user" in table else "id_user"), partition=table.coded("partition"), qos=table.coded("id_qos"),
-        account=table.coded("account"), asked_type=_blank(ran_type, free), ran_type=ran_type, node_list=table.coded("nodelist"),
-        unassigned=_unassigned(table), dropped=table.dropped,
+        account=table.coded("account"), asked_type=binding_type(asked, ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
+        unassigned=without_nodes(table), dropped=table.dropped,
     )  # fmt: skip
 
 
-class _Columns:
-    """What a column of resources says, row by row; nan where nothing."""
-
-    def __init__(self, found: list[Resources], codes: Array) -> None:
-        self.cpus, self.memory, self.nodes, self.gpus = (
-            np.array([getattr(each, name) for each in found])[codes] for name in ("cpus", "memory", "nodes", "gpus")
-        )
-        self.kind = Coded(tuple(each.gpu_type for each in found), codes)
-
-
-def _columns(table: Table, name: str, ids: dict[str, str]) -> _Columns:
-    column = table.coded(name)
-    return _Columns([_read(table, name, column, k, ids) for k in range(len(column.labels))], column.codes)
-
-
-def _older(table: Table, name: str) -> _Columns:
-    """GPUs as `gpu:volta:2`, or from 16.05 on as `7696487:2`, a number instead of the name: not known."""
-    column = table.coded(name)
-    try:
-        found = [gres_of(label) for label in column.labels]
-    except ValueError as error:
-        raise DataError(f"{table.path}: {name} {error}") from None
-    return _Columns(found, column.codes)
-
-
-def _read(table: Table, name: str, column: Coded, code: int, ids: dict[str, str]) -> Resources:
+def _tres_of(text: str, ids: dict[str, str]) -> Resources:
     """`1=8,2=32000,4=1,1001=4`: cores, MB, nodes, and the site's own from 1001 on."""
-    try:
-        amount = {key: _whole(value) for key, _, value in (part.strip().partition("=") for part in column.labels[code].split(",") if part.strip())}
-    except ValueError as error:
-        row = int(np.argmax(column.codes == code))
-        raise table.rows.error(row, f"{name} = {column.labels[code][:60]!r} {error}") from None
+    pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
+    amount = {key: _whole(value) for key, _, value in pairs}
     typed = {kind: amount[key] for key, kind in ids.items() if kind and amount.get(key, 0) > 0}
     plain = [amount[key] for key, kind in ids.items() if not kind and key in amount]
-    memory = amount["2"] / 1024 if amount.get("2", 2.0**62) < 2**53 else None
+    memory = amount["2"] / 1024 if 0 < amount.get("2", 0) < 2**53 else None
     return resources(amount.get("1"), memory, amount.get("4"), max(plain) if plain else None, typed)
-
-
-def _typed(*columns: _Columns) -> Coded:
-    """The first type that a row has in any of the columns."""
-    labels, codes = [""], np.zeros(len(columns[0].gpus), np.int32)
-    for each in reversed(columns):
-        codes = np.where(_has_label(each.kind), each.kind.codes + len(labels), codes).astype(np.int32)
-        labels += each.kind.labels
-    return Coded(tuple(labels), codes).merged()
-
-
-def _has_label(column: Coded) -> Array:
-    found: Array = np.array([bool(label) for label in column.labels])[column.codes]
-    return found
-
-
-def _blank(column: Coded, where: Array) -> Coded:
-    return Coded((*column.labels, ""), np.where(where, len(column.labels), column.codes).astype(np.int32)).merged()
-
-
-def _first(*columns: Array) -> Array:
-    """The first of several columns that says more than 0, row by row."""
-    found = columns[-1]
-    for column in reversed(columns[:-1]):
-        found = np.where(column > 0, column, found)
-    return found
 
 
 def _whole(text: str) -> float:
@@ -196,10 +148,3 @@ def _memory(table: Table, cpus: Array, nodes: Array) -> Array:
     per_core = np.array([value >= _MEMORY_PER_CORE for value in raw])[column.codes]
     size = np.array([float(value % _MEMORY_PER_CORE) for value in raw])[column.codes] / 1024
     return np.where(size < 2**21, size * np.where(per_core, cpus, nodes), np.nan)
-
-
-def _unassigned(table: Table) -> Array:
-    if "nodelist" not in table:
-        return np.zeros(len(table), bool)
-    missing: Array = table.frame["nodelist"].is_null().to_numpy()
-    return missing if not missing.all() else np.zeros(len(table), bool)

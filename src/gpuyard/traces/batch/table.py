@@ -151,19 +151,18 @@ def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[
     body = data.find(b"\n") + 1 if layout.header else 0
     lines, good, dropped = _lines(path, data, body, layout, mark, limits, broken)
     picked = {name: k for k, name in reversed(list(enumerate(layout.names))) if name in wanted}
-    order = sorted(picked.values())
+    guide = mark.join(f"c{k}" for k in range(len(layout.names))).encode() + b"\n"  # so that no first line sets the width
     try:
         frame = pl.read_csv(
-            data[body:] if body else data, has_header=False, separator=mark, infer_schema=False, columns=order, null_values=_MISSING,
-            quote_char='"' if layout.quoted else None, truncate_ragged_lines=True,
-            schema=dict.fromkeys((f"column_{k + 1}" for k in range(len(layout.names))), pl.String),
+            guide + data[body:], separator=mark, infer_schema=False, columns=[f"c{k}" for k in sorted(picked.values())],
+            null_values=_MISSING, quote_char='"' if layout.quoted else None, truncate_ragged_lines=True,
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
     if len(frame) != len(lines):
         raise DataError(f"{path}: {len(lines):,} lines but {len(frame):,} rows", hint="is there a stray quote character?")
     frame = frame.filter(good)
-    columns = {name: frame.to_series(order.index(k)).str.strip_chars() for name, k in picked.items()}
+    columns = {name: frame[f"c{k}"].str.strip_chars() for name, k in picked.items()}
     return Table(path, pl.DataFrame(columns), lines[good], dropped)
 
 

@@ -121,13 +121,14 @@ def _choose(records: Records, sieve: _Sieve, count: Count) -> _Chosen:
     lists = NodeLists.of(records.rows.take(usable), records.node_list.take(usable))
     nodes = np.nan_to_num(records.nodes, nan=0.0)
     nodes[usable] = np.maximum(nodes[usable], lists.counts)
-    asked = _Asked(*(np.nan_to_num(column, nan=0.0) for column in (records.gpus, records.cpus)), nodes, np.nan_to_num(records.memory, nan=0.0))
+    gpus, cpus, memory = (np.nan_to_num(column, nan=0.0) for column in (records.gpus, records.cpus, records.memory))
+    asked = _Asked(gpus, cpus, nodes, memory)
     if count == "auto":
         count = "gpus" if len(usable) and (asked.gpus[usable] > 0).mean() >= 0.5 else "cpus"
-    amounts = _AMOUNTS[count](asked, sieve)
+    gpus, cpus, memory = _AMOUNTS[count](asked, sieve)
     kept = np.flatnonzero(sieve.kept)
-    held = (amount[kept] for amount in (*amounts, np.maximum(nodes, 1.0)))
-    return _Chosen(kept, count, *held, lists.take(np.searchsorted(usable, kept)))
+    own = lists.take(np.searchsorted(usable, kept))
+    return _Chosen(kept, count, gpus[kept], cpus[kept], memory[kept], np.maximum(nodes[kept], 1.0), own)
 
 
 def _by_gpus(asked: _Asked, sieve: _Sieve) -> tuple[Array, Array, Array]:
@@ -169,8 +170,9 @@ def _build(records: Records, chosen: _Chosen, runtime: Array, gangs: Gangs, drop
     notes = (_count_note(records, chosen), *_time_notes(origin, records.submit[kept] > start, walltime), *id_notes, *records.notes)
     return Workload.build(
         columns | {name: column.codes for name, column in codes.items()}, runtime, name=rows.path.name, users=named["user"].labels,
-        partitions=partition.labels, qoses=named["qos"].labels, accounts=named["account"].labels, gpu_types=gpu_type.labels, dropped=dropped,
-        logged_start=start - origin if records.waits_known else None, notes=notes, machines=_machines(records, chosen, runtime, partition),
+        partitions=partition.labels, qoses=named["qos"].labels, accounts=named["account"].labels, gpu_types=gpu_type.labels,
+        dropped=dropped, logged_start=start - origin if records.waits_known else None, notes=notes,
+        machines=_machines(records, chosen, runtime, partition),
     )  # fmt: skip
 
 
@@ -199,7 +201,7 @@ def _ids(records: Records, kept: Array) -> tuple[Array, tuple[str, ...]]:
 
 
 def _time_notes(origin: float, early: Array, walltime: Array) -> tuple[str, ...]:
-    notes: tuple[str, ...] = (f"time 0 is {np.datetime64(round(origin * 1e6), 'us').item().isoformat()}",)
+    notes: tuple[str, ...] = (f"time 0 is {np.datetime64(round(origin), 's')}",)
     if early.any():
         notes += (f"{int(early.sum()):,} jobs start before they are submitted: their start counts as their submission",)
     missing = int(np.isinf(walltime).sum())
