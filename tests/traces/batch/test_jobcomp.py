@@ -12,7 +12,7 @@ from gpuyard.traces.base import reader_of
 
 LINE = (
     "JobId=3 UserId=ann(1000) GroupId=lab(7) Name=a b JobState=COMPLETED Partition=p TimeLimit=5 StartTime=2024-01-01T00:00:10"
-    " EndTime=2024-01-01T00:01:10 NodeList=n[1-2] NodeCnt=2 ProcCnt=8 WorkDir=/x y ReservationName= Tres=cpu=8,mem=2G,node=2,gres/gpu:a100=4"
+    " EndTime=2024-01-01T00:01:10 NodeList=n[1-2] NodeCnt=2 ProcCnt=8 WorkDir=/x y Tres=cpu=8,mem=2G,node=2,gres/gpu:a100=4"
     " Account=acc QOS=q WcKey= Cluster=c SubmitTime=2024-01-01T00:00:00 EligibleTime=2024-01-01T00:00:00 DerivedExitCode=0:0 ExitCode=0:0 "
 )
 

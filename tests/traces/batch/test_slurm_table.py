@@ -17,7 +17,8 @@ SUPERCLOUD = (
     "array_task_pending,constraints,flags,mem_req,partition,priority,state,timelimit,time_submit,time_eligible,time_start,time_end,"
     "time_suspended,track_steps,tres_alloc,tres_req,job_type"
 )
-DONE = '7,0,4294967294,55,-1,1,r1n1,8,0,0,gpu:volta:2,0,0,,0,2048,gpu,5,3,60,1000000,1000000,1000010,1000110,0,0,"1=8,2=4096,4=1","1=8,2=4096,4=1",x'
+DONE = "7,0,4294967294,55,-1,1,r1n1,8,0,0,gpu:volta:2,0,0,,0,2048,gpu,5,3,60,1000000,1000000,1000010,1000110,0,0,"
+DONE += '"1=8,2=4096,4=1","1=8,2=4096,4=1",x'
 
 
 def read(tmp_path: Path, *lines: str, **options: str) -> Workload:

@@ -16,7 +16,7 @@ from gpuyard.traces.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 
 GpusPer = Literal["host", "task", "job"]
-_FIELD = re.compile(r'"((?:[^"]|"")*)"|([^\s"]+)')
+_FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"|([^\s"]+)')
 _ASKED_HOSTS = 22  # where the number of asked hosts is
 _RESOURCE_USE = 19  # numbers of rusage
 _OPTIONS = 30  # fields from there to the number of submission options, each a key and a value

@@ -16,7 +16,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import Array
 from gpuyard.traces.batch.records import Coded
 from gpuyard.traces.checks import Rows
-from gpuyard.traces.csv import row_marks
+from gpuyard.traces.csv import MAX_COLUMNS, row_marks
 from gpuyard.traces.opening import Limits
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[
     """The wanted columns. A line with the wrong number of fields is refused, or dropped and counted; see `_last_is_free`."""
     import polars as pl
 
+    if len(layout.names) > MAX_COLUMNS:
+        raise DataError(f"{path}:1: {len(layout.names):,} columns; at most {MAX_COLUMNS:,}", hint="is this a table of jobs?")
     data, mark = text.getvalue(), layout.delimiter
     if len(mark.encode()) > 1:
         data, mark = data.replace(mark.encode(), _UNIT.encode()), _UNIT
