@@ -111,3 +111,11 @@ def test_habrok_value_by_value(shared: Path) -> None:
         assert workload.runtime[k] == (np.datetime64(row[11]) - np.datetime64(row[10])).astype(float)
         checked += 1
     assert checked == 7
+
+
+def test_lsf_values(shared: Path) -> None:
+    old, new = (load_workload(str(shared / name)) for name in ("traces/lsf/xdmod_lsb.acct", "samples/lsf/lsb_acct_10.1.txt"))
+    assert (old.jobs.id[0], old.jobs.gpus[0], old.jobs.walltime[0], old.runtime[0]) == (404717, 128, 12 * 3600, 40368)
+    assert (old.jobs.users, old.jobs.partitions, old.jobs.accounts) == (("anonuser",), ("regular",), ("anonproject",))
+    assert old.logged_start is not None and old.logged_start[0] == 453
+    assert (new.jobs.id[0], new.jobs.walltime[0], new.runtime[0]) == (7610, np.inf, 839)

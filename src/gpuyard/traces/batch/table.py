@@ -163,9 +163,11 @@ def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[
         raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
     if len(frame) != len(lines):
         raise DataError(f"{path}: {len(lines):,} lines but {len(frame):,} rows", hint="is there a stray quote character?")
-    frame = frame.filter(good)
-    columns = {name: frame[f"c{k}"].str.strip_chars() for name, k in picked.items()}
-    return Table(path, pl.DataFrame(columns), lines[good], dropped)
+    if not good.all():
+        frame, lines = frame.filter(good), lines[good]
+    blanks = any(mark_or_end in data for mark_or_end in (b"\r", b" " + mark.encode(), mark.encode() + b" ", b" \n", b"\n "))
+    columns = {name: frame[f"c{k}"].str.strip_chars() if blanks else frame[f"c{k}"] for name, k in picked.items()}
+    return Table(path, pl.DataFrame(columns), lines, dropped)
 
 
 def _lines(
