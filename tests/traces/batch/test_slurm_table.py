@@ -62,6 +62,7 @@ def test_memory_per_core_and_state_flags(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("7,0", "x,0", "id_job = 'x'"),
+        ("7,0", "99999999999999999999,0", "id_job = 1e.20 is no job id"),
         ('"1=8,2=4096,4=1"', '"1=many"', "tres_alloc = '1=many' has 'many'"),
         (",x", ",x,y", "30 fields instead of 29"),
     ],

@@ -18,6 +18,7 @@ from gpuyard.traces.batch.records import ENDED, PENDING, RUNNING, Records
 from gpuyard.traces.batch.records import phase as phase_of
 from gpuyard.traces.batch.table import Broken, Table, check_delimiter, header_layout, read_table
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
+from gpuyard.traces.checks import MAX_ID
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 
 WANTED = (
@@ -78,7 +79,7 @@ def _gpu_ids(text: str) -> dict[str, str]:
 
 def _records(table: Table, ids: dict[str, str]) -> Records:
     number = table.values("id_job", _whole)
-    table.rows.refuse(np.isnan(number), "id_job", number, "is missing")
+    table.rows.refuse(~((number >= 0) & (number < MAX_ID)), "id_job", number, "is no job id")
     parse = partial(_tres_of, ids=ids)
     got, asked = resource_columns(table, "tres_alloc", parse), resource_columns(table, "tres_req", parse)
     for name in ("gres_used", "gres_alloc"):
@@ -123,7 +124,7 @@ def _keys(table: Table, number: Array) -> Array:
     """The id, with the task of an array where there is one."""
     task, array = table.values("id_array_task", _whole), table.values("id_array_job", _whole, 0.0)
     offset, lead = table.values("het_job_offset", _whole), table.values("het_job_id", _whole, 0.0)
-    keys = np.char.mod("%d", np.nan_to_num(number).astype(np.int64)).astype(object)
+    keys = np.char.mod("%d", number.astype(np.int64)).astype(object)
     for row in np.flatnonzero((array > 0) & (task >= 0) & (task < _NO_TASK)).tolist():
         keys[row] = f"{int(array[row])}_{int(task[row])}/{keys[row]}"
     for row in np.flatnonzero((lead > 0) & (offset >= 0) & (offset < _NO_TASK)).tolist():
