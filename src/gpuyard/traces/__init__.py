@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuyard.traces import csv, demo, family, gangs, lublin, poisson, swf
+from gpuyard.traces import batch, csv, demo, family, gangs, lublin, poisson, swf
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
@@ -19,6 +19,7 @@ __all__ = [
     "Limits",
     "Reader",
     "accuracy",
+    "batch",
     "csv",
     "demo",
     "estimate_source",

@@ -120,7 +120,7 @@ def _frame(
 
 def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> tuple[Array, Array]:
     """The line on which each row begins and whether it is not blank, having refused rows as wide as the header is not."""
-    end, separators, feeds = _marks(path, data, body, delimiter, limits)
+    end, separators, feeds = row_marks(path, data, body, delimiter, limits)
     found = np.diff(separators, prepend=0) + 1
     begin = np.concatenate(([body], end[:-1] + 1))[: len(end)]
     lines = np.searchsorted(feeds, begin) + 2
@@ -134,7 +134,7 @@ def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str
     return lines, filled
 
 
-def _marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits) -> tuple[Array, Array, Array]:
+def row_marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits) -> tuple[Array, Array, Array]:
     """Where rows end, how many separators come before each end, and where lines end (a quoted field may hold line ends)."""
     none = np.empty(0, np.int64)
     ends, separators, feeds, lines, seen, quote = [none], [none], [none], 0, 0, 0
