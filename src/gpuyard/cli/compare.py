@@ -41,6 +41,7 @@ def compare(
     checkpoint: options.Checkpoint = "0",
     restart_cost: options.RestartCost = "0",
     walltime_kill: options.WalltimeKill = False,
+    speeds: options.SpeedsOption = None,
     jobs: options.Jobs = None,
     reader: options.Reader = None,
     column: options.Columns = None,
@@ -61,9 +62,9 @@ def compare(
     from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
-    reading = inputs.Reading.of(reader, column, with_, jobs)
+    reading, measured = inputs.Reading.of(reader, column, with_, jobs), inputs.Measured.of(speeds)
     plan = Plan(
-        sources=tuple(_source(text, cluster, reading) for text in workload),
+        sources=tuple(_source(text, cluster, reading, measured) for text in workload),
         schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption))),
         metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
         seeds=chosen,
@@ -84,13 +85,16 @@ def compare(
     emit(describe(comparisons), how)
 
 
-def _source(text: str, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
+def _source(text: str, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured) -> Source:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
     first = reading.load(text, 0)
-    load = (lambda seed: reading.load(text, seed)) if generated else (lambda seed: first)  # a log is the same whatever the seed
-    return Source(text, load, generated, inputs.clusters_for(first, clusters, generated=generated))
+    machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
+    fitted = measured.workload(first, machines)
+    if generated:
+        return Source(text, lambda seed: measured.workload(reading.load(text, seed), machines), generated, machines)
+    return Source(text, lambda seed: fitted, generated, machines)  # a log is the same whatever the seed
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

