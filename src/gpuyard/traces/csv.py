@@ -147,11 +147,14 @@ def _frame(
     import polars as pl  # 0.2 s to import: only where a table is read
 
     data, body = text.getvalue(), text.tell()
-    lines, filled = _check_widths(path, data, body, len(names), delimiter, limits)
+    lines, filled, start = _check_widths(path, data, body, len(names), delimiter, limits)
     picked = sorted(set(sources.values()))
+    skipped = int(body > 0)
+    if start > body:  # blank lines come first, which polars would take for a table of one column
+        data, skipped = data[start:], 0
     try:
         frame = pl.read_csv(
-            data, has_header=False, skip_rows=int(body > 0), separator=delimiter, infer_schema=False, columns=picked, null_values=_MISSING,
+            data, has_header=False, skip_rows=skipped, separator=delimiter, infer_schema=False, columns=picked, null_values=_MISSING,
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
@@ -165,8 +168,11 @@ def _frame(
     return pl.DataFrame({ours: series.set(series == "", None) for ours, series in clean.items()}), lines[filled]
 
 
-def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> tuple[Array, Array]:
-    """The line on which each row begins and whether it is not blank, having refused rows as wide as the header is not."""
+def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> tuple[Array, Array, int]:
+    """The line on which each row begins and whether it is not blank, from the first such on, whose offset comes last.
+
+    Refuses rows as wide as the header is not.
+    """
     end, separators, feeds = _marks(path, data, body, delimiter, limits)
     found = np.diff(separators, prepend=0) + 1
     begin = np.concatenate(([body], end[:-1] + 1))[: len(end)]
@@ -178,7 +184,8 @@ def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str
         raise DataError(f"{path}:{lines[row]}: {found[row]} columns instead of {width}", hint="the header names the columns")
     if not filled.any():
         raise DataError(f"{path}: no jobs, only a header" if body else f"{path}: no jobs")
-    return lines, filled
+    first = int(np.argmax(filled))
+    return lines[first:], filled[first:], int(begin[first])
 
 
 def _marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits) -> tuple[Array, Array, Array]:
