@@ -135,7 +135,7 @@ def described(found: Outcome) -> tuple[str, ...]:
     by_preset = f"`{workload.preset}`" if workload.preset and cluster.name == workload.preset else "guessed"
     size = f"{len(cluster.nodes):,} nodes, {cluster.gpus:,} devices"
     return (
-        f"`{found.name}`", found.reader, f"{len(workload):,}", dropped, f"{by_preset}: {size}", f"{load(workload, cluster):.2f}",
+        f"`{found.name}`", found.reader, f"{len(workload):,}", dropped, f"{by_preset}: {size}", f"{load(workload, cluster):.3f}",
         f"{rejected:,}", f"{found.seconds:.2f} s",
     )  # fmt: skip
 
@@ -155,11 +155,13 @@ def page(outcomes: Sequence[Outcome]) -> str:
     results = ("file", *(f"{label}: {what}" for label in SCHEDULERS for what in ("mean wait", "mean bsld", "jobs/s")))
     parts = [
         "# Traces", "",
-        "Made by `python benchmarks/traces.py`, which reads every file of the trace collection and runs each whole. How to get them, and what each reader",
-        "makes of a file: [public traces](../guides/public-traces.md).", "",
-        f"{len(ran)} traces with {jobs:,} jobs. `bsld` is the bounded slowdown; estimates are the requested times, or the run times where a trace has none.", "",
+        "Made by `python benchmarks/traces.py`, which reads every file of the trace collection and runs each whole.",
+        "How to get them, and what each reader makes of a file: [public traces](../guides/public-traces.md).", "",
+        f"{len(ran)} traces with {jobs:,} jobs. `bsld` is the bounded slowdown; estimates are the requested times,",
+        "or the run times where a trace has none.", "",
         "## What is read", "",
-        "`load` is the work asked for over what the devices could do between the first and the last submission. `rejected`: jobs that no part of the cluster holds.", "",
+        "`load` is the work asked for over what the devices could do between the first and the last submission.",
+        "`rejected`: jobs that no part of the cluster holds.", "",
         table(("file", "reader", "jobs kept", "rows dropped", "cluster", "load", "rejected", "read in"), map(described, ran)), "",
         "## What three schedulers make of it", "",
         ", ".join(f"{label} is `{text}`" for label, text in SCHEDULERS.items()) + ". Speeds are of one warm run each.", "",

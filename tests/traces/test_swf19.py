@@ -17,7 +17,10 @@ ROWS = (
     "4 30 0 7 -1 -1 -1 4 60 -1 5 ben lab 1 q -1 -1 vcB -1",
     "5 40 1.5 7 2 -1 -1 -1 60 -1 5 ben lab 1 q -1 -1 vcB T4|P100",
 )
-NAMES = "job id,submit,wait,run,gpus,cpu time,memory,req cpus,req time,req memory,status,user,group,executable,queue,partition,preceding,vc,gpu type"
+NAMES = (
+    "job id,submit,wait,run,gpus,cpu time,memory,req cpus,req time,req memory,status,user,group,executable,queue,partition,preceding,vc,"
+    "gpu type"
+)
 
 
 def _write(folder: Path, *lines: str) -> str:

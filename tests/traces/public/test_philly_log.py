@@ -24,7 +24,8 @@ def job(number: int, submitted: str | None, *attempts: dict[str, Any]) -> dict[s
 
 
 SAMPLE = [
-    job(1, "2017-10-09 07:00:10", attempt("2017-10-09 07:01:00", "2017-10-09 07:01:30", 4), attempt("2017-10-09 07:02:00", "2017-10-09 07:02:05", 4, 4)),
+    job(1, "2017-10-09 07:00:10", attempt("2017-10-09 07:01:00", "2017-10-09 07:01:30", 4),
+        attempt("2017-10-09 07:02:00", "2017-10-09 07:02:05", 4, 4)),
     job(2, "2017-10-09 07:00:00", attempt("2017-10-09 07:00:05", None, 1), attempt("2017-10-09 07:00:20", "2017-10-09 07:00:21", 3, 1)),
     job(3, "2017-10-09 07:00:00", attempt(None, "2017-10-09 07:00:21", 2)),
     job(4, "2017-10-09 07:00:00"),
@@ -65,7 +66,7 @@ def changed(**entries: Any) -> list[dict[str, Any]]:
         (changed(submitted_time="2017-10-10 07:00:00"), "before it is submitted"),
         (changed(attempts=7), "job 2: attempts are no list"),
         (changed(attempts=[attempt("2017-10-09 07:00:05", "2017-10-09 07:00:04", 1)]), "an attempt ends 1 s before it starts"),
-        (changed(attempts=[{**attempt("2017-10-09 07:00:05", "2017-10-09 07:00:06"), "detail": [{"gpus": 3}]}]), "detail is no list of machines"),
+        (changed(attempts=[{**attempt("2017-10-09 07:00:05", "2017-10-09 07:00:06"), "detail": [{"gpus": 3}]}]), "detail is no list"),
         ([SAMPLE[0], 5], "job 2: is no table"),
         ([SAMPLE[3]], "no usable job"),
     ],

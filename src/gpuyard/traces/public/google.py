@@ -16,6 +16,7 @@ COLUMNS = ("time", "missing", "job", "event", "user", "class", "name", "logical_
 SUBMIT, SCHEDULE = 0, 1
 ENDS = (2, 3, 4, 5, 6)  # evicted, failed, finished, killed, lost
 LAST_EVENT = 8
+US = 1e-6  # s
 AFTER = 2.0**62  # microseconds: 2^63 − 1 stands for "after the trace"
 _FORM = Form({"submit": "time", "id": "job", "user": "user", "priority": "class"}, also=("event",), names=COLUMNS)
 
@@ -41,11 +42,11 @@ def read_google(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     table.rows.refuse((event > LAST_EVENT) | (event != np.floor(event)), "event", event, "is none of the types 0 to 8")
     inside = np.flatnonzero(time < AFTER)
     order = inside[np.lexsort((inside, time[inside], job[inside]))]
-    return _jobs(table, time[order] * 1e-6, job[order], event[order], order)
+    return _jobs(table, time[order], job[order], event[order], order)
 
 
 def _jobs(table: Table, time: Array, job: Array, event: Array, row: Array) -> Workload:
-    """From events in the order of jobs and times; `row` is the place of each in the table."""
+    """From events in the order of jobs and times (in microseconds); `row` is the place of each in the table."""
     first = np.flatnonzero(np.diff(job, prepend=-1.0))
     last = np.append(first[1:], len(job)) - 1
     scheduled = np.minimum.reduceat(np.where(event == SCHEDULE, time, np.inf), first) if len(first) else first
@@ -56,7 +57,7 @@ def _jobs(table: Table, time: Array, job: Array, event: Array, row: Array) -> Wo
     }  # fmt: skip
     jobs = table.take(row[first])
     with np.errstate(invalid="ignore"):
-        values = {"id": job[first], "submit": submit, "start": scheduled, "runtime": time[last] - scheduled}
+        values = {"id": job[first], "submit": submit * US, "start": scheduled * US, "runtime": (time[last] - scheduled) * US}
     values["priority"] = jobs.numbers("priority")
     note = f"{len(job):,} events of {len(first):,} jobs; sizes are not in the table: each job counts as one device"
     return workload_of(jobs, values, (note,), unwanted=unwanted)
