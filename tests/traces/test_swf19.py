@@ -80,6 +80,12 @@ def test_eighteen_columns_are_plain_swf(tmp_path: Path) -> None:
     assert reader_of(Path(_write(tmp_path, "1 0 -1 5 1" + " -1" * 13))).name == "swf"
 
 
+def test_another_table_of_nineteen_columns_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("submit,runtime,gpus,a,b" + ",x" * 14 + "\n" + "1,2,3,4,5" + ",6" * 14 + "\n")
+    assert reader_of(path).name == "csv"
+
+
 def test_only_comments_are_no_jobs(tmp_path: Path) -> None:
     path = _write(tmp_path, "; nothing", "")
     with pytest.raises(DataError, match="no jobs"):

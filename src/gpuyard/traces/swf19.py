@@ -43,7 +43,10 @@ def _is_row(line: str) -> bool:
 
 def _sniff(head: Head) -> bool:
     body = [line for line in head.lines if not line.lstrip().startswith(";")]
-    return bool(body) and (_is_row(body[0]) or (_NUMBER.match(_cut(body[0])[0]) is None and len(body) > 1 and _is_row(body[1])))
+    if not body or _is_row(body[0]):
+        return bool(body)
+    named = all(word in body[0].lower() for word in ("vc", "type"))  # other tables may have 19 columns too
+    return named and len(body) > 1 and _is_row(body[1])
 
 
 @reader("swf19", glob=("*.swf19", "*.swf19.gz"), title="SWF with 19 columns: also virtual cluster and GPU type", sniff=_sniff)
