@@ -48,6 +48,7 @@ def compare(
     checkpoint: options.Checkpoint = "0",
     restart_cost: options.RestartCost = "0",
     walltime_kill: options.WalltimeKill = False,
+    speeds: options.SpeedsOption = None,
     jobs: options.Jobs = None,
     reader: options.Reader = None,
     column: options.Columns = None,
@@ -69,10 +70,10 @@ def compare(
     from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
-    reading = inputs.Reading.of(reader, column, with_, jobs)
+    reading, measured = inputs.Reading.of(reader, column, with_, jobs), inputs.Measured.of(speeds)
     firsts = {text: reading.load(text, chosen[0]) for text in workload}
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading) for text, first in firsts.items()),
+        sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
         schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()))),
         metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
         seeds=chosen,
@@ -99,12 +100,15 @@ def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
     return LOG_METRICS if all(map(has_log, workloads)) else DEFAULT_METRICS
 
 
-def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
+def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured) -> Source:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
-    load = (lambda seed: reading.load(text, seed)) if generated else (lambda seed: first)  # a log is the same whatever the seed
-    return Source(text, load, generated, inputs.clusters_for(first, clusters, generated=generated))
+    machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
+    fitted = measured.workload(first, machines)
+    if generated:
+        return Source(text, lambda seed: measured.workload(reading.load(text, seed), machines), generated, machines)
+    return Source(text, lambda seed: fitted, generated, machines)  # a log is the same whatever the seed
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuyard.traces import batch, csv, demo, family, gangs, lublin, poisson, swf
+from gpuyard.traces import swf19, batch, public, csv, demo, family, gangs, lublin, poisson, swf  # isort: skip - readers are asked in this order
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
@@ -31,9 +31,11 @@ __all__ = [
     "load_workload",
     "lublin",
     "poisson",
+    "public",
     "reader",
     "reader_of",
     "swf",
+    "swf19",
     "swf_header",
     "with_estimate",
     "write_swf",

@@ -86,6 +86,8 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     name, _, arguments = text.partition(":")
     if reader is None and name in GENERATORS:
         return _generate(GENERATORS[name], text, seed, parse_assignments(arguments, f"generator {name}") | options)
+    if reader is None and options.get("columns"):
+        reader = "csv"  # who names columns means a table, whatever else knows its content
     chosen = READERS[reader] if reader is not None else None
     path = Path(text).expanduser()
     if not os.path.exists(path):  # noqa: PTH110 - unlike Path.exists it never raises
