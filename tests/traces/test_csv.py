@@ -22,9 +22,9 @@ def _write(folder: Path, text: str, name: str = "jobs.csv") -> str:
 
 
 EVERYTHING = """\
-id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,other
-12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,x
--3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,, "quoted, with comma"
+id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,qos,account,other
+12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,high,lab,x
+-3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,,,, "quoted, with comma"
 """
 
 
@@ -47,6 +47,8 @@ def test_every_column(tmp_path: Path) -> None:
     assert [jobs.partitions[k] for k in jobs.partition] == ["", "p1"]
     assert [jobs.classes[k] for k in jobs.job_class] == ["", "lm"]
     assert [jobs.gpu_types[k] for k in jobs.gpu_type] == ["", "a100|v100"]
+    assert [jobs.qoses[k] for k in jobs.qos] == ["", "high"]
+    assert [jobs.accounts[k] for k in jobs.account] == ["", "lab"]
     assert workload.logged_start is not None
     np.testing.assert_array_equal(workload.logged_start, [np.nan, 21])
     header = EVERYTHING.split("\n", 1)[0].split(",")

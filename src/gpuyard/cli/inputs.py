@@ -60,7 +60,7 @@ class Reading:
         from gpuyard.traces import GENERATORS, READERS
 
         registered = [thing for registry in (READERS, GENERATORS) for _, thing in registry.items()]
-        special = {p.name for thing in registered for p in thing.parameters if not isinstance(p.default, (str, int, float))}
+        special = {p.name for thing in registered for p in thing.parameters if not p.textual}
         wrong = sorted(special & set(self.parameters))
         if wrong:
             hint = "use --column OURS=THEIRS" if wrong[0] == "columns" else "it is for Python callers"

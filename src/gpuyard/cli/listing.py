@@ -50,7 +50,9 @@ def parameters_text(params: Iterable[tuple[str, Any]]) -> str:
 
 
 def _hidden(value: Any) -> bool:
-    return value is None or not isinstance(value, (str, int, float))
+    from gpuyard.model.units import Range
+
+    return not isinstance(value, (str, int, float, Range))
 
 
 def _orderings() -> list[Record]:

@@ -1,24 +1,45 @@
-"""Workloads: readers of outside files and generators. Importing the package fills both registries."""
+"""Workloads: readers of outside files, generators and transforms. Importing the package fills their registries."""
 
 from __future__ import annotations
 
-from gpuyard.traces import csv, demo, family, gangs, lublin, poisson, swf
+from gpuyard.traces import csv, csv_write, demo, eda, family, gangs, lublin, perturb, poisson, reshape, swf, tasks
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
+from gpuyard.traces.csv_write import write_csv
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.swf import swf_header, write_swf
+from gpuyard.traces.transform import (
+    CLUSTER_TRANSFORMS,
+    TRANSFORMS,
+    apply,
+    apply_all,
+    apply_all_to_cluster,
+    apply_to_cluster,
+    cluster_transform,
+    transform,
+)
+from gpuyard.traces.writing import write_workload
 
 __all__ = [
+    "CLUSTER_TRANSFORMS",
     "ESTIMATES",
     "GENERATORS",
     "READERS",
+    "TRANSFORMS",
     "EstimateSource",
     "Generator",
     "Limits",
     "Reader",
+    "apply",
+    "apply_all",
+    "apply_all_to_cluster",
+    "apply_to_cluster",
+    "cluster_transform",
     "csv",
+    "csv_write",
     "demo",
+    "eda",
     "estimate_source",
     "family",
     "gangs",
@@ -27,11 +48,17 @@ __all__ = [
     "is_random",
     "load_workload",
     "lublin",
+    "perturb",
     "poisson",
     "reader",
     "reader_of",
+    "reshape",
     "swf",
     "swf_header",
+    "tasks",
+    "transform",
     "with_estimate",
+    "write_csv",
     "write_swf",
+    "write_workload",
 ]

@@ -18,6 +18,7 @@ from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_ids, check_values
 from gpuyard.traces.opening import DEFAULT_LIMITS, Limits, read_text
+from gpuyard.traces.origin import origin_note
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 INSTANTS = ("submit", "start", "end", "deadline")  # numbers from the file's origin, or ISO timestamps
 SPANS = ("runtime", "estimate", "walltime", "transfer")
 NUMBERS = ("gpus", "cpus", "memory", "priority", "chunk")
-LABELS = ("user", "partition", "job_class", "gpu_type")
+LABELS = {  # columns of texts → where their labels are
+    "user": "users", "partition": "partitions", "job_class": "classes", "gpu_type": "gpu_types", "qos": "qoses", "account": "accounts",
+}  # fmt: skip
 COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS)
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
 MAX_COLUMNS = 10_000
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
-_MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
+MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _STEP = 4 << 20  # bytes looked at together when fields are counted
 
@@ -107,7 +110,7 @@ def _frame(
     picked = sorted(set(sources.values()))
     try:
         frame = pl.read_csv(
-            data, has_header=False, skip_rows=1, separator=delimiter, infer_schema=False, columns=picked, null_values=_MISSING,
+            data, has_header=False, skip_rows=1, separator=delimiter, infer_schema=False, columns=picked, null_values=MISSING,
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
@@ -229,7 +232,7 @@ def _times(table: _Table, unit: float) -> tuple[dict[str, Array], tuple[str, ...
             raise DataError(f"{table.path}: no usable job (no submit times)")
         origin = float(np.nanmin(values["submit"]))
         values = {name: seconds - origin for name, seconds in values.items()}
-        notes = (f"time 0 is {np.datetime64(round(origin * 1e6), 'us').item().isoformat()}",)
+        notes = (origin_note(origin),)
     else:
         values = {name: table.numbers(name) * unit for name in instants}
     values |= {name: table.numbers(name) * unit for name in SPANS if name in table}
@@ -267,15 +270,15 @@ def _workload(table: _Table, values: dict[str, Array], notes: tuple[str, ...]) -
     runtime, start = kept.pop("runtime"), kept.pop("start", None)
     kept.pop("end", None)
     labels: dict[str, tuple[str, ...]] = {}
-    for name in LABELS:
+    for name, labelled in LABELS.items():
         if name in table:
-            labels[name], kept[name] = table.labels(name, keep)
+            labels[labelled], kept[name] = table.labels(name, keep)
     if "walltime" not in kept and "estimate" not in kept:
         notes = (*notes, "no requested times: estimates are the run times")
     return Workload.build(
         kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes,
-        users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
-        classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
+        users=labels.get("users", ("",)), partitions=labels.get("partitions", ("",)), classes=labels.get("classes", ("",)),
+        gpu_types=labels.get("gpu_types", ("",)), qoses=labels.get("qoses", ("",)), accounts=labels.get("accounts", ("",)),
     )  # fmt: skip
 
 
