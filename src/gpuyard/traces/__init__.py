@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuyard.traces import csv, csv_write, demo, eda, family, gangs, lublin, perturb, poisson, reshape, swf, tasks
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
 from gpuyard.traces.csv_write import write_csv
+from gpuyard.traces.datasets import DATASETS, Dataset, fetch
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
@@ -23,10 +24,12 @@ from gpuyard.traces.writing import write_workload
 
 __all__ = [
     "CLUSTER_TRANSFORMS",
+    "DATASETS",
     "ESTIMATES",
     "GENERATORS",
     "READERS",
     "TRANSFORMS",
+    "Dataset",
     "EstimateSource",
     "Generator",
     "Limits",
@@ -42,6 +45,7 @@ __all__ = [
     "eda",
     "estimate_source",
     "family",
+    "fetch",
     "gangs",
     "generator",
     "guess_cluster",
