@@ -48,7 +48,7 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
         notes=("time 0 is 2017-08-14T23:27:00",),
         machines=(Machine("a", 8), Machine("b", 8)),
     )
-    lost = ["3 rows were dropped when it was read", "the nodes that the trace shows", "the source of its estimates"]
+    lost = ["how many rows were dropped when it was read: 3", "the nodes that the trace shows", "the source of its estimates"]
     assert write_workload(facts, tmp_path / "a.swf") == ["the columns estimate", *lost]
     assert write_workload(facts, tmp_path / "a.csv") == [*lost, "the date of time 0"]
     odd = Workload.build({"submit": [0.0, 1.0], "user": [0, 1]}, [5.0, 6.0], users=("NA", " x"))

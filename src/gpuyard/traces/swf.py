@@ -237,7 +237,7 @@ def write_swf(workload: Workload, path: Path | str) -> None:
 
 def _lost(workload: Workload) -> list[str]:
     columns = lost_columns(workload, set())
-    return [*(["the columns " + ", ".join(columns)] if columns else []), *lost_facts(workload)]
+    return [*(["the columns " + ", ".join(columns)] if columns else []), *lost_facts(workload, machines=1)]
 
 
 WRITERS[".swf"] = Writer(write_swf, _lost)

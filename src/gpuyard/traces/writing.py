@@ -68,10 +68,10 @@ def written(path: Path) -> Iterator[Stream]:
         beside.unlink(missing_ok=True)
 
 
-def lost_facts(workload: Workload) -> list[str]:
-    """What no table of jobs holds."""
-    lost = [f"{sum(workload.dropped.values()):,} rows were dropped when it was read"] if workload.dropped else []
-    lost += ["the nodes that the trace shows"] if len(workload.machines) > 1 else []
+def lost_facts(workload: Workload, machines: int = 0) -> list[str]:
+    """What no table of jobs holds; `machines` is how many nodes the format has a place for."""
+    lost = [f"how many rows were dropped when it was read: {sum(workload.dropped.values()):,}"] if workload.dropped else []
+    lost += ["the nodes that the trace shows"] if len(workload.machines) > machines else []
     lost += ["the source of its estimates"] if workload.estimate_source not in ("requested", "given") else []
     return lost
 
