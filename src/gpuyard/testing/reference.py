@@ -240,6 +240,15 @@ class _Simulation:
             end = min(end, self.now + max(job.walltime - job.ran, 0.0))
         return end
 
+    def revise_end(self, job: JobState) -> None:
+        """A job that has outlived its believed end is believed to take twice as long, as often as it takes."""
+        if job.est_end > self.now:
+            return
+        while job.est_end <= self.now:
+            job.est_end = job.run_start + max(2 * (job.est_end - job.run_start), 1.0)
+        if self.rules.walltime_kill:
+            job.est_end = min(job.est_end, job.run_start + max(job.walltime - job.ran, 0.0))
+
     def leave(self, job: JobState) -> float:
         """End the present run, for any reason; returns its length."""
         elapsed = self.now - job.run_start
@@ -321,6 +330,8 @@ class _Simulation:
         self.passes += 1
         self.switch()
         for partition in range(len(self.cluster.partitions)):
+            for job in self.with_status("running", partition):
+                self.revise_end(job)
             if self.walk(partition, may_preempt=True):
                 self.walk(partition, may_preempt=False)
 

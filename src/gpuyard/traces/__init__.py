@@ -9,6 +9,7 @@ from gpuyard.traces.datasets import DATASETS, Dataset, fetch
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
+from gpuyard.traces.predictors import accuracy
 from gpuyard.traces.swf import swf_header, write_swf
 from gpuyard.traces.transform import (
     CLUSTER_TRANSFORMS,
@@ -34,6 +35,7 @@ __all__ = [
     "Generator",
     "Limits",
     "Reader",
+    "accuracy",
     "apply",
     "apply_all",
     "apply_all_to_cluster",

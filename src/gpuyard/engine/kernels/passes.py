@@ -19,6 +19,7 @@ from gpuyard.engine.kernels.runs import (
     overhead_of,
     rate_of,
     requeue,
+    revise_ends,
     start_at,
 )
 from gpuyard.model.tolerance import EPS
@@ -59,6 +60,8 @@ def run_pass(s: Any, p: Any) -> Any:
     control = s.control[0]
     slot = s.slots[control.active]
     preempting = slot.preemption != 0
+    if control.tracking == 1:
+        revise_ends(s, p)
     while True:
         part = s.partitions[p]
         part.dirty = 0

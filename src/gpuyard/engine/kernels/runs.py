@@ -58,6 +58,24 @@ def believed_end_now(est_end: Any, now: Any) -> Any:
 
 
 @inner
+def revise_ends(s: Any, p: Any) -> None:
+    """Running jobs that have outlived their believed end are believed to take twice as long, and again, until it lies ahead."""
+    control = s.control[0]
+    part = s.partitions[p]
+    while part.running > 0:
+        j = np.int64(s.running_jobs[part.queue_lo])
+        row = s.rows[j]
+        if row.est_end > control.now:
+            return
+        running_remove(s.rows, s.running_jobs, part, j)
+        while row.est_end <= control.now:
+            row.est_end = row.run_start + max(2.0 * (row.est_end - row.run_start), 1.0)
+        if control.kills == 1:
+            row.est_end = min(row.est_end, row.run_start + max(row.walltime - row.ran, 0.0))
+        running_insert(s.rows, s.running_jobs, part, j)
+
+
+@inner
 def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
     """Start job j, which is in no queue, on the `count` nodes picked."""
     control = s.control[0]
@@ -222,6 +240,7 @@ def fill_row(s: Any, j: Any) -> None:
     )
     row.cpus, row.memory, row.transfer, row.priority = given.cpus, given.memory, given.transfer, given.priority
     row.user, row.job_class, row.chunk, row.gpu_type, row.index = given.user, given.job_class, given.chunk, given.gpu_type, given.index
+    row.qos, row.account = given.qos, given.account
     row.partition = max(s.partition_of[given.partition], 0)
     row.attained, row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     row.remaining = given.estimate
