@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gzip
 import hashlib
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gpuyard.cli.main import run
 from gpuyard.errors import DataError, UnknownNameError, UsageError
 from gpuyard.traces import DATASETS, Dataset, fetch, load_workload
 from gpuyard.traces.datasets import cache_folder
@@ -376,6 +378,26 @@ def test_a_cache_that_is_a_file(server: Server, monkeypatch: pytest.MonkeyPatch,
 def test_an_unknown_name() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'philly'"):
         load_workload("dataset:phily")
+
+
+def test_on_the_command_line(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "fetch", "sample", "-f", "json"]) == 0
+    out, err = capsys.readouterr()
+    (record,) = json.loads(out)
+    assert record["file"] == str(cache_folder() / "sample.swf")
+    assert "licence: CC0; cite: nobody" in err
+    assert run(["trace", "info", "dataset:sample", "-f", "json"]) == 0
+    (data,) = json.loads(capsys.readouterr().out)
+    assert (data["format"], data["jobs"], data["name"]) == ("swf", 5000, "dataset:sample")
+    assert run(["simulate", "dataset:sample", "--metric", "wait"]) == 0
+    assert len(server.seen) == 1
+    capsys.readouterr()
+    server.behaviours = [status(404)]
+    (cache_folder() / "sample.swf").unlink()
+    assert run(["trace", "fetch", "sample"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "the server says 404" in err
 
 
 # ── the registry ──

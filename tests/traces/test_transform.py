@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gpuyard import parse_scheduler, simulate
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.workload import Workload
+from gpuyard.testing.strategies import Case, cases
 from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS, apply, apply_all, apply_all_to_cluster, apply_to_cluster, load_workload
 from gpuyard.traces.transform import check_transform
 
@@ -165,3 +170,36 @@ def test_nothing_left_and_nothing_there() -> None:
         apply(empty, "thin")
     with pytest.raises(DataError, match="no span of time"):
         apply_to_cluster(Cluster.uniform(1, 8), "capacity-dips", empty)
+
+
+@given(cases(), st.integers(1, 4), st.integers(0, 2**40))
+def test_dips_of_any_cluster_at_all(case: Case, severity: int, seed: int) -> None:
+    cluster = apply_to_cluster(case.cluster, f"capacity-dips:{severity}", case.workload, seed)
+    added = cluster.outages[len(case.cluster.outages) :]
+    size = case.cluster.nodes.gpus if case.cluster.gpus else np.ones(len(case.cluster.nodes))
+    taken: dict[float, float] = {}
+    for outage in added:
+        taken[outage.start] = taken.get(outage.start, 0) + (outage.gpus or size[outage.node])
+    assert set(taken.values()) == {max(round(severity / 8 * size.sum()), 1)}
+    result = simulate(case.workload, cluster, parse_scheduler("fcfs/best/easy"), rules=case.rules)
+    assert len(result) == len(case.workload)
+
+
+TEXTS = [text_of(name) for name in TRANSFORMS if name not in ("window", "only", "load", "batch")]
+
+
+@given(cases(), st.sampled_from(TEXTS), st.integers(0, 2**40))
+def test_of_any_workload_at_all(case: Case, text: str, seed: int) -> None:
+    """Ties, jobs at once, shares, CPU jobs, infinite deadlines: what comes out is checked by the same rules as what is read."""
+    workload = case.workload
+    try:
+        made = apply(workload, text, seed)
+    except UsageError:
+        assert float(np.ptp(workload.jobs.submit)) == 0  # nothing to rotate
+        return
+    columns = {name: made.jobs.table[name] for name in made.jobs.table.dtype.names or ()}
+    again, order = Jobs.build(columns, **made.jobs.labels)
+    assert order.tolist() == list(range(len(made)))
+    assert again == made.jobs
+    assert not np.isnan(made.jobs.deadline).any()
+    assert set(made.jobs.id.tolist()) <= set(workload.jobs.id.tolist())

@@ -64,7 +64,7 @@ def _overview(data: Sequence[dict[str, Any]]) -> Table:
             each["file"], each["format"], f"{each['jobs']:,}", f"{each['rows'] - each['jobs']:,}", each["first"][:10],
             format_seconds(each["span"]), short(each["jobs_per_day"]), short(each["mean_gpus"]), format_seconds(each["run"]["p50"]),
             format_seconds(wait) if wait == wait else "–", f"{len(each['labels']['users']):,}", short(ratio),
-            each["cluster"]["name"] if each["cluster"] else "",
+            each["cluster"]["name"],
         ))  # fmt: skip
     return Table(header, rows, left=frozenset({0, 1, 4, 12}))
 

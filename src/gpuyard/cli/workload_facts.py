@@ -94,9 +94,13 @@ def _load(s: Summary, gpus: int) -> str:
 
 def guessed(workload: Workload) -> dict[str, Any]:
     """The cluster that would be used unless another is given."""
+    from gpuyard.errors import DataError
     from gpuyard.traces import guess_cluster
 
-    cluster, origin = guess_cluster(workload)
+    try:
+        cluster, origin = guess_cluster(workload)
+    except DataError as error:
+        return {"name": "", "nodes": 0, "gpus": 0, "origin": f"none can be guessed: {error}"}
     return {"name": cluster.name, "nodes": len(cluster.nodes), "gpus": cluster.gpus, "origin": origin}
 
 
@@ -108,8 +112,7 @@ def data_of(workload: Workload, file: str, form: str) -> dict[str, Any]:
     """Everything as numbers, for json."""
     from gpuyard.traces.summary import summarise
 
-    data = {"file": file, "format": form} | asdict(summarise(workload))
-    return data | {"cluster": guessed(workload) if len(workload) else None}
+    return {"file": file, "format": form} | asdict(summarise(workload)) | {"cluster": guessed(workload)}
 
 
 def record_of(data: dict[str, Any]) -> dict[str, Any]:
@@ -119,5 +122,4 @@ def record_of(data: dict[str, Any]) -> dict[str, Any]:
     }
     flat |= {f"{name}_{part}": data[name][part] for name in ("run", "wait", "estimate") for part in ("mean", "p50", "p95")}
     flat |= {kind: len(names) for kind, names in data["labels"].items()}
-    cluster = data["cluster"] or {"name": "", "gpus": 0}
-    return flat | {"cluster": cluster["name"], "cluster_gpus": cluster["gpus"]}
+    return flat | {"cluster": data["cluster"]["name"], "cluster_gpus": data["cluster"]["gpus"]}

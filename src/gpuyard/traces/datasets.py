@@ -72,11 +72,6 @@ def fetch(
     return Path(path)
 
 
-def is_fetched(name: str) -> bool:
-    """Whether there is a file for it in the cache, whole or not."""
-    return (cache_folder() / DATASETS[name].file).is_file()
-
-
 def _pooch() -> Any:
     try:
         import pooch  # 0.1 s to import: only where a dataset is asked for

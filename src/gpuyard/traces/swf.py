@@ -263,9 +263,11 @@ def _write(workload: Workload, out: Stream) -> None:
 
 def _most(workload: Workload) -> int:
     """Processors of the machine: those of the cluster on which the workload may have run, and enough for its largest job."""
-    if len(workload) == 0:
-        return 0
-    return max(int(workload.jobs.gpus.max()), guess_cluster(workload)[0].gpus)
+    largest = int(workload.jobs.gpus.max(initial=0))
+    try:
+        return max(largest, guess_cluster(workload)[0].gpus)
+    except DataError:  # no jobs, or nodes that make no cluster
+        return largest
 
 
 def _short(values: Array) -> Iterator[str]:
