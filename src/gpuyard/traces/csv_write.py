@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.csv import LABELS, MISSING
-from gpuyard.traces.writing import WRITERS, Writer, lost_facts, lost_origin, written
+from gpuyard.traces.writing import LINES, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 _USUAL = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1}
-_ROWS = 10_000  # turned into text at a time
 
 
 def write_csv(workload: Workload, path: Path | str) -> None:
@@ -29,7 +27,7 @@ def write_csv(workload: Workload, path: Path | str) -> None:
     with written(Path(path)) as out:
         out.write((",".join(columns) + "\n").encode())
         rows = zip(*columns.values(), strict=True)
-        while block := list(islice(rows, _ROWS)):
+        while block := list(islice(rows, LINES)):
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(block)
             out.write(text.getvalue().encode())
@@ -38,25 +36,18 @@ def write_csv(workload: Workload, path: Path | str) -> None:
 def _columns(workload: Workload) -> dict[str, Iterator[str]]:
     """Our names → one text per job."""
     jobs = workload.jobs
-    found = {"id": map(str, jobs.id.tolist()), "submit": _texts(jobs.submit)}
+    found = {"id": map(str, jobs.id.tolist()), "submit": number_texts(jobs.submit)}
     if workload.logged_start is not None:
-        found["start"] = _texts(workload.logged_start)
-    found["runtime"] = _texts(workload.runtime)
+        found["start"] = number_texts(workload.logged_start)
+    found["runtime"] = number_texts(workload.runtime)
     if workload.estimate_source != "requested" or not np.array_equal(jobs.estimate, workload.requested()):
-        found["estimate"] = _texts(jobs.estimate, inf="inf")
-    found["gpus"] = _texts(jobs.gpus)
-    found |= {name: _texts(getattr(jobs, name)) for name, usual in _USUAL.items() if (getattr(jobs, name) != usual).any()}
+        found["estimate"] = number_texts(jobs.estimate, infinite="inf")
+    found["gpus"] = number_texts(jobs.gpus)
+    found |= {name: number_texts(getattr(jobs, name)) for name, usual in _USUAL.items() if (getattr(jobs, name) != usual).any()}
     for name, labelled in LABELS.items():
         if any(getattr(jobs, labelled)):
             found[name] = map(getattr(jobs, labelled).__getitem__, getattr(jobs, name).tolist())
     return found
-
-
-def _texts(values: Array, inf: str = "") -> Iterator[str]:
-    """Whole numbers without a point, others with all their digits; nothing for NaN and, unless told otherwise, for infinity."""
-    for value in values.tolist():
-        finite = abs(value) < np.inf
-        yield str(int(value)) if finite and value == int(value) else repr(value) if finite else inf if value == np.inf else ""
 
 
 def _lost(workload: Workload) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -19,7 +18,7 @@ from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, Stream, blocks
 from gpuyard.traces.origin import is_origin, origin_note, origin_of
-from gpuyard.traces.writing import WRITERS, Writer, lost_columns, lost_facts, written
+from gpuyard.traces.writing import WRITERS, Writer, lost_columns, lost_facts, number_texts, write_lines, written
 
 FIELDS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "mean CPU time", "used memory",
@@ -256,9 +255,10 @@ def _write(workload: Workload, out: Stream) -> None:
     user = np.array([users[label] for label in jobs.users])[jobs.user]
     queue = np.array([queues[label] for label in jobs.partitions])[jobs.partition]
     wait = np.full(len(jobs), np.nan) if workload.logged_start is None else workload.logged_start - jobs.submit
-    columns = (jobs.id, _short(jobs.submit), _short(wait), _short(workload.runtime), _short(jobs.gpus), _short(jobs.walltime), user, queue)
-    for number, submit, waited, run, size, limit, who, where in zip(*columns, strict=True):
-        out.write(f"{number} {submit} {waited} {run} {size} -1 -1 {size} {limit} -1 -1 {who} -1 -1 {where} -1 -1 -1\n".encode())
+    times = (number_texts(values, "-1") for values in (jobs.submit, wait, workload.runtime, jobs.gpus, jobs.walltime))
+    rows = zip(jobs.id.tolist(), *times, user.tolist(), queue.tolist(), strict=True)
+    line = "{0} {1} {2} {3} {4} -1 -1 {4} {5} -1 -1 {6} -1 -1 {7} -1 -1 -1\n".format
+    write_lines(out, (line(*row) for row in rows))
 
 
 def _most(workload: Workload) -> int:
@@ -268,12 +268,6 @@ def _most(workload: Workload) -> int:
         return max(largest, guess_cluster(workload)[0].gpus)
     except DataError:  # no jobs, or nodes that make no cluster
         return largest
-
-
-def _short(values: Array) -> Iterator[str]:
-    """Whole numbers without a point, others with all their digits, −1 for what is unknown."""
-    for value in values.tolist():
-        yield "-1" if not np.isfinite(value) else str(int(value)) if value == int(value) else repr(value)
 
 
 def _numbered(labels: tuple[str, ...]) -> dict[str, int]:

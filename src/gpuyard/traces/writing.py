@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.opening import Stream
 from gpuyard.traces.origin import origin_of
@@ -26,6 +28,8 @@ class Writer:
 
 
 WRITERS: dict[str, Writer] = {}  # by suffix
+LINES = 10_000  # turned into bytes at a time
+_ZIP_LEVEL = 6  # 9 takes 1.4 to 2.5 times as long for 0.1 to 1 % less
 
 
 def writer_of(path: Path) -> Writer:
@@ -57,7 +61,7 @@ def written(path: Path) -> Iterator[Stream]:
     try:
         with beside.open("xb") as raw:
             if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as zipped:
+                with gzip.GzipFile(filename="", mode="wb", compresslevel=_ZIP_LEVEL, fileobj=raw, mtime=0) as zipped:
                     yield zipped
             else:
                 yield raw
@@ -66,6 +70,21 @@ def written(path: Path) -> Iterator[Stream]:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+def number_texts(values: Array, unknown: str = "", infinite: str | None = None) -> Iterator[str]:
+    """Whole numbers without a point, others with all their digits; `unknown` for NaN and, unless told otherwise, for infinity."""
+    finite = np.isfinite(values)
+    if finite.all() and (values == np.floor(values)).all() and (np.abs(values) < 2.0**53).all():
+        return map(str, values.astype(np.int64).tolist())
+    odd = {"nan": unknown, "inf": unknown if infinite is None else infinite}
+    return (odd[text] if text in odd else text.removesuffix(".0") for text in map(repr, values.tolist()))
+
+
+def write_lines(out: Stream, lines: Iterator[str]) -> None:
+    """Many lines, some thousand at a time: a call for each would take longer than to make them."""
+    while block := "".join(islice(lines, LINES)):
+        out.write(block.encode())
 
 
 def lost_facts(workload: Workload, machines: int = 0) -> list[str]:
