@@ -143,6 +143,25 @@ _add(
     "Cao et al., Crux: GPU-Efficient Communication Scheduling for Deep Learning Training, SIGCOMM 2024",
 )  # fmt: skip
 _add(
+    "dlrm2025", "Alibaba 2025, 23,871 instances of recommendation models", (*_ALIBABA, "cluster-trace-gpu-v2025/disaggregated_DLRM_trace.csv"),
+    "fb17bc4b3f412d5280f70f04a1bdf2adfc4429d1e61237a5b106e86206414295", 2_118_900, "none stated", "Alibaba cluster trace program, 2025",
+)  # fmt: skip
+_add(
+    "genai2026", "Alibaba 2026, 26,823 requests for images", (*_ALIBABA, "cluster-trace-v2026-GenAI/lora_request_trace.csv"),
+    "263fb88f1095f62d360cf89ded8cfc24fa2c5d111c1b16e7aaa9ccbfc4b37d78", 2_012_418, "none stated", "Alibaba cluster trace program, 2026",
+)  # fmt: skip
+_add(
+    "gavel-msr", "986 jobs of a Philly virtual cluster with models assigned by Gavel",
+    ("stanford-futuredata/gavel", "c4fa40097339e9608ab71fd64c8bdea96a5e4a4c", "scheduler/traces/msr/seed=0/103959.trace"),
+    "993c5d59d0b7447597e252b900670356623bda10dad0a4487588e3d839523442", 186_671, "MIT",
+    "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020",
+)  # fmt: skip
+_add(
+    "rubick-base", "406 training jobs of named models, constructed for Rubick",
+    ("AlibabaPAI/reconfigurable-dl-scheduler", "80e85248c65c1ae231e2cf8bbfe0918b7af45c98", "simulator/workloads/workload-base.csv"),
+    "1ff1aa98a914ddf44b7ac693d3913584c25d14d9f386a56a16919c1c5bce3cda", 20_979, "Apache-2.0", "AlibabaPAI, reconfigurable-dl-scheduler",
+)  # fmt: skip
+_add(
     "kth-sp2", "KTH IBM SP2 1996, 100 processors, 28,476 jobs", (*_CLOUDSIM, f"{_CLOUDSIM_SWF}/KTH-SP2-1996-2.1-cln.swf.gz"),
     "3e152f201fd2e96808a735bced6ea6eb0bb07fdc447689cafb0750d87b264c0b", 411_455, "none stated (data), GPL-3.0 (copy)", _ARCHIVE,
 )  # fmt: skip
