@@ -265,13 +265,13 @@ def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, spare_quota: Any) ->
     piece = s.parts[s.control[0].free_part]  # a free part, only to carry the description
     for i in range(count):
         n = s.pick_node[i]
-        describe(row, s.nodes[n], s.devices, s.pick_units[i], np.int64(-1), piece)
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
         hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
     if _fits_shadow(s, s.partitions[p], s.rows[h]):
         return False
     for i in range(count):
         n = s.pick_node[i]
-        describe(row, s.nodes[n], s.devices, s.pick_units[i], np.int64(-1), piece)
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
         give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
     return True
 

@@ -92,6 +92,7 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
         control.free_part = piece.next
         describe(row, node, s.devices, s.pick_units[i], s.pick_device[0], piece)
         hold(row, node, s.devices, piece)
+        s.fragment[s.pick_node[i]] = -1
         if part.index >= 0:
             index_add(s.free_index, part, node)
         part.free += node.free - before
@@ -159,6 +160,7 @@ def _release(s: Any, p: Any, j: Any) -> None:
         if part.index >= 0 and up:
             index_remove(s.free_index, part, node)
         give_back(row, node, s.devices, piece)
+        s.fragment[piece.node] = -1
         if up:
             if part.index >= 0:
                 index_add(s.free_index, part, node)
