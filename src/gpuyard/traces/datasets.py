@@ -143,7 +143,8 @@ _add(
     "Cao et al., Crux: GPU-Efficient Communication Scheduling for Deep Learning Training, SIGCOMM 2024",
 )  # fmt: skip
 _add(
-    "dlrm2025", "Alibaba 2025, 23,871 instances of recommendation models", (*_ALIBABA, "cluster-trace-gpu-v2025/disaggregated_DLRM_trace.csv"),
+    "dlrm2025", "Alibaba 2025, 23,871 instances of recommendation models",
+    (*_ALIBABA, "cluster-trace-gpu-v2025/disaggregated_DLRM_trace.csv"),
     "fb17bc4b3f412d5280f70f04a1bdf2adfc4429d1e61237a5b106e86206414295", 2_118_900, "none stated", "Alibaba cluster trace program, 2025",
 )  # fmt: skip
 _add(
