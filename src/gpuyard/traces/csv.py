@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 INSTANTS = ("submit", "start", "end", "deadline")  # numbers from the file's origin, or ISO timestamps
 SPANS = ("runtime", "estimate", "walltime", "transfer")
 NUMBERS = ("gpus", "cpus", "memory", "priority", "chunk")
-LABELS = {  # columns of texts → where their labels are
-    "user": "users", "partition": "partitions", "job_class": "classes", "gpu_type": "gpu_types", "qos": "qoses", "account": "accounts",
-}  # fmt: skip
+LABELS = ("user", "partition", "job_class", "gpu_type", "qos", "account")
 COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS)
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
 MAX_COLUMNS = 10_000
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
-MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
+_MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _STEP = 4 << 20  # bytes looked at together when fields are counted
 
@@ -110,7 +108,7 @@ def _frame(
     picked = sorted(set(sources.values()))
     try:
         frame = pl.read_csv(
-            data, has_header=False, skip_rows=1, separator=delimiter, infer_schema=False, columns=picked, null_values=MISSING,
+            data, has_header=False, skip_rows=1, separator=delimiter, infer_schema=False, columns=picked, null_values=_MISSING,
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
@@ -270,15 +268,16 @@ def _workload(table: _Table, values: dict[str, Array], notes: tuple[str, ...]) -
     runtime, start = kept.pop("runtime"), kept.pop("start", None)
     kept.pop("end", None)
     labels: dict[str, tuple[str, ...]] = {}
-    for name, labelled in LABELS.items():
+    for name in LABELS:
         if name in table:
-            labels[labelled], kept[name] = table.labels(name, keep)
+            labels[name], kept[name] = table.labels(name, keep)
     if "walltime" not in kept and "estimate" not in kept:
         notes = (*notes, "no requested times: estimates are the run times")
     return Workload.build(
         kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes,
-        users=labels.get("users", ("",)), partitions=labels.get("partitions", ("",)), classes=labels.get("classes", ("",)),
-        gpu_types=labels.get("gpu_types", ("",)), qoses=labels.get("qoses", ("",)), accounts=labels.get("accounts", ("",)),
+        users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
+        classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
+        qoses=labels.get("qos", ("",)), accounts=labels.get("account", ("",)),
     )  # fmt: skip
 
 

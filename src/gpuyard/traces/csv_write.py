@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
-from gpuyard.traces.csv import LABELS, MISSING
+from gpuyard.traces.csv import _MISSING
 from gpuyard.traces.writing import LINES, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 _USUAL = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1}
@@ -52,7 +53,7 @@ def _columns(workload: Workload) -> dict[str, Iterator[str]]:
 
 def _lost(workload: Workload) -> list[str]:
     odd = {
-        label for labelled in LABELS.values() for label in getattr(workload.jobs, labelled) if label in MISSING or label != label.strip()
+        label for labelled in LABELS.values() for label in getattr(workload.jobs, labelled) if label in _MISSING or label != label.strip()
     }
     odd.discard("")
     shown = ", ".join(repr(label) for label in sorted(odd)[:3])
