@@ -79,6 +79,17 @@ def test_info_of_several_is_a_table(cli, log):
     assert cli("trace", "info", log, "eda", "-f", "md").out.startswith("| file |")
 
 
+def test_one_bad_file_among_several(cli, log, tmp_path):
+    (tmp_path / "bad.swf").write_text("1 2 3\n")
+    code, out, err = cli("trace", "info", tmp_path / "bad.swf", log, "-f", "csv")
+    assert code == 1
+    assert [record["jobs"] for record in csv.DictReader(io.StringIO(out))] == ["100"]
+    assert "bad.swf:1: 3 columns" in err
+    assert "1 of 2 could not be read" in err
+    code, out, err = cli("trace", "info", tmp_path / "bad.swf")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+
+
 @pytest.mark.parametrize("name", list(GENERATORS))
 def test_info_of_every_generator(cli, name):
     code, out, _ = cli("trace", "info", name)

@@ -10,7 +10,7 @@ import typer
 
 from gpuyard.cli import inputs, options
 from gpuyard.cli.output import Format, Output, Table, emit, progress_bar, say, short
-from gpuyard.errors import UsageError
+from gpuyard.errors import DataError, GpuyardError, UsageError
 
 if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
@@ -43,13 +43,21 @@ def info(
     reading = inputs.Reading.of(reader, column, with_, jobs)
     tables, data = [], []
     for text in files:
-        workload = reading.load(text, inputs.check_seed(seed))
-        form = reading.format_of(text)
+        try:
+            workload, form = reading.load(text, inputs.check_seed(seed)), reading.format_of(text)
+        except GpuyardError as error:
+            if len(files) == 1:
+                raise
+            say(f"error: {error}")
+            continue
         data.append(data_of(workload, text, form))
         if len(files) == 1:
             facts = [("format", form), *facts_of(workload, cluster)]
             tables.append(Table(("is", "workload"), facts, title=text, left=frozenset({0, 1})))
-    emit(Output(tables or [_overview(data)], data, [record_of(each) for each in data]), how)
+    if data:
+        emit(Output(tables or [_overview(data)], data, [record_of(each) for each in data]), how)
+    if len(data) < len(files):
+        raise DataError(f"{len(files) - len(data)} of {len(files)} could not be read")
 
 
 def _overview(data: Sequence[dict[str, Any]]) -> Table:
