@@ -156,7 +156,7 @@ def test_the_report(cli, tmp_path):
         ([*SMALL, "--metric", "wiat"], "did you mean 'wait'?"),
         ([*SMALL, "--ordering", "fcsf"], "did you mean 'fcfs'?"),
         ([*SMALL, "--estimate", "exat"], "unknown estimate source"),
-        (["compare", "lublin"], "hint: give --cluster"),
+        (["compare", "family"], "hint: give --cluster"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -207,7 +207,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         (["dmeo", *MACHINE], 2, "did you mean 'demo'?"),
         (["demo:jbs=3", *MACHINE], 2, "did you mean 'jobs'?"),
         (["demo:jobs=1e99", *MACHINE], 2, "jobs"),
-        (["lublin"], 2, "hint: give --cluster"),
+        (["family"], 2, "hint: give --cluster"),
         (["demo", "--cluster", "broken.toml"], 1, "broken.toml"),
         (["demo", "--cluster", "wrong.toml"], 1, "gpus"),
         (["demo", "--cluster", "nothere.toml"], 1, "no such cluster file"),

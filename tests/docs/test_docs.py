@@ -25,7 +25,7 @@ from gpuyard.cli.main import run
 from gpuyard.engine.state import NODE_ROW, SYSTEM_ROW, VISIBLE_NAMES
 from gpuyard.metrics import METRICS
 from gpuyard.policies import ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES
-from gpuyard.traces import GENERATORS, READERS
+from gpuyard.traces import GENERATORS, READERS, TRANSFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -35,7 +35,7 @@ HEADING = re.compile(r"^#{1,6}\s+(?P<title>.+?)\s*$", re.M)
 EXAMPLE = re.compile(r"^python examples/(\w+\.py) > (\S+)$", re.M)
 EXIT = re.compile(r"#\s*exit (?P<code>\d+)\s*$")
 SLOW = ("gpuyard bench",)
-REGISTRIES = (METRICS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, GENERATORS, READERS)
+REGISTRIES = (METRICS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, GENERATORS, READERS, TRANSFORMS)
 
 
 def name_of(page: Path) -> str:

@@ -67,7 +67,10 @@ def test_every_field(tmp_path: Path) -> None:
     assert workload.logged_start is not None
     np.testing.assert_array_equal(workload.logged_start, [np.nan, 107, 100.5])
     assert workload.dropped == {"no submit time": 1, "no run time": 1, "no processors": 2}
-    assert workload.notes == ("1 of 3 jobs have no requested time: their estimates are the run times",)
+    assert workload.notes == (
+        "time 0 is 2000-04-25T22:00:03",
+        "1 of 3 jobs have no requested time: their estimates are the run times",
+    )
     assert workload.estimate_source == "requested"
 
 

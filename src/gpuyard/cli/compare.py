@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli import inputs, options
-from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, time_unit, with_interval
+from gpuyard.cli.output import STAR, Format, Output, Table, emit, progress_bar, say, short, time_unit, with_interval
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.compare import Plan, Source
+    from gpuyard.experiments.compare import Source
     from gpuyard.experiments.comparison import Comparison, Line
     from gpuyard.model.workload import Workload
 
@@ -25,7 +23,6 @@ LOG_METRICS = ("waiting", "waiting.p95", "bsld", "turnaround", "utilization", "q
 DEFAULT_SEEDS = 8
 MAX_SEEDS = 10_000
 MAX_THREADS = 64
-_PATIENCE = 2.0  # s before a progress bar appears
 
 
 def compare(
@@ -53,6 +50,7 @@ def compare(
     reader: options.Reader = None,
     column: options.Columns = None,
     with_: options.With = None,
+    apply: options.Apply = None,
     metric: options.Metrics = None,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None,
@@ -70,8 +68,8 @@ def compare(
     from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
-    reading, measured = inputs.Reading.of(reader, column, with_, jobs), inputs.Measured.of(speeds)
-    firsts = {text: reading.load(text, chosen[0]) for text in workload}
+    reading, measured = inputs.Reading.of(reader, column, with_, jobs, apply), inputs.Measured.of(speeds)
+    firsts = {text: reading.read(text, chosen[0]) for text in workload}
     plan = Plan(
         sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
         schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()))),
@@ -81,7 +79,7 @@ def compare(
         baseline=parse_scheduler(baseline).label if baseline else "",
         rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
     )
-    with _progress(plan) as progress:
+    with progress_bar("simulating", plan.cells()) as progress:
         comparisons = compared(plan, threads=count, progress=progress)
     for comparison in comparisons:
         for note in comparison.notes:
@@ -105,10 +103,12 @@ def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading:
 
     generated = reading.is_generator(text)
     machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
-    fitted = measured.workload(first, machines)
-    if generated:
-        return Source(text, lambda seed: measured.workload(reading.load(text, seed), machines), generated, machines)
-    return Source(text, lambda seed: fitted, generated, machines)  # a log is the same whatever the seed
+
+    def load(seed: int) -> Workload:
+        """A log is read once: it is the same whatever the seed, unless what is applied to it is not."""
+        return measured.workload(reading.perturbed(reading.read(text, seed) if generated else first, seed), machines)
+
+    return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.dipped if reading.apply else None)
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:
@@ -127,34 +127,6 @@ def _threads(count: int | None) -> int:
     if not 1 <= number <= MAX_THREADS:
         raise UsageError(f"--threads {number} does not lie in 1..{MAX_THREADS}")
     return number
-
-
-@contextmanager
-def _progress(plan: Plan) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal, from two seconds on."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("", total=plan.cells())
-    began = time.monotonic()
-
-    def show(done: int) -> None:
-        bar.update(task, completed=done)
-        if time.monotonic() - began > _PATIENCE and not bar.live.is_started:
-            bar.start()
-
-    try:
-        yield show
-    finally:
-        if bar.live.is_started:
-            bar.stop()
 
 
 # ── the tables ──

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.cli.output import say
@@ -25,10 +26,18 @@ class Reading:
     columns: dict[str, str]
     parameters: dict[str, str]
     jobs: int | None
+    apply: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, reader: str | None, columns: Sequence[str] | None, parameters: Sequence[str] | None, jobs: str | None) -> Reading:
-        """From the options `--reader`, `--column`, `--with` and `--jobs`."""
+    def of(
+        cls,
+        reader: str | None,
+        columns: Sequence[str] | None,
+        parameters: Sequence[str] | None,
+        jobs: str | None,
+        apply: Sequence[str] | None = None,
+    ) -> Reading:
+        """From the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
         count = None
         if jobs is not None:
             from gpuyard.model.units import parse_count
@@ -36,10 +45,19 @@ class Reading:
             count = parse_count(jobs)
             if count < 1:
                 raise UsageError(f"--jobs {jobs}: at least 1")
-        return cls(reader, _assignments("--column", columns), _assignments("--with", parameters), count)
+        if apply:
+            from gpuyard.traces.transform import check_transform
+
+            for text in apply:
+                check_transform(text)
+        return cls(reader, _assignments("--column", columns), _assignments("--with", parameters), count, tuple(apply or ()))
 
     def load(self, text: str, seed: int) -> Workload:
-        """The workload that `text` names."""
+        """The workload that `text` names, after what is applied to it."""
+        return self.perturbed(self.read(text, seed), seed)
+
+    def read(self, text: str, seed: int) -> Workload:
+        """The workload that `text` names, as it is."""
         from gpuyard.traces import load_workload
 
         self._refuse_foreign(text)
@@ -49,18 +67,55 @@ class Reading:
         workload = load_workload(text, seed, reader=self.reader, **given)
         return workload if self.jobs is None else workload.head(self.jobs)
 
+    def perturbed(self, workload: Workload, seed: int) -> Workload:
+        """The workload after the transforms of workloads among those of `--apply`."""
+        from gpuyard.traces import apply_all
+
+        return apply_all(workload, self.apply, seed)
+
+    def dipped(self, cluster: Cluster, workload: Workload, seed: int) -> Cluster:
+        """The cluster after the transforms of clusters among those of `--apply`."""
+        from gpuyard.traces import apply_all_to_cluster
+
+        return apply_all_to_cluster(cluster, self.apply, workload, seed)
+
+    def named(self, text: str) -> str:
+        """The workload's name in tables: with all that is applied."""
+        return "+".join((text, *self.apply))
+
+    def is_random(self) -> bool:
+        """Whether what is applied differs from seed to seed."""
+        from gpuyard.traces.transform import check_transform
+
+        return any(check_transform(text).random for text in self.apply)
+
+    def format_of(self, text: str) -> str:
+        """The reader of a file, or what else the text names."""
+        from gpuyard.traces import DATASETS, fetch, reader_of
+
+        name, _, rest = text.partition(":")
+        if self.reader is not None or self.is_generator(text):
+            return self.reader or f"generator {name}"
+        if name == "dataset":
+            return DATASETS[rest].reader or reader_of(fetch(rest)).name
+        return reader_of(Path(text).expanduser()).name
+
     def is_generator(self, text: str) -> bool:
         """Whether the text names a generator, whose workload differs from seed to seed."""
         from gpuyard.traces import GENERATORS
 
         return self.reader is None and text.partition(":")[0] in GENERATORS
 
+    def names_workload(self, text: str) -> bool:
+        """Whether the text is a workload even where it is no file: a generator, a dataset, or what a named reader is to read."""
+        return self.reader is not None or self.is_generator(text) or text.startswith("dataset:")
+
     def _refuse_foreign(self, text: str) -> None:
         """`--with` sets what is written as text; limits and column tables are no texts."""
         from gpuyard.traces import GENERATORS, READERS
 
         registered = [thing for registry in (READERS, GENERATORS) for _, thing in registry.items()]
-        special = {p.name for thing in registered for p in thing.parameters if not isinstance(p.default, (str, int, float))}
+        special = {p.name for thing in registered for p in thing.parameters if not p.textual}
         wrong = sorted(special & set(self.parameters))
         if wrong:
             hint = "use --column OURS=THEIRS" if wrong[0] == "columns" else "it is for Python callers"

@@ -11,7 +11,10 @@ from gpuyard.cli import options
 from gpuyard.cli.output import Format, Output, Table, emit, short
 
 Record = dict[str, Any]
-_KIND_NAMES = ("orderings", "placements", "backfills", "preemptions", "switches", "metrics", "workloads", "readers", "clusters", "devices")
+_KIND_NAMES = (
+    "orderings", "placements", "backfills", "preemptions", "switches", "metrics", "workloads", "transforms", "readers", "datasets",
+    "clusters", "devices",
+)  # fmt: skip
 
 
 def listing(
@@ -19,7 +22,7 @@ def listing(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what there is: policies, metrics, workloads, readers, clusters, devices."""
+    """List what there is: policies, metrics, workloads, transforms, readers, datasets, clusters, devices."""
     from gpuyard.registry import unknown_name
 
     if kind is None:
@@ -50,7 +53,9 @@ def parameters_text(params: Iterable[tuple[str, Any]]) -> str:
 
 
 def _hidden(value: Any) -> bool:
-    return value is None or not isinstance(value, (str, int, float))
+    from gpuyard.model.units import Range
+
+    return not isinstance(value, (str, int, float, Range))
 
 
 def _orderings() -> list[Record]:
@@ -110,6 +115,22 @@ def _workloads() -> list[Record]:
     ]
 
 
+def _transforms() -> list[Record]:
+    from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS
+
+    return [
+        {"name": name, "is": each.title, "of": of, "parameters": parameters_text((p.name, p.default) for p in each.parameters)}
+        for of, registry in (("workload", TRANSFORMS), ("cluster", CLUSTER_TRANSFORMS))
+        for name, each in registry.items()
+    ]
+
+
+def _datasets() -> list[Record]:
+    from gpuyard.traces import DATASETS
+
+    return [{"name": name, "is": each.title, "bytes": f"{each.size:,}", "licence": each.licence} for name, each in DATASETS.items()]
+
+
 def _readers() -> list[Record]:
     from gpuyard.traces import READERS
 
@@ -140,5 +161,8 @@ def _devices() -> list[Record]:
     ]  # fmt: skip
 
 
-_LISTS = (_orderings, _placements, _backfills, _preemptions, _switches, _metrics, _workloads, _readers, _clusters, _devices)
+_LISTS = (
+    _orderings, _placements, _backfills, _preemptions, _switches, _metrics, _workloads, _transforms, _readers, _datasets, _clusters,
+    _devices,
+)  # fmt: skip
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

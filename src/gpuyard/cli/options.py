@@ -74,6 +74,15 @@ SpeedsOption = Annotated[
     ),
 ]
 Jobs = Annotated[str | None, typer.Option("--jobs", metavar="N", help="Only the first N jobs (10k is 10,000).", rich_help_panel=_INPUT)]
+Apply = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--apply",
+        metavar="NAME:PARAMETER=VALUE",
+        help="Change the workload (or the cluster), e.g. burst:severity=3; repeatable (`gpuyard list transforms`).",
+        rich_help_panel=_INPUT,
+    ),
+]
 
 # ── the rules ──
 Checkpoint = Annotated[

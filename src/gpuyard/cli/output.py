@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
 STAR = "★"
+_PATIENCE = 2.0  # s before a progress bar appears
 
 
 class Format(StrEnum):
@@ -195,6 +198,32 @@ _WRITERS: Mapping[Format, Callable[[Output], str]] = {
     Format.csv: lambda output: csv_text(output.records),
     Format.md: lambda output: md_text(output.tables) + "".join(f"\n{_md_cell(paragraph)}\n" for paragraph in output.text),
 }
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal, from two seconds on; hears how much is done."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=total)
+    began = time.monotonic()
+
+    def show(done: int) -> None:
+        bar.update(task, completed=done)
+        if time.monotonic() - began > _PATIENCE and not bar.live.is_started:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 # ── numbers for people ──

@@ -23,8 +23,15 @@ csv. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130
 def page() -> str:
     """The whole page as Markdown."""
     command: Any = typer.main.get_command(app)
-    sections = [_section(f"gpuyard {name}", verb) for name, verb in command.commands.items()]
-    return "\n".join([INTRODUCTION, *sections])
+    return "\n".join([INTRODUCTION, *_sections("gpuyard", command)])
+
+
+def _sections(path: str, group: Any) -> list[str]:
+    """One for every verb, those of a group under its name."""
+    found: list[str] = []
+    for name, verb in group.commands.items():
+        found += _sections(f"{path} {name}", verb) if hasattr(verb, "commands") else [_section(f"{path} {name}", verb)]
+    return found
 
 
 def _section(name: str, verb: Any) -> str:

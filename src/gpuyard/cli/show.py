@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +14,6 @@ from gpuyard.cli.listing import KINDS, parameters_text
 from gpuyard.cli.output import Format, Output, Table, emit, short
 from gpuyard.errors import DataError, UsageError
 from gpuyard.registry import unknown_name
-
-if TYPE_CHECKING:
-    from gpuyard.model.workload import Workload
 
 Facts = list[tuple[str, str]]
 
@@ -128,6 +125,26 @@ def _generator(name: str) -> Facts:
     return _reader_facts(GENERATORS[name]) if name in GENERATORS else []
 
 
+def _transform(name: str) -> Facts:
+    from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS
+
+    if name in CLUSTER_TRANSFORMS:
+        return [("of", "clusters"), *_reader_facts(CLUSTER_TRANSFORMS[name])]
+    return [("of", "workloads"), *_reader_facts(TRANSFORMS[name])] if name in TRANSFORMS else []
+
+
+def _dataset(name: str) -> Facts:
+    from gpuyard.traces import DATASETS
+
+    if name not in DATASETS:
+        return []
+    each = DATASETS[name]
+    return [
+        ("title", each.title), ("address", each.url), ("size", f"{each.size:,} bytes"), ("sha256", each.sha256), ("licence", each.licence),
+        ("cite", each.citation), ("read it", f"gpuyard show dataset:{name}"),
+    ]  # fmt: skip
+
+
 def _reader(name: str) -> Facts:
     from gpuyard.traces import READERS
 
@@ -172,7 +189,9 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "switch rule": lambda name: _policy(name, "SWITCHES"),
     "metric": _metric,
     "workload generator": _generator,
+    "transform": _transform,
     "reader": _reader,
+    "dataset": _dataset,
     "cluster": _preset,
     "device": _device,
 }
@@ -186,8 +205,10 @@ def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -
     path = Path(text)
     if text.endswith(".toml") or (text[:1].isdigit() and "/" not in text and not path.is_file()):
         return "cluster", _cluster(text)
-    if (path.is_file() and path.suffix != ".py") or reading.is_generator(text) or reading.reader is not None or _looks_like_trace(path):
-        return "workload", _workload(reading.load(text, seed), cluster)
+    if (path.is_file() and path.suffix != ".py") or reading.names_workload(text) or _looks_like_trace(path):
+        from gpuyard.cli.workload_facts import facts_of
+
+        return "workload", facts_of(reading.load(text, seed), cluster)
     if path.is_dir():
         raise DataError(f"{text}: not a saved result", hint="gpuyard simulate … --save DIR writes one")
     if "/" in text or ":" in text:
@@ -221,58 +242,3 @@ def _scheduler(text: str) -> tuple[str, Facts]:
         "preemption": made.preemption,
     }
     return "scheduler", [("label", made.label), *((slot, f"{each.label}: {each.title}") for slot, each in slots.items())]
-
-
-def _workload(workload: Workload, cluster: str | None) -> Facts:
-    """Jobs, span, sizes, load and what a reader should know."""
-    import numpy as np
-
-    from gpuyard.model.units import format_seconds
-
-    jobs, runtime = workload.jobs, workload.runtime
-    facts: Facts = [("workload", workload.name), ("jobs", f"{len(workload):,}")]
-    if len(workload):
-        span = float(np.ptp(jobs.submit))
-        work = float(jobs.gpus @ runtime)
-        quartiles = [format_seconds(float(q)) for q in np.percentile(runtime, [5, 50, 95])]
-        facts += [("submits", f"over {format_seconds(span)}"), ("GPUs", _sizes(jobs.gpus)), ("work", f"{short(work / 3600)} GPU·h")]
-        facts += [("run time", f"{quartiles[1]} median; {quartiles[0]} to {quartiles[2]} for nine tenths")]
-        facts += [("load", f"{short(work / span)} GPUs on average over the submits")] if span > 0 else []
-        facts += [("estimates", _estimates(workload))]
-        facts += [(f"load on {cluster}", _load_on(cluster, work, span))] if cluster and span > 0 else []
-        facts += [
-            ("deadlines", f"{int(np.isfinite(jobs.deadline).sum()):,} jobs"),
-            ("priorities", _labels(np.unique(jobs.priority).tolist())),
-        ]
-    for label, names in jobs.labels.items():
-        facts += [(label, _labels(names))] if any(names) else []
-    facts += [("dropped", f"{count:,} rows: {reason}") for reason, count in workload.dropped.items()]
-    return facts + [("note", note) for note in workload.notes]
-
-
-def _load_on(cluster: str, work: float, span: float) -> str:
-    from gpuyard.model.cluster_file import load_cluster
-
-    return f"{work / span / load_cluster(cluster).gpus:.0%} of its devices, at speed 1"
-
-
-def _estimates(workload: Workload) -> str:
-    import numpy as np
-
-    known = workload.runtime > 0
-    ratio = workload.jobs.estimate[known] / workload.runtime[known]
-    return f"{workload.estimate_source}; median {np.median(ratio):.2f} × the run time" if len(ratio) else workload.estimate_source
-
-
-def _sizes(gpus: Any) -> str:
-    import numpy as np
-
-    sizes, counts = np.unique(gpus, return_counts=True)
-    top = np.argsort(-counts, kind="stable")[:8]
-    text = ", ".join(f"{sizes[k]:g} ({counts[k] / len(gpus):.0%})" for k in sorted(top))
-    return text + (f" and {len(sizes) - 8} more sizes, up to {sizes[-1]:g}" if len(sizes) > 8 else "")
-
-
-def _labels(names: Any) -> str:
-    given = [f"{n:g}" if isinstance(n, float) else n for n in names if n != ""]
-    return f"{len(given):,}: " + ", ".join(given[:8]) + (" …" if len(given) > 8 else "")

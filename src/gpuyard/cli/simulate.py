@@ -47,6 +47,7 @@ def simulate(
     reader: options.Reader = None,
     column: options.Columns = None,
     with_: options.With = None,
+    apply: options.Apply = None,
     metric: options.Metrics = None,
     by: options.By = None,
     save: options.Save = None,
@@ -68,13 +69,15 @@ def simulate(
     _check_plot(plot)
     made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
     rules = inputs.rules_of(checkpoint, restart_cost, walltime_kill)
-    reading = inputs.Reading.of(reader, column, with_, jobs)
-    loaded = reading.load(workload, inputs.check_seed(seed))
+    reading = inputs.Reading.of(reader, column, with_, jobs, apply)
+    clean = reading.read(workload, inputs.check_seed(seed))
+    loaded = reading.perturbed(clean, seed)
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
     measured = inputs.Measured.of(speeds)
-    found = inputs.clusters_for(loaded, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
+    found = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
+    machine = reading.dipped(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
     shown = metric or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)

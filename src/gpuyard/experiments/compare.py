@@ -44,6 +44,7 @@ class Source:
     load: Callable[[int], Workload]
     seeded: bool
     clusters: tuple[Cluster, ...]
+    change: Callable[[Cluster, Workload, int], Cluster] | None = None  # what becomes of a cluster at a seed
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,8 @@ def _logged(plan: Plan, table: _Table, workload: Workload) -> Callable[[], _Cell
 def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Cell]:
     lone = len(table.seeds) == 1
     segments = any(resolve(name)[0].segments for name in plan.metrics)
-    return lambda: _measured(simulate(workload, table.cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone)
+    cluster = table.source.change(table.cluster, workload, seed) if table.source.change else table.cluster
+    return lambda: _measured(simulate(workload, cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone)
 
 
 def _measured(result: Result, metrics: tuple[str, ...], lone: bool) -> _Cell:

@@ -1,4 +1,4 @@
-"""Clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), or a preset's name.
+"""Clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), `hosts:…`, or a preset's name.
 
 A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left out):
 
@@ -60,6 +60,7 @@ import numpy as np
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
+from gpuyard.model.hosts import PREFIX, hosts_table
 from gpuyard.model.jobs import Array
 from gpuyard.model.presets import DEVICES, PRESETS, device
 from gpuyard.model.speeds import speeds_text, with_speeds
@@ -70,7 +71,7 @@ MAX_NODES = 1_000_000
 MAX_FILE_BYTES = 64_000_000
 _GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
-_HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, a preset or a .toml file"
+_HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
 
 
 def load_cluster(text: str) -> Cluster:
@@ -80,6 +81,8 @@ def load_cluster(text: str) -> Cluster:
         return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
     if text[:1].isdigit() and "/" not in text and not text.endswith(".toml"):
         return _short_form(text)
+    if text == "hosts" or text.startswith(PREFIX):
+        return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
     if text.endswith(".toml") or "/" in text or _is_file(path):
         return read_cluster_file(path)

@@ -119,3 +119,20 @@ PRESETS.add(
 PRESETS.add("lublin-256", Preset("one pool of 256 processors, as the lublin_256 trace asks for", {"nodes": [{"gpus": 256, "type": "cpu"}]}))
 for _name, (_title, _table) in trace_clusters(dict(DEVICES.items())).items():
     PRESETS.add(_name, Preset(_title, _table))
+
+
+# Tasks of a compute intensity c run 1 + 3c times as fast on the GPU; c in steps of 0.05, a job class each.
+TASK_INTENSITIES: Mapping[str, float] = {f"c{step / 20:.2f}": step / 20 for step in range(21)}
+PRESETS.add(
+    "tasks",
+    Preset(
+        "devices for the generator `tasks`: 4 CPUs with 64 GB each and 2 GPUs with 16 GB each, one task at a time",
+        {
+            "nodes": [
+                {"count": 4, "gpus": 1, "type": "cpu", "memory": 64, "name": "cpu"},
+                {"count": 2, "gpus": 1, "type": "gpu", "memory": 16, "name": "gpu"},
+            ],
+            "speed": {name: {"cpu": 1.0, "gpu": 1 + 3 * c} for name, c in TASK_INTENSITIES.items()},
+        },
+    ),
+)

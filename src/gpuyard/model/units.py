@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 
 from gpuyard.errors import UsageError
@@ -110,6 +111,42 @@ def parse_count(text: str) -> int:
     if value != int(value):
         raise UsageError(f"{shorten(text)} is not a whole number", hint=_COUNT_HINT)
     return int(value)
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`, both of it; written `LOW:HIGH`, or as one number where they are equal."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        ends = [str(int(end)) if end == int(end) else repr(end) for end in dict.fromkeys((self.low, self.high))]
+        return ":".join(ends)
+
+
+def parse_range(text: str, parse: Callable[[str], float]) -> Range:
+    """`1:8`, or `4` for 4 to 4; `parse` reads each end, and is not given clock times such as `1:30:00`."""
+    ends = text.split(":")
+    if len(ends) > 2 or not all(end.strip() for end in ends):
+        raise UsageError(f"{shorten(text)} is not a range", hint="write LOW:HIGH, e.g. 1:8")
+    low, high = parse(ends[0]), parse(ends[-1])
+    if not low <= high < math.inf:
+        raise UsageError(f"{shorten(text)} is not a range: it must go from the lower to the higher end, both finite")
+    return Range(low, high)
+
+
+def parse_assignments(text: str, what: str) -> dict[str, str]:
+    """`a=1,b=two` → names and texts."""
+    found: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, equals, value = (p.strip() for p in part.partition("="))
+        if not equals or not name or not value:
+            raise UsageError(f"{what}: {part!r} is not NAME=VALUE")
+        if name in found:
+            raise UsageError(f"{what}: parameter {name!r} is given twice")
+        found[name] = value
+    return found
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -1,42 +1,74 @@
-"""Workloads: readers of outside files and generators. Importing the package fills both registries."""
+"""Workloads: readers of outside files, generators and transforms. Importing the package fills their registries."""
 
 from __future__ import annotations
 
-from gpuyard.traces import swf19, batch, public, csv, demo, family, gangs, lublin, poisson, swf  # isort: skip - readers are asked in this order
+from gpuyard.traces import swf19, batch, public, csv, swf  # isort: skip - readers are asked in this order
+from gpuyard.traces import csv_write, demo, eda, family, gangs, lublin, perturb, poisson, reshape, tasks
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
+from gpuyard.traces.csv_write import write_csv
+from gpuyard.traces.datasets import DATASETS, Dataset, fetch
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.predictors import accuracy
 from gpuyard.traces.swf import swf_header, write_swf
+from gpuyard.traces.transform import (
+    CLUSTER_TRANSFORMS,
+    TRANSFORMS,
+    apply,
+    apply_all,
+    apply_all_to_cluster,
+    apply_to_cluster,
+    cluster_transform,
+    transform,
+)
+from gpuyard.traces.writing import write_workload
 
 __all__ = [
+    "CLUSTER_TRANSFORMS",
+    "DATASETS",
     "ESTIMATES",
     "GENERATORS",
     "READERS",
+    "TRANSFORMS",
+    "Dataset",
     "EstimateSource",
     "Generator",
     "Limits",
     "Reader",
     "accuracy",
+    "apply",
+    "apply_all",
+    "apply_all_to_cluster",
+    "apply_to_cluster",
     "batch",
+    "cluster_transform",
     "csv",
+    "csv_write",
     "demo",
+    "eda",
     "estimate_source",
     "family",
+    "fetch",
     "gangs",
     "generator",
     "guess_cluster",
     "is_random",
     "load_workload",
     "lublin",
+    "perturb",
     "poisson",
     "public",
     "reader",
     "reader_of",
+    "reshape",
     "swf",
     "swf19",
     "swf_header",
+    "tasks",
+    "transform",
     "with_estimate",
+    "write_csv",
     "write_swf",
+    "write_workload",
 ]

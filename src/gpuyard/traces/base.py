@@ -13,6 +13,7 @@ from typing import Any
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
+from gpuyard.traces.datasets import DATASETS, fetch
 from gpuyard.traces.opening import Head, head_of
 from gpuyard.traces.parameters import Parameter, parameters_of, parse_assignments, resolve
 
@@ -77,7 +78,7 @@ def generator(name: str, *, title: str) -> Callable[[Function], Function]:
 
 
 def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **options: Any) -> Workload:
-    """A Workload from a file (`trace.swf.gz`) or a generator (`family:shape=bursty,intensity=high`).
+    """A Workload from a file (`trace.swf.gz`), a generator (`family:shape=bursty,intensity=high`) or a public `dataset:NAME`.
 
     `seed` matters to generators only. `options` are parameters of the reader or generator; they win over those in
     the text. `reader` names the format of a file whose name does not tell. A known generator's name wins over a
@@ -89,9 +90,19 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     if reader is None and options.get("columns"):
         reader = "csv"  # who names columns means a table, whatever else knows its content
     chosen = READERS[reader] if reader is not None else None
+    if name == "dataset":
+        return replace(_read(fetch(arguments), chosen or _reader_of_dataset(arguments), options), name=text)
     path = Path(text).expanduser()
     if not os.path.exists(path):  # noqa: PTH110 - unlike Path.exists it never raises
         raise _not_found(text, path, name)
+    return _read(path, chosen, options)
+
+
+def _reader_of_dataset(name: str) -> Reader | None:
+    return READERS[DATASETS[name].reader] if DATASETS[name].reader else None
+
+
+def _read(path: Path, chosen: Reader | None, options: dict[str, Any]) -> Workload:
     found = chosen or reader_of(path)
     return found.function(path, **resolve(f"reader {found.name}", found.parameters, options))
 

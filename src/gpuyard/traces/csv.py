@@ -19,6 +19,7 @@ from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_ids, check_values
 from gpuyard.traces.not_jobs import what_table
 from gpuyard.traces.opening import DEFAULT_LIMITS, Limits, read_text
+from gpuyard.traces.origin import origin_note
 
 if TYPE_CHECKING:
     import polars as pl
@@ -298,7 +299,7 @@ def _times(table: Table, unit: float) -> tuple[dict[str, Array], tuple[str, ...]
             raise DataError(f"{table.path}: no usable job (no submit times)")
         origin = float(np.nanmin(values["submit"]))
         values = {name: seconds - origin for name, seconds in values.items()}
-        notes = (f"time 0 is {np.datetime64(round(origin * 1e6), 'us').item().isoformat()}",)
+        notes = (origin_note(origin),)
     else:
         values = {name: table.numbers(name) * unit for name in instants}
     values |= {name: table.numbers(name) * unit for name in SPANS if name in table}

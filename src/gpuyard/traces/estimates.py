@@ -11,7 +11,7 @@ from gpuyard.errors import UsageError
 from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry
-from gpuyard.traces.parameters import Parameter, parameters_of, parse_assignments, resolve
+from gpuyard.traces.parameters import Parameter, arguments_of, parameters_of
 
 Function = Callable[..., Array]
 
@@ -49,10 +49,7 @@ def with_estimate(workload: Workload, source: str, seed: int = 0) -> Workload:
     """The same jobs with estimates from `source`, NAME or NAME:PARAMETER=VALUE,… (a lone VALUE is the first parameter)."""
     name, _, arguments = source.partition(":")
     found = ESTIMATES[name]
-    if arguments and "=" not in arguments and found.parameters:
-        arguments = f"{found.parameters[0].name}={arguments}"
-    given = resolve(f"estimate source {name}", found.parameters, parse_assignments(arguments, f"estimate source {name}"))
-    estimate = found.function(workload, seed, **given)
+    estimate = found.function(workload, seed, **arguments_of(arguments, f"estimate source {name}", found.parameters))
     label = workload.estimate_source if name == "given" else source
     return replace(workload, jobs=workload.jobs.replace(estimate=estimate), estimate_source=label)
 

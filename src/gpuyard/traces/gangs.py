@@ -58,4 +58,4 @@ def gangs(
     }
     if together == "node":
         columns["chunk"] = np.minimum(gpus, 2.0 ** math.floor(math.log2(gpus_per_node)))
-    return Workload.build(columns, runtime, name="gangs", users=sampling.user_names(users))
+    return Workload.build(columns, runtime, name="gangs", users=sampling.user_names(users), preset=f"{nodes}x{gpus_per_node}:gpu")

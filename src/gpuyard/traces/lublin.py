@@ -91,8 +91,9 @@ def lublin(
         clock *= float(size @ runtime) / (nodes * load) / clock[-1]
     submit = _through_the_day(clock, _daily_weights(model))
     return Workload.build(
-        {"submit": submit, "gpus": size}, runtime, name="lublin", notes=("no requested times: estimates are the run times",)
-    )
+        {"submit": submit, "gpus": size}, runtime, name="lublin", notes=("no requested times: estimates are the run times",),
+        preset="lublin-256" if nodes == 256 else str(nodes),
+    )  # fmt: skip
 
 
 def _sizes(seed: int, model: Model, jobs: int, nodes: int) -> Array:

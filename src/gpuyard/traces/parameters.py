@@ -1,4 +1,4 @@
-"""Typed parameters of readers and generators, taken from the signature: a new one needs no parsing code."""
+"""Typed parameters of readers, generators and transforms, taken from the signature: a new one needs no parsing code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from gpuyard.errors import GpuyardError, UsageError
-from gpuyard.model.units import parse_count, parse_seconds
+from gpuyard.model.units import Range, parse_count, parse_gigabytes, parse_range, parse_seconds
+from gpuyard.model.units import parse_assignments as parse_assignments
 from gpuyard.registry import unknown_name
 
 Seconds = Annotated[float, "seconds"]  # a time; as text also `2h`, `30min`
+CountRange = Annotated[Range, "counts"]  # whole numbers; as text `1:8`
+SecondsRange = Annotated[Range, "seconds"]  # as text `30s:2h`
+GigabyteRange = Annotated[Range, "gigabytes"]  # as text `512MB:16GB`
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class Parameter:
         """The allowed names, where there is a fixed set of them."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
+    @property
+    def textual(self) -> bool:
+        """Whether it can be written as text: a table of columns or of limits cannot."""
+        return isinstance(self.default, (str, int, float, Range))
+
 
 def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     """The keyword-only arguments of `function`, in order."""
@@ -38,17 +47,11 @@ def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     return tuple(Parameter(p.name, hints[p.name], p.default) for p in keyword)
 
 
-def parse_assignments(text: str, what: str) -> dict[str, str]:
-    """`a=1,b=two` → names and texts."""
-    found: dict[str, str] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        name, equals, value = (p.strip() for p in part.partition("="))
-        if not equals or not name or not value:
-            raise UsageError(f"{what}: {part!r} is not NAME=VALUE")
-        if name in found:
-            raise UsageError(f"{what}: parameter {name!r} is given twice")
-        found[name] = value
-    return found
+def arguments_of(text: str, what: str, known: tuple[Parameter, ...]) -> dict[str, Any]:
+    """Keyword arguments from `NAME=VALUE,…`; a lone VALUE is that of the first parameter."""
+    if text and "=" not in text and known:
+        text = f"{known[0].name}={text}"
+    return resolve(what, known, parse_assignments(text, what))
 
 
 def resolve(what: str, known: tuple[Parameter, ...], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,4 +88,12 @@ def _number(text: str) -> float:
     return value
 
 
-_PARSERS: dict[Any, Callable[[str], Any]] = {int: parse_count, float: _number, Seconds: parse_seconds}
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    int: parse_count,
+    float: _number,
+    Seconds: parse_seconds,
+    Range: lambda text: parse_range(text, _number),
+    CountRange: lambda text: parse_range(text, parse_count),
+    SecondsRange: lambda text: parse_range(text, parse_seconds),
+    GigabyteRange: lambda text: parse_range(text, parse_gigabytes),
+}

@@ -36,7 +36,8 @@ def poisson(
         "gpus": size,
         "priority": PRIORITIES[stream(seed, "poisson/priority").integers(0, len(PRIORITIES), jobs)],
     }
-    return Workload.build(columns, runtime, name="poisson", notes=("no requested times: estimates are the run times",))
+    preset = f"{gpus // 8}x8:gpu" if gpus % 8 == 0 else f"1x{gpus}:gpu"
+    return Workload.build(columns, runtime, name="poisson", notes=("no requested times: estimates are the run times",), preset=preset)
 
 
 def _runtimes(seed: int, jobs: int, mean: float, deviation: float) -> Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,10 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values
+from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, Stream, blocks
+from gpuyard.traces.origin import is_origin, origin_note, origin_of
+from gpuyard.traces.writing import WRITERS, Writer, lost_columns, lost_facts, number_texts, write_lines, written
 
 FIELDS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "mean CPU time", "used memory",
@@ -51,7 +54,9 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     first, second = ("allocated", "requested") if processors == "allocated" else ("requested", "allocated")
     columns["gpus"] = np.where(columns[first] > 0, columns[first], columns[second])
     keep, dropped = _usable(columns)
-    return _workload(path, {name: values[keep] for name, values in columns.items()}, rows.take(keep), dropped, _machine(header))
+    kept = {name: values[keep] for name, values in columns.items()}
+    made = _workload(path, kept, rows.take(keep), dropped, _machine(header))
+    return replace(made, notes=(*_origin(header), *made.notes))
 
 
 def _usable(columns: dict[str, Array]) -> tuple[Array, dict[str, int]]:
@@ -116,6 +121,12 @@ def _add_header(text: bytes, found: dict[str, str]) -> bool:
     for key, value in _HEADER.findall(text[: body.start()] if body else text):
         found.setdefault(key.decode(), value.decode())
     return body is None
+
+
+def _origin(header: dict[str, str]) -> tuple[str, ...]:
+    """The note about time 0, where the header has its date."""
+    match = re.match(r"\d{1,12}(?!\d)", header.get("UnixStartTime", ""))
+    return (origin_note(float(match[0])),) if match and is_origin(float(match[0])) else ()
 
 
 def _machine(header: dict[str, str]) -> tuple[Machine, ...]:
@@ -219,22 +230,24 @@ def write_swf(workload: Workload, path: Path | str) -> None:
     if ((gpus < 1) | (gpus != np.floor(gpus))).any():
         row = int(np.argmax((gpus < 1) | (gpus != np.floor(gpus))))
         raise DataError(f"{path}: job {workload.jobs.id[row]} has {gpus[row]:g} GPUs; SWF knows whole processors only")
-    try:
-        with path.open("wb") as raw:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as zipped:
-                    _write(workload, zipped)
-            else:
-                _write(workload, raw)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+    with written(path) as out:
+        _write(workload, out)
+
+
+def _lost(workload: Workload) -> list[str]:
+    columns = lost_columns(workload, set())
+    return [*(["the columns " + ", ".join(columns)] if columns else []), *lost_facts(workload, machines=1)]
+
+
+WRITERS[".swf"] = Writer(write_swf, _lost)
 
 
 def _write(workload: Workload, out: Stream) -> None:
     jobs = workload.jobs
     users, queues = _numbered(jobs.users), _numbered(jobs.partitions)
-    most = int(jobs.gpus.max()) if len(jobs) else 0
-    header = {"Version": "2.2", "Computer": workload.name, "MaxJobs": len(jobs), "MaxRecords": len(jobs), "MaxProcs": most}
+    header = {"Version": "2.2", "Computer": workload.name, "MaxJobs": len(jobs), "MaxRecords": len(jobs), "MaxProcs": _most(workload)}
+    origin = origin_of(workload)
+    header |= {} if origin is None else {"UnixStartTime": int(origin.replace(tzinfo=UTC).timestamp())}
     lines = [f"; {key}: {_one_line(str(value))}\n" for key, value in header.items()]
     for what, known in (("user", users), ("queue", queues)):
         lines += [f"; Note: {what} {number} is {_one_line(label)}\n" for label, number in known.items() if label and str(number) != label]
@@ -242,15 +255,19 @@ def _write(workload: Workload, out: Stream) -> None:
     user = np.array([users[label] for label in jobs.users])[jobs.user]
     queue = np.array([queues[label] for label in jobs.partitions])[jobs.partition]
     wait = np.full(len(jobs), np.nan) if workload.logged_start is None else workload.logged_start - jobs.submit
-    columns = (jobs.id, _short(jobs.submit), _short(wait), _short(workload.runtime), _short(jobs.gpus), _short(jobs.walltime), user, queue)
-    for number, submit, waited, run, size, limit, who, where in zip(*columns, strict=True):
-        out.write(f"{number} {submit} {waited} {run} {size} -1 -1 {size} {limit} -1 -1 {who} -1 -1 {where} -1 -1 -1\n".encode())
+    times = (number_texts(values, "-1") for values in (jobs.submit, wait, workload.runtime, jobs.gpus, jobs.walltime))
+    rows = zip(jobs.id.tolist(), *times, user.tolist(), queue.tolist(), strict=True)
+    line = "{0} {1} {2} {3} {4} -1 -1 {4} {5} -1 -1 {6} -1 -1 {7} -1 -1 -1\n".format
+    write_lines(out, (line(*row) for row in rows))
 
 
-def _short(values: Array) -> Iterator[str]:
-    """Whole numbers without a point, others with all their digits, −1 for what is unknown."""
-    for value in values.tolist():
-        yield "-1" if not np.isfinite(value) else str(int(value)) if value == int(value) else repr(value)
+def _most(workload: Workload) -> int:
+    """Processors of the machine: those of the cluster on which the workload may have run, and enough for its largest job."""
+    largest = int(workload.jobs.gpus.max(initial=0))
+    try:
+        return max(largest, guess_cluster(workload)[0].gpus)
+    except DataError:  # no jobs, or nodes that make no cluster
+        return largest
 
 
 def _numbered(labels: tuple[str, ...]) -> dict[str, int]:
