@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from gpuyard.errors import UsageError
 
 SCORES = ("first", "free", "minus-free", "random", "fastest", "own")  # codes of built-in placement scores
 BACKFILLS = ("none", "skip", "easy", "conservative")
+SHORTEST_HALF_LIFE = 1.0  # s
+
+
+def check_half_life(seconds: float) -> float:
+    """The same, if usage can decay with it."""
+    if not SHORTEST_HALF_LIFE <= seconds < math.inf:
+        raise UsageError(f"half_life = {seconds} is not a half-life in seconds", hint=f"at least {SHORTEST_HALF_LIFE:g}, e.g. 7d")
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -40,3 +51,4 @@ class Program:
     switch: int = 0
     switch_params: tuple[float, ...] = ()
     switch_every: float = 0.0
+    half_life: float = 0.0  # s, of the users' usage; 0: no policy reads it
