@@ -56,8 +56,8 @@ AnyScheduler = HasProgram | HasDecide | Begins
 class Simulation:
     """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`.
 
-    Where decisions come from outside, `every` is the time in seconds between timers at which they are also asked for, and `half_life` that of
-    the users' usage in the snapshots.
+    Where decisions come from outside: `every`, seconds between timers at which they are also asked for; `half_life`, seconds in which the
+    users' usage in the snapshots halves.
     """
 
     def __init__(

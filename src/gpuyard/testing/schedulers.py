@@ -130,14 +130,22 @@ OWN_PLACEMENTS = (
     make_placement(level, "level", span="fewest"),
     replace(make_placement(mixed, "mixed few", span="fewest"), params=(("tight", -1.0),)),
 )
-OWN_PREEMPTIONS = (make_preemption(deserving, "deserving", every=11.0), make_preemption(newest, "newest"), make_preemption(greedy, "greedy"))
+OWN_PREEMPTIONS = (
+    make_preemption(deserving, "deserving", every=11.0),
+    make_preemption(newest, "newest"),
+    make_preemption(greedy, "greedy"),
+)
 OWN_SWITCHES = tuple(make_switch(f, f.__name__) for f in (by_age_and_work, by_load, by_arrivals))
 
 
 # --- what is drawn ------------------------------------------------------------------------------------------------------
 
 # Parameters that matter in cases that last a few hundred seconds; the defaults are for hours.
-_CLOSER = {"las": "las:threshold=20,every=7", "tiresias": "tiresias:threshold=20,second=60,promote=1.5,every=7", "backlog": "backlog:limit=2"}
+_CLOSER = {
+    "las": "las:threshold=20,every=7",
+    "tiresias": "tiresias:threshold=20,second=60,promote=1.5,every=7",
+    "backlog": "backlog:limit=2",
+}
 _CLOSER_ORDERINGS = {
     "multifactor": "multifactor:max_age=60,half_life=40,fairshare=2000",
     "tiresias": "tiresias:threshold=20,second=60,promote=1.5",

@@ -193,7 +193,7 @@ def _random_workload(rng: np.random.Generator, features: frozenset[str], cluster
         columns["priority"] = rng.choice([-0.5, 0.0, 1.0, 2.0, 3.0], n)
     columns["user"] = rng.integers(0, 3, n)
     columns["account"] = columns["user"] % 2
-    qoses = ("",)
+    qoses: tuple[str, ...] = ("",)
     if "ranks" in features:
         qoses = ("", *reversed(_QOS_NAMES), "unheard of")
         columns["qos"] = rng.integers(0, len(qoses), n)
