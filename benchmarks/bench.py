@@ -321,7 +321,8 @@ Other work may have shared the cores: wall time, which the targets are about, su
   thousand.
 - The start times are wall time; where other work shares the cores, the CPU time beside them says more.
 - SimPy runs a counter of processors without nodes, devices or timeline; FCFS gives the same starts.
-- The numbers of the RLScheduler paper are compared by `benchmarks/rlscheduler.py`, digit by digit.
+- The numbers of the RLScheduler paper are compared by `benchmarks/rlscheduler.py`, digit by digit; those of the FGD
+  paper by `benchmarks/openb.py`, to one percentage point.
 """
 
 

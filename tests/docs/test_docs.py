@@ -5,6 +5,7 @@ What a page says in fenced blocks, from top to bottom, happens in a folder of it
 - a block with `file=NAME` in its first line is written to that file;
 - other `python` blocks are run, all blocks of a page in one namespace;
 - every line of a `sh` block that begins with `gpuyard` is run and must succeed, or give the exit code in a `# exit N` at its end;
+- `python examples/NAME.py > FILE` writes what the example prints;
 - a `text` block right after a `sh` block is what its last command printed: each line of it must be there, spacing aside and lines
   with `…` left out.
 """
@@ -12,6 +13,7 @@ What a page says in fenced blocks, from top to bottom, happens in a folder of it
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(?P<title>.+?)\s*$", re.M)
+EXAMPLE = re.compile(r"^python examples/(\w+\.py) > (\S+)$", re.M)
 EXIT = re.compile(r"#\s*exit (?P<code>\d+)\s*$")
 SLOW = ("gpuyard bench",)
 REGISTRIES = (METRICS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, GENERATORS, READERS)
@@ -94,6 +97,10 @@ def test_what_a_page_says_to_do_works(
             assert not missing, f"{name_of(page)} shows {missing}; printed is\n{printed}"
         printed = None
         if block.language == "sh":
+            for name, target in EXAMPLE.findall(block.text):
+                capsys.readouterr()
+                runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+                Path(target).write_text(capsys.readouterr().out, encoding="utf-8")
             for arguments, promised in commands(block.text):
                 capsys.readouterr()
                 code = run(arguments)

@@ -33,12 +33,6 @@ def test_columns_are_read_only_attributes(name: str) -> None:
         column[0] = 1
 
 
-def test_the_part_that_the_engine_copies_ends_before_the_id() -> None:
-    fields = JOB.fields
-    assert fields is not None
-    assert fields["id"][1] == 96
-
-
 @pytest.mark.parametrize(
     ("columns", "says"),
     [

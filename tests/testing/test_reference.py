@@ -16,7 +16,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.policies.base import BACKFILLS, PLACEMENTS, Backfill, Meta, Ordering, Placement, Preemption, Scheduler, Switch
 from gpuyard.testing.conformance import compare_tables
 from gpuyard.testing.reference import ReferenceResult, reference
-from gpuyard.testing.reference_plan import hash01, mix
+from gpuyard.testing.reference_scores import hash01, mix
 from gpuyard.testing.strategies import FEATURES, random_case
 
 FCFS = Ordering("fcfs", "First come", lambda jobs, j, now: jobs.submit[j], (), False)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,9 +16,12 @@ from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, ti
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.compare import Comparison, Line, Plan, Source
+    from gpuyard.experiments.compare import Plan, Source
+    from gpuyard.experiments.comparison import Comparison, Line
+    from gpuyard.model.workload import Workload
 
 DEFAULT_METRICS = ("bsld", "bsld.p95", "waiting", "turnaround", "turnaround.p95", "utilization", "fairness_users", "deadline_met")
+LOG_METRICS = ("waiting", "waiting.p95", "bsld", "turnaround", "utilization", "queue_max", "fairness_users")  # of a log with start times
 DEFAULT_SEEDS = 8
 MAX_SEEDS = 10_000
 MAX_THREADS = 64
@@ -33,11 +37,14 @@ def compare(
     backfill: options.SlotList = None,
     preemption: options.SlotList = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="S", help="What differences are taken to; the first scheduler unless given.")
+        str | None,
+        typer.Option(metavar="S", help="What differences are taken to; the log itself, or else the first scheduler, unless given."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(metavar="N", help=f"Seeds 0 … N−1; {DEFAULT_SEEDS} unless given.")] = None,
     seed: Annotated[list[int] | None, typer.Option(metavar="K", help="A seed; repeatable, instead of --seeds.")] = None,
-    estimate: Annotated[list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3; repeatable.")] = None,
+    estimate: Annotated[
+        list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3, rolling, boosting; repeatable.")
+    ] = None,
     checkpoint: options.Checkpoint = "0",
     restart_cost: options.RestartCost = "0",
     walltime_kill: options.WalltimeKill = False,
@@ -54,6 +61,7 @@ def compare(
     """Compare schedulers on the same workloads: means with 95 % intervals, and paired differences to a baseline.
 
     Every repeatable option is an axis, and all combinations are run. The first metric is the one whose differences are taken.
+    Of a log that says when its jobs started, what really happened is the first line.
     """
     from gpuyard.cli.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan
@@ -62,10 +70,11 @@ def compare(
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
     reading = inputs.Reading.of(reader, column, with_, jobs)
+    firsts = {text: reading.load(text, chosen[0]) for text in workload}
     plan = Plan(
-        sources=tuple(_source(text, cluster, reading) for text in workload),
-        schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption))),
-        metrics=tuple(dict.fromkeys(metric or DEFAULT_METRICS)),
+        sources=tuple(_source(text, first, cluster, reading) for text, first in firsts.items()),
+        schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()))),
+        metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=parse_scheduler(baseline).label if baseline else "",
@@ -84,11 +93,16 @@ def compare(
     emit(describe(comparisons), how)
 
 
-def _source(text: str, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
+def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
+    from gpuyard.experiments.logged import has_log
+
+    return LOG_METRICS if all(map(has_log, workloads)) else DEFAULT_METRICS
+
+
+def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
-    first = reading.load(text, 0)
     load = (lambda seed: reading.load(text, seed)) if generated else (lambda seed: first)  # a log is the same whatever the seed
     return Source(text, load, generated, inputs.clusters_for(first, clusters, generated=generated))
 
@@ -144,10 +158,46 @@ def _progress(plan: Plan) -> Iterator[Callable[[int], None]]:
 
 def describe(comparisons: Sequence[Comparison]) -> Output:
     """A table for each comparison, for people and as data."""
-    from gpuyard.experiments.compare import as_data, as_record
+    from gpuyard.experiments.answers import answer
+    from gpuyard.experiments.comparison import as_data, as_record
 
     records = [as_record(comparison, line) for comparison in comparisons for line in comparison.lines]
-    return Output([table_of(comparison) for comparison in comparisons], [as_data(comparison) for comparison in comparisons], records)
+    tables = [table_of(comparison) for comparison in comparisons] + side_by_side(comparisons)
+    several = len(comparisons) > 1
+    text = [sentence for comparison in comparisons for sentence in ([f"{_title(comparison)}:"] if several else []) + answer(comparison)]
+    return Output(tables, [as_data(comparison) for comparison in comparisons], records, text)
+
+
+def side_by_side(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Where several sources of estimates were tried: a table with a column for each, of the primary metric."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for comparison in comparisons:
+        groups.setdefault((comparison.workload, comparison.cluster), []).append(comparison)
+    return [_beside(group) for group in groups.values() if len(group) > 1]
+
+
+def _beside(group: Sequence[Comparison]) -> Table:
+    name = group[0].primary
+    label, size = _unit(group[0], name)
+    columns = [{line.scheduler: line for line in comparison.lines} for comparison in group]
+    rows = [(line.scheduler, *(_cell(column[line.scheduler], name, size) for column in columns)) for line in group[0].lines]
+    marked = {
+        (r, k + 1) for k, column in enumerate(columns) for r, line in enumerate(group[0].lines) if name in column[line.scheduler].best
+    }
+    about = "\n".join(
+        f"{c.estimate}: median estimate {short(c.accuracy['ratio'])} × the run time, agreement {short(c.accuracy['agreement'])},"
+        f" {c.accuracy['below']:.0%} of jobs ran longer than estimated"
+        for c in group
+    )
+    header = ("scheduler", *(comparison.estimate for comparison in group))
+    title = f"{group[0].workload} on {group[0].cluster}: {name}{f' ({label})' if label else ''} by source of estimates"
+    return Table(
+        header,
+        rows,
+        title,
+        marked=frozenset(marked),
+        caption=f"agreement: mean of the smaller over the larger of the two; 1 is perfect\n{about}",
+    )
 
 
 def table_of(comparison: Comparison) -> Table:
@@ -171,7 +221,7 @@ def _unit(comparison: Comparison, name: str) -> tuple[str, float]:
 
     unit = resolve(name)[0].unit
     if unit == "s":
-        return time_unit(line.values[name].mean for line in comparison.lines)
+        return time_unit([median(line.values[name].mean for line in comparison.lines)])
     return ("" if unit == "1" else unit), 1.0
 
 

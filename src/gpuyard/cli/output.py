@@ -37,11 +37,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Output:
-    """`tables` for people; `data` for json; `records` for csv."""
+    """`tables` and paragraphs of `text` for people; `data` for json; `records` for csv."""
 
     tables: Sequence[Table]
     data: Any
     records: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    text: Sequence[str] = ()
 
 
 def emit(output: Output, how: Format) -> None:
@@ -142,6 +143,8 @@ def _table_text(output: Output) -> str:
         if table.caption:
             console.print(_plain_text(table.caption, "dim"))
         console.print()
+    for paragraph in output.text:
+        console.print(_plain_text(paragraph))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return text if terminal else "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
@@ -190,7 +193,7 @@ _WRITERS: Mapping[Format, Callable[[Output], str]] = {
     Format.table: _table_text,
     Format.json: lambda output: json_text(output.data),
     Format.csv: lambda output: csv_text(output.records),
-    Format.md: lambda output: md_text(output.tables),
+    Format.md: lambda output: md_text(output.tables) + "".join(f"\n{_md_cell(paragraph)}\n" for paragraph in output.text),
 }
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gpuyard.experiments.compare import Comparison
+    from gpuyard.experiments.comparison import Comparison
 
 # Okabe and Ito (2008): told apart with any kind of colour vision. Black is left out.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.compare import describe, table_of
+from gpuyard.cli.compare import describe, side_by_side, table_of
 from gpuyard.cli.output import clean, csv_text, json_text, md_text
 from gpuyard.errors import DataError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.compare import Comparison
+    from gpuyard.experiments.comparison import Comparison
 
 
 def write_report(comparisons: Sequence[Comparison], folder: Path) -> None:
@@ -41,6 +41,7 @@ def _figure(k: int) -> str:
 
 def _report(comparisons: Sequence[Comparison]) -> str:
     from gpuyard import __version__
+    from gpuyard.experiments.answers import answer
 
     parts = [
         "# Schedulers compared",
@@ -48,26 +49,9 @@ def _report(comparisons: Sequence[Comparison]) -> str:
     ]
     for k, comparison in enumerate(comparisons):
         parts.append(f"## {clean(comparison.workload)} on {clean(comparison.cluster)}")
-        parts.append(_verdict(comparison))
+        parts += [clean(sentence) for sentence in answer(comparison)]
         parts.append(f"![means and 95 % intervals]({_figure(k)})")
         parts.append(md_text([table_of(comparison)]))
         parts += [f"- {clean(note)}" for note in comparison.notes]
+    parts += [md_text([table]) for table in side_by_side(comparisons)]
     return "\n\n".join(parts) + "\n"
-
-
-def _verdict(comparison: Comparison) -> str:
-    """One sentence: who is best on the primary metric, and by how much."""
-    from gpuyard.metrics import resolve
-
-    name = comparison.primary
-    best = [line for line in comparison.lines if name in line.best]
-    if not best:
-        return f"No scheduler can be called best on `{name}`."
-    top = best[0]
-    base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
-    text = f"Best mean {resolve(name)[0].title} (`{name}`): **{clean(top.scheduler)}**"
-    if top.change is None or not base.values[name].mean:
-        return text + ", the baseline."
-    share = top.change.mean / base.values[name].mean
-    sure = "its paired 95 % interval does not hold 0" if top.change.clear else "a difference that the samples do not show clearly"
-    return f"{text}, {share:+.0%} against {clean(base.scheduler)}; {sure}."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuyard.model.workload import Workload
     from gpuyard.policies import AnyScheduler, Scheduler
 
 # The first is the baseline: what a cluster does without any scheduling to speak of.
@@ -61,13 +62,26 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
     return [Scheduler(*combination) for combination in product(*parsed)]
 
 
-def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
-    """Those of `--scheduler`, then the cross of the slots' options; the defaults without any. Each label once."""
+def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload]) -> list[AnyScheduler]:
+    """Those of `--scheduler`, then the cross of the slots' options; the defaults without any. Each label once.
+
+    Of the defaults, those that look at deadlines or priorities are left out where no job has any.
+    """
     from gpuyard.policies import parse_scheduler
 
     found: list[AnyScheduler] = [parse_scheduler(text) for text in texts]
     if any(slots):
         found += crossed(slots)
     if not found:
-        found = [parse_scheduler(text) for text in DEFAULTS]
+        idle = _idle_orderings(workloads)
+        found = [parse_scheduler(text) for text in DEFAULTS if text.partition("/")[0] not in idle]
     return list({scheduler.label: scheduler for scheduler in found}.values())
+
+
+def _idle_orderings(workloads: Sequence[Workload]) -> set[str]:
+    """Orderings by what no workload has."""
+    import numpy as np
+
+    deadlines = any(np.isfinite(workload.jobs.deadline).any() for workload in workloads)
+    priorities = any(np.ptp(workload.jobs.priority) > 0 for workload in workloads if len(workload))
+    return (set() if deadlines else {"edf", "dynamic"}) | (set() if priorities else {"priority"})

@@ -10,26 +10,35 @@ from gpuyard.engine import state as st
 from gpuyard.engine.jit import INTERPRETED
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
+from gpuyard.engine.mix import partition_numbers, request_mix, type_set
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.jobs import Array, Jobs
 from gpuyard.model.result import ROW
 from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import MIX
 
 
-def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool) -> st.State:
-    """Allocate everything; no job is submitted yet, and the kernel has still to be told to PREPARE."""
+def build_state(
+    jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool, mix: Array | None = None
+) -> st.State:
+    """Allocate everything; no job is submitted yet, and the kernel has still to be told to PREPARE.
+
+    `mix` is what jobs ask for, where that is known already; else it is counted from `jobs`, if a placement reads it.
+    """
     gpus = jobs.gpus
     shared = int(np.count_nonzero((gpus > 0) & (gpus < 1)))
     tracking = any(slot.tracks_running for slot in program.slots)
     nodes = _node_rows(cluster)
-    partition_of = _partition_of(jobs, cluster)
+    partition_of = partition_numbers(jobs, cluster)
     partitions, index = _partitions(cluster, nodes, partition_of, jobs)
     n, m = len(jobs), len(nodes)
     total = int(nodes["gpus"].sum())
     pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
     scored = n if any(slot.preemption for slot in program.slots) else 1
     planning = m if any(slot.backfill == BACKFILL_CONSERVATIVE for slot in program.slots) else 1
+    if mix is None:
+        mix = request_mix(jobs, cluster) if any(slot.reads_mix for slot in program.slots) else np.zeros(0, MIX)
     made = st.State(
         control=_control(jobs, cluster, program, seed, rules, tracking=tracking, sharing=shared > 0, segments=segments),
         table=np.ascontiguousarray(jobs.table),
@@ -47,7 +56,12 @@ def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, 
         devices=np.zeros(total if shared else 1),
         types=_types(cluster, jobs),
         speed=_speeds(jobs.classes, cluster),
-        allowed=np.array([_type_set(label, cluster) for label in jobs.gpu_types], np.int64),
+        type_rank=_type_ranks(jobs.classes, cluster),
+        allowed=np.array([type_set(label, cluster) for label in jobs.gpu_types], np.int64),
+        mix=mix,
+        mix_at=np.searchsorted(mix["partition"], np.arange(len(cluster.partitions) + 1)),
+        fragment=np.full(m, -1, np.int64),
+        partial=np.zeros(MAX_DEVICES + 1, np.int64),
         partition_of=partition_of,
         qos_factor=_relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
         users=np.zeros(len(jobs.users), st.USER_ROW),
@@ -82,21 +96,6 @@ def build_state(jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, 
 def as_seen_by_kernels(s: st.State) -> st.State:
     """Records with attributes where kernels run as plain Python; nothing to do where they are compiled."""
     return st.State(*[a.view(np.recarray) if a.dtype.names else a for a in s]) if INTERPRETED else s
-
-
-def _type_set(label: str, cluster: Cluster) -> int:
-    if not label:
-        return (1 << len(cluster.types)) - 1
-    wanted = label.split("|")
-    return sum(1 << i for i, kind in enumerate(cluster.types) if kind.name in wanted)
-
-
-def _partition_of(jobs: Jobs, cluster: Cluster) -> Array:
-    """For each partition label of the jobs the partition of the cluster, or -1."""
-    if len(cluster.partitions) == 1:
-        return np.zeros(len(jobs.partitions), np.int32)
-    names = {name: i for i, partition in enumerate(cluster.partitions) for name in (partition.name, *partition.also)}
-    return np.array([names.get(label, -1) for label in jobs.partitions], np.int32)
 
 
 def _node_rows(cluster: Cluster) -> Array:
@@ -142,6 +141,8 @@ def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs)
         gpus = nodes["gpus"][lo:hi]
         parts["total"][p] = gpus.sum()
         most = int(gpus.max()) if hi > lo else 0
+        cpus = nodes["cpus"][lo:hi]
+        parts["most_gpus"][p], parts["most_cpus"][p] = most, cpus[np.isfinite(cpus)].max(initial=0.0)
         if hi - lo >= st.INDEX_FROM and 0 < most <= MAX_DEVICES:
             size = (hi - lo + 63) // 64
             parts["index"][p], parts["words"][p], parts["levels"][p] = words, size, most
@@ -171,6 +172,16 @@ def _types(cluster: Cluster, jobs: Jobs) -> Array:
 
 def _speeds(classes: Sequence[str], cluster: Cluster) -> Array:
     return np.array([[cluster.speed_of(name, kind) for kind in cluster.types] for name in classes], np.float64).ravel()
+
+
+def _type_ranks(classes: Sequence[str], cluster: Cluster) -> Array:
+    """For each class the types by (speed, highest first; price, lowest first); equal ones have the same rank."""
+    ranks = []
+    for name in classes:
+        keys = [(-cluster.speed_of(name, kind), kind.price) for kind in cluster.types]
+        order = sorted(set(keys))
+        ranks += [order.index(key) for key in keys]
+    return np.array(ranks, np.int32)
 
 
 def _outages(cluster: Cluster, nodes: Array) -> Array:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
+from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import Program, Slot, check_half_life
 from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.errors import SimulationError, UsageError
@@ -29,7 +31,7 @@ from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
 # For decisions from outside; a start that names no nodes is placed on the fewest.
-_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=1, fewest=True),), "outside")
+_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=1, span=1),), "outside")
 
 
 class HasProgram(Protocol):
@@ -101,6 +103,11 @@ class Simulation:
     def _state(self) -> st.State:
         return self._driver.state
 
+    @cached_property
+    def _mix(self) -> Array:
+        """What the workload asks for; the same in every snapshot."""
+        return request_mix(self.workload.jobs, self.cluster)
+
     def run(self) -> None:
         """Run to the end with the program given."""
         began = time.perf_counter()
@@ -117,7 +124,7 @@ class Simulation:
         self._over = self._driver.order(RUN) == FINISHED
         if self._over:
             return None
-        snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed)
+        snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed, self._mix)
         self._asked = time.perf_counter()
         return snapshot
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from gpuyard.errors import UsageError
 
-SCORES = ("first", "free", "minus-free", "random", "fastest", "own")  # codes of built-in placement scores
+# Codes of built-in placement scores, and of how a job that no node can take whole is spread.
+SCORES = ("first", "free", "minus-free", "random", "fastest", "lexicographic", "whole-last", "load", "remainder", "fragments", "own")
+SPANS = ("score", "fewest", "tier2")
 BACKFILLS = ("none", "skip", "easy", "conservative")
 SHORTEST_HALF_LIFE = 1.0  # s
 
@@ -27,13 +29,18 @@ class Slot:
     reads_clock: bool
     score: int = 0  # into SCORES
     placement: int = 0
-    fewest: bool = False
+    span: int = 0  # into SPANS
     backfill: int = 0  # into BACKFILLS
     depth: int = 0
     preemption: int = 0
     ordering_params: tuple[float, ...] = ()
     placement_params: tuple[float, ...] = ()
     preemption_params: tuple[float, ...] = ()
+
+    @property
+    def reads_mix(self) -> bool:
+        """Whether the placement asks what the workload's requests are like."""
+        return self.score == SCORES.index("fragments")
 
     @property
     def tracks_running(self) -> bool:

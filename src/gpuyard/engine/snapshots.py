@@ -19,7 +19,7 @@ from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
 _COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "preemptions")
 
 
-def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int) -> Snapshot:
+def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int, mix: Array) -> Snapshot:
     """What is visible of a simulation now."""
     status = s.rows["status"][: int(s.control["next_job"][0])]
     seen = np.flatnonzero((status == st.WAITING) | (status == st.RUNNING))
@@ -47,7 +47,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     submits = s.rows["submit"][: int(s.control["next_job"][0])]
     return Snapshot(
         now, jobs.with_table(jobs.table[seen]), live, np.array(held, HELD), nodes,
-        cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")),
+        cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")), mix,
         s.users["usage"].copy(), float(s.control["half_life"][0]),
     )  # fmt: skip
 
@@ -56,7 +56,8 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
     """A state in which a pass by `program` can be run. Hidden run times are not known and not needed."""
     jobs, live = snapshot.jobs, snapshot.live
     _check_usage(snapshot, program)
-    s = build_state(jobs, np.full(len(jobs), np.inf), snapshot.cluster, program, snapshot.seed, snapshot.rules, segments=False)
+    unknown = np.full(len(jobs), np.inf)
+    s = build_state(jobs, unknown, snapshot.cluster, program, snapshot.seed, snapshot.rules, segments=False, mix=snapshot.mix)
     run_step(s, header_of(s), FILL)
     s = st.State(*[a.view(np.ndarray) for a in s])
     rows, control = s.rows, s.control[0]

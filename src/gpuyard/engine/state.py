@@ -12,6 +12,7 @@ import numpy as np
 
 from gpuyard.model.jobs import JOB, Array
 from gpuyard.model.result import ROW
+from gpuyard.model.snapshot import MIX
 
 # ── job states; the order is that of gpuyard.model.result.STATUS ──
 PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)
@@ -103,6 +104,8 @@ PARTITION_ROW = np.dtype(
         ("index", "i8"),  # offset of the index of free nodes; -1: none
         ("words", "i8"),  # 64-bit words of a level
         ("levels", "i8"),  # most devices on a node
+        ("most_gpus", "f8"),  # on one node
+        ("most_cpus", "f8"),  # cores of one node, of those where they are limited
         ("dirty", "i8"),  # something changed since its last pass
         ("unsorted", "i8"),  # jobs have come that are not in their places yet
     ],
@@ -137,7 +140,7 @@ SLOT_ROW = np.dtype(
         ("preemption", "i8"),
         ("reads_clock", "i8"),
         ("score", "i8"),  # built-in placement score; SCORE_OWN: call `placement`
-        ("fewest", "i8"),
+        ("span", "i8"),  # of gpuyard.engine.slots.SPANS
         ("backfill", "i8"),
         ("depth", "i8"),
     ],
@@ -230,7 +233,12 @@ class State(NamedTuple):
     devices: Array  # (devices,) f8 free share of devices in shared use
     types: Array
     speed: Array  # (classes × types,) f8
+    type_rank: Array  # (classes × types,) i4: by speed, then price; 0 is the best
     allowed: Array  # (gpu_type labels,) i8 bit set of types
+    mix: Array  # what jobs ask for, by partition
+    mix_at: Array  # (partitions + 1,) i8: where a partition's rows of `mix` begin
+    fragment: Array  # (nodes,) i8: expected fragment as the node is now; -1: not known
+    partial: Array  # (MAX_DEVICES + 1,) i8 scratch: free shares of the devices in shared use of one node
     partition_of: Array  # (partition labels,) i4; -1: no such partition
     qos_factor: Array  # (qos labels,) f8: the priority over the highest
     users: Array  # (users,) USER_ROW
@@ -263,7 +271,8 @@ class State(NamedTuple):
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "nodes": NODE_ROW,
     "partitions": PARTITION_ROW, "queue_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
-    "types": TYPE_ROW, "allowed": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
+    "types": TYPE_ROW, "type_rank": np.int32, "allowed": np.int64, "mix": MIX, "mix_at": np.int64,
+    "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
     "free_index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32, "pick_node": np.int32,
     "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW, "notes": np.int32,
     "plan_free": np.int32, "least_free": np.int32,

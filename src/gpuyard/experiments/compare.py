@@ -1,7 +1,8 @@
 """Schedulers side by side: the cross of workloads, clusters and estimates, every scheduler on the same seeds.
 
 A seed makes the workload, the noise of its estimates and the engine's own draws, so that schedulers differ in nothing else and their
-differences may be taken pair by pair. A log is one sample whatever the seed; its intervals come from blocks of time.
+differences may be taken pair by pair. A log is one sample whatever the seed; its intervals come from blocks of time. Where it says when
+its jobs started, what really happened is the first line, and the baseline unless another is named.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from gpuyard.engine.entry import engine
 from gpuyard.engine.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import UsageError
+from gpuyard.experiments.comparison import Change, Comparison, Line
+from gpuyard.experiments.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.statistics import Interval, block_bootstrap, bootstrap_mean, holm, paired_difference
 from gpuyard.metrics import aggregate, counts, resolve
 from gpuyard.metrics.base import values_of
@@ -28,7 +31,7 @@ from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
 from gpuyard.registry import unknown_name
-from gpuyard.traces import is_random, with_estimate
+from gpuyard.traces import accuracy, is_random, with_estimate
 
 AHEAD = 4  # cells per thread that are prepared before the oldest is waited for: bounds the workloads in memory
 
@@ -52,7 +55,7 @@ class Plan:
     metrics: tuple[str, ...]
     seeds: tuple[int, ...] = tuple(range(8))
     estimates: tuple[str | None, ...] = (None,)  # None: as the workload has them
-    baseline: str = ""  # a scheduler's label; the first unless given
+    baseline: str = ""  # a scheduler's label; the log, or else the first, unless given
     rules: Rules = field(default_factory=Rules)
 
     @property
@@ -63,59 +66,14 @@ class Plan:
         """A log without noise is one sample: simulating it again gives the same numbers."""
         return self.seeds if source.seeded or (estimate is not None and is_random(estimate)) else self.seeds[:1]
 
+    @property
+    def labels(self) -> list[str]:
+        return [scheduler.label for scheduler in self.schedulers]
+
     def cells(self) -> int:
         """Simulations in all."""
         pairs = [(source, estimate) for source in self.sources for estimate in self.estimates]
         return sum(len(self.seeds_of(*pair)) * len(pair[0].clusters) * len(self.schedulers) for pair in pairs)
-
-
-@dataclass(frozen=True)
-class Change:
-    """The primary metric minus the baseline's; nan where there is no interval or no test."""
-
-    mean: float
-    low: float
-    high: float
-    wins: int  # pairs that are better than the baseline's
-    ties: int
-    losses: int
-    p: float  # two-sided sign-flip test, corrected for the number of schedulers (Holm)
-    n: int
-    of: Literal["seed", "job"]  # what is paired
-
-    @property
-    def clear(self) -> bool:
-        """The interval does not hold 0."""
-        return self.low > 0 or self.high < 0
-
-
-@dataclass(frozen=True)
-class Line:
-    """One scheduler of a comparison."""
-
-    scheduler: str
-    values: Mapping[str, Interval]  # by metric
-    best: frozenset[str]  # the metrics of which no scheduler has a better mean
-    change: Change | None  # None: this is the baseline
-    counts: Mapping[str, int]  # jobs, done, killed, rejected, unfinished, over all seeds
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One table: every scheduler on one workload, cluster and source of estimates."""
-
-    workload: str
-    cluster: str
-    estimate: str
-    seeds: tuple[int, ...]
-    baseline: str
-    metrics: tuple[str, ...]
-    lines: tuple[Line, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def primary(self) -> str:
-        return self.metrics[0]
 
 
 @dataclass(frozen=True)
@@ -137,6 +95,7 @@ class _Table:
     seeds: tuple[int, ...]
     estimate: str | None
     workload: Workload | None = None  # the first seed's: its notes and submits
+    log: bool = False  # the first cell of each row is what really happened
     cells: list[list[_Cell]] = field(default_factory=list)  # by seed, by scheduler
 
 
@@ -159,14 +118,14 @@ def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | N
 
 
 def _check(plan: Plan) -> None:
-    labels = [scheduler.label for scheduler in plan.schedulers]
+    labels = plan.labels
     if not (plan.sources and labels and plan.metrics and plan.seeds and plan.estimates):
         raise UsageError("nothing to compare", hint="give a workload, schedulers, metrics and seeds")
     twins = [label for label in labels if labels.count(label) > 1]
     if twins:
         raise UsageError(f"scheduler {twins[0]!r} is given twice")
-    if plan.baseline and plan.baseline not in labels:
-        raise unknown_name("baseline", plan.baseline, labels)
+    if plan.baseline and plan.baseline not in (LABEL, *labels):
+        raise unknown_name("baseline", plan.baseline, [LABEL, *labels])
     for name in plan.metrics:
         resolve(name)
 
@@ -209,9 +168,16 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
                 for k in range(len(source.clusters)):
                     table = made[k, estimate]
                     table.workload = workload if table.workload is None else table.workload
+                    table.log = not source.seeded and has_log(workload)
                     table.cells.append([])
+                    if table.log:
+                        yield table.cells[-1], _logged(plan, table, workload)
                     for scheduler in plan.schedulers:
                         yield table.cells[-1], _call(plan, table, workload, scheduler, seed)
+
+
+def _logged(plan: Plan, table: _Table, workload: Workload) -> Callable[[], _Cell]:
+    return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, len(table.seeds) == 1)
 
 
 def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Cell]:
@@ -241,22 +207,36 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool) -> _Cell:
 
 def _compared(plan: Plan, table: _Table) -> Comparison:
     workload = cast(Workload, table.workload)
-    labels = [scheduler.label for scheduler in plan.schedulers]
-    base = labels.index(plan.baseline) if plan.baseline else 0
+    labels = [LABEL, *plan.labels] if table.log else plan.labels
+    base = labels.index(plan.baseline) if plan.baseline in labels else 0
+    stand_in = _stand_in(labels) if table.log else base
     columns = [[row[k] for row in table.cells] for k in range(len(labels))]
     values = [{name: _interval(column, name) for name in plan.metrics} for column in columns]
-    changes = _corrected(
-        [None if k == base else _change(plan.primary, column, columns[base], workload) for k, column in enumerate(columns)]
-    )
-    best = {name: _best(name, [line[name].mean for line in values]) for name in plan.metrics}
+    changes = _changes(plan.primary, columns, base, workload)
+    against = _changes(plan.primary, columns, stand_in, workload) if table.log else [None] * len(labels)
+    preempting = {scheduler.label for scheduler in plan.schedulers if _preempts(scheduler)}
+    best = {name: _best(name, [line[name].mean for line in values], table.log) for name in plan.metrics}
     lines = tuple(
-        Line(label, values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k], _sums(columns[k]))
+        Line(
+            label, values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k],
+            None if label == LABEL else against[k], label in preempting, _sums(columns[k]),
+        )
         for k, label in enumerate(labels)
-    )
+    )  # fmt: skip
     return Comparison(
         table.source.name, table.cluster.name, workload.estimate_source, table.seeds, labels[base], plan.metrics, lines,
-        _notes(plan, table, workload),
+        _notes(plan, table, workload), table.log, labels[stand_in] if table.log else "", accuracy(workload),
     )  # fmt: skip
+
+
+def _stand_in(labels: list[str]) -> int:
+    """First come, first served with EASY where it is among them, as what most batch systems do; else the first scheduler."""
+    usual = [k for k, label in enumerate(labels) if label.startswith("fcfs/") and label.endswith("/easy")]
+    return usual[0] if usual else 1
+
+
+def _changes(primary: str, columns: list[list[_Cell]], base: int, workload: Workload) -> list[Change | None]:
+    return _corrected([None if k == base else _change(primary, column, columns[base], workload) for k, column in enumerate(columns)])
 
 
 def _interval(column: list[_Cell], name: str) -> Interval:
@@ -290,11 +270,13 @@ def _change(primary: str, column: list[_Cell], base: list[_Cell], workload: Work
 def _corrected(changes: list[Change | None]) -> list[Change | None]:
     given = [change for change in changes if change is not None]
     adjusted = iter(holm([change.p for change in given]).tolist() if given else [])
-    return [change and Change(**{**vars(change), "p": next(adjusted)}) for change in changes]
+    return [change and replace(change, p=next(adjusted)) for change in changes]
 
 
-def _best(name: str, means: list[float]) -> set[int]:
+def _best(name: str, means: list[float], log: bool) -> set[int]:
+    """Of the simulated ones: what happened is no choice."""
     better = resolve(name)[0].better
+    means = [np.nan, *means[1:]] if log else means
     known = [mean for mean in means if not np.isnan(mean)]
     if better == "neither" or not known:
         return set()
@@ -307,7 +289,7 @@ def _sums(column: list[_Cell]) -> dict[str, int]:
 
 
 def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
-    notes = [*workload.notes, *(f"{count:,} rows dropped: {reason}" for reason, count in workload.dropped.items())]
+    notes = [*workload.notes, *(f"{count:,} row{'s' * (count != 1)} dropped: {reason}" for reason, count in workload.dropped.items())]
     one = len(table.seeds) == 1
     if not table.source.seeded:
         if one:
@@ -320,9 +302,13 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
         notes.append(Interval(0, 0, 0, len(table.seeds)).note)
     if any(map(_preempts, plan.schedulers)) and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
-    first = table.cells[0][0]  # which jobs are rejected does not depend on the scheduler
+    if table.log:
+        unknown = table.cells[0][0].counts["unfinished"]
+        notes += [f"{unknown:,} jobs have no start in the log: they are simulated, and left out of its line"] if unknown else []
+    first = table.cells[0][-1]  # which jobs are rejected does not depend on the scheduler
     notes += [f"{count:,} of {first.counts['jobs']:,} jobs rejected: {reason}" for reason, count in first.reasons.items()]
-    left = {scheduler.label: cell.counts["unfinished"] for scheduler, cell in zip(plan.schedulers, table.cells[0], strict=True)}
+    simulated = table.cells[0][1:] if table.log else table.cells[0]
+    left = {label: cell.counts["unfinished"] for label, cell in zip(plan.labels, simulated, strict=True)}
     notes += [f"{label}: {count:,} jobs never ended" for label, count in left.items() if count]
     return tuple(notes)
 
@@ -332,40 +318,3 @@ def _preempts(scheduler: AnyScheduler) -> bool:
         return False  # not known before it is asked
     parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
     return any(part.preemption.function is not None for part in parts)
-
-
-def as_record(comparison: Comparison, line: Line) -> dict[str, Any]:
-    """The line as one flat row, for csv; units are those of the metrics."""
-    row: dict[str, Any] = {
-        "workload": comparison.workload, "cluster": comparison.cluster, "estimate": comparison.estimate,
-        "seeds": len(comparison.seeds), "scheduler": line.scheduler,
-    }  # fmt: skip
-    for name, value in line.values.items():
-        row |= {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high, f"{name}_best": name in line.best}
-    names = {"difference": "mean", "difference_low": "low", "difference_high": "high"} | {k: k for k in ("wins", "ties", "losses", "p")}
-    row |= {"baseline": comparison.baseline, "difference_of": comparison.primary}
-    row |= {ours: getattr(line.change, theirs) if line.change else None for ours, theirs in names.items()}
-    return row | dict(line.counts)
-
-
-def as_data(comparison: Comparison) -> dict[str, Any]:
-    """The whole table as plain values, for json."""
-    return {
-        "workload": comparison.workload, "cluster": comparison.cluster, "estimate": comparison.estimate,
-        "seeds": list(comparison.seeds), "primary": comparison.primary, "baseline": comparison.baseline,
-        "units": {name: resolve(name)[0].unit for name in comparison.metrics},
-        "better": {name: resolve(name)[0].better for name in comparison.metrics},
-        "notes": list(comparison.notes),
-        "schedulers": [
-            {
-                "scheduler": line.scheduler,
-                "metrics": {
-                    name: {"mean": v.mean, "low": v.low, "high": v.high, "n": v.n, "of": v.of, "best": name in line.best}
-                    for name, v in line.values.items()
-                },
-                "difference": vars(line.change) if line.change else None,
-                "counts": dict(line.counts),
-            }
-            for line in comparison.lines
-        ],
-    }  # fmt: skip

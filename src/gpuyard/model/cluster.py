@@ -153,6 +153,11 @@ class Cluster:
         """All devices."""
         return int(self.nodes.gpus.sum())
 
+    @property
+    def partition_numbers(self) -> dict[str, int]:
+        """The partition that each name means, other names included."""
+        return {name: i for i, partition in enumerate(self.partitions) for name in (partition.name, *partition.also)}
+
     def speed_of(self, job_class: str, kind: GpuType) -> float:
         """Speed of a device type for a class of jobs."""
         return float(self.speed.get(job_class, {}).get(kind.name, kind.speed))

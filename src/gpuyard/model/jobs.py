@@ -13,7 +13,7 @@ from gpuyard.errors import DataError
 
 Array = npt.NDArray[Any]
 
-# The engine copies all of a row but `id` in one go: keep `id` last, and what is before it a multiple of 8 bytes.
+# Before `id` a multiple of 8 bytes, so that rows have no gaps.
 JOB = np.dtype(
     [
         ("submit", "f8"),  # s from the workload's origin

@@ -35,6 +35,17 @@ HELD = np.dtype(
 )
 HALF_LIFE = 604_800.0  # s, a week: what Slurm takes where nothing else is said
 NODE = np.dtype([("down", "i4"), ("off", "i4"), ("mask", "u8")])  # whole outages; devices out of order; devices that could be used
+MIX = np.dtype(
+    [
+        ("gpus", "f8"),  # of one unit of placement: devices, or a share of one; 0: none
+        ("cpus", "f8"),
+        ("memory", "f8"),
+        ("allowed", "i8"),  # bit set of device types
+        ("weight", "i8"),  # its part of the jobs of the partition, in 1/100,000
+        ("partition", "i8"),
+    ],
+    align=True,
+)  # what jobs ask for, the most frequent requests of each partition; rows by partition
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +65,7 @@ class Snapshot:
     seed: int
     active: int = 0  # the scheduler that a meta-scheduler used last
     submitted: int = 0  # jobs submitted in the last 300 s
+    mix: Array | None = None  # of MIX: what the whole workload asks for; None: what the jobs above ask for
     usage: Array = field(default_factory=lambda: np.zeros(0))  # (users,) GPU-s, decayed with `half_life`; (0,): not known, taken as none
     half_life: float = HALF_LIFE  # s
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch, parameters_of
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
-from gpuyard.engine.slots import SCORES, Program, Slot, check_half_life
+from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
@@ -24,7 +24,7 @@ DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
 
 Function = Callable[..., Any]
 Params = tuple[tuple[str, float], ...]
-Span = Literal["score", "fewest"]
+Span = Literal["score", "fewest", "tier2"]  # of gpuyard.engine.slots.SPANS
 
 
 class Parametrised(Protocol):
@@ -165,7 +165,7 @@ class Scheduler:
             reads_clock=self.ordering.reads_clock,
             score=SCORES.index(self.placement.score),
             placement=self.placement.address(),
-            fewest=self.placement.span == "fewest",
+            span=SPANS.index(self.placement.span),
             backfill=BACKFILL_CODES.index(self.backfill.name),
             depth=self.backfill.depth,
             preemption=self.preemption.address(),

@@ -31,6 +31,11 @@ SCORE_FORMULAS = {
     "minus-free": "−free",
     "random": "hash of (seed, job, its preemptions, node), in [0, 1)",
     "fastest": "−speed of the node's type for the job's class",
+    "lexicographic": "64·free + rank of the node's type by (speed for the job's class, price)",
+    "whole-last": "2²⁶·(0 on a device that is shared already, 1 on a node in use, 2 on a whole node) + free",
+    "load": "the share in use of the GPUs, the cpus or the memory, whichever is largest",
+    "remainder": "free GPU share + free cpus, each as a part of the largest node's",
+    "fragments": "growth of the expected fragment in tenths of a GPU, then the GPU share left free",
 }
 
 

@@ -71,7 +71,7 @@ def home_partitions(workload: Workload, cluster: Cluster) -> Array:
     """(jobs,) number of each job's partition in the cluster, -1: there is none of that name."""
     if len(cluster.partitions) == 1:
         return np.zeros(len(workload), np.int64)
-    numbers = {partition.name: i for i, partition in enumerate(cluster.partitions)}
+    numbers = cluster.partition_numbers
     by_label = np.array([numbers.get(label, -1) for label in workload.jobs.partitions], np.int64)
     return by_label[workload.jobs.partition]
 

@@ -20,6 +20,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.policies.base import Meta, Scheduler
 from gpuyard.testing.reference_plan import Placer, Plan, longest_duration, overhead_of
 from gpuyard.testing.reference_result import ReferenceResult, Row, Segment
+from gpuyard.testing.reference_scores import request_mix
 from gpuyard.testing.reference_state import JobState, JobsView, Part, Yard, device_room, make_jobs, may_use
 from gpuyard.testing.reference_usage import Accounts
 
@@ -78,7 +79,8 @@ class _Simulation:
         self.jobs = make_jobs(workload, cluster)
         self.visible = JobsView(self.jobs)
         self.yard = Yard.empty(cluster)
-        self.placer = Placer(self.yard, cluster, self.visible, seed)
+        mixes = [request_mix(job for job in self.jobs if job.home == p) for p in range(len(cluster.partitions))]
+        self.placer = Placer(self.yard, cluster, self.visible, seed, mixes)
         self.outages = [OutageState(outage) for outage in cluster.outages]
         self.meta = scheduler if isinstance(scheduler, Meta) else None
         self.schedulers = list(scheduler.schedulers) if isinstance(scheduler, Meta) else [scheduler]
@@ -243,6 +245,15 @@ class _Simulation:
             end = min(end, self.now + max(job.walltime - job.ran, 0.0))
         return end
 
+    def revise_end(self, job: JobState) -> None:
+        """A job that has outlived its believed end is believed to take twice as long, as often as it takes."""
+        if job.est_end > self.now:
+            return
+        while job.est_end <= self.now:
+            job.est_end = job.run_start + max(2 * (job.est_end - job.run_start), 1.0)
+        if self.rules.walltime_kill:
+            job.est_end = min(job.est_end, job.run_start + max(job.walltime - job.ran, 0.0))
+
     def leave(self, job: JobState) -> float:
         """End the present run, for any reason; returns its length."""
         elapsed = self.now - job.run_start
@@ -328,6 +339,8 @@ class _Simulation:
             job.usage = parts[job.user]
         self.switch()
         for partition in range(len(self.cluster.partitions)):
+            for job in self.with_status("running", partition):
+                self.revise_end(job)
             if self.walk(partition, may_preempt=True):
                 self.walk(partition, may_preempt=False)
 
@@ -357,7 +370,8 @@ class _Simulation:
     def ordinary_parts(self, job: JobState) -> list[Part]:
         """Where the placement puts a job that fits now."""
         units = self.placer.choose(self.active.placement, job, self.yard.rooms(job))
-        return self.yard.parts_of(job, units)
+        device = self.placer.device(self.active.placement, self.yard.nodes[units[0][0]], job)
+        return self.yard.parts_of(job, units, device)
 
     def victims_for(self, head: JobState) -> list[JobState]:
         """The running jobs to stop so that the head fits; none: it cannot be made to fit."""

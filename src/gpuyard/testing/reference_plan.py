@@ -12,6 +12,7 @@ from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.rules import Rules
 from gpuyard.policies.base import Placement
+from gpuyard.testing.reference_scores import DEVICES, SCORES, Mix, Question, is_whole
 from gpuyard.testing.reference_state import (
     TOLERANCE,
     UNLIMITED,
@@ -25,22 +26,6 @@ from gpuyard.testing.reference_state import (
     units_within,
 )
 
-_MASK = (1 << 64) - 1
-
-
-def mix(x: int) -> int:
-    """Splitmix64's finaliser (Steele, Lea, Flood 2014), modulo 2**64."""
-    x = (x + 0x9E3779B97F4A7C15) & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return x ^ (x >> 31)
-
-
-def hash01(seed: int, a: int, b: int, c: int) -> float:
-    """A number in [0, 1) that depends on all four."""
-    h = mix(mix(mix(mix(seed & _MASK) ^ a) ^ b) ^ c)
-    return (h >> 11) / 2**53
-
 
 @dataclass(frozen=True)
 class Placer:
@@ -50,11 +35,15 @@ class Placer:
     cluster: Cluster
     jobs: JobsView
     seed: int
+    mixes: list[Mix]  # by partition
 
-    def score(self, placement: Placement, node: NodeState, job: JobState) -> float:
-        """The placement's score of a node; lower is better."""
+    def question(self, node: NodeState, job: JobState, units: int) -> Question:
+        return Question(self.yard, self.cluster, self.seed, self.mixes[node.partition], node, job, units)
+
+    def score(self, placement: Placement, node: NodeState, job: JobState, units: int) -> float:
+        """The placement's score of a node that would take `units` of the job; lower is better."""
         if placement.function is None:
-            return _SCORES[placement.name](self, node, job)
+            return SCORES[placement.name](self.question(node, job, units))
         nodes = NodesView(self.yard, self.cluster)
         try:
             with np.errstate(all="ignore"):
@@ -67,21 +56,42 @@ class Placer:
 
     def choose(self, placement: Placement, job: JobState, rooms: dict[int, int]) -> list[tuple[int, int]]:
         """(node, units) pairs for the job, out of rooms that suffice for it."""
-        scores = {n: self.score(placement, self.yard.nodes[n], job) for n in rooms}
+        scores = {n: self.score(placement, self.yard.nodes[n], job, min(rooms[n], job.units)) for n in rooms}
         whole = [n for n in rooms if rooms[n] >= job.units]
         if whole:
-            return [(min(whole, key=lambda n: (scores[n], n)), job.units)]
-        return _SPANS[placement.span](rooms, scores, job.units)
+            chosen = [(min(whole, key=lambda n: (scores[n], n)), job.units)]
+        else:
+            chosen = _SPANS[placement.span](rooms, scores, job.units)
+        if placement.span == "tier2" and any(self.breaks_open(n, units, job) for n, units in chosen):
+            return self.sparing(rooms, scores, job, len(chosen) + 1) or chosen
+        return chosen
 
+    def device(self, placement: Placement, node: NodeState, job: JobState) -> int | None:
+        """The device for a share, where the placement chooses it; None: the ordinary rule does."""
+        if not job.is_shared or placement.function is not None or placement.name not in DEVICES:
+            return None
+        return DEVICES[placement.name](self.question(node, job, 1))
 
-_SCORES: dict[str, Callable[[Placer, NodeState, JobState], float]] = {
-    "first": lambda placer, node, job: 0.0,
-    "best": lambda placer, node, job: float(len(node.wholly_free())),
-    "worst": lambda placer, node, job: -float(len(node.wholly_free())),
-    "fewest": lambda placer, node, job: float(len(node.wholly_free())),
-    "random": lambda placer, node, job: hash01(placer.seed, job.index, job.preemptions, node.number),
-    "fastest": lambda placer, node, job: -job.speed[node.gpu_type],
-}
+    def breaks_open(self, number: int, units: int, job: JobState) -> bool:
+        """Whether a gang that takes these units takes a part of a whole node."""
+        node = self.yard.nodes[number]
+        return job.gpus >= 1 and is_whole(node) and units * job.chunk < len(node.wholly_free())
+
+    def sparing(self, rooms: dict[int, int], scores: dict[int, float], job: JobState, most: int) -> list[tuple[int, int]]:
+        """As few nodes as possible of which none is broken open; empty if they are more than `most` or do not suffice."""
+        chosen: list[tuple[int, int]] = []
+        unused = set(rooms)
+        missing = job.units
+        while missing > 0 and len(chosen) < most:
+            offers = {n: min(rooms[n], missing) for n in unused}
+            offers = {n: units for n, units in offers.items() if not self.breaks_open(n, units, job)}
+            if not offers:
+                return []
+            best = min(offers, key=lambda n: (-offers[n], scores[n], n))
+            chosen.append((best, offers[best]))
+            unused.remove(best)
+            missing -= offers[best]
+        return [] if missing else chosen
 
 
 def _span_by_score(rooms: dict[int, int], scores: dict[int, float], units: int) -> list[tuple[int, int]]:
@@ -105,6 +115,7 @@ def _span_fewest(rooms: dict[int, int], scores: dict[int, float], units: int) ->
 _SPANS: dict[str, Callable[[dict[int, int], dict[int, float], int], list[tuple[int, int]]]] = {
     "score": _span_by_score,
     "fewest": _span_fewest,
+    "tier2": _span_fewest,
 }
 
 

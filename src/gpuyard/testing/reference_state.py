@@ -117,11 +117,10 @@ class JobState:
 def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
     """The jobs of a workload, with labels resolved against the cluster."""
     jobs = workload.jobs
-    partition_numbers = {name: number for number, each in enumerate(cluster.partitions) for name in (each.name, *each.also)}
     states = []
     for row, runtime in zip(jobs.table, workload.runtime, strict=True):
         job = JobState(**{name: row[name].item() for name in COLUMNS}, runtime=float(runtime))
-        job.home = 0 if len(cluster.partitions) == 1 else partition_numbers.get(jobs.partitions[job.partition], -1)
+        job.home = 0 if len(cluster.partitions) == 1 else cluster.partition_numbers.get(jobs.partitions[job.partition], -1)
         wanted = jobs.gpu_types[job.gpu_type]
         names = wanted.split("|") if wanted else [kind.name for kind in cluster.types]
         job.allowed = frozenset(number for number, kind in enumerate(cluster.types) if kind.name in names)
@@ -275,14 +274,14 @@ class Yard:
         """Whether the job could start now."""
         return sum(self.rooms(job).values()) >= job.units and self.has_quota(job)
 
-    def parts_of(self, job: JobState, units: list[tuple[int, int]]) -> list[Part]:
-        """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives."""
+    def parts_of(self, job: JobState, units: list[tuple[int, int]], device: int | None = None) -> list[Part]:
+        """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives, or `device` for a share."""
         parts = []
         for number, count in units:
             node = self.nodes[number]
             devices: tuple[int, ...] = ()
             if job.is_shared:
-                device = node.device_for_share(job.gpus)
+                device = node.device_for_share(job.gpus) if device is None else device
                 assert device is not None, f"job {job.index} was given node {number}, which has no such share"
                 devices = (device,)
             elif not job.is_cpu_job:

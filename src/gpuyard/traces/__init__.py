@@ -7,6 +7,7 @@ from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generato
 from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
+from gpuyard.traces.predictors import accuracy
 from gpuyard.traces.swf import swf_header, write_swf
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Generator",
     "Limits",
     "Reader",
+    "accuracy",
     "csv",
     "demo",
     "estimate_source",

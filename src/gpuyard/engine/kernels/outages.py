@@ -37,6 +37,7 @@ def handle_outage(s: Any, outage: Any) -> Any:
         node.free += taken.taken
         node.mask |= taken.mask
     node.share = largest_share(node, s.devices)
+    s.fragment[outage.node] = -1
     join_pool(s, part, node)
     change = _up(node) - up_before
     s.types[node.gpu_type].up += change

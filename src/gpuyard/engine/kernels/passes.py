@@ -19,6 +19,7 @@ from gpuyard.engine.kernels.runs import (
     overhead_of,
     rate_of,
     requeue,
+    revise_ends,
     start_at,
 )
 from gpuyard.model.tolerance import EPS
@@ -59,6 +60,8 @@ def run_pass(s: Any, p: Any) -> Any:
     control = s.control[0]
     slot = s.slots[control.active]
     preempting = slot.preemption != 0
+    if control.tracking == 1:
+        revise_ends(s, p)
     while True:
         part = s.partitions[p]
         part.dirty = 0
@@ -262,13 +265,13 @@ def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, spare_quota: Any) ->
     piece = s.parts[s.control[0].free_part]  # a free part, only to carry the description
     for i in range(count):
         n = s.pick_node[i]
-        describe(row, s.nodes[n], s.devices, s.pick_units[i], np.int64(-1), piece)
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
         hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
     if _fits_shadow(s, s.partitions[p], s.rows[h]):
         return False
     for i in range(count):
         n = s.pick_node[i]
-        describe(row, s.nodes[n], s.devices, s.pick_units[i], np.int64(-1), piece)
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
         give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
     return True
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import PLACEMENT, call_scores, hash01, inner, params_at, trailing_zeros
+from gpuyard.engine.jit import PLACEMENT, call_scores, inner, params_at, trailing_zeros
 from gpuyard.engine.kernels.nodes import NO_DEVICES, index_add, index_first, index_remove, index_word, room_on
+from gpuyard.engine.kernels.scores import SCORE_FIRST, SCORE_FREE, SCORE_MINUS_FREE, SCORE_OWN, device_for, fill_builtin, is_whole
 from gpuyard.model.tolerance import EPS
 
-# Built-in scores; the order is that of gpuyard.engine.slots.SCORES.
-SCORE_FIRST, SCORE_FREE, SCORE_MINUS_FREE, SCORE_RANDOM, SCORE_FASTEST, SCORE_OWN = range(6)
-
+SPAN_SCORE, SPAN_FEWEST, SPAN_TIER2 = range(3)  # the order is that of gpuyard.engine.slots.SPANS
 BAD_SCORE = -2
 
 
@@ -46,8 +45,10 @@ def find(s: Any, p: Any, j: Any, slot: Any) -> Any:
         return 0
     if row.plain == 1 and part.index >= 0:
         if slot.score <= SCORE_MINUS_FREE:
-            return _find_by_index(s, part, int(row.gpus), slot)
-        return _choose_among(s, _gather_by_index(s, part, int(row.gpus)), j, slot)
+            count = _find_by_index(s, part, int(row.gpus), slot)
+            if slot.span != SPAN_TIER2 or not _breaks_open(s, count, row):
+                return count
+        return _choose_among(s, _gather_by_index(s, part, int(row.gpus), slot), j, slot)
     if not fill_rooms(s, p, j):
         return 0
     return choose(s, p, j, slot)
@@ -60,8 +61,9 @@ def choose(s: Any, p: Any, j: Any, slot: Any) -> Any:
     units = s.rows[j].units
     whole = 0  # nodes with room for all units come first in `candidates`, and if there are any, only they count
     count = 0
+    every = slot.span == SPAN_TIER2  # … except where a job may be spread although a node could take it
     for n in range(part.node_lo, part.node_hi):
-        if s.room[n] >= units:
+        if s.room[n] >= units and not every:
             s.candidates[whole] = n
             whole += 1
         elif s.room[n] > 0 and whole == 0:
@@ -73,41 +75,41 @@ def choose(s: Any, p: Any, j: Any, slot: Any) -> Any:
 @inner
 def _choose_among(s: Any, count: Any, j: Any, slot: Any) -> Any:
     """Pick from the nodes in candidates[:count]: one with room for all units, or several if there is none."""
-    units = np.int64(s.rows[j].units)
+    row = s.rows[j]
     if count > 1 and not _fill_scores(s, count, j, slot):
         return BAD_SCORE
-    best = _lowest(s, count, units)
-    if best >= 0:
-        s.pick_node[0] = s.candidates[best]
-        s.pick_units[0] = units
-        return 1
-    return _span(s, count, units, slot.fewest == 1)
+    picked = _pick(s, count, row, slot.span)
+    if slot.span == SPAN_TIER2 and _breaks_open(s, picked, row):
+        picked = _spare_whole_nodes(s, count, row, picked)
+    if 0 < row.gpus < 1:
+        s.pick_device[0] = device_for(s, slot.score, row, s.nodes[s.pick_node[0]])
+    return picked
 
 
 @inner
 def _fill_scores(s: Any, count: Any, j: Any, slot: Any) -> Any:
     """score[i] of candidates[i]; False if the user's placement raised an error or gave NaN."""
-    row = s.rows[j]
-    if slot.score == SCORE_OWN:
-        at = params_at(s.control[0].active, PLACEMENT)
-        status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
-        for i in range(count):
-            if s.score[i] != s.score[i]:
-                status = 1
-        return status == 0
+    if slot.score != SCORE_OWN:
+        fill_builtin(s, count, s.rows[j], slot.score)
+        return True
+    at = params_at(s.control[0].active, PLACEMENT)
+    status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
     for i in range(count):
-        node = s.nodes[s.candidates[i]]
-        if slot.score == SCORE_FREE:
-            s.score[i] = node.free
-        elif slot.score == SCORE_MINUS_FREE:
-            s.score[i] = -node.free
-        elif slot.score == SCORE_RANDOM:
-            s.score[i] = hash01(s.control[0].seed, row.index, row.preemptions, node.number)
-        elif slot.score == SCORE_FASTEST:
-            s.score[i] = -s.speed[row.job_class * len(s.types) + node.gpu_type]
-        else:
-            s.score[i] = 0.0
-    return True
+        if s.score[i] != s.score[i]:
+            status = 1
+    return status == 0
+
+
+@inner
+def _pick(s: Any, count: Any, row: Any, span: Any) -> Any:
+    """The lowest-scored candidate that can take the whole job, or several; returns their number."""
+    units = np.int64(row.units)
+    best = _lowest(s, count, units)
+    if best >= 0:
+        s.pick_node[0] = s.candidates[best]
+        s.pick_units[0] = units
+        return 1
+    return _span(s, count, units, span >= SPAN_FEWEST)
 
 
 @inner
@@ -122,7 +124,7 @@ def _lowest(s: Any, count: Any, units: Any) -> Any:
 
 @inner
 def _span(s: Any, count: Any, units: Any, fewest: Any) -> Any:
-    """Several of the candidates, by score or as few as possible. Uses up s.room."""
+    """Several of the candidates, by score or as few as possible. The room of those that are picked is negated."""
     picked = 0
     missing = units
     while missing > 0:
@@ -135,7 +137,7 @@ def _span(s: Any, count: Any, units: Any, fewest: Any) -> Any:
         s.pick_units[picked] = given
         picked += 1
         missing -= given
-        s.room[n] = 0
+        s.room[n] = -s.room[n]
     return picked
 
 
@@ -145,10 +147,70 @@ def _next_of_span(s: Any, count: Any, fewest: Any) -> Any:
     most = 0
     for i in range(count):
         room = s.room[s.candidates[i]]
-        if room == 0:
+        if room <= 0:
             continue
         if best < 0 or (fewest and room > most) or ((not fewest or room == most) and s.score[i] < s.score[best]):
             best, most = i, room
+    return best
+
+
+# ── tier 2: one more node than the fewest, if that breaks open no whole node ──
+
+
+@inner
+def _breaks_open(s: Any, picked: Any, row: Any) -> Any:
+    """Whether the nodes picked include a whole one of which a gang takes only a part."""
+    if row.gpus < 1:
+        return False
+    for i in range(picked):
+        node = s.nodes[s.pick_node[i]]
+        if is_whole(node) and np.int64(s.pick_units[i]) * row.chunk < node.free:
+            return True
+    return False
+
+
+@inner
+def _spare_whole_nodes(s: Any, count: Any, row: Any, fewest: Any) -> Any:
+    """Up to fewest + 1 nodes of which none is broken open; where there are none, the fewest as before."""
+    _restore_rooms(s, count)
+    picked = 0
+    missing = np.int64(row.units)
+    while missing > 0 and picked <= fewest:
+        best = _next_sparing(s, count, row, missing)
+        if best < 0:
+            break
+        n = s.candidates[best]
+        given = min(np.int64(s.room[n]), missing)
+        s.pick_node[picked] = n
+        s.pick_units[picked] = given
+        picked += 1
+        missing -= given
+        s.room[n] = -s.room[n]
+    if missing == 0:
+        return picked
+    _restore_rooms(s, count)
+    return _pick(s, count, row, SPAN_FEWEST)
+
+
+@inner
+def _restore_rooms(s: Any, count: Any) -> None:
+    for i in range(count):
+        n = s.candidates[i]
+        s.room[n] = abs(s.room[n])
+
+
+@inner
+def _next_sparing(s: Any, count: Any, row: Any, missing: Any) -> Any:
+    """The lowest-scored node that can take all that is missing, else the one with the largest room; none is broken open."""
+    best = -1
+    best_given = np.int64(0)
+    for i in range(count):
+        n = s.candidates[i]
+        given = min(np.int64(s.room[n]), missing)
+        if given <= 0 or (is_whole(s.nodes[n]) and given * row.chunk < s.nodes[n].free):
+            continue
+        if best < 0 or given > best_given or (given == best_given and s.score[i] < s.score[best]):
+            best, best_given = i, given
     return best
 
 
@@ -165,7 +227,7 @@ def _find_by_index(s: Any, part: Any, gpus: Any, slot: Any) -> Any:
     count = 0
     missing = gpus
     while missing > 0:
-        n = _index_single(s, part, missing, slot.score) if slot.fewest == 1 else -1
+        n = _index_single(s, part, missing, slot.score) if slot.span >= SPAN_FEWEST else -1
         if n < 0:
             n = _index_next(s, part, slot)
         node = s.nodes[n]
@@ -199,19 +261,19 @@ def _index_single(s: Any, part: Any, gpus: Any, score: Any) -> Any:
 def _index_next(s: Any, part: Any, slot: Any) -> Any:
     """The next node of a span: by score, or the one with the most free devices."""
     score = slot.score
-    if slot.fewest == 1:
+    if slot.span >= SPAN_FEWEST:
         score = SCORE_MINUS_FREE
     return _index_single(s, part, np.int64(1), score)
 
 
 @inner
-def _gather_by_index(s: Any, part: Any, gpus: Any) -> Any:
+def _gather_by_index(s: Any, part: Any, gpus: Any, slot: Any) -> Any:
     """The nodes that may take a plain gang, in order, with their rooms: those that can take all of it, or else all that have any free.
 
     Returns their number. On a busy cluster they are few: to look them up beats looking at every node.
     """
     least = gpus
-    if _index_single(s, part, gpus, np.int64(SCORE_FREE)) < 0:
+    if slot.span == SPAN_TIER2 or _index_single(s, part, gpus, np.int64(SCORE_FREE)) < 0:
         least = 1
     count = 0
     for word in range(part.words):

@@ -328,7 +328,9 @@ def _join(s: Any, p: Any, j: Any, slot: Any, duration: Any) -> Any:
         return count
     n = s.pick_node[0]
     node = s.nodes[n]
-    device = tightest_device(node, s.devices, row.gpus)
+    device = s.pick_device[0]
+    if device < 0:
+        device = np.int64(tightest_device(node, s.devices, row.gpus))
     now = s.control[0].now
     end = now + duration
     if end > s.shadow_devices[node.first_device + device] or not _holds_rest(s, part, row, n, end):

@@ -59,6 +59,24 @@ def believed_end_now(est_end: Any, now: Any) -> Any:
 
 
 @inner
+def revise_ends(s: Any, p: Any) -> None:
+    """Running jobs that have outlived their believed end are believed to take twice as long, and again, until it lies ahead."""
+    control = s.control[0]
+    part = s.partitions[p]
+    while part.running > 0:
+        j = np.int64(s.running_jobs[part.queue_lo])
+        row = s.rows[j]
+        if row.est_end > control.now:
+            return
+        running_remove(s.rows, s.running_jobs, part, j)
+        while row.est_end <= control.now:
+            row.est_end = row.run_start + max(2.0 * (row.est_end - row.run_start), 1.0)
+        if control.kills == 1:
+            row.est_end = min(row.est_end, row.run_start + max(row.walltime - row.ran, 0.0))
+        running_insert(s.rows, s.running_jobs, part, j)
+
+
+@inner
 def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
     """Start job j, which is in no queue, on the `count` nodes picked."""
     control = s.control[0]
@@ -75,6 +93,7 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
         control.free_part = piece.next
         describe(row, node, s.devices, s.pick_units[i], s.pick_device[0], piece)
         hold(row, node, s.devices, piece)
+        s.fragment[s.pick_node[i]] = -1
         if part.index >= 0:
             index_add(s.free_index, part, node)
         part.free += node.free - before
@@ -144,6 +163,7 @@ def _release(s: Any, p: Any, j: Any) -> None:
         if part.index >= 0 and up:
             index_remove(s.free_index, part, node)
         give_back(row, node, s.devices, piece)
+        s.fragment[piece.node] = -1
         if up:
             if part.index >= 0:
                 index_add(s.free_index, part, node)

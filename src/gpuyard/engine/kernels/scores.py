@@ -1,0 +1,139 @@
+"""The scores of the built-in placements; docs/concepts/semantics.md has the table. Lower is better."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import hash01, inner, trailing_zeros
+from gpuyard.engine.kernels.fragments import SHARE, fragment_score, free_units, least_fragment_device, same_node
+from gpuyard.engine.kernels.nodes import NO_DEVICES
+from gpuyard.model.tolerance import EPS
+
+# The order is that of gpuyard.engine.slots.SCORES.
+(
+    SCORE_FIRST, SCORE_FREE, SCORE_MINUS_FREE, SCORE_RANDOM, SCORE_FASTEST, SCORE_LEXICOGRAPHIC, SCORE_WHOLE_LAST, SCORE_LOAD,
+    SCORE_REMAINDER, SCORE_FRAGMENTS, SCORE_OWN,
+) = range(11)  # fmt: skip
+_ONE = np.uint64(1)
+_TIER = 67_108_864.0  # 2^26: more devices than a node can have
+_TYPES = 64.0  # more than there can be
+
+
+@inner
+def _simple_score(s: Any, code: Any, row: Any, node: Any) -> Any:
+    """Scores up to SCORE_FASTEST. Apart from the others: in one chain with them the fastest type took 1.1 times as long to find."""
+    if code == SCORE_FREE:
+        return float(node.free)
+    if code == SCORE_MINUS_FREE:
+        return -float(node.free)
+    if code == SCORE_RANDOM:
+        return hash01(s.control[0].seed, row.index, row.preemptions, node.number)
+    if code == SCORE_FASTEST:
+        return -s.speed[row.job_class * len(s.types) + node.gpu_type]
+    return 0.0
+
+
+@inner
+def _composed_score(s: Any, code: Any, row: Any, node: Any) -> Any:
+    """Scores from SCORE_LEXICOGRAPHIC to SCORE_REMAINDER."""
+    if code == SCORE_LEXICOGRAPHIC:
+        return float(node.free) * _TYPES + s.type_rank[row.job_class * len(s.types) + node.gpu_type]
+    if code == SCORE_WHOLE_LAST:
+        return _tier(s, row, node) * _TIER + float(node.free)
+    if code == SCORE_LOAD:
+        return _load(s, node)
+    return _remainder(s, node)
+
+
+@inner
+def is_whole(node: Any) -> Any:
+    """Whether the node has devices and all that are in order are wholly free."""
+    return node.free > 0 and node.free == node.gpus - node.off
+
+
+@inner
+def _tier(s: Any, row: Any, node: Any) -> Any:
+    """0: the job fits on a device that is shared already; 1: the node is in use; 2: it is whole."""
+    if 0 < row.gpus < 1:
+        shared = node.shared
+        while shared != NO_DEVICES:
+            if row.gpus <= s.devices[node.first_device + trailing_zeros(shared)] + EPS:
+                return 0.0
+            shared &= shared - _ONE
+    return 2.0 if is_whole(node) else 1.0
+
+
+@inner
+def _load(s: Any, node: Any) -> Any:
+    """The share in use of what is most in use, in millionths."""
+    load = 0.0
+    devices = np.int64(node.gpus - node.off) * SHARE
+    if devices > 0:
+        load = (devices - free_units(node, s.devices)) / devices
+    if 0 < node.cpus < np.inf:
+        load = max(load, (node.cpus - node.free_cpus) / node.cpus)
+    if 0 < node.memory < np.inf:
+        load = max(load, (node.memory - node.free_memory) / node.memory)
+    return np.floor(load * 1e6 + 0.5)
+
+
+@inner
+def _remainder(s: Any, node: Any) -> Any:
+    """Free GPU share and free cpus, each as a part of what the largest node has, in millionths."""
+    part = s.partitions[node.partition]
+    left = 0.0
+    if part.most_gpus > 0:
+        left = free_units(node, s.devices) / (part.most_gpus * 1e6)
+    if part.most_cpus > 0 and node.cpus < np.inf:
+        left += node.free_cpus / part.most_cpus
+    return np.floor(left * 1e6 + 0.5)
+
+
+@inner
+def fill_builtin(s: Any, count: Any, row: Any, code: Any) -> None:
+    """score[i] of candidates[i], by the rooms in s.room."""
+    if code <= SCORE_FASTEST:
+        for i in range(count):
+            s.score[i] = _simple_score(s, code, row, s.nodes[s.candidates[i]])
+    elif code < SCORE_FRAGMENTS:
+        for i in range(count):
+            s.score[i] = _composed_score(s, code, row, s.nodes[s.candidates[i]])
+    else:
+        _fill_fragment_scores(s, count, row)
+
+
+@inner
+def _fill_fragment_scores(s: Any, count: Any, row: Any) -> None:
+    for i in range(count):
+        n, last = s.candidates[i], s.candidates[max(i - 1, 0)]
+        if i > 0 and s.room[n] == s.room[last] and same_node(s.nodes[n], s.nodes[last]):
+            s.score[i] = s.score[i - 1]
+        else:
+            s.score[i] = fragment_score(s, row, n, min(np.int64(s.room[n]), np.int64(row.units)))
+
+
+@inner
+def device_for(s: Any, code: Any, row: Any, node: Any) -> Any:
+    """The device that the placement chooses for a share on the node; -1: the ordinary rule chooses."""
+    if code == SCORE_FRAGMENTS:
+        return least_fragment_device(s, row, node)
+    if code == SCORE_RANDOM:
+        return _random_device(s, row, node)
+    return np.int64(-1)
+
+
+@inner
+def _random_device(s: Any, row: Any, node: Any) -> Any:
+    best, lowest = np.int64(-1), 2.0
+    rest = node.mask | node.shared
+    while rest != NO_DEVICES:
+        d = trailing_zeros(rest)
+        free = 1.0 if node.mask >> np.uint64(d) & _ONE == _ONE else s.devices[node.first_device + d]
+        if row.gpus <= free + EPS:
+            drawn = hash01(s.control[0].seed, row.index, row.preemptions, len(s.nodes) + d)
+            if drawn < lowest:
+                best, lowest = np.int64(d), drawn
+        rest &= rest - _ONE
+    return best

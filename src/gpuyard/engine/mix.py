@@ -1,0 +1,72 @@
+"""What jobs ask for: the most frequent requests of each partition with their weights. Sizes only, never times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.snapshot import MIX
+
+COVERED = 0.95  # of a partition's jobs; rarer requests are left out
+MOST_REQUESTS = 64  # of a partition
+WHOLE = 100_000  # what the weights of a partition add up to, less what is lost by rounding down
+
+
+def request_mix(jobs: Jobs, cluster: Cluster) -> Array:
+    """Rows of MIX, by partition, then the most frequent first (ties: the request that was submitted first)."""
+    columns = _columns(jobs, cluster)
+    first, counts = _groups(list(columns.values()))
+    made = []
+    for p in range(len(cluster.partitions)):
+        mine = np.flatnonzero(columns["partition"][first] == p)
+        mine = mine[np.lexsort((first[mine], -counts[mine]))]
+        reached = np.cumsum(counts[mine])
+        size = min(int(np.searchsorted(reached, COVERED * reached[-1])) + 1, MOST_REQUESTS) if len(mine) else 0
+        rows = np.zeros(size, MIX)
+        for name, column in columns.items():
+            rows[name] = column[first[mine[:size]]]
+        rows["weight"] = counts[mine[:size]] * WHOLE // reached[size - 1] if size else 0
+        made.append(rows)
+    return np.concatenate(made)
+
+
+def _columns(jobs: Jobs, cluster: Cluster) -> dict[str, Array]:
+    """What one unit of every job asks for."""
+    gang = jobs.gpus >= 1
+    part = np.where(gang, jobs.chunk, 1.0)
+    whole = np.where(gang, jobs.gpus, 1.0)
+    types = np.array([type_set(label, cluster) for label in jobs.gpu_types], np.int64)
+    return {
+        "partition": partition_numbers(jobs, cluster)[jobs.partition],
+        "gpus": np.where(gang, jobs.chunk, jobs.gpus),
+        "cpus": jobs.cpus * part / whole,
+        "memory": jobs.memory * part / whole,
+        "allowed": np.where(jobs.gpus > 0, types[jobs.gpu_type], 0),
+    }
+
+
+def _groups(columns: list[Array]) -> tuple[Array, Array]:
+    """Rows that are equal in all columns: the first of each group, and how many there are."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, inverse = np.unique(column, return_inverse=True)
+        code = np.unique(code * max(len(values), 1) + inverse, return_inverse=True)[1]  # numbered anew, so that it cannot overflow
+    _, first, counts = np.unique(code, return_index=True, return_counts=True)
+    return first, counts
+
+
+def type_set(label: str, cluster: Cluster) -> int:
+    """The device types that a label allows, as a bit set."""
+    if not label:
+        return (1 << len(cluster.types)) - 1
+    wanted = label.split("|")
+    return sum(1 << i for i, kind in enumerate(cluster.types) if kind.name in wanted)
+
+
+def partition_numbers(jobs: Jobs, cluster: Cluster) -> Array:
+    """For each partition label of the jobs the partition of the cluster, or -1."""
+    if len(cluster.partitions) == 1:
+        return np.zeros(len(jobs.partitions), np.int32)
+    names = cluster.partition_numbers
+    return np.array([names.get(label, -1) for label in jobs.partitions], np.int32)

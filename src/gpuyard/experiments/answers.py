@@ -1,0 +1,130 @@
+"""A comparison in words: which scheduler is better, by how much, how sure; and of a log how faithful its simulation is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gpuyard.metrics import resolve
+from gpuyard.model.units import format_seconds
+from gpuyard.policies import Scheduler, parse_scheduler
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.comparison import Change, Comparison, Line
+
+FAITHFUL = 0.1  # relative difference of a mean up to which the simulation is called close
+
+
+def answer(comparison: Comparison) -> list[str]:
+    """Sentences, computed from the numbers of the table."""
+    return _of_log(comparison) if comparison.log else [_of_seeds(comparison)]
+
+
+def _of_log(comparison: Comparison) -> list[str]:
+    """Against what happened; how faithful the simulation is; against the simulated stand-in; and what preemption would add."""
+    name, log = comparison.primary, comparison.lines[0]
+    stand_in = next(line for line in comparison.lines if line.scheduler == comparison.stand_in)
+    calm, any_ = (_best(comparison, preempting=preempting) for preempting in (False, True))
+    found = [f"The log has a mean {_title(name)} of {_value(name, log)}."]
+    if calm is not None and calm.change is not None and comparison.baseline == log.scheduler:
+        found = [f"{in_words(calm.scheduler)} would have {_changed(name, calm.change, log, calm, past=True)}."]
+    found.append(_fidelity(comparison, log, stand_in))
+    if calm is not None and calm.against is not None:
+        text = f"{in_words(calm.scheduler)} instead of {in_words(stand_in.scheduler)}"
+        found.append(f"Simulation against simulation: {text} {_changed(name, calm.against, stand_in, calm)}.")
+    elif calm is stand_in:
+        found.append(f"Of the simulated schedulers that stop no job, {in_words(stand_in.scheduler)} is the best.")
+    if any_ is not None and any_ is not calm and any_.against is not None:
+        found.append(f"With preemption: {in_words(any_.scheduler)} {_changed(name, any_.against, stand_in, any_)}.")
+    return found
+
+
+def _fidelity(comparison: Comparison, log: Line, stand_in: Line) -> str:
+    """A part of every difference to the log is what the simulation leaves out: the stand-in shows how large it is."""
+    name = comparison.primary
+    shown = [name] + (["utilization"] if "utilization" in comparison.metrics and name != "utilization" else [])
+    pairs = ", ".join(f"{_title(each)} {_value(each, stand_in)} (log: {_value(each, log)})" for each in shown)
+    was, simulated = log.values[name].mean, stand_in.values[name].mean
+    close = abs(simulated - was) <= FAITHFUL * abs(was)
+    verdict = (
+        "the simulation is close to the log"
+        if close
+        else "the log's scheduler had priorities, limits or outages that are not simulated, and differences to the log hold these too"
+    )
+    return f"How faithful: simulated {in_words(stand_in.scheduler)} gives {pairs}: {verdict}."
+
+
+def _of_seeds(comparison: Comparison) -> str:
+    name, top = comparison.primary, _best(comparison)
+    if top is None:
+        return f"No scheduler can be called best on {name}."
+    base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
+    if top.change is None:
+        return f"{in_words(top.scheduler)}, the baseline, has the best mean {_title(name)}, {_value(name, top)}."
+    return f"{in_words(top.scheduler)} is best: against {in_words(base.scheduler)} it {_changed(name, top.change, base, top)}."
+
+
+def _best(comparison: Comparison, *, preempting: bool = True) -> Line | None:
+    """The best simulated scheduler on the primary metric; of those that stop no running job, unless `preempting`."""
+    name = comparison.primary
+    better = resolve(name)[0].better
+    lines = comparison.lines[1:] if comparison.log else comparison.lines
+    known = [line for line in lines if not math.isnan(line.values[name].mean) and (preempting or not line.preempts)]
+    if better == "neither" or not known:
+        return None
+    return min(known, key=lambda line: line.values[name].mean * (-1 if better == "higher" else 1))
+
+
+_BACKFILLS = {
+    "none": "without backfilling",
+    "skip": "with whoever fits passing",
+    "easy": "with EASY",
+    "conservative": "with conservative backfilling",
+}
+
+
+def in_words(label: str) -> str:
+    """`shortest job first with EASY (sjf/fewest/easy)`."""
+    scheduler = parse_scheduler(label)
+    if not isinstance(scheduler, Scheduler):
+        return label
+    stops = ", preempting," if scheduler.preemption.function is not None else ""
+    return f"{scheduler.ordering.title}{stops} {_BACKFILLS[scheduler.backfill.name]} ({label})"
+
+
+def _title(name: str) -> str:
+    metric, aggregation = resolve(name)
+    return metric.title if aggregation in ("mean", None, "") else f"{metric.title} ({aggregation})"
+
+
+def _value(name: str, line: Line) -> str:
+    return quantity(name, line.values[name].mean)
+
+
+def quantity(name: str, value: float) -> str:
+    """A value of a metric with its unit, for a sentence."""
+    if math.isnan(value):
+        return "not known"
+    unit = resolve(name)[0].unit
+    if unit == "s":
+        return ("−" if value < 0 else "") + format_seconds(abs(value))
+    text = f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return text.replace("-", "−") + ("" if unit == "1" else f" {unit}")
+
+
+def _changed(name: str, change: Change, base: Line, top: Line, *, past: bool = False) -> str:
+    """`cuts the mean wait from 2h to 1h (−50 %; difference −1h, 95 % interval −2h to −10m, by blocks of time)`."""
+    verbs = ("cut", "cuts") if change.mean < 0 else ("raised", "raises")
+    was = base.values[name].mean
+    share = f"{change.mean / was:+.0%}; ".replace("%", " %").replace("-", "−") if was else ""
+    text = f"{verbs[0] if past else verbs[1]} the mean {_title(name)} from {_value(name, base)} to {_value(name, top)}"
+    return f"{text} ({share}{_sure(name, change)})"
+
+
+def _sure(name: str, change: Change) -> str:
+    mean, low, high = (quantity(name, value) for value in (change.mean, change.low, change.high))
+    if math.isnan(change.low):
+        return f"difference {mean}, without an interval: one sample"
+    by = "blocks of time" if change.of == "job" else f"{change.n} seeds"
+    chance = "" if change.clear else "; it holds 0: this may be chance"
+    return f"difference {mean}, 95 % interval {low} to {high}, by {by}{chance}"
