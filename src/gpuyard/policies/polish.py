@@ -1,0 +1,121 @@
+"""Local search on a joint placement: moves, swaps and exchanges of whole nodes' contents, all scored at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.model.decision import Part
+from gpuyard.model.jobs import Array
+from gpuyard.policies.capacity import Parts
+from gpuyard.policies.joint import Placed, Problem, Weights
+
+LEAST = 1e-9  # an improvement of less is none
+MOST_STEPS = 200
+
+
+class Polish:
+    """Gangs and CPU jobs on one node each can be moved; spread gangs and shares stay.
+
+    Throughput and fragmentation are looked at. The other terms are not, so the caller compares the whole value.
+    """
+
+    def __init__(self, problem: Problem, weights: Weights, nodes: Array, placed: Placed) -> None:
+        capacity = problem.capacity.copy()
+        self._placed = dict(placed)
+        self._keys = [k for k, parts in placed.items() if len(parts) == 1 and not problem.jobs[k].request.shared]
+        for k, parts in placed.items():
+            capacity.take(problem.jobs[k].request, parts)
+        jobs = [problem.jobs[k] for k in self._keys]
+        self._frag = weights.frag
+        self._nodes = nodes
+        place = {int(n): i for i, n in enumerate(nodes)}
+        self._at = np.array([place[placed[k][0].node] for k in self._keys], int)  # (jobs,) where each is
+        kinds = capacity.cluster.nodes.gpu_type[nodes]
+        self._need = np.array([[job.request.gpus, job.request.cpus * job.request.units, job.request.memory * job.request.units] for job in jobs])
+        self._free = np.array([capacity.free[nodes], capacity.cpus[nodes], capacity.memory[nodes]], float).T  # (nodes, 3)
+        self._usable = capacity.usable[nodes]
+        rates = [job.request.speeds[kinds] if job.request.gpus > 0 else np.ones(len(nodes)) for job in jobs]
+        allowed = [(job.request.allowed[kinds] | (job.request.gpus == 0)) & capacity.up[nodes] for job in jobs]
+        self._worth = np.array([np.where(ok, job.worth * rate, -np.inf) for job, rate, ok in zip(jobs, rates, allowed, strict=True)])
+
+    def run(self) -> dict[int, Parts]:
+        """Improve until nothing does."""
+        for _ in range(MOST_STEPS if len(self._keys) else 0):
+            if not (self._move() or self._swap() or self._exchange()):
+                break
+        for k, node in zip(self._keys, self._nodes[self._at].tolist(), strict=True):
+            self._placed[k] = (Part(int(node), self._placed[k][0].gpus),)
+        return self._placed
+
+    def _fragments(self, left: Array, usable: Array) -> Array:
+        """What free devices cost where they are left on partly used nodes."""
+        return np.where(left < usable, left, 0.0) * self._frag
+
+    def _move(self) -> bool:
+        """One job to another node."""
+        jobs, at = np.arange(len(self._at)), self._at
+        fits = (self._need[:, None, :] <= self._free[None, :, :] + LEAST).all(axis=2)
+        gpus, free, usable = self._need[:, :1], self._free[:, 0], self._usable
+        before = self._fragments(free, usable)
+        there = self._fragments(free[None, :] - gpus, usable[None, :]) - before[None, :]
+        here = self._fragments(free[at] + gpus[:, 0], usable[at]) - before[at]
+        gain = self._worth - self._worth[jobs, at][:, None] - there - here[:, None]
+        gain[~fits] = -np.inf
+        gain[jobs, at] = -np.inf
+        k, n = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if not gain[k, n] > LEAST:
+            return False
+        self._put(np.array([k]), int(n))
+        return True
+
+    def _swap(self) -> bool:
+        """Two jobs change places."""
+        jobs, at = np.arange(len(self._at)), self._at
+        more = self._need[:, None, :] - self._need[None, :, :]  # what k takes more than l
+        free = self._free[at]
+        fits = (more <= free[None, :, :] + LEAST).all(axis=2) & (-more <= free[:, None, :] + LEAST).all(axis=2)
+        own = self._worth[jobs, at]
+        other = self._worth[:, at]  # (k, l): k where l is
+        gain = other + other.T - own[:, None] - own[None, :]
+        gpus, usable = more[:, :, 0], self._usable[at]
+        before = self._fragments(free[:, 0], usable)
+        gain -= self._fragments(free[:, None, 0] + gpus, usable[:, None]) - before[:, None]
+        gain -= self._fragments(free[None, :, 0] - gpus, usable[None, :]) - before[None, :]
+        gain[~fits | (at[:, None] == at[None, :])] = -np.inf
+        k, m = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if not gain[k, m] > LEAST:
+            return False
+        here, there = int(at[k]), int(at[m])
+        self._put(np.array([k]), there)
+        self._put(np.array([m]), here)
+        return True
+
+    def _exchange(self) -> bool:
+        """All that two nodes hold of these jobs changes places."""
+        count = len(self._nodes)
+        held = np.zeros((count, 3))
+        np.add.at(held, self._at, self._need)
+        worth = np.zeros((count, count))
+        np.add.at(worth, self._at, self._worth)  # (a, b): what a holds, on b
+        more = held[:, None, :] - held[None, :, :]
+        fits = (more <= self._free[None, :, :] + LEAST).all(axis=2)
+        fits &= fits.T & (held[:, :1] + held[:, 0][None, :] > 0)
+        own = np.diag(worth)
+        free, usable, gpus = self._free[:, 0], self._usable, more[:, :, 0]
+        before = self._fragments(free, usable)
+        change = self._fragments(free[:, None] + gpus, usable[:, None]) - before[:, None]
+        gain = worth + worth.T - own[:, None] - own[None, :] - change - change.T
+        gain[~fits] = -np.inf
+        np.fill_diagonal(gain, -np.inf)
+        a, b = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if not gain[a, b] > LEAST:
+            return False
+        here, there = np.flatnonzero(self._at == a), np.flatnonzero(self._at == b)
+        self._put(here, int(b))
+        self._put(there, int(a))
+        return True
+
+    def _put(self, jobs: Array, node: int) -> None:
+        np.add.at(self._free, self._at[jobs], self._need[jobs])
+        self._free[node] -= self._need[jobs].sum(axis=0)
+        self._at[jobs] = node
