@@ -186,7 +186,11 @@ class Capacity:
         for (n, device), free in sorted(self.shares.items()):
             if n == node and share <= free + EPS and free < least - EPS:
                 best, least = device, free
-        return best if best >= 0 else _lowest(self.mask[node], 1)[0]
+        return best if best >= 0 else self.lowest_free(node)[0]
+
+    def lowest_free(self, node: int) -> tuple[int, ...]:
+        """The first wholly free device of a node, if it has one with a number."""
+        return _lowest(self.mask[node], 1)
 
     def place(self, request: Request, order: Array) -> Parts:
         """Parts by the rule of `fewest` over the nodes in this order (best first); empty if it does not fit. Takes nothing."""

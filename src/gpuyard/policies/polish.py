@@ -41,7 +41,7 @@ class Polish:
     def run(self) -> dict[int, Parts]:
         """Improve until nothing does."""
         for _ in range(MOST_STEPS if len(self._keys) else 0):
-            if not (self._move() or self._swap() or self._exchange()):
+            if not (self._move() or self._swap() or self._eject() or self._exchange()):
                 break
         for k, node in zip(self._keys, self._nodes[self._at].tolist(), strict=True):
             self._placed[k] = (Part(int(node), self._placed[k][0].gpus),)
@@ -88,6 +88,34 @@ class Polish:
         here, there = int(at[k]), int(at[m])
         self._put(np.array([k]), there)
         self._put(np.array([m]), here)
+        return True
+
+    def _eject(self) -> bool:
+        """One job goes where another is, and that one to a third node."""
+        count, at = len(self._at), self._at
+        if len(self._nodes) < 3:
+            return False
+        jobs, free, usable = np.arange(count), self._free[:, 0], self._usable
+        before = self._fragments(free, usable)
+        gpus = self._need[:, 0]
+        away = self._worth - (self._fragments(free[None, :] - gpus[:, None], usable[None, :]) - before[None, :])
+        away[~(self._need[:, None, :] <= self._free[None, :, :] + LEAST).all(axis=2)] = -np.inf
+        away[jobs, at] = -np.inf
+        first, second = np.argsort(-away, axis=1, kind="stable")[:, :2].T
+        goes = np.where(first[None, :] == at[:, None], second[None, :], first[None, :])  # (k, l): where l goes if k takes its place
+        more = self._need[:, None, :] - self._need[None, :, :]
+        fits = (more <= self._free[at][None, :, :] + LEAST).all(axis=2) & (at[:, None] != at[None, :])
+        own = self._worth[jobs, at]
+        gain = self._worth[:, at] + away[jobs[None, :], goes] - own[:, None] - own[None, :]
+        gain -= (self._fragments(free[at] + gpus, usable[at]) - before[at])[:, None]
+        gain -= self._fragments(free[at][None, :] - more[:, :, 0], usable[at][None, :]) - before[at][None, :]
+        gain[~fits] = -np.inf
+        k, m = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if not gain[k, m] > LEAST:
+            return False
+        there, third = int(at[m]), int(goes[k, m])
+        self._put(np.array([m]), third)
+        self._put(np.array([k]), there)
         return True
 
     def _exchange(self) -> bool:

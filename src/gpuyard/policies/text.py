@@ -200,7 +200,7 @@ def _from_file(name: str, registry: Registry[P], make: Callable[[Function, str],
 def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
     params = dict(found.params)
     changes: dict[str, Any] = {}
-    own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
+    own = [field for field in ("every",) if field in getattr(found, "__dataclass_fields__", {})]  # settings of the slot itself
     for key, value in values.items():
         if key in own:
             changes[key] = value
