@@ -116,7 +116,10 @@ def test_a_batch_ends_as_the_optimum_says(seed: int):
     speed = np.array([[1.0, 4.0, 4.0], [1.0, 0.5, 0.5]])[kind]
     assert result.table["end"].sum() == pytest.approx(brute_force(runtime[:, None] / speed, np.zeros(3)))
     for other in CHOICES:
-        assert result.table["end"].sum() <= run(other, tasks(runtime.tolist(), job_class=kind.tolist()), workers(1, 2)).table["end"].sum() + 1e-9
+        assert (
+            result.table["end"].sum()
+            <= run(other, tasks(runtime.tolist(), job_class=kind.tolist()), workers(1, 2)).table["end"].sum() + 1e-9
+        )
 
 
 @pytest.mark.parametrize("choice", CHOICES)

@@ -73,7 +73,10 @@ def test_jobs_run_on_the_type_that_suits_them():
 
 
 def test_a_job_changes_type_at_the_next_round():
-    """The second, of class right, finds only type a free. At 300 s the first leaves b to the third, of class left; the round at 360 s swaps them."""
+    """The second, of class right, finds only type a free. At 300 s the first leaves b to the third, of class left.
+
+    The round at 360 s gives a to the fourth, which had nothing yet, and b to the second.
+    """
     columns = {"submit": [0.0, 1.0, 2.0, 3.0], "job_class": [1, 1, 0, 0]}
     workload = Workload.build(columns, [300.0, 5000.0, 5000.0, 5000.0], classes=("left", "right"))
     result = simulate(workload, two_types(), parse_scheduler("gavel"), segments=True)
@@ -84,7 +87,7 @@ def test_a_job_changes_type_at_the_next_round():
 
 
 def test_three_jobs_share_two_devices_evenly():
-    """3 × 9,000 s of work on two devices: all end about 13,500 s, within two rounds; first come, first served would end at 9,000 and 18,000."""
+    """3 × 9,000 s of work on two devices: all end about 13,500 s; first come, first served would end at 9,000 and 18,000."""
     workload = Workload.build({"submit": [0.0, 0.0, 0.0]}, [9000.0] * 3)
     ends = simulate(workload, Cluster.uniform(1, 2), parse_scheduler("gavel")).table["end"]
     assert ends.max() - ends.min() <= 720.0

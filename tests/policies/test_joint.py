@@ -174,7 +174,9 @@ def check(seed: int) -> tuple[int, int]:
         answer = SOLVER.maximise(placing.model, start=start)
         assert answer.optimal
         placed = placing.decode(answer.values)
-        assert evaluate(problem, search(SOLVER, problem, weights, limit=np.inf, gap=0.0).placed).value(weights) == pytest.approx(best, abs=1e-6)
+        assert evaluate(problem, search(SOLVER, problem, weights, limit=np.inf, gap=0.0).placed).value(weights) == pytest.approx(
+            best, abs=1e-6
+        )
         assert feasible(problem, placed), (seed, number)
         found, greedy = (evaluate(problem, each).value(weights) for each in (placed, problem.greedy))
         assert found == pytest.approx(worth(problem, placed, weights), abs=1e-9)

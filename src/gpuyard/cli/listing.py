@@ -11,7 +11,19 @@ from gpuyard.cli import options
 from gpuyard.cli.output import Format, Output, Table, emit, short
 
 Record = dict[str, Any]
-_KIND_NAMES = ("orderings", "placements", "backfills", "preemptions", "switches", "metrics", "workloads", "readers", "clusters", "devices")
+_KIND_NAMES = (
+    "orderings",
+    "placements",
+    "backfills",
+    "preemptions",
+    "switches",
+    "deciders",
+    "metrics",
+    "workloads",
+    "readers",
+    "clusters",
+    "devices",
+)
 
 
 def listing(
@@ -92,6 +104,15 @@ def _switches() -> list[Record]:
     return [{"name": name, "is": each.title, "parameters": parameters_text(each.params)} for name, each in SWITCHES.items()]
 
 
+def _deciders() -> list[Record]:
+    from gpuyard.policies import DECIDERS
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "builds on": each.inner.label if each.inner else ""}
+        for name, each in DECIDERS.items()
+    ]
+
+
 def _metrics() -> list[Record]:
     from gpuyard.metrics import METRICS
 
@@ -140,5 +161,5 @@ def _devices() -> list[Record]:
     ]  # fmt: skip
 
 
-_LISTS = (_orderings, _placements, _backfills, _preemptions, _switches, _metrics, _workloads, _readers, _clusters, _devices)
+_LISTS = (_orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _readers, _clusters, _devices)
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

@@ -46,7 +46,7 @@ class Board:
 class DeviceQueues:
     """A queue for every device. What is assigned stays, unless its device fails; the first in a queue starts when the device is free.
 
-    A device is one GPU of a node, or the processors of a node for CPU jobs, and does one task at a time. Jobs of more than one GPU are refused.
+    A device is one GPU of a node, or the processors of a node for CPU jobs, and does one task at a time. Jobs of more GPUs are refused.
     """
 
     def __init__(self) -> None:
@@ -187,9 +187,9 @@ class GreedyDevice(DeviceQueues):
 class OptimalDevice(DeviceQueues):
     """Assigns and orders all waiting tasks so that the sum of their believed ends is least, at every decision anew.
 
-    On unrelated machines this is an assignment problem (Horn 1973, Bruno et al. 1974): the k-th task from the last on a device delays k tasks by its
-    length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known; when they come all is solved
-    again. Beyond `most` waiting tasks, those submitted first are looked at. Cpus, memory and quotas do not enter the choice of the device.
+    On unrelated machines this is an assignment problem (Horn 1973, Bruno et al. 1974): the k-th task from the last on a device adds k times
+    its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known; when they come all
+    is solved again. Beyond `most` waiting tasks those submitted first are looked at. Cpus, memory and quotas do not enter the choice.
     """
 
     def __init__(self, *, most: float = 200) -> None:
@@ -224,12 +224,12 @@ def _matrix(board: Board, tasks: list[Request]) -> Array:
 
 
 def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int]]]:
-    """(device, tasks in order) with the least sum of ends, where device i is free after `waits[i]` s and task k takes `seconds[k, i]` there."""
+    """(device, tasks in order) with the least sum of ends: device i is free after `waits[i]` s, task k takes `seconds[k, i]` there."""
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError:
         raise UsageError("optimal-device needs scipy", hint="pip install 'gpuyard[learn]'") from None
-    tasks, devices = seconds.shape
+    tasks = len(seconds)
     if tasks == 0:
         return []
     used = np.flatnonzero(np.isfinite(seconds).any(axis=0))

@@ -53,11 +53,12 @@ def fair_fractions(speeds: Array, gpus: Array, devices: Array, quota: float, sol
 class Gavel:
     """Every `every` s each job's share of time on each device type is set so that the worst-off job is as well off as it can be.
 
-    A linear program over (job, type) maximises the least gpus × throughput / (throughput on an average device), then the sum. In a round, pairs
-    go by target share / share received so far, highest first; running jobs that are behind are stopped, and may change type. Between rounds free
-    devices are filled, least served first. At most `most` jobs per partition are in the program: the least served. CPU jobs start when they fit
-    and are not stopped, nor is a run that would lose all of its work (no checkpoint yet). A gang runs on one type if it can. Nobody starves: who was
-    never served comes first, in order of submission.
+    A linear program over (job, type) maximises the least gpus × throughput / (throughput on an average device), then the sum. In a round,
+    pairs go by target share / share received so far, highest first, after those never served, in order of submission: nobody starves.
+    Running jobs that are behind are stopped, and may change type. Between rounds free devices are filled, least served first.
+
+    At most `most` jobs per partition are in the program: the least served. CPU jobs start when they fit and are not stopped, nor is a run
+    that would lose all of its work (no checkpoint yet). A gang runs on one type if it can. There is no round while nobody waits.
     """
 
     def __init__(self, *, every: float = 360.0, most: float = 512) -> None:
@@ -114,13 +115,13 @@ class Gavel:
     def _rearrange(self, yard: _Yard) -> list[Decision]:
         """Pairs of job and type by priority; what is not in the way goes on running."""
         everyone = self._by_service(yard, range(len(yard.snapshot.jobs)))
-        pairs: list[tuple[float, int, Request, int]] = []
+        pairs: list[_Pair] = []
         for p in range(len(yard.snapshot.cluster.partitions)):
             pairs += self._pairs(yard, [r for r in everyone if r.gpus > 0 and r.partition == p])
-        pairs.sort(key=lambda pair: pair[:2])
-        place = _Round(yard, {request.row: k for k, (_, _, request, _) in reversed(list(enumerate(pairs)))})
-        for _, _, request, kind in pairs:
-            place.serve(request, kind)
+        pairs.sort(key=lambda pair: pair.order)
+        place = _Round(yard, {pair.request.row: k for k, pair in reversed(list(enumerate(pairs)))})
+        for pair in pairs:
+            place.serve(pair.request, pair.kind)
         decisions = place.finish(everyone)
         stopped = sum(decision.action is Action.PREEMPT for decision in decisions)
         again = {d.job for d in decisions if d.action is Action.START} & {d.job for d in decisions if d.action is Action.PREEMPT}
@@ -128,8 +129,8 @@ class Gavel:
         self._counts["moved"] += len(again)
         return decisions
 
-    def _pairs(self, yard: _Yard, jobs: list[Request]) -> list[tuple[float, int, Request, int]]:
-        """(−priority, index, job, type) of the pairs with a target; type −1: over several."""
+    def _pairs(self, yard: _Yard, jobs: list[Request]) -> list[_Pair]:
+        """The pairs that have a target."""
         ways = [yard.ways(request) for request in jobs]
         narrow = [i for i, way in enumerate(ways) if way.any()]
         self._counts["left_out"] += max(len(narrow) - self._most, 0)
@@ -147,8 +148,23 @@ class Gavel:
             devices = yard.devices(chosen[0].partition)
             targets = fair_fractions(speeds, np.array([r.gpus for r in chosen]), devices, quota, self._solver)
             found += [(chosen[i], int(t), float(targets[i, t])) for i, t in np.argwhere(targets > 1e-6)]
-        now = yard.snapshot.now
-        return [(-target / max(float(self._served(r.index, now)[kind]), 1e-12), r.index, r, kind) for r, kind, target in found]
+        return [_Pair(request, kind, self._order(request, kind, target, yard.snapshot.now)) for request, kind, target in found]
+
+    def _order(self, request: Request, kind: int, target: float, now: float) -> tuple[float, ...]:
+        """Lower first: never served, by submission; then by target share / share received."""
+        served = self._served(request.index, now)
+        if not served.any():
+            return 0.0, float(request.index), -target
+        return 1.0, -target / max(float(served[kind]), 1e-12), float(request.index)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """A job and a type (−1: over several) that it is to have time on."""
+
+    request: Request
+    kind: int
+    order: tuple[float, ...]
 
 
 class _Yard:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -126,7 +127,7 @@ class _Uses:
 
 
 @dataclass(frozen=True, eq=False)
-class _Scope:
+class Scope:
     """A way to spread a gang: one column that says whether, and one per node that says how many units."""
 
     chosen: int
@@ -135,7 +136,7 @@ class _Scope:
 
 
 @dataclass(frozen=True, eq=False)
-class _Bin:
+class Bin:
     """A device that shares may go to."""
 
     node: int  # of the model
@@ -159,14 +160,14 @@ class Placing:
         self._place_of = {int(n): i for i, n in enumerate(self.nodes)}
         self._free = self._capacity.free[self.nodes]
         self._kinds = self._cluster.nodes.gpu_type[self.nodes]
-        self._racks = self._cluster.nodes.rack[self.nodes]
-        self._singles: list[tuple[Array, Array]] = []  # per job: columns, nodes
-        self._scopes: list[list[_Scope]] = []
-        self._bins: list[_Bin] = self._make_bins() if any(job.request.shared for job in problem.jobs) else []
-        self._in_bin: list[Array] = [np.full(len(problem.jobs), -1) for _ in self._bins]  # per bin: column by job
+        self.racks = self._cluster.nodes.rack[self.nodes]
+        self.singles: list[tuple[Array, Array]] = []  # per job: columns, nodes
+        self.scopes: list[list[Scope]] = []
+        self.bins: list[Bin] = self._make_bins() if any(job.request.shared for job in problem.jobs) else []
+        self.in_bin: list[Array] = [np.full(len(problem.jobs), -1) for _ in self.bins]  # per bin: column by job
         for k in range(len(problem.jobs)):
             self._add_job(k)
-        self._gains = self.model.cost  # of the throughput alone
+        self.gains = self.model.cost  # of the throughput alone
         self._add_order()
         self._add_used()
         self._add_limits()
@@ -197,9 +198,9 @@ class Placing:
         useful = [n for other, rank, n in sorted(ranked) if spread or not other or rank <= len(self.problem.jobs)]
         return np.array(sorted(useful[: max(MOST_NODES, len(greedy))]))
 
-    def _make_bins(self) -> list[_Bin]:
+    def _make_bins(self) -> list[Bin]:
         """The shared devices, and on every node as many that could be as the inner scheduler opens there, at least one."""
-        found = [_Bin(self._place_of[n], d, free) for (n, d), free in sorted(self._capacity.shares.items()) if n in self._place_of]
+        found = [Bin(self._place_of[n], d, free) for (n, d), free in sorted(self._capacity.shares.items()) if n in self._place_of]
         opened = self._openings(self.problem.greedy)
         for i, n in enumerate(self.nodes.tolist()):
             if self._capacity.pool[n] or self._free[i] == 0:
@@ -209,7 +210,7 @@ class Placing:
             for device in devices[: max(1, len(opened.get(n, ())))]:
                 column = self.model.columns(1)
                 self._uses.add(column, np.array([i]), 1.0, 0.0, 0.0)
-                found.append(_Bin(i, device, 1.0, int(column[0])))
+                found.append(Bin(i, device, 1.0, int(column[0])))
         return found
 
     def _openings(self, placed: Placed) -> dict[int, list[int]]:
@@ -228,16 +229,16 @@ class Placing:
         job = self.problem.jobs[k]
         request, room = job.request, self._rooms[k][self.nodes]
         chosen: list[Array] = []
-        self._scopes.append([])
+        self.scopes.append([])
         if request.shared:
-            self._singles.append((np.zeros(0, int), np.zeros(0, int)))
+            self.singles.append((np.zeros(0, int), np.zeros(0, int)))
             chosen.append(self._add_shares(k, room))
         else:
             nodes = np.flatnonzero(room >= request.units)
             speed = request.speeds[self._kinds[nodes]] if request.gpus > 0 else np.ones(len(nodes))
             columns = self.model.columns(len(nodes), job.worth * speed)
             self._uses.add(columns, nodes, int(request.gpus), request.cpus * request.units, request.memory * request.units)
-            self._singles.append((columns, nodes))
+            self.singles.append((columns, nodes))
             chosen.append(columns)
             if job.spread:
                 chosen.append(self._add_scopes(k, room))
@@ -249,12 +250,12 @@ class Placing:
         job = self.problem.jobs[k]
         request = job.request
         columns = []
-        for b, each in enumerate(self._bins):
+        for b, each in enumerate(self.bins):
             if room[each.node] == 0 or request.gpus > each.free + EPS:
                 continue
             column = self.model.columns(1, job.worth * request.speeds[self._kinds[each.node]])
             self._uses.add(column, np.array([each.node]), 0.0, request.cpus, request.memory)
-            self._in_bin[b][k] = column[0]
+            self.in_bin[b][k] = column[0]
             columns.append(column)
         return np.concatenate(columns) if columns else np.zeros(0, int)
 
@@ -267,12 +268,12 @@ class Placing:
             if flat:
                 self._add_scope(k, here, room, self._cluster.span_nodes, apart=False)
                 continue
-            racks = np.unique(self._racks[here])
+            racks = np.unique(self.racks[here])
             for rack in racks:
-                self._add_scope(k, here[self._racks[here] == rack], room, self._cluster.span_nodes, apart=False)
+                self._add_scope(k, here[self.racks[here] == rack], room, self._cluster.span_nodes, apart=False)
             if len(racks) > 1:
                 self._add_scope(k, here, room, self._cluster.span_racks, apart=True)
-        return np.array([scope.chosen for scope in self._scopes[k]], int)
+        return np.array([scope.chosen for scope in self.scopes[k]], int)
 
     def _add_scope(self, k: int, nodes: Array, room: Array, factor: float, *, apart: bool) -> None:
         """At least two nodes (apart: two racks) give units, so that the factor is the true one."""
@@ -285,37 +286,41 @@ class Placing:
         chosen = model.columns(1, job.worth * speed * factor)
         units = model.columns(len(nodes), 0.0, most)
         self._uses.add(units, nodes, request.chunk, request.cpus, request.memory)
-        self._scopes[k].append(_Scope(int(chosen[0]), nodes, units))
+        self.scopes[k].append(Scope(int(chosen[0]), nodes, units))
         complete = model.rows(1, 0.0, 0.0)
         model.entries(complete, units, 1.0)
         model.entries(complete, chosen, -float(request.units))
         tight = model.rows(len(nodes), -np.inf, 0.0)
         model.entries(tight, units, 1.0)
         model.entries(tight, chosen, -most)
-        for rack in np.unique(self._racks[nodes]) if apart else ():
+        for rack in np.unique(self.racks[nodes]) if apart else ():
             short = model.rows(1, -np.inf, 0.0)
-            model.entries(short, units[self._racks[nodes] == rack], 1.0)
+            model.entries(short, units[self.racks[nodes] == rack], 1.0)
             model.entries(short, chosen, -float(request.units - 1))
 
-    def _options(self, k: int) -> Array:
+    def options(self, k: int) -> Array:
         """All columns that say that job k is placed."""
-        shares = [column[k] for column in self._in_bin if column[k] >= 0]
-        scopes = [scope.chosen for scope in self._scopes[k]]
-        return np.concatenate([self._singles[k][0], np.array([*scopes, *shares], int)])
+        shares = [column[k] for column in self.in_bin if column[k] >= 0]
+        scopes = [scope.chosen for scope in self.scopes[k]]
+        return np.concatenate([self.singles[k][0], np.array([*scopes, *shares], int)])
+
+    def apart(self, scope: Scope) -> bool:
+        """Whether a gang in this scope is over several racks, and that matters."""
+        return self._cluster.span_nodes != self._cluster.span_racks and len(set(self.racks[scope.nodes].tolist())) > 1
 
     # ── rows over jobs ──
 
     def _add_order(self) -> None:
         extra = [k for k, job in enumerate(self.problem.jobs) if not job.must]
-        for before, after in zip(extra, extra[1:], strict=False):
+        for before, after in pairwise(extra):
             row = self.model.rows(1, 0.0, np.inf)
-            self.model.entries(row, self._options(before), 1.0)
-            self.model.entries(row, self._options(after), -1.0)
+            self.model.entries(row, self.options(before), 1.0)
+            self.model.entries(row, self.options(after), -1.0)
         quota = float(self._capacity.quota[self.problem.partition])
         if sum(job.request.gpus for job in self.problem.jobs) > quota:
             row = self.model.rows(1, -np.inf, quota + EPS / 2)
             for k, job in enumerate(self.problem.jobs):
-                self.model.entries(row, self._options(k), job.request.gpus)
+                self.model.entries(row, self.options(k), job.request.gpus)
 
     def _add_limits(self) -> None:
         """Devices, cpus and memory of the nodes, shares of the devices."""
@@ -328,7 +333,7 @@ class Placing:
         model.entries(rows[self._whole], self._used, -self._free[self._whole])
         for name in ("cpus", "memory"):
             self._add_host_limit(uses.joined(name), getattr(self._capacity, name)[self.nodes])
-        for each, columns in zip(self._bins, self._in_bin, strict=True):
+        for each, columns in zip(self.bins, self.in_bin, strict=True):
             self._add_bin(each, columns)
 
     def _add_host_limit(self, amount: Array, free: Array) -> None:
@@ -341,9 +346,9 @@ class Placing:
         kept = (amount > 0) & (row_of[self._node] >= 0)
         self.model.entries(row_of[self._node[kept]], self._column[kept], amount[kept])
 
-    def _add_bin(self, each: _Bin, columns: Array) -> None:
+    def _add_bin(self, each: Bin, columns: Array) -> None:
         model, kept = self.model, np.flatnonzero(columns >= 0)
-        shares = np.array([self.problem.jobs[k].request.gpus for k in kept])
+        shares = np.array([self.problem.jobs[int(k)].request.gpus for k in kept])
         if each.opening < 0:
             if shares.sum() > each.free:
                 model.entries(model.rows(1, -np.inf, each.free + EPS / 2), columns[kept], shares)
@@ -426,7 +431,7 @@ class Placing:
                 self._encode_share(k, parts[0], values, openings, opened)
             elif not self._encode_gang(k, parts, values):
                 return None
-        for each in self._bins:
+        for each in self.bins:
             if each.opening >= 0:
                 values[each.opening] = float(each.device in opened.get(int(self.nodes[each.node]), ()))
         taken = np.bincount(self._node, self._devices * values[self._column], len(self.nodes))
@@ -454,23 +459,25 @@ class Placing:
         key = part.node, part.devices[0]
         device = key[1]
         if key not in self._capacity.shares:
-            mine = [each.device for each in self._bins if each.opening >= 0 and self.nodes[each.node] == part.node]
+            mine = [each.device for each in self.bins if each.opening >= 0 and self.nodes[each.node] == part.node]
             device = mine[openings[part.node].index(key[1])]
             opened.setdefault(part.node, []).append(device)
-        for each, columns in zip(self._bins, self._in_bin, strict=True):
+        for each, columns in zip(self.bins, self.in_bin, strict=True):
             if (self.nodes[each.node], each.device) == (part.node, device):
                 values[columns[k]] = 1.0
 
     def _encode_gang(self, k: int, parts: Parts, values: Array) -> bool:
         nodes = [self._place_of[part.node] for part in parts]
         if len(nodes) == 1:
-            columns, where = self._singles[k]
+            columns, where = self.singles[k]
             values[columns[where == nodes[0]]] = 1.0
             return bool((where == nodes[0]).any())
-        racks = len(set(self._racks[nodes].tolist()))
-        for scope in self._scopes[k]:
-            spans = len(set(self._racks[scope.nodes].tolist()))
-            if set(nodes) <= set(scope.nodes.tolist()) and (racks > 1 or spans == 1 or self._cluster.span_nodes == self._cluster.span_racks):
+        racks = len(set(self.racks[nodes].tolist()))
+        for scope in self.scopes[k]:
+            spans = len(set(self.racks[scope.nodes].tolist()))
+            if set(nodes) <= set(scope.nodes.tolist()) and (
+                racks > 1 or spans == 1 or self._cluster.span_nodes == self._cluster.span_racks
+            ):
                 values[scope.chosen] = 1.0
                 for part, node in zip(parts, nodes, strict=True):
                     values[scope.units[scope.nodes == node]] = round(part.gpus) // self.problem.jobs[k].request.chunk
@@ -481,77 +488,15 @@ class Placing:
         """Placements, shares with their devices."""
         placed: dict[int, Parts] = {}
         for k, job in enumerate(self.problem.jobs):
-            columns, nodes = self._singles[k]
+            columns, nodes = self.singles[k]
             for node in nodes[values[columns] > 0.5]:
                 placed[k] = (Part(int(self.nodes[node]), job.request.gpus),)
-            for each, of_job in zip(self._bins, self._in_bin, strict=True):
+            for each, of_job in zip(self.bins, self.in_bin, strict=True):
                 if of_job[k] >= 0 and values[of_job[k]] > 0.5:
                     placed[k] = (Part(int(self.nodes[each.node]), job.request.gpus, (each.device,)),)
-            for scope in self._scopes[k]:
+            for scope in self.scopes[k]:
                 if values[scope.chosen] > 0.5:
                     units = np.rint(values[scope.units]).astype(int)
                     given = np.flatnonzero(units)
                     placed[k] = tuple(Part(int(self.nodes[scope.nodes[i]]), float(units[i] * job.request.chunk)) for i in given)
         return placed
-
-    def rounded(self, values: Array) -> dict[int, Parts] | None:
-        """A placement near the fractional `values`: job by job, surest first, to the best of what is still free. None: a must is left."""
-        capacity = self._capacity.copy()
-        placed: dict[int, Parts] = {}
-        sure = [float(values[self._options(k)].max(initial=0.0)) for k in range(len(self.problem.jobs))]
-        musts = sorted((k for k, job in enumerate(self.problem.jobs) if job.must), key=lambda k: (-round(sure[k], 6), -self.problem.jobs[k].worth))
-        for k in [*musts, *(k for k, job in enumerate(self.problem.jobs) if not job.must)]:
-            job = self.problem.jobs[k]
-            parts = self._nearest(k, values, capacity) if capacity.within_quota(job.request) else ()
-            if parts:
-                placed[k] = capacity.take(job.request, parts)
-            elif job.must:
-                return None
-            else:
-                break
-        return placed
-
-    def _nearest(self, k: int, values: Array, capacity: Capacity) -> Parts:
-        """Where the values put most of job k, of the places that can take it."""
-        request = self.problem.jobs[k].request
-        room = capacity.rooms(request)[self.nodes]
-        if request.shared:
-            return self._nearest_share(k, values, capacity, room)
-        columns, nodes = self._singles[k]
-        able = room[nodes] >= request.units
-        columns, nodes = columns[able], nodes[able]
-        spread = sorted(self._scopes[k], key=lambda scope: -values[scope.chosen])
-        if len(nodes) and not (spread and values[spread[0].chosen] > values[columns].max() + 0.01):
-            free = capacity.free[self.nodes[nodes]]
-            fresh = free == capacity.usable[self.nodes[nodes]]
-            fragments = np.where(fresh, free - request.gpus, -request.gpus)
-            gain = self._gains[columns] - self.weights.frag * fragments + 100.0 * np.round(values[columns], 3)
-            return (Part(int(self.nodes[nodes[int(np.argmax(gain))]]), request.gpus),)
-        return next((parts for scope in spread if (parts := self._nearest_span(request, scope, values, room))), ())
-
-    def _nearest_span(self, request: Request, scope: _Scope, values: Array, room: Array) -> Parts:
-        """The units of a scope as whole numbers; empty if it cannot be done over two nodes (or racks, if it is over several)."""
-        able = np.minimum(room[scope.nodes], request.units - 1)
-        wanted = values[scope.units]
-        units = np.minimum(np.floor(wanted + 1e-6).astype(int), able)
-        for i in np.lexsort((-able, -wanted)):
-            units[i] += min(int(able[i] - units[i]), max(request.units - int(units.sum()), 0))
-        used = np.flatnonzero(units)
-        racks = len(set(self._racks[scope.nodes[used]].tolist()))
-        apart = len(set(self._racks[scope.nodes].tolist())) > 1 and self._cluster.span_nodes != self._cluster.span_racks
-        if units.sum() != request.units or len(used) < 2 or (apart and racks < 2):
-            return ()
-        return tuple(Part(int(self.nodes[scope.nodes[i]]), float(units[i] * request.chunk)) for i in used)
-
-    def _nearest_share(self, k: int, values: Array, capacity: Capacity, room: Array) -> Parts:
-        request = self.problem.jobs[k].request
-        best, most = (), -np.inf
-        for each, columns in zip(self._bins, self._in_bin, strict=True):
-            node = int(self.nodes[each.node])
-            free = capacity.shares.get((node, each.device), float(capacity.mask[node] >> each.device & 1))
-            if columns[k] >= 0 and room[each.node] > 0 and request.gpus <= free + EPS:
-                opening = (node, each.device) not in capacity.shares
-                gain = 100.0 * round(values[columns[k]], 3) + self._gains[columns[k]] - opening * self.weights.frag
-                if gain > most:
-                    best, most = (Part(node, request.gpus, (each.device,)),), gain
-        return best

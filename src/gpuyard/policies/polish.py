@@ -31,7 +31,8 @@ class Polish:
         place = {int(n): i for i, n in enumerate(nodes)}
         self._at = np.array([place[placed[k][0].node] for k in self._keys], int)  # (jobs,) where each is
         kinds = capacity.cluster.nodes.gpu_type[nodes]
-        self._need = np.array([[job.request.gpus, job.request.cpus * job.request.units, job.request.memory * job.request.units] for job in jobs])
+        asked = [job.request for job in jobs]
+        self._need = np.array([[each.gpus, each.cpus * each.units, each.memory * each.units] for each in asked])  # (jobs, 3)
         self._free = np.array([capacity.free[nodes], capacity.cpus[nodes], capacity.memory[nodes]], float).T  # (nodes, 3)
         self._usable = capacity.usable[nodes]
         rates = [job.request.speeds[kinds] if job.request.gpus > 0 else np.ones(len(nodes)) for job in jobs]

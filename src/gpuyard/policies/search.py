@@ -10,6 +10,7 @@ import numpy as np
 from gpuyard.model.jobs import Array
 from gpuyard.policies.joint import Placed, Placing, Problem, Weights
 from gpuyard.policies.polish import Polish
+from gpuyard.policies.rounding import rounded
 from gpuyard.policies.solver import Solver
 
 RESERVE = 0.85  # of the time left goes to the solver, which looks at the clock only now and then
@@ -30,7 +31,7 @@ def search(solver: Solver, problem: Problem, weights: Weights, *, limit: float, 
     placing = Placing(problem, weights)
     relaxed = solver.relaxed(placing.model, limit=limit)
     bound = float(placing.model.cost @ relaxed.values) if relaxed.optimal and relaxed.values is not None else np.inf
-    near = placing.rounded(relaxed.values) if relaxed.values is not None else None
+    near = rounded(placing, relaxed.values) if relaxed.values is not None else None
     best, values = _best_start(placing, problem, weights, near or {})
     reached = float(placing.model.cost @ values)
     left = _relative(bound, reached)

@@ -154,7 +154,7 @@ class Solver:
                 import highspy
             except ImportError:
                 raise UsageError("this scheduler needs HiGHS", hint="pip install highspy") from None
-            self._highs = highspy.Highs()
+            self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
             for name, value in OPTIONS.items():
                 self._highs.setOptionValue(name, value)
         return self._highs

@@ -98,7 +98,7 @@ def parse_scheduler(text: str) -> AnyScheduler:
 def _parse_decider(text: str) -> Decider | None:
     """A decider, if that is what the text names."""
     match = _DECIDER.fullmatch(text.strip())
-    if match is None or not (match["name"] in DECIDERS or ".py:" in match["name"]):
+    if match is None or not (match["name"] in DECIDERS or (".py:" in match["name"] and len(_slash_parts(match["name"])) == 1)):
         return None
     found = DECIDERS[match["name"]] if match["name"] in DECIDERS else _decider_from_file(match["name"])
     if found is None:
