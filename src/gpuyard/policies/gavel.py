@@ -219,9 +219,15 @@ class _Yard:
         """Start who fits, in order."""
         capacity = capacity or Capacity.of(self.snapshot, self.requests)
         starts = []
+        refused: set[tuple[object, ...]] = set()  # what did not fit does not fit later: the free devices only become fewer
         for request in jobs:
-            if parts := self.anywhere(capacity, request):
-                starts.append((request, capacity.take(request, _bare(parts))))
+            asked = (request.gpus, request.chunk, request.cpus, request.memory, request.partition, request.allowed.tobytes())
+            if asked in refused:
+                continue
+            if capacity.fits(request):
+                starts.append((request, capacity.take(request, _bare(self.anywhere(capacity, request)))))
+            else:
+                refused.add(asked)
         return starts
 
 

@@ -59,12 +59,12 @@ class Milp:
     the k-th; a CPU job counts as 0.1 GPUs) − `w_frag` × free devices left on partly used nodes − `w_balance` × (highest −
     lowest share of devices in use, between types) + `w_room` × devices of the largest block left on one node.
 
-    Every job that the inner scheduler starts is started. A further one is only if all jobs before it start too. So nobody is passed
-    whom the inner scheduler would not let pass, and under EASY the head's reservation is not later than with the inner placement.
-    What is left then goes through one more pass of the inner scheduler.
+    Of these k jobs every one that the inner scheduler starts is started, and a further one only if all jobs before it start too. So nobody is
+    passed whom the inner scheduler would not let pass, and under EASY the head's reservation is not later than with the inner placement.
+    What is left goes through one more pass of the inner scheduler; all that is behind a conservative head does.
 
     A gang is spread only if no node holds it whole or the inner placement spreads it, and then over nodes of one type; one that the
-    inner placement spreads over several types stays there. Behind a conservative head jobs stay where the inner placement puts them.
+    inner placement spreads over several types stays there. At most 128 nodes are looked at, of each kind some.
     `limit` s per decision, `gap` relative; the inner placement is the start, and stays if nothing better is found in time.
     """
 
@@ -75,9 +75,9 @@ class Milp:
         k: float = 16,
         limit: float = 0.1,
         gap: float = 0.01,
-        w_frag: float = 0.1,
-        w_balance: float = 1.0,
-        w_room: float = 0.1,
+        w_frag: float = 0.05,
+        w_balance: float = 0.5,
+        w_room: float = 0.05,
     ) -> None:
         if inner.preemption.function is not None:
             raise UsageError(f"milp places jobs and stops none, but {inner.label!r} preempts", hint="leave the fourth slot out")
@@ -90,7 +90,7 @@ class Milp:
         self._k, self._limit, self._gap = int(k), limit, gap
         self._weights = Weights(w_frag, w_balance, w_room)
         self._solver = Solver()
-        self._log = _Log()
+        self._log = _Log(self._weights)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """The inner scheduler's decisions, or better placed ones."""
@@ -224,7 +224,8 @@ def _carried_out(problem: Problem, placed: Placed, pinned: Sequence[Start]) -> l
 class _Log:
     """Counts, times and values for the report."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
         self.decisions = self.skipped = self.optimal = self.limited = self.kept = self.unsafe = 0
         self.seconds: list[float] = []
         self._gaps: list[float] = []
@@ -255,6 +256,7 @@ class _Log:
             "ms_median": float(np.median(milliseconds)), "ms_p95": float(np.percentile(milliseconds, 95)),
         }  # fmt: skip
         for label, terms in (("inner", self._before), ("milp", self._after)):
+            found[f"value_{label}"] = float(np.mean([each.value(self._weights) for each in terms])) if terms else 0.0
             for each, values in zip(fields(Terms), zip(*map(astuple, terms), strict=True) if terms else [()] * 4, strict=True):
                 found[f"{each.name}_{label}"] = float(np.mean(values)) if values else 0.0
         return found
