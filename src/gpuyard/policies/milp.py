@@ -59,7 +59,7 @@ class Milp:
     the k-th; a CPU job counts as 0.1 GPUs) − `w_frag` × free devices left on partly used nodes − `w_balance` × (highest −
     lowest share of devices in use, between types) + `w_room` × devices of the largest block left on one node.
 
-    Of these k jobs every one that the inner scheduler starts is started, and a further one only if all jobs before it start too. So nobody is
+    Of these k jobs every one that the inner scheduler starts is started, and a further one only if all jobs before it start too. Nobody is
     passed whom the inner scheduler would not let pass, and under EASY the head's reservation is not later than with the inner placement.
     What is left goes through one more pass of the inner scheduler; all that is behind a conservative head does.
 

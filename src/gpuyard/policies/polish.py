@@ -7,14 +7,14 @@ import numpy as np
 from gpuyard.model.decision import Part
 from gpuyard.model.jobs import Array
 from gpuyard.policies.capacity import Parts
-from gpuyard.policies.joint import Placed, Problem, Weights
+from gpuyard.policies.joint import Candidate, Placed, Problem, Weights
 
 LEAST = 1e-9  # an improvement of less is none
 MOST_STEPS = 200
 
 
 class Polish:
-    """Gangs and CPU jobs on one node each can be moved; spread gangs and shares stay.
+    """Gangs and CPU jobs on one node each can be moved, gangs that may be spread be placed anew; shares stay.
 
     Throughput and fragmentation are looked at. The other terms are not, so the caller compares the whole value.
     """
@@ -22,7 +22,8 @@ class Polish:
     def __init__(self, problem: Problem, weights: Weights, nodes: Array, placed: Placed) -> None:
         capacity = problem.capacity.copy()
         self._placed = dict(placed)
-        self._keys = [k for k, parts in placed.items() if len(parts) == 1 and not problem.jobs[k].request.shared]
+        self._keys = [k for k, parts in placed.items() if not (problem.jobs[k].spread or problem.jobs[k].request.shared)]
+        self._jobs = problem.jobs
         for k, parts in placed.items():
             capacity.take(problem.jobs[k].request, parts)
         jobs = [problem.jobs[k] for k in self._keys]
@@ -31,6 +32,9 @@ class Polish:
         place = {int(n): i for i, n in enumerate(nodes)}
         self._at = np.array([place[placed[k][0].node] for k in self._keys], int)  # (jobs,) where each is
         kinds = capacity.cluster.nodes.gpu_type[nodes]
+        self._cluster, self._kinds, self._racks = capacity.cluster, kinds, capacity.cluster.nodes.rack[nodes]
+        self._up = capacity.up[nodes]
+        self._wide = {k: _span(placed[k], place, problem.jobs[k]) for k in placed if problem.jobs[k].spread}
         asked = [job.request for job in jobs]
         self._need = np.array([[each.gpus, each.cpus * each.units, each.memory * each.units] for each in asked])  # (jobs, 3)
         self._free = np.array([capacity.free[nodes], capacity.cpus[nodes], capacity.memory[nodes]], float).T  # (nodes, 3)
@@ -41,12 +45,58 @@ class Polish:
 
     def run(self) -> dict[int, Parts]:
         """Improve until nothing does."""
-        for _ in range(MOST_STEPS if len(self._keys) else 0):
-            if not (self._move() or self._swap() or self._eject() or self._exchange()):
+        steps = (self._move, self._swap, self._eject, self._exchange) if self._keys else ()
+        for _ in range(MOST_STEPS):
+            if not (any(step() for step in steps) or self._spread_anew()):
                 break
         for k, node in zip(self._keys, self._nodes[self._at].tolist(), strict=True):
             self._placed[k] = (Part(int(node), self._placed[k][0].gpus),)
+        for k, (nodes, units) in self._wide.items():
+            chunk = self._jobs[k].request.chunk
+            self._placed[k] = tuple(Part(int(self._nodes[n]), float(u * chunk)) for n, u in zip(nodes, units, strict=True))
         return self._placed
+
+    def _spread_anew(self) -> bool:
+        """Each gang that may be spread to the best of some places: whole nodes, and the fullest or the emptiest nodes of a type or rack."""
+        changed = False
+        for k, (nodes, units) in self._wide.items():
+            job = self._jobs[k]
+            need = np.array([job.request.chunk, job.request.cpus, job.request.memory])
+            self._free[nodes] += units[:, None] * need
+            best, most = (nodes, units), self._span_value(job, nodes, units) + LEAST
+            for span in self._spans(job, need):
+                value = self._span_value(job, *span)
+                if value > most:
+                    best, most, changed = span, value + LEAST, True
+            self._wide[k] = best
+            self._free[best[0]] -= best[1][:, None] * need
+        return changed
+
+    def _span_value(self, job: Candidate, nodes: Array, units: Array) -> float:
+        rate = job.request.rate(self._cluster, self._nodes[nodes].tolist())
+        free, usable = self._free[nodes, 0], self._usable[nodes]
+        more = self._fragments(free - units * job.request.chunk, usable) - self._fragments(free, usable)
+        return float(job.worth * rate - more.sum())
+
+    def _spans(self, job: Candidate, need: Array) -> list[tuple[Array, Array]]:
+        """(nodes, units) of places that have room."""
+        request = job.request
+        asked = need > 0
+        room = np.floor(((self._free[:, asked] + LEAST) / need[asked]).min(axis=1)).astype(int)
+        room[~(self._up & request.allowed[self._kinds])] = 0
+        found = [(np.array([n]), np.array([request.units])) for n in np.flatnonzero(room >= request.units)]
+        for kind in np.flatnonzero(request.allowed):
+            here = np.flatnonzero((room > 0) & (self._kinds == kind))
+            racks = [here[self._racks[here] == rack] for rack in np.unique(self._racks[here])]
+            for group in [here] if len(racks) < 2 else [here, *racks]:
+                able = np.minimum(room[group], request.units - 1)
+                if able.sum() < request.units:
+                    continue
+                for order in (np.argsort(-able, kind="stable"), np.argsort(self._free[group, 0], kind="stable")):
+                    before = np.cumsum(able[order]) - able[order]
+                    given = np.clip(request.units - before, 0, able[order])
+                    found.append((group[order][given > 0], given[given > 0]))
+        return found
 
     def _fragments(self, left: Array, usable: Array) -> Array:
         """What free devices cost where they are left on partly used nodes."""
@@ -148,3 +198,9 @@ class Polish:
         np.add.at(self._free, self._at[jobs], self._need[jobs])
         self._free[node] -= self._need[jobs].sum(axis=0)
         self._at[jobs] = node
+
+
+def _span(parts: Parts, place: dict[int, int], job: Candidate) -> tuple[Array, Array]:
+    """Nodes and units of a placement."""
+    units = [round(part.gpus) // job.request.chunk for part in parts]
+    return np.array([place[part.node] for part in parts]), np.array(units)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpuyard.policies.polish import Polish
 from gpuyard.policies.rounding import rounded
 from gpuyard.policies.solver import Solver
 
-RESERVE = 0.85  # of the time left goes to the solver, which looks at the clock only now and then
+RESERVE = 0.75  # of the time left goes to the solver, which looks at the clock only now and then
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,28 +32,32 @@ def search(solver: Solver, problem: Problem, weights: Weights, *, limit: float, 
     placing = Placing(problem, weights)
     relaxed = solver.relaxed(placing.model, limit=limit)
     bound = float(placing.model.cost @ relaxed.values) if relaxed.optimal and relaxed.values is not None else np.inf
-    near = rounded(placing, relaxed.values) if relaxed.values is not None else None
-    best, values = _best_start(placing, problem, weights, near or {})
-    reached = float(placing.model.cost @ values)
-    left = _relative(bound, reached)
-    if left <= gap:
-        return Found(best, left, False)
+    best, values, left = problem.greedy, np.zeros(0), np.inf
+    for start in _starts(placing, relaxed.values):
+        columns = placing.encode(start)
+        if columns is None:
+            continue
+        reached = _relative(bound, float(placing.model.cost @ columns))
+        if not len(values) or placing.model.cost @ columns > placing.model.cost @ values:
+            best, values, left = start, columns, reached
+        if left <= gap:
+            return Found(best, left, False)
     seconds = max(limit - (time.perf_counter() - began), 0.001) * RESERVE if limit < np.inf else np.inf
     answer = solver.maximise(placing.model, start=values, limit=seconds, gap=gap)
     if answer.values is None:
         return Found(best, left, True)
-    placed = placing.decode(answer.values)
     left = min(_relative(bound, float(placing.model.cost @ answer.values)), answer.gap)
-    return Found(placed, left, not answer.optimal)
+    return Found(placing.decode(answer.values), left, not answer.optimal)
 
 
-def _best_start(placing: Placing, problem: Problem, weights: Weights, near: Placed) -> tuple[Placed, Array]:
-    """The best of the inner placement, of it improved, and of `near` improved; with its columns."""
-    tried = [dict(problem.greedy), Polish(problem, weights, placing.nodes, problem.greedy).run()]
-    if near:
-        tried.append(Polish(problem, weights, placing.nodes, near).run())
-    found = [(each, values) for each in tried if (values := placing.encode(each)) is not None]
-    return max(found, key=lambda pair: float(placing.model.cost @ pair[1]))
+def _starts(placing: Placing, values: Array | None) -> Iterator[Placed]:
+    """The inner placement, the relaxation's rounded and improved, the inner placement improved."""
+    problem = placing.problem
+    yield problem.greedy
+    near = rounded(placing, values) if values is not None else None
+    for each in (near, problem.greedy):
+        if each is not None:
+            yield Polish(problem, placing.weights, placing.nodes, each).run()
 
 
 def _relative(bound: float, value: float) -> float:
