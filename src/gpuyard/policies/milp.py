@@ -252,7 +252,7 @@ class _Log:
         found: dict[str, float] = {
             "decisions": self.decisions, "solves": self.solves, "skipped": self.skipped, "solved_to_gap": self.optimal,
             "limit_struck": self.limited, "inner_kept": self.kept, "inner_kept_for_reservation": self.unsafe,
-            "gap_mean": float(np.mean(gaps)) if gaps else 0.0, "gap_max": max(gaps, default=0.0),
+            "gap_mean": float(np.mean(gaps)) if gaps else 0.0, "gap_max": max(gaps, default=0.0), "gap_unknown": self.solves - len(gaps),
             "ms_median": float(np.median(milliseconds)), "ms_p95": float(np.percentile(milliseconds, 95)),
         }  # fmt: skip
         for label, terms in (("inner", self._before), ("milp", self._after)):
