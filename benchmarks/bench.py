@@ -25,6 +25,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
+import milp
 import simpy_fcfs
 from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
 
@@ -275,6 +276,17 @@ def starts(settings: Settings) -> list[Line]:
     ]
 
 
+def joint_placement(settings: Settings) -> list[Line]:
+    """Decisions of `milp` in random states of 50 nodes × 8 GPUs of three types."""
+    lines = []
+    for k, target in ((16, "< 25 ms at a gap ≤ 1 %"), (32, "< 100 ms")):
+        found = milp.measure(k, "fcfs/fewest/easy", 4 * settings.runs, seed=0)
+        report = found.report
+        note = f"CPU {found.cpu:.1f} ms; gap {100 * report['gap_mean']:.2f} % on average; limit struck {report['limit_struck']:.0f} times"
+        lines.append(Line(f"`milp`: {k} jobs placed jointly on 50 × 8 GPUs, median", f"{report['ms_median']:.1f} ms", target, note))
+    return lines
+
+
 def machine() -> str:
     """What the numbers depend on; nothing that identifies the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -321,6 +333,7 @@ Other work may have shared the cores: wall time, which the targets are about, su
   thousand.
 - The start times are wall time; where other work shares the cores, the CPU time beside them says more.
 - SimPy runs a counter of processors without nodes, devices or timeline; FCFS gives the same starts.
+- `milp` decides in random states under a limit of {milp.LIMIT:g} s; `benchmarks/milp.py` prints gaps, objective and its terms.
 - The numbers of the RLScheduler paper are compared by `benchmarks/rlscheduler.py`, digit by digit; those of the FGD
   paper by `benchmarks/openb.py`, to one percentage point.
 """
@@ -335,7 +348,7 @@ def main() -> int:
     facts, version = machine(), newest_source()
     print(f"{facts}\n", flush=True)
     lines: list[Line] = []
-    for part in (processors, own_policies, gangs, memory, starts):
+    for part in (processors, own_policies, gangs, memory, joint_placement, starts):
         found = part(settings)
         show(found)
         lines += found

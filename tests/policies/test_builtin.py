@@ -11,7 +11,7 @@ import pytest
 
 from gpuyard import Workload, simulate
 from gpuyard.model.cluster import Cluster, GpuType, Nodes
-from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, parse_scheduler
+from gpuyard.policies import BACKFILLS, DECIDERS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, parse_scheduler
 
 # Job 0: 4 GPUs, submitted at 10 s, estimated 100 s, of which 20 are done; job 1: 1 GPU, at 0 s, estimate 0.
 JOBS = SimpleNamespace(
@@ -66,7 +66,7 @@ def test_what_reads_the_clock(name: str):
     assert ORDERINGS[name].reads_clock == (name in READ_THE_CLOCK)
 
 
-@pytest.mark.parametrize("registry", [ORDERINGS, PLACEMENTS, BACKFILLS, PREEMPTIONS, SWITCHES], ids=lambda r: r.what)
+@pytest.mark.parametrize("registry", [ORDERINGS, PLACEMENTS, BACKFILLS, PREEMPTIONS, SWITCHES, DECIDERS], ids=lambda r: r.what)
 def test_everything_registered_has_its_name_and_a_title(registry: Any):
     for name, policy in registry.items():
         assert policy.name == name

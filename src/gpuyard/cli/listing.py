@@ -12,7 +12,7 @@ from gpuyard.cli.output import Format, Output, Table, emit, short
 
 Record = dict[str, Any]
 _KIND_NAMES = (
-    "orderings", "placements", "backfills", "preemptions", "switches", "metrics", "workloads", "transforms", "readers", "datasets",
+    "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers", "datasets",
     "clusters", "devices",
 )  # fmt: skip
 
@@ -97,6 +97,15 @@ def _switches() -> list[Record]:
     return [{"name": name, "is": each.title, "parameters": parameters_text(each.params)} for name, each in SWITCHES.items()]
 
 
+def _deciders() -> list[Record]:
+    from gpuyard.policies import DECIDERS
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "builds on": each.inner.label if each.inner else ""}
+        for name, each in DECIDERS.items()
+    ]
+
+
 def _metrics() -> list[Record]:
     from gpuyard.metrics import METRICS
 
@@ -162,7 +171,7 @@ def _devices() -> list[Record]:
 
 
 _LISTS = (
-    _orderings, _placements, _backfills, _preemptions, _switches, _metrics, _workloads, _transforms, _readers, _datasets, _clusters,
+    _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _datasets, _clusters,
     _devices,
 )  # fmt: skip
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

@@ -90,6 +90,19 @@ def _policy(name: str, registry_name: str) -> Facts:
     return [*facts, ("code", _code(function))]
 
 
+def _decider(name: str) -> Facts:
+    from gpuyard.policies import DECIDERS
+
+    if name not in DECIDERS:
+        return []
+    each = DECIDERS[name]
+    return [
+        ("title", each.title), ("definition", _doc(each.make)), ("parameters", parameters_text(each.params)),
+        ("builds on", each.inner.label if each.inner else ""), ("timer", f"every {each.every:g} s" if each.every else ""),
+        ("written", f"{name}:PARAMETER=NUMBER,…" + ("(SCHEDULER)" if each.inner else "")),
+    ]  # fmt: skip
+
+
 def _doc(function: Any) -> str:
     return inspect.cleandoc(function.__doc__ or "") if function is not None else ""
 
@@ -187,6 +200,7 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "backfill": lambda name: _policy(name, "BACKFILLS"),
     "preemption": lambda name: _policy(name, "PREEMPTIONS"),
     "switch rule": lambda name: _policy(name, "SWITCHES"),
+    "decider": _decider,
     "metric": _metric,
     "workload generator": _generator,
     "transform": _transform,

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gpuyard.engine import state as st
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.slots import Program
 from gpuyard.engine.snapshots import state_of
 from gpuyard.model.decision import Action, Decision, Part
+from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 
 
 def decide_once(program: Program, snapshot: Snapshot) -> list[Decision]:
     """Run one pass of `program` on the snapshot and read off what it did, in order."""
+    return decide_in_order(program, snapshot)[1]
+
+
+def decide_in_order(program: Program, snapshot: Snapshot) -> tuple[Array, list[Decision]]:
+    """The same, and the rows of the waiting jobs in the order in which the pass walks them, partition by partition."""
     driver = Driver(state_of(snapshot, program), program.label, snapshot.jobs.id)
-    driver.order(PREPARE)
+    driver.order(PREPARE)  # orders the queues
+    s = driver.state
+    order = np.concatenate([s.queue_jobs[int(part["head"]) : int(part["tail"])] for part in s.partitions])
     driver.order(PASS)
     s = driver.state
     notes = s.notes[: int(s.control["notes"][0])]
     index = snapshot.jobs.index
-    return [
+    return order, [
         Decision(int(index[note]), Action.START, _parts(s, int(note))) if note >= 0 else Decision(int(index[-1 - note]), Action.PREEMPT)
         for note in notes.tolist()
     ]

@@ -1,5 +1,8 @@
 """Policies: what fills the slots of a scheduler. Importing this package registers the built-in ones."""
 
+from gpuyard.policies import devices as _devices
+from gpuyard.policies import gavel as _gavel
+from gpuyard.policies import milp as _milp
 from gpuyard.policies import orderings as _orderings
 from gpuyard.policies import placements as _placements
 from gpuyard.policies import preemptions as _preemptions
@@ -77,4 +80,4 @@ __all__ = [
     "preemption",
     "switch",
 ]
-del _orderings, _placements, _preemptions, _switches
+del _devices, _gavel, _milp, _orderings, _placements, _preemptions, _switches

@@ -262,6 +262,9 @@ class Decider:
     params: Params = ()
     inner: Scheduler | None = None
 
+    def __post_init__(self) -> None:
+        check_period(self.every, f"decider {self.name}")
+
     @property
     def label(self) -> str:
         inner = f"({self.inner.label})" if self.inner else ""
@@ -416,9 +419,7 @@ def decider(name: str, *, title: str = "", inner: Scheduler | None = None) -> Ca
 
 def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | None = None) -> Decider:
     """A decider from a class."""
-    params = tuple(decider_parameters(make).items())
-    check_period(dict(params).get("every", 0.0), f"decider {name}")
-    return Decider(name, title or _summary(make), make, params, inner)
+    return Decider(name, title or _summary(make), make, tuple(decider_parameters(make).items()), inner)
 
 
 def decider_parameters(make: Callable[..., Any]) -> dict[str, float]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES
+from gpuyard.policies import BACKFILLS, DECIDERS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES
 from gpuyard.registry import Registry
 
 INTRODUCTION = """\
@@ -42,7 +42,8 @@ SCORE_FORMULAS = {
 def _ours(registry: Registry[Any]) -> list[Any]:
     """The built-in ones: a user's program may have registered others."""
     every = [policy for _, policy in registry.items()]
-    return [p for p in every if getattr(p, "function", None) is None or p.function.__module__.startswith("gpuyard.")]
+    made = [getattr(policy, "function", None) or getattr(policy, "make", None) for policy in every]
+    return [policy for policy, by in zip(every, made, strict=True) if by is None or by.__module__.startswith("gpuyard.")]
 
 
 def _text(policy: Any) -> str:
@@ -107,9 +108,22 @@ def _switches() -> str:
     return f"## Switch rules\n\n{about}\n\n" + _table(("name", "is", "choice", "parameters"), rows)
 
 
+def _deciders() -> str:
+    rows = [
+        (f"`{p.name}`", p.title, " ".join(inspect.cleandoc(p.make.__doc__ or "").split()), ", ".join(f"`{k}={v:g}`" for k, v in p.params),
+         f"`{p.inner.label}`" if p.inner else "")
+        for p in _ours(DECIDERS)
+    ]  # fmt: skip
+    about = (
+        "Schedulers that are asked at every decision, with the whole queue before them: `milp:k=32,limit=0.2(sjf/fewest/easy)`. In\n"
+        "brackets is the scheduler that one builds on. [How they work, and how to write one](../guides/milp-and-deciders.md)."
+    )
+    return f"## Deciders\n\n{about}\n\n" + _table(("name", "is", "what it does", "parameters", "builds on"), rows)
+
+
 def page() -> str:
     """The whole page as Markdown."""
-    return "\n".join((INTRODUCTION, _orderings(), _placements(), _backfills(), _preemptions(), _switches()))
+    return "\n".join((INTRODUCTION, _orderings(), _placements(), _backfills(), _preemptions(), _switches(), _deciders()))
 
 
 if __name__ == "__main__":

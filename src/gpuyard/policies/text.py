@@ -98,7 +98,7 @@ def parse_scheduler(text: str) -> AnyScheduler:
 def _parse_decider(text: str) -> Decider | None:
     """A decider, if that is what the text names."""
     match = _DECIDER.fullmatch(text.strip())
-    if match is None or not (match["name"] in DECIDERS or ".py:" in match["name"]):
+    if match is None or not (match["name"] in DECIDERS or (".py:" in match["name"] and len(_slash_parts(match["name"])) == 1)):
         return None
     found = DECIDERS[match["name"]] if match["name"] in DECIDERS else _decider_from_file(match["name"])
     if found is None:
@@ -200,7 +200,7 @@ def _from_file(name: str, registry: Registry[P], make: Callable[[Function, str],
 def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
     params = dict(found.params)
     changes: dict[str, Any] = {}
-    own = ["every"] if hasattr(found, "every") else []  # settings of the slot itself
+    own = [field for field in ("every",) if field in getattr(found, "__dataclass_fields__", {})]  # settings of the slot itself
     for key, value in values.items():
         if key in own:
             changes[key] = value

@@ -1,0 +1,243 @@
+"""Device choice: every task waits in the queue of one device, to which it was assigned when it was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.errors import UsageError
+from gpuyard.model.decision import Decision, Part
+from gpuyard.model.jobs import Array
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.policies.base import decider
+from gpuyard.policies.capacity import Capacity, Request, Requests, believed_end, believed_seconds, held_parts
+
+Lane = tuple[int, int]  # node, and the number of one of its devices; −1: the node's processors, for CPU jobs
+
+
+@dataclass(eq=False)
+class Board:
+    """One decision: the devices in order, what they are believed to have to do, and which suit a task."""
+
+    snapshot: Snapshot
+    requests: Requests
+    capacity: Capacity
+    lanes: list[Lane]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Board:
+        requests = Requests(snapshot)
+        capacity = Capacity(snapshot.cluster, snapshot.nodes)
+        lanes = [(n, d) for n in np.flatnonzero(capacity.up).tolist() for d in range(-1, int(capacity.usable[n]))]
+        return cls(snapshot, requests, capacity, lanes)
+
+    def suits(self, request: Request) -> list[int]:
+        """Positions of the lanes that could ever run the task."""
+        room = self.capacity.rooms(request)
+        return [i for i, (node, device) in enumerate(self.lanes) if (device < 0) == (request.gpus == 0) and room[node] > 0]
+
+    def seconds(self, request: Request, lane: int) -> float:
+        """How long the task is believed to take there."""
+        return believed_seconds(self.snapshot, request.row, request.rate(self.snapshot.cluster, [self.lanes[lane][0]]))
+
+
+class DeviceQueues:
+    """A queue for every device. What is assigned stays, unless its device fails; the first in a queue starts when the device is free.
+
+    A device is one GPU of a node, or the processors of a node for CPU jobs, and does one task at a time. Jobs of more GPUs are refused.
+    """
+
+    def __init__(self) -> None:
+        self._lane: dict[int, Lane] = {}  # job → its device, from assignment to its end
+        self._queue: dict[Lane, list[int]] = {}  # device → jobs that wait for it, first in first out
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Assign who is new, then start who is first on a free device."""
+        _refuse_gangs(snapshot)
+        board = Board.of(snapshot)
+        row_of = {int(index): row for row, index in enumerate(snapshot.jobs.index)}
+        self._forget(snapshot, row_of, set(board.lanes))
+        new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
+        self.assign(board, [board.requests[row] for row in new])
+        return self._start(board, row_of)
+
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        """Choose a device for each of the tasks, in order, with `put`."""
+        for task in tasks:
+            suits = board.suits(task)
+            if suits:
+                self.put(task, board.lanes[self.choose(board, task, suits)])
+
+    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+        """One of the lanes that suit."""
+        raise NotImplementedError
+
+    def put(self, task: Request, lane: Lane) -> None:
+        self._lane[task.index] = lane
+        self._queue.setdefault(lane, []).append(task.index)
+
+    def believed_ends(self, board: Board) -> Array:
+        """(lanes,) when each device is believed to have done what it has."""
+        snapshot = board.snapshot
+        ends = np.full(len(board.lanes), snapshot.now)
+        position = {lane: i for i, lane in enumerate(board.lanes)}
+        row_of = {int(index): row for row, index in enumerate(snapshot.jobs.index)}
+        for index, lane in self._lane.items():
+            row = row_of[index]
+            if snapshot.live["running"][row]:
+                ends[position[lane]] = believed_end(snapshot, float(snapshot.live["est_end"][row]))
+        for lane, queue in self._queue.items():
+            for index in queue:
+                ends[position[lane]] += board.seconds(board.requests[row_of[index]], position[lane])
+        return ends
+
+    def _forget(self, snapshot: Snapshot, row_of: dict[int, int], lanes: set[Lane]) -> None:
+        """Who has left, and the assignments to devices that are gone; a job that was stopped is assigned anew."""
+        running = snapshot.live["running"]
+        waiting = {index for queue in self._queue.values() for index in queue}
+        kept = {}
+        for index, lane in self._lane.items():
+            row = row_of.get(index)
+            if row is not None and ((index in waiting and lane in lanes) or (index not in waiting and running[row])):
+                kept[index] = lane
+        self._lane = kept
+        self._renumber(held_nodes(snapshot), lanes)
+        self._queue = {lane: [i for i in queue if self._lane.get(i) == lane] for lane, queue in self._queue.items() if lane in lanes}
+
+    def _renumber(self, on: dict[int, int], lanes: set[Lane]) -> None:
+        """A running task whose number is gone with a failed device takes the place of another on its node."""
+        taken = {lane for index, lane in self._lane.items() if index in on}
+        for index, lane in list(self._lane.items()):
+            if index in on and lane not in lanes:
+                free = next(other for other in sorted(lanes) if other[0] == lane[0] and other[1] >= 0 and other not in taken)
+                self._lane[index] = free
+                taken.add(free)
+
+    def _start(self, board: Board, row_of: dict[int, int]) -> list[Decision]:
+        snapshot = board.snapshot
+        capacity = Capacity.of(snapshot, board.requests)
+        busy = {lane for index, lane in self._lane.items() if snapshot.live["running"][row_of[index]]}
+        decisions = []
+        for lane in sorted(self._queue):
+            if lane in busy or not self._queue[lane]:
+                continue
+            request = board.requests[row_of[self._queue[lane][0]]]
+            whole = capacity.lowest_free(lane[0]) if request.shared else ()  # not to be packed with another share
+            if capacity.within_quota(request) and capacity.rooms(request)[lane[0]] > 0 and (whole or not request.shared):
+                parts = capacity.take(request, (Part(lane[0], request.gpus, whole),))
+                decisions.append(Decision(request.index, parts=parts))
+                self._queue[lane].pop(0)
+        return decisions
+
+
+def held_nodes(snapshot: Snapshot) -> dict[int, int]:
+    """Running job → its node (of a task, which has one)."""
+    return {int(snapshot.jobs.index[row]): parts[0].node for row, parts in held_parts(snapshot).items()}
+
+
+def _refuse_gangs(snapshot: Snapshot) -> None:
+    wide = np.flatnonzero(snapshot.jobs.gpus > 1)
+    if len(wide):
+        job, gpus = int(snapshot.jobs.id[wide[0]]), float(snapshot.jobs.gpus[wide[0]])
+        raise UsageError(f"job {job} asks for {gpus:g} GPUs: device choice is for tasks of at most one", hint="milp and gavel place gangs")
+
+
+@decider("round-robin", title="Device choice: every device in turn")
+class RoundRobin(DeviceQueues):
+    """Tasks go to the devices that suit them in turn, by node and device number, and wait there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn: Lane = (-1, -1)
+
+    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+        after = [i for i in suits if board.lanes[i] > self._turn]
+        chosen = (after or suits)[0]
+        self._turn = board.lanes[chosen]
+        return chosen
+
+
+@decider("random-device", title="Device choice: at random")
+class RandomDevice(DeviceQueues):
+    """A device that suits, at random by the simulation's seed and the task; it waits there."""
+
+    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+        rng = np.random.default_rng([board.snapshot.seed, task.index])
+        return suits[int(rng.integers(len(suits)))]
+
+
+@decider("greedy-device", title="Device choice: where the task is believed to end first")
+class GreedyDevice(DeviceQueues):
+    """The device on which the task is believed to end first, behind all that waits there already: estimate, transfer and speed count."""
+
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        self._ends = self.believed_ends(board)
+        super().assign(board, tasks)
+
+    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+        ends = [self._ends[i] + board.seconds(task, i) for i in suits]
+        best = int(np.argmin(ends))
+        self._ends[suits[best]] = ends[best]
+        return suits[best]
+
+
+@decider("optimal-device", title="Device choice: least total turnaround of all tasks known")
+class OptimalDevice(DeviceQueues):
+    """Assigns and orders all waiting tasks so that the sum of their believed ends is least, at every decision anew.
+
+    On unrelated machines this is an assignment problem (Horn 1973, Bruno et al. 1974): the k-th task from the last on a device adds k times
+    its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known; when they come all
+    is solved again. Beyond `most` waiting tasks those submitted first are looked at. Cpus, memory and quotas do not enter the choice.
+    """
+
+    def __init__(self, *, most: float = 200) -> None:
+        super().__init__()
+        if not (1 <= most <= 2000 and most == int(most)):
+            raise UsageError(f"optimal-device: most = {most:g} is not a whole number in 1..2,000")
+        self._most = int(most)
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        for queue in self._queue.values():
+            for index in queue:
+                del self._lane[index]
+        self._queue = {}
+        return super().decide(snapshot)
+
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        ends = self.believed_ends(board) - board.snapshot.now
+        for cpu in (True, False):
+            known = [task for task in tasks if (task.gpus == 0) == cpu and board.suits(task)][: self._most]
+            for lane, queue in optimal_queues(_matrix(board, known), ends):
+                for task in queue:
+                    self.put(known[task], board.lanes[lane])
+
+
+def _matrix(board: Board, tasks: list[Request]) -> Array:
+    """(tasks, lanes) believed seconds; inf where a task cannot go."""
+    seconds = np.full((len(tasks), len(board.lanes)), np.inf)
+    for k, task in enumerate(tasks):
+        for i in board.suits(task):
+            seconds[k, i] = board.seconds(task, i)
+    return seconds
+
+
+def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int]]]:
+    """(device, tasks in order) with the least sum of ends: device i is free after `waits[i]` s, task k takes `seconds[k, i]` there."""
+    try:
+        from scipy.optimize import linear_sum_assignment
+    except ImportError:
+        raise UsageError("optimal-device needs scipy", hint="pip install 'gpuyard[learn]'") from None
+    tasks = len(seconds)
+    if tasks == 0:
+        return []
+    used = np.flatnonzero(np.isfinite(seconds).any(axis=0))
+    places = np.arange(1, tasks + 1)
+    cost = waits[used][None, :, None] + seconds[:, used, None] * places[None, None, :]
+    large = 1e3 * (1.0 + np.where(np.isfinite(cost), cost, 0.0).max()) * tasks
+    rows, columns = linear_sum_assignment(np.where(np.isfinite(cost), cost, large).reshape(tasks, -1))
+    queues: dict[int, list[tuple[int, int]]] = {}
+    for task, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        queues.setdefault(int(used[column // tasks]), []).append((-(column % tasks), task))
+    return [(device, [task for _, task in sorted(queue)]) for device, queue in sorted(queues.items())]
