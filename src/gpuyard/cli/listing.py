@@ -12,8 +12,8 @@ from gpuyard.cli.output import Format, Output, Table, emit, short
 
 Record = dict[str, Any]
 _KIND_NAMES = (
-    "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers", "datasets",
-    "clusters", "devices",
+    "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers",
+    "datasets", "clusters", "devices",
 )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _devices() -> list[Record]:
 
 
 _LISTS = (
-    _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _datasets, _clusters,
-    _devices,
+    _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _datasets,
+    _clusters, _devices,
 )  # fmt: skip
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))
