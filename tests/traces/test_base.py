@@ -122,6 +122,6 @@ def test_a_wrong_option_of_a_reader(tmp_path: Path) -> None:
         load_workload(str(path), processors="request")
 
 
-def test_every_reader_has_a_glob() -> None:
+def test_every_reader_can_be_found() -> None:
     assert {"swf", "csv"} <= set(READERS)
-    assert all(found.globs and found.title for _, found in READERS.items())
+    assert all((found.globs or found.sniff) and found.title for _, found in READERS.items())

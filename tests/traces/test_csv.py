@@ -55,6 +55,12 @@ def test_every_column(tmp_path: Path) -> None:
     assert set(header) - {"other"} == set(COLUMNS)
 
 
+def test_blank_lines_do_no_harm(tmp_path: Path) -> None:
+    workload = load_workload(_write(tmp_path, "submit,runtime,gpus\n\n1,2,4\n\n\n3,4,8\n\n"))
+    assert workload.jobs.submit.tolist() == [1, 3]
+    assert workload.jobs.gpus.tolist() == [4, 8]
+
+
 @pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
 def test_mapped_columns_and_delimiters(tmp_path: Path, delimiter: str) -> None:
     text = "arrival (s),took,n\n5,60,2\n3,0,1\n".replace(",", delimiter)

@@ -45,6 +45,7 @@ def compare(
     checkpoint: options.Checkpoint = "0",
     restart_cost: options.RestartCost = "0",
     walltime_kill: options.WalltimeKill = False,
+    speeds: options.SpeedsOption = None,
     jobs: options.Jobs = None,
     reader: options.Reader = None,
     column: options.Columns = None,
@@ -67,10 +68,10 @@ def compare(
     from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
-    reading = inputs.Reading.of(reader, column, with_, jobs, apply)
+    reading, measured = inputs.Reading.of(reader, column, with_, jobs, apply), inputs.Measured.of(speeds)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading) for text, first in firsts.items()),
+        sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
         schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()))),
         metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
         seeds=chosen,
@@ -97,17 +98,17 @@ def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
     return LOG_METRICS if all(map(has_log, workloads)) else DEFAULT_METRICS
 
 
-def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading) -> Source:
+def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured) -> Source:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
+    machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
 
     def load(seed: int) -> Workload:
         """A log is read once: it is the same whatever the seed, unless what is applied to it is not."""
-        return reading.perturbed(reading.read(text, seed) if generated else first, seed)
+        return measured.workload(reading.perturbed(reading.read(text, seed) if generated else first, seed), machines)
 
-    found = inputs.clusters_for(first, clusters, generated=generated)
-    return Source(reading.named(text), load, generated or reading.is_random(), found, reading.dipped if reading.apply else None)
+    return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.dipped if reading.apply else None)
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

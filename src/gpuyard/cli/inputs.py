@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,6 +155,37 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
     cluster, origin = guess_cluster(workload)
     say(f"no --cluster: {origin}")
     return (cluster,)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A speed table that was given with --speeds, or none."""
+
+    table: Mapping[str, Mapping[str, float]]
+
+    @classmethod
+    def of(cls, text: str | None) -> Measured:
+        from gpuyard.model.speeds import speeds_text
+
+        return cls({} if text is None else speeds_text(text))
+
+    def clusters(self, clusters: Sequence[Cluster], workload: Workload) -> tuple[Cluster, ...]:
+        """The clusters with the measured speeds of their types; says where the table is of no use."""
+        from gpuyard.model.speeds import with_speeds
+
+        if self.table and not set(workload.jobs.classes) & set(self.table):
+            say(f"note: --speeds: no job of {workload.name} has a class of the table, e.g. {next(iter(self.table))!r}")
+        types = {kind for row in self.table.values() for kind in row}
+        for cluster in clusters:
+            if self.table and not types & {kind.name for kind in cluster.types}:
+                say(f"note: --speeds: the table knows none of the types of {cluster.name}; it knows {', '.join(sorted(types))}")
+        return tuple(with_speeds(cluster, self.table) for cluster in clusters)
+
+    def workload(self, workload: Workload, clusters: Sequence[Cluster]) -> Workload:
+        """The workload with jobs kept off the types on which they do not fit."""
+        from gpuyard.model.speeds import fitting
+
+        return fitting(workload, self.table, dict.fromkeys(kind.name for cluster in clusters for kind in cluster.types))
 
 
 def _tell_unknown_type(name: str) -> None:

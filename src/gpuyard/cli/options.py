@@ -64,6 +64,15 @@ With = Annotated[
         "--with", metavar="NAME=VALUE", help="A parameter of the reader or generator, e.g. unit=ms; repeatable.", rich_help_panel=_INPUT
     ),
 ]
+SpeedsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--speeds",
+        metavar="FILE[:reference=TYPE]",
+        help="Measured speeds of job classes by GPU type (Gavel, Sia, …).",
+        rich_help_panel=_INPUT,
+    ),
+]
 Jobs = Annotated[str | None, typer.Option("--jobs", metavar="N", help="Only the first N jobs (10k is 10,000).", rich_help_panel=_INPUT)]
 Apply = Annotated[
     list[str] | None,

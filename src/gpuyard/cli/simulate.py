@@ -42,6 +42,7 @@ def simulate(
     checkpoint: options.Checkpoint = "0",
     restart_cost: options.RestartCost = "0",
     walltime_kill: options.WalltimeKill = False,
+    speeds: options.SpeedsOption = None,
     jobs: options.Jobs = None,
     reader: options.Reader = None,
     column: options.Columns = None,
@@ -73,7 +74,10 @@ def simulate(
     loaded = reading.perturbed(clean, seed)
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
-    machine = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))[0]
+    measured = inputs.Measured.of(speeds)
+    found = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
+    (machine,) = measured.clusters(found, loaded)
+    loaded = measured.workload(loaded, (machine,))
     machine = reading.dipped(machine, loaded, seed)
     shown = metric or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)

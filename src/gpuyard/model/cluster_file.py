@@ -5,6 +5,7 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
     name = "lab"
     span_nodes = 0.9            # rate of a gang over several nodes; 1 unless given
     span_racks = 0.8            # … over several racks
+    speeds = "measured.json"    # a speed table, in the folder of this file; `measured.json:reference=p100`
 
     [[nodes]]                   # one group of equal nodes
     count = 4                   # 1 unless given
@@ -62,6 +63,7 @@ from gpuyard.model.fields import Fields
 from gpuyard.model.hosts import PREFIX, hosts_table
 from gpuyard.model.jobs import Array
 from gpuyard.model.presets import DEVICES, PRESETS, device
+from gpuyard.model.speeds import speeds_text, with_speeds
 from gpuyard.model.units import format_gigabytes, format_seconds, shorten
 from gpuyard.registry import unknown_name
 
@@ -125,9 +127,25 @@ def read_cluster_file(path: Path) -> Cluster:
         raise DataError(f"{path}: byte {error.start} is not UTF-8") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not TOML: {str(error)[:200] or 'nested too deeply'}") from None
+    speeds = table.pop("speeds", "")
     cluster = cluster_from_dict({"name": path.stem[:200], **table}, where=str(path))
     _refuse_unused(cluster, str(path))
-    return cluster
+    return _measured(cluster, speeds, path) if speeds else cluster
+
+
+def _measured(cluster: Cluster, speeds: object, path: Path) -> Cluster:
+    """With the table that the key `speeds` names. Refuses a class that does not fit on a type of the cluster: no file keeps jobs off."""
+    if not isinstance(speeds, str):
+        raise DataError(f"{path}: speeds is not a text", hint='write speeds = "table.json"')
+    table = speeds_text(speeds, path.parent)
+    for name, row in table.items():
+        for kind in cluster.types:
+            if row.get(kind.name) == 0 and kind.name not in cluster.speed.get(name, {}):
+                raise DataError(
+                    f"{path}: speeds: {shorten(name)} does not fit on {kind.name}",
+                    hint="give the table with --speeds instead, which keeps such jobs off that type, or set the speed in [speed.CLASS]",
+                )
+    return with_speeds(cluster, table)
 
 
 def _refuse_unused(cluster: Cluster, where: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuyard.model.cluster import GpuType
+from gpuyard.model.trace_presets import trace_clusters
 from gpuyard.registry import Registry
 
 
@@ -116,6 +117,8 @@ PRESETS.add(
     ),
 )
 PRESETS.add("lublin-256", Preset("one pool of 256 processors, as the lublin_256 trace asks for", {"nodes": [{"gpus": 256, "type": "cpu"}]}))
+for _name, (_title, _table) in trace_clusters(dict(DEVICES.items())).items():
+    PRESETS.add(_name, Preset(_title, _table))
 
 
 # Tasks of a compute intensity c run 1 + 3c times as fast on the GPU; c in steps of 0.05, a job class each.

@@ -79,8 +79,8 @@ class Workload:
             dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes), machines=tuple(machines), preset=preset,
         )  # fmt: skip
         if np.isnan(jobs.estimate).any():
-            given = np.where(np.isnan(jobs.estimate), made.requested(), jobs.estimate)
-            made = replace(made, jobs=jobs.replace(estimate=given))
+            # in place: the table was made above and nobody has it yet; a checked copy of a million jobs takes 0.7 s
+            jobs.table["estimate"] = np.where(np.isnan(jobs.estimate), made.requested(), jobs.estimate)
         elif len(jobs) and "estimate" in columns:
             made = replace(made, estimate_source="given")
         return made

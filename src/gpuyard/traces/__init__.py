@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuyard.traces import csv, csv_write, demo, eda, family, gangs, lublin, perturb, poisson, reshape, swf, tasks
+from gpuyard.traces import swf19, batch, public, csv, demo, family, gangs, lublin, poisson, swf  # isort: skip - readers are asked in this order
+from gpuyard.traces import csv_write, eda, perturb, reshape, tasks
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
 from gpuyard.traces.csv_write import write_csv
 from gpuyard.traces.datasets import DATASETS, Dataset, fetch
@@ -40,6 +41,7 @@ __all__ = [
     "apply_all",
     "apply_all_to_cluster",
     "apply_to_cluster",
+    "batch",
     "cluster_transform",
     "csv",
     "csv_write",
@@ -56,10 +58,12 @@ __all__ = [
     "lublin",
     "perturb",
     "poisson",
+    "public",
     "reader",
     "reader_of",
     "reshape",
     "swf",
+    "swf19",
     "swf_header",
     "tasks",
     "transform",

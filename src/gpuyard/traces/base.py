@@ -87,6 +87,8 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     name, _, arguments = text.partition(":")
     if reader is None and name in GENERATORS:
         return _generate(GENERATORS[name], text, seed, parse_assignments(arguments, f"generator {name}") | options)
+    if reader is None and options.get("columns"):
+        reader = "csv"  # who names columns means a table, whatever else knows its content
     chosen = READERS[reader] if reader is not None else None
     if name == "dataset":
         return replace(_read(fetch(arguments), chosen or _reader_of_dataset(arguments), options), name=text)

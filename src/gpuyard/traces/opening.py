@@ -104,6 +104,22 @@ def read_text(path: Path, limits: Limits) -> io.BytesIO:
     return text
 
 
+def read_document(path: Path, limits: Limits) -> bytes:
+    """The whole file, checked like `blocks` but for the length of its lines: for formats in which line ends mean nothing."""
+    pieces, size = [], 0
+    with _opened(path) as stream:
+        while piece := _read(stream, path, size):
+            size += len(piece)
+            if size > limits.size:
+                raise DataError(
+                    f"{path}: more than {limits.size:,} bytes of text", hint="raise the size limit if the file is meant to be so large"
+                )
+            pieces.append(piece)
+    if size == 0:
+        raise DataError(f"{path}: the file is empty")
+    return _checked(path, b"".join(pieces), 1).text
+
+
 def _checked(path: Path, text: bytes, line: int) -> Block:
     if line == 1:
         text = text.removeprefix(_BYTE_ORDER_MARK)

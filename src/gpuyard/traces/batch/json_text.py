@@ -1,0 +1,125 @@
+"""Reading JSON from outside piece by piece: one job at a time, whatever its size or depth."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gpuyard.errors import DataError
+from gpuyard.traces.opening import Limits, read_document
+
+JSON_LIMITS = Limits(size=512 << 20)  # some 100,000 jobs at the 5 kB that Slurm writes for each
+_BLANK = re.compile(r"[ \t\r\n]*")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+class JsonText:
+    """The text of a file and a place in it."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path = path
+        self.limits = limits
+        self.text = read_document(path, limits).decode("utf-8")
+        self._counted, self._line = 0, 1
+
+    def line(self, at: int) -> int:
+        """The line of a place; places are asked for in ascending order."""
+        self._line += self.text.count("\n", self._counted, at)
+        self._counted = max(at, self._counted)
+        return self._line
+
+    def error(self, at: int, message: str) -> DataError:
+        return DataError(f"{self.path}:{self.line(at)}: {message}")
+
+    def skip(self, at: int) -> int:
+        """The next place that is not blank."""
+        match = _BLANK.match(self.text, at)
+        return match.end() if match else at
+
+    def value(self, at: int) -> tuple[Any, int]:
+        """The value that begins here, and where it ends."""
+        try:
+            return _DECODER.raw_decode(self.text, at)
+        except RecursionError:
+            raise self.error(at, "JSON nested too deeply") from None
+        except json.JSONDecodeError as error:
+            raise self.error(min(error.pos, len(self.text)), f"not JSON: {error.msg}") from None
+        except (ValueError, StopIteration) as error:
+            raise self.error(at, f"not JSON: {str(error)[:80]}") from None
+
+    def members(self, at: int, name: str) -> Iterator[tuple[str, Any, int]]:
+        """The members of the object that begins here; of the list called `name` each element apart. Ends with ("", None, end)."""
+        at = self._expect(at, "{")
+        if self.text[at : at + 1] == "}":
+            yield "", None, at + 1
+            return
+        while True:
+            key, after = self.value(at)
+            if not isinstance(key, str):
+                raise self.error(at, "not JSON: a key is no text")
+            at = self._expect(after, ":")
+            if key == name and self.text[at : at + 1] == "[":
+                for element, begin, end in self._elements(at):
+                    if end < 0:
+                        at = begin
+                    else:
+                        yield key, element, begin
+            else:
+                element, end = self.value(at)
+                yield key, element, at
+                at = end
+            at = self.skip(at)
+            if self.text[at : at + 1] == "}":
+                yield "", None, at + 1
+                return
+            at = self._expect(at, ",")
+
+    def _elements(self, at: int) -> Iterator[tuple[Any, int, int]]:
+        """The elements of the list that begins here with begin and end; at last (None, where it ends, −1)."""
+        at, count = self._expect(at, "["), 0
+        while self.text[at : at + 1] != "]":
+            element, end = self.value(at)
+            count += 1
+            if count > self.limits.rows:
+                raise self.error(at, f"more than {self.limits.rows:,} jobs")
+            yield element, at, end
+            at = self.skip(end)
+            if self.text[at : at + 1] != "]":
+                at = self._expect(at, ",")
+        yield None, at + 1, -1
+
+    def _expect(self, at: int, mark: str) -> int:
+        at = self.skip(at)
+        if self.text[at : at + 1] != mark:
+            raise self.error(at, f"not JSON: {mark!r} expected" + ("" if at < len(self.text) else ", the text breaks off"))
+        return self.skip(at + 1)
+
+
+def number(value: object, default: float) -> float:
+    """A number; one of Slurm's `{set, infinite, number}` objects; the default where there is none."""
+    if isinstance(value, dict):
+        if value.get("infinite") or not value.get("set", True):
+            return default
+        value = value.get("number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return default
+    return float(value) if abs(value) < 1e300 else default
+
+
+def text(value: object) -> str:
+    """A text, or the empty one."""
+    return value if isinstance(value, str) else str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def table(value: object) -> dict[str, Any]:
+    """An object, or an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,157 @@
+"""Job records of a batch system, column by column, before it is decided which of them are jobs to simulate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuyard.errors import DataError
+from gpuyard.model.jobs import Array
+from gpuyard.traces.checks import Rows
+
+PENDING, RUNNING, ENDED = 0, 1, 2
+_PENDING_STATES = {"PENDING", "PD", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}  # REQUEUED is a run that is over
+_PENDING_STATES |= {"PEND", "PSUSP", "WAIT", "FWD_PEND", "PROV"}  # LSF
+_RUNNING_STATES = {
+    "RUNNING",
+    "R",
+    "CONFIGURING",
+    "CF",
+    "SUSPENDED",
+    "S",
+    "COMPLETING",
+    "CG",
+    "RESIZING",
+    "STOPPED",
+    "STAGE_OUT",
+    "SIGNALING",
+}
+_RUNNING_STATES |= {"RUN", "USUSP", "SSUSP", "UNKWN", "UNKNOWN"}  # LSF
+
+
+def phase(state: str) -> int:
+    """PENDING, RUNNING or ENDED, of a state such as `CANCELLED by 123`; one that is not known counts as ended."""
+    word = state.split()[0].upper() if state.split() else ""
+    return PENDING if word in _PENDING_STATES else RUNNING if word in _RUNNING_STATES else ENDED
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of texts: the distinct ones, and for each row which."""
+
+    labels: tuple[str, ...]
+    codes: Array  # (rows,) i4
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Coded:
+        number: dict[str, int] = {}
+        codes = np.fromiter((number.setdefault(text, len(number)) for text in texts), np.int32, len(texts))
+        return cls(tuple(number) or ("",), codes).merged()
+
+    @classmethod
+    def constant(cls, rows: int, label: str = "") -> Coded:
+        return cls((label,), np.zeros(rows, np.int32))
+
+    def merged(self) -> Coded:
+        """The same with each label once, in order."""
+        distinct = sorted(set(self.labels))
+        place = {label: k for k, label in enumerate(distinct)}
+        return Coded(tuple(distinct), np.array([place[label] for label in self.labels], np.int32)[self.codes])
+
+    def take(self, rows: Array) -> Coded:
+        """Some rows, with the labels that they have."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        return Coded(tuple(self.labels[k] for k in used) or ("",), codes.astype(np.int32))
+
+    def __getitem__(self, row: int) -> str:
+        return self.labels[int(self.codes[row])]
+
+
+@dataclass(frozen=True)
+class Records:
+    """One row per record of the file, in its order. Times are seconds since 1970, nan where not set."""
+
+    rows: Rows
+    key: Array  # (rows,) of text: the job's id as written, `123_4`
+    number: Array  # (rows,) the id as a number, the same for all tasks of an array where the log has no other
+    step: Array  # (rows,) bool: a step of a job
+    phase: Array  # (rows,) PENDING, RUNNING or ENDED
+    submit: Array
+    start: Array
+    end: Array
+    elapsed: Array  # s; nan: not said
+    walltime: Array  # s; inf: none
+    gpus: Array  # nan: not said, here and below
+    cpus: Array
+    nodes: Array
+    memory: Array  # GB in all
+    priority: Array
+    user: Coded
+    partition: Coded
+    qos: Coded
+    account: Coded
+    asked_type: Coded  # the GPU type that the job asked for
+    ran_type: Coded  # the one that it got
+    node_list: Coded
+    unassigned: Array  # (rows,) bool: the log says that the job had no node
+    dropped: dict[str, int] = field(default_factory=dict)  # lines that are no records at all
+    notes: tuple[str, ...] = ()
+    waits_known: bool = True  # False: the start times stand in for the submit times
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record, for readers that go line by line."""
+
+    line: int
+    key: str
+    number: int
+    state: str = ""
+    submit: float = math.nan
+    start: float = math.nan
+    end: float = math.nan
+    elapsed: float = math.nan
+    walltime: float = math.inf
+    gpus: float = math.nan
+    cpus: float = math.nan
+    nodes: float = math.nan
+    memory: float = math.nan
+    priority: float = math.nan
+    user: str = ""
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
+    asked_type: str = ""
+    ran_type: str = ""
+    node_list: str = ""
+    unassigned: bool = False
+
+
+_NUMBERS = ("submit", "start", "end", "elapsed", "walltime", "gpus", "cpus", "nodes", "memory", "priority")
+_TEXTS = ("user", "partition", "qos", "account", "asked_type", "ran_type", "node_list")
+
+
+def collect(path: Path, found: Sequence[Record], *, dropped: dict[str, int] | None = None, notes: tuple[str, ...] = ()) -> Records:
+    """Records by column; refuses a file without any."""
+    if not found:
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in (dropped or {}).items())
+        raise DataError(f"{path}: no job records" + (f" ({counts})" if counts else ""))
+    columns: dict[str, Any] = {name: np.array([getattr(each, name) for each in found], np.float64) for name in _NUMBERS}
+    columns |= {name: Coded.of([getattr(each, name) for each in found]) for name in _TEXTS}
+    return Records(
+        rows=Rows(path, np.array([each.line for each in found])),
+        key=np.array([each.key for each in found], object),
+        number=np.array([each.number for each in found], np.float64),
+        step=np.zeros(len(found), bool),
+        phase=np.array([phase(each.state) for each in found]),
+        unassigned=np.array([each.unassigned for each in found]),
+        dropped=dict(dropped or {}), notes=notes, **columns,
+    )  # fmt: skip
