@@ -30,7 +30,9 @@ def without_timer(scheduler: Scheduler | Meta) -> Scheduler | Meta:
 
 
 def stepped(case: Case, scheduler: Scheduler | Meta, seed: int) -> Result:
-    simulation = Simulation(case.workload, case.cluster, label=scheduler.label, seed=seed, rules=case.rules, segments=True)
+    simulation = Simulation(
+        case.workload, case.cluster, label=scheduler.label, seed=seed, rules=case.rules, segments=True, half_life=scheduler.half_life
+    )
     while (snapshot := simulation.advance()) is not None:
         simulation.apply(scheduler.decide(snapshot))
     return simulation.result()

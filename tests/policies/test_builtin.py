@@ -17,6 +17,9 @@ from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWIT
 JOBS = SimpleNamespace(
     submit=np.array([10.0, 0.0]), gpus=np.array([4.0, 1.0]), estimate=np.array([100.0, 0.0]), remaining=np.array([80.0, 0.0]),
     deadline=np.array([300.0, np.inf]), priority=np.array([2.0, -1.0]), attained=np.array([80.0, 0.0]), walltime=np.array([200.0, np.inf]),
+    queued=np.array([10.0, 0.0]), ran=np.array([20.0, 0.0]), run_start=np.array([0.0, 0.0]), status=np.array([1, 1]),
+    usage=np.array([0.75, 0.25]), fair_share=np.array([0.5, 0.5]), size_factor=np.array([0.5, 0.125]),
+    partition_factor=np.array([1.0, 0.0]), qos_factor=np.array([0.25, 0.0]),
 )  # fmt: skip
 NOW = 60.0
 EXPECTED = {
@@ -35,6 +38,11 @@ EXPECTED = {
     "priority": (-2.0, 1.0),
     "dynamic": ((300.0 - 60.0 - 80.0) / 3.0, 1e18 + 1.0),
     "las": (80.0, 0.0),
+    "multifactor": (
+        -(1000 * 50 / 604800 + 500 + 1000 + 250 + 10000 / math.sqrt(8)),
+        -(1000 * 60 / 604800 + 125 + 10000 / math.sqrt(2)),
+    ),
+    "tiresias": (0.0, 0.0),
 }
 
 
@@ -50,7 +58,7 @@ def test_every_number_belongs_to_an_ordering():
     assert set(EXPECTED) <= set(ORDERINGS)
 
 
-READ_THE_CLOCK = {"wfp3", "unicep", "dynamic"}
+READ_THE_CLOCK = {"wfp3", "unicep", "dynamic", "multifactor", "tiresias"}
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -71,7 +79,9 @@ def test_an_ordering_is_finite_or_infinite_but_never_nan(name: str):
     """Zeros, infinities and negatives in every column that may have them."""
     extremes = [0.0, 1e-300, 1.0, 1e12]
     for value in extremes:
-        jobs = SimpleNamespace(**dict.fromkeys(("submit", "gpus", "estimate", "remaining", "attained"), np.array([value])))
+        columns = ("submit", "gpus", "estimate", "remaining", "attained", "queued", "ran", "run_start", "usage")
+        columns += ("size_factor", "partition_factor", "qos_factor")
+        jobs = SimpleNamespace(**dict.fromkeys(columns, np.array([value])), fair_share=np.array([0.01]), status=np.array([1]))
         jobs.deadline, jobs.priority, jobs.walltime = np.array([np.inf]), np.array([-1.0]), np.array([np.inf])
         with np.errstate(all="ignore"):
             assert not math.isnan(ORDERINGS[name].function(jobs, 0, np.float64(1e12)))
@@ -84,6 +94,26 @@ def test_preemption_rules():
     las = PREEMPTIONS["las"].function
     assert las is not None
     assert [las(JOBS, 0, NOW, threshold) for threshold in (80.0, 81.0)] == [1.0, 0.0]
+
+
+def test_multifactor_may_favour_small_jobs_and_stops_ageing_at_its_limit():
+    function = ORDERINGS["multifactor"].function
+    only_size = {"age": 0.0, "partition": 0.0, "qos": 0.0, "fairshare": 0.0, "small": 1.0}
+    assert [function(JOBS, j, NOW, **only_size) for j in (0, 1)] == [-500.0, -875.0]
+    only_age = {"size": 0.0, "partition": 0.0, "qos": 0.0, "fairshare": 0.0, "max_age": 55.0}
+    assert [function(JOBS, j, NOW, **only_age) for j in (0, 1)] == pytest.approx([-1000 * 50 / 55, -1000.0])
+
+
+def test_the_queues_of_tiresias():
+    """Job 0 waits since 10 s, has run for 20 s and received 80 GPU-seconds."""
+    rule = PREEMPTIONS["tiresias"].function
+    assert rule is ORDERINGS["tiresias"].function
+    assert [rule(JOBS, 0, NOW, *limits) for limits in ((81, 82), (80, 81), (79, 80), (10, 20, 80))] == [0.0, 1.0, 2.0, 3.0]
+    waits = [rule(JOBS, 0, now, 80.0, promote=2.5) for now in (59.0, 60.0)]
+    assert waits == [1.0, 0.0]  # 10 s + 2.5 × 20 s
+    running = SimpleNamespace(**{**vars(JOBS), "status": np.array([2, 2]), "run_start": np.array([60.0, 0.0])})
+    assert [rule(running, 0, now, 80.0, promote=2.5) for now in (79.0, 80.0)] == [0.0, 1.0]  # 4 GPUs × 20 s since it was promoted
+    assert [rule(running, 0, now, 80.0, promote=2.6) for now in (79.0, 80.0)] == [1.0, 1.0]  # it came to run without that
 
 
 def test_switch_rules():

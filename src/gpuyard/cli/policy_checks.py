@@ -133,6 +133,8 @@ def _job_rows(workload: Workload, now: float, late: bool) -> Array:
     rows["remaining"] = rows["estimate"]
     rows["queued"] = rows["submit"]
     rows["start"] = -1.0
+    rows["fair_share"] = 1.0 / len(workload.jobs.users)
+    rows["size_factor"] = rows["gpus"] / max(float(rows["gpus"].max()), 1.0)
     if late:
         draw = np.random.default_rng(7)
         share = draw.random(len(rows))
@@ -144,6 +146,8 @@ def _job_rows(workload: Workload, now: float, late: bool) -> Array:
         rows["est_end"] = rows["run_start"] + rows["remaining"]
         rows["rate"] = 1.0
         rows["preemptions"] = draw.integers(0, 3, len(rows))
+        for name in ("usage", "partition_factor", "qos_factor"):
+            rows[name] = draw.random(len(rows))
     return rows
 
 

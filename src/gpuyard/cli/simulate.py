@@ -77,8 +77,8 @@ def simulate(
     measured = inputs.Measured.of(speeds)
     found = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
-    loaded = measured.workload(loaded, (machine,))
     machine = reading.dipped(machine, loaded, seed)
+    loaded = measured.workload(loaded, (machine,))
     shown = metric or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)
     result = run(loaded, machine, made, seed, rules=rules, segments=segments)

@@ -63,6 +63,8 @@ def build_state(
         fragment=np.full(m, -1, np.int64),
         partial=np.zeros(MAX_DEVICES + 1, np.int64),
         partition_of=partition_of,
+        qos_factor=_relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
+        users=np.zeros(len(jobs.users), st.USER_ROW),
         outages=_outages(cluster, nodes),
         slots=_slots(program),
         params=_params(program),
@@ -129,6 +131,8 @@ def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs)
     parts["head"] = parts["queue_lo"]
     parts["tail"] = parts["queue_lo"]
     parts["quota"] = [partition.quota for partition in cluster.partitions]
+    priorities = [partition.priority for partition in cluster.partitions]
+    parts["factor"] = _relative(priorities, max(priorities))
     parts["index"] = -1
     words = 0
     for p in range(count):
@@ -144,6 +148,12 @@ def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs)
             parts["index"][p], parts["words"][p], parts["levels"][p] = words, size, most
             words += most * (size + (size + 63) // 64)
     return parts, np.zeros(max(words, 1), np.uint64)
+
+
+def _relative(priorities: Sequence[float], highest: float) -> Array:
+    """Priorities as parts of the highest; 0 where there are none."""
+    values = np.array(priorities, np.float64)
+    return values / highest if highest > 0 else np.zeros(len(values))
 
 
 def _part_pool(size: int) -> Array:
@@ -234,6 +244,8 @@ def _control(
         "first_submit": first,
         "last_end": first,
         "up": cluster.gpus,
+        "gpus": cluster.gpus,
+        "half_life": program.half_life,
         "seed": seed,
         "logging": segments,
         "tracking": tracking,

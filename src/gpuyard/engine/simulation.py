@@ -18,7 +18,7 @@ from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.slots import Program, Slot
+from gpuyard.engine.slots import Program, Slot, check_half_life
 from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
@@ -26,7 +26,7 @@ from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import BIN, SEGMENT, Result
 from gpuyard.model.rules import Rules
-from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
@@ -58,7 +58,8 @@ AnyScheduler = HasProgram | HasDecide | Begins
 class Simulation:
     """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`.
 
-    `every`: where decisions come from outside, seconds between timers at which they are also asked for.
+    Where decisions come from outside: `every`, seconds between timers at which they are also asked for; `half_life`, seconds in which the
+    users' usage in the snapshots halves.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Simulation:
         rules: Rules | None = None,
         segments: bool = False,
         every: float = 0.0,
+        half_life: float = HALF_LIFE,
     ) -> None:
         self.workload = workload
         self.cluster = cluster
@@ -79,7 +81,7 @@ class Simulation:
         self.seed = seed
         self.rules = rules or Rules()
         self._external = program is None
-        self._program = program or replace(_OUTSIDE, timer=every)
+        self._program = program or replace(_OUTSIDE, timer=every, half_life=check_half_life(half_life))
         self.label = label or self._program.label
         if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**63):
             raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
@@ -305,7 +307,10 @@ def simulate(
         return simulation.result()
     decider: HasDecide = scheduler.begin() if hasattr(scheduler, "begin") else scheduler
     every = float(getattr(scheduler, "every", 0.0))
-    simulation = Simulation(workload, cluster, label=label, seed=seed, rules=rules, segments=segments, every=every)
+    half_life = float(getattr(scheduler, "half_life", HALF_LIFE))
+    simulation = Simulation(
+        workload, cluster, label=label, seed=seed, rules=rules, segments=segments, every=every, half_life=half_life,
+    )  # fmt: skip
     while (snapshot := simulation.advance()) is not None:
         simulation.apply(decider.decide(snapshot))
     result = simulation.result()

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from gpuyard.errors import UsageError
 
 # Codes of built-in placement scores, and of how a job that no node can take whole is spread.
 SCORES = ("first", "free", "minus-free", "random", "fastest", "lexicographic", "whole-last", "load", "remainder", "fragments", "own")
 SPANS = ("score", "fewest", "tier2")
 BACKFILLS = ("none", "skip", "easy", "conservative")
+SHORTEST_HALF_LIFE = 1.0  # s
+
+
+def check_half_life(seconds: float) -> float:
+    """The same, if usage can decay with it."""
+    if not SHORTEST_HALF_LIFE <= seconds < math.inf:
+        raise UsageError(f"half_life = {seconds} is not a half-life in seconds", hint=f"at least {SHORTEST_HALF_LIFE:g}, e.g. 7d")
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -47,3 +58,4 @@ class Program:
     switch: int = 0
     switch_params: tuple[float, ...] = ()
     switch_every: float = 0.0
+    half_life: float = 0.0  # s, of the users' usage; 0: no policy reads it

@@ -10,6 +10,7 @@ from gpuyard.engine.entry import run_step
 from gpuyard.engine.kernels.events import FILL
 from gpuyard.engine.pointer import header_of
 from gpuyard.engine.slots import Program
+from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array, Jobs
 from gpuyard.model.rules import Rules
@@ -47,12 +48,14 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     return Snapshot(
         now, jobs.with_table(jobs.table[seen]), live, np.array(held, HELD), nodes,
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")), mix,
+        s.users["usage"].copy(), float(s.control["half_life"][0]),
     )  # fmt: skip
 
 
 def state_of(snapshot: Snapshot, program: Program) -> st.State:
     """A state in which a pass by `program` can be run. Hidden run times are not known and not needed."""
     jobs, live = snapshot.jobs, snapshot.live
+    _check_usage(snapshot, program)
     unknown = np.full(len(jobs), np.inf)
     s = build_state(jobs, unknown, snapshot.cluster, program, snapshot.seed, snapshot.rules, segments=False, mix=snapshot.mix)
     run_step(s, header_of(s), FILL)
@@ -62,7 +65,9 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
         rows[name] = live[name]
     rows["remaining"] = np.maximum(rows["estimate"] - rows["done"], 0.0)
     rows["status"] = np.where(live["running"], st.RUNNING, st.WAITING)
-    control["now"] = snapshot.now
+    control["now"] = control["usage_at"] = snapshot.now
+    if len(snapshot.usage):
+        s.users["usage"] = snapshot.usage  # who holds what does not matter here: no time passes
     control["next_job"] = len(rows)
     control["recent_job"] = len(rows) - snapshot.submitted
     control["active"] = snapshot.active if snapshot.active < len(program.slots) else 0
@@ -72,6 +77,16 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
     s.control["noting"] = 1
     s = s._replace(notes=np.zeros(2 * len(rows) + 1, np.int32))
     return as_seen_by_kernels(s)
+
+
+def _check_usage(snapshot: Snapshot, program: Program) -> None:
+    if program.half_life == 0 or len(snapshot.usage) == 0:
+        return
+    if len(snapshot.usage) != len(snapshot.jobs.users):
+        raise DataError(f"snapshot: usage has {len(snapshot.usage)} values for {len(snapshot.jobs.users)} users")
+    if program.half_life != snapshot.half_life:
+        what = f"{program.label}: half_life = {program.half_life:g} s, but usage in the snapshot decays with {snapshot.half_life:g} s"
+        raise UsageError(what, hint=f"in a simulation: Simulation(…, half_life={program.half_life:g})")
 
 
 def _set_nodes(s: st.State, snapshot: Snapshot) -> None:

@@ -40,8 +40,15 @@ _HIDDEN = [
     ("overrun", "i1"),  # this run ends by the walltime limit
     ("benched", "i1"),  # preempted in the pass that is under way: 1; about to be: 2
 ]
-JOB_ROW = np.dtype(_STATIC + _LIVE + _HIDDEN, align=True)
-VISIBLE_NAMES = tuple(name for name, _ in _STATIC + _LIVE)
+_FACTORS = [  # visible too; at the end of the row, because few policies read them
+    ("usage", "f8"),  # the user's part of all users' decayed usage when the pass began, 0..1
+    ("fair_share", "f8"),  # the user's part of the cluster by right, 0..1
+    ("size_factor", "f8"),  # GPUs over those of the cluster
+    ("partition_factor", "f8"),  # the partition's priority over the highest
+    ("qos_factor", "f8"),  # the QOS's priority over the highest
+]
+JOB_ROW = np.dtype(_STATIC + _LIVE + _HIDDEN + _FACTORS, align=True)
+VISIBLE_NAMES = tuple(name for name, _ in _STATIC + _LIVE + _FACTORS)
 
 
 def _visible(row: np.dtype[Any]) -> np.dtype[Any]:
@@ -93,6 +100,7 @@ PARTITION_ROW = np.dtype(
         ("total", "i8"),
         ("quota", "f8"),
         ("used", "f8"),  # GPUs in use
+        ("factor", "f8"),  # its priority over the highest
         ("index", "i8"),  # offset of the index of free nodes; -1: none
         ("words", "i8"),  # 64-bit words of a level
         ("levels", "i8"),  # most devices on a node
@@ -111,6 +119,14 @@ TYPE_ROW = np.dtype(
         ("late_seconds", "f8"),  # the part of them after the last end so far
         ("up", "f8"),  # devices in order now
         ("since", "f8"),
+    ],
+    align=True,
+)
+USER_ROW = np.dtype(
+    [
+        ("usage", "f8"),  # decayed GPU-s at control.usage_at
+        ("held", "f8"),  # GPUs held now, in units of gpuyard.engine.kernels.usage.UNITS
+        ("part", "f8"),  # of all users' usage, when the pass began
     ],
     align=True,
 )
@@ -150,6 +166,9 @@ CONTROL_ROW = np.dtype(
         ("last_tick", "f8"),
         ("busy", "f8"),  # GPUs in use now
         ("up", "f8"),  # GPUs in order now
+        ("gpus", "f8"),  # GPUs of the cluster
+        ("half_life", "f8"),  # s, of the users' usage; 0: it is not kept
+        ("usage_at", "f8"),  # s, when it was last brought up to date
         ("first_submit", "f8"),
         ("last_end", "f8"),
         ("seed", "i8"),
@@ -221,6 +240,8 @@ class State(NamedTuple):
     fragment: Array  # (nodes,) i8: expected fragment as the node is now; -1: not known
     partial: Array  # (MAX_DEVICES + 1,) i8 scratch: free shares of the devices in shared use of one node
     partition_of: Array  # (partition labels,) i4; -1: no such partition
+    qos_factor: Array  # (qos labels,) f8: the priority over the highest
+    users: Array  # (users,) USER_ROW
     outages: Array
     slots: Array
     params: Array  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)
@@ -251,7 +272,7 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "nodes": NODE_ROW,
     "partitions": PARTITION_ROW, "queue_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
     "types": TYPE_ROW, "type_rank": np.int32, "allowed": np.int64, "mix": MIX, "mix_at": np.int64,
-    "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
+    "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
     "free_index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32, "pick_node": np.int32,
     "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW, "notes": np.int32,
     "plan_free": np.int32, "least_free": np.int32,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +33,7 @@ HELD = np.dtype(
         ("devices", "u8"),  # bit set; 0: a pool or a CPU job
     ]
 )
+HALF_LIFE = 604_800.0  # s, a week: what Slurm takes where nothing else is said
 NODE = np.dtype([("down", "i4"), ("off", "i4"), ("mask", "u8")])  # whole outages; devices out of order; devices that could be used
 MIX = np.dtype(
     [
@@ -65,6 +66,8 @@ class Snapshot:
     active: int = 0  # the scheduler that a meta-scheduler used last
     submitted: int = 0  # jobs submitted in the last 300 s
     mix: Array | None = None  # of MIX: what the whole workload asks for; None: what the jobs above ask for
+    usage: Array = field(default_factory=lambda: np.zeros(0))  # (users,) GPU-s, decayed with `half_life`; (0,): not known, taken as none
+    half_life: float = HALF_LIFE  # s
 
     @property
     def waiting(self) -> Array:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dis
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType
 from typing import Any, Literal, Protocol, TypeVar
 
 from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch, parameters_of
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
-from gpuyard.engine.slots import SCORES, SPANS, Program, Slot
+from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
-from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.registry import Registry
 
 DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
@@ -140,6 +142,14 @@ class Scheduler:
     backfill: Backfill
     preemption: Preemption
 
+    def __post_init__(self) -> None:
+        half_life_of((self,))  # refuses what no usage can decay with
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage halves that this scheduler wants to see."""
+        return half_life_of((self,)) or HALF_LIFE
+
     @property
     def label(self) -> str:
         """`ordering/placement/backfill/preemption`, without what is the default at its end."""
@@ -165,7 +175,7 @@ class Scheduler:
         )
 
     def program(self) -> Program:
-        return Program((self.slot(),), self.label, timer=self.preemption.every)
+        return Program((self.slot(),), self.label, timer=self.preemption.every, half_life=half_life_of((self,)))
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """What this scheduler would do now; used where a real cluster is driven, and step by step."""
@@ -197,6 +207,12 @@ class Meta:
 
     def __post_init__(self) -> None:
         check_period(self.every, f"meta {self.rule.name}")
+        half_life_of(self.schedulers)
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage halves that its schedulers want to see."""
+        return half_life_of(self.schedulers) or HALF_LIFE
 
     @property
     def label(self) -> str:
@@ -212,6 +228,7 @@ class Meta:
             switch=compile_switch(self.rule.function, len(self.rule.params), cached=self.rule.builtin),
             switch_params=_values(self.rule),
             switch_every=self.every,
+            half_life=half_life_of(self.schedulers),
         )
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
@@ -254,6 +271,11 @@ class Decider:
     def every(self) -> float:
         return dict(self.params).get("every", 0.0)
 
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage in its snapshots halves."""
+        return self.inner.half_life if self.inner else HALF_LIFE
+
     def begin(self) -> Decides:
         """A fresh one, for one simulation."""
         given = dict(self.params)
@@ -276,10 +298,41 @@ F = TypeVar("F", bound=Function)
 
 
 def reads_clock(function: Function) -> bool:
-    """Whether the function's third argument (now) is used at all."""
+    """Whether the function's third argument (now) is used at all, or the users' usage, which changes with time alone."""
     code = function.__code__
     name = code.co_varnames[2]
-    return name in code.co_cellvars or any(_loads(i, name) for i in dis.get_instructions(function))
+    return name in code.co_cellvars or any(_loads(i, name) for i in dis.get_instructions(function)) or reads_usage(function)
+
+
+@cache
+def reads_usage(function: Function) -> bool:
+    """Whether the function, or one of its module that it calls, reads `jobs.usage`. Another thing of that name costs only time."""
+    seen: set[Function] = set()
+    todo = [function]
+    while todo:
+        each = todo.pop()
+        seen.add(each)
+        if _names(each.__code__, "usage"):
+            return True
+        called = (each.__globals__.get(name) for name in each.__code__.co_names)
+        todo += [f for f in called if inspect.isfunction(f) and f.__module__ == each.__module__ and f not in seen]
+    return False
+
+
+def _names(code: CodeType, name: str) -> bool:
+    """Whether the name occurs in the code, or in that of a function inside it."""
+    return name in code.co_names or name in code.co_consts or any(isinstance(c, CodeType) and _names(c, name) for c in code.co_consts)
+
+
+def half_life_of(schedulers: Sequence[Scheduler]) -> float:
+    """Seconds in which the users' usage halves that these schedulers read; 0: none of them reads it."""
+    slots = [slot for s in schedulers for slot in (s.ordering, s.placement, s.preemption)]
+    readers = [dict(slot.params) for slot in slots if slot.function is not None and reads_usage(slot.function)]
+    given = sorted({params["half_life"] for params in readers if "half_life" in params})
+    if len(given) > 1:
+        what = f"half_life = {given[0]:g} s and half_life = {given[1]:g} s in one scheduler"
+        raise UsageError(what, hint="usage is kept with one half-life: give all of its policies the same")
+    return check_half_life(given[0] if given else HALF_LIFE) if readers else 0.0
 
 
 def _loads(instruction: dis.Instruction, name: str) -> bool:

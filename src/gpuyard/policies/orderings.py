@@ -104,3 +104,39 @@ def dynamic_heuristic(jobs: Any, j: int, now: float) -> float:
 def least_attained(jobs: Any, j: int, now: float) -> float:
     """The least GPU-seconds received so far go first; needs preemption to matter."""
     return jobs.attained[j]
+
+
+@ordering("multifactor", title="Slurm's multifactor priority with decayed fair-share", source="Slurm, priority/multifactor")
+def multifactor(
+    jobs: Any,
+    j: int,
+    now: float,
+    age: float = 1000.0,
+    size: float = 1000.0,
+    partition: float = 1000.0,
+    qos: float = 1000.0,
+    fairshare: float = 10000.0,
+    max_age: float = 604800.0,
+    half_life: float = 604800.0,
+    small: float = 0.0,
+) -> float:
+    """Minus the weighted sum of five factors from 0 to 1: time in the queue over `max_age`, GPUs over the cluster's (`small=1`: 1 − that),
+    the partition's and the QOS's priority over the highest, and 2^(−usage / fair share), usage decaying with `half_life`."""
+    waited = min((now - jobs.queued[j]) / max(max_age, 1.0), 1.0)
+    width = 1.0 - jobs.size_factor[j] if small > 0.0 else jobs.size_factor[j]
+    fair = math.exp(-math.log(2.0) * jobs.usage[j] / jobs.fair_share[j])
+    return -(age * waited + size * width + partition * jobs.partition_factor[j] + qos * jobs.qos_factor[j] + fairshare * fair)
+
+
+@ordering("tiresias", title="discretised two-dimensional least attained service", source="Gu et al. 2019 (Tiresias)")
+def tiresias(
+    jobs: Any, j: int, now: float, threshold: float = 3600.0, second: float = math.inf, third: float = math.inf, promote: float = 8.0
+) -> float:
+    """The queue, from 0, that a job is in: how many of the thresholds its GPU-seconds have reached; first come, first served inside it.
+    After a wait of `promote` × the time it has run it is back in queue 0, and only what it receives from then on counts."""
+    running = jobs.status[j] == 2
+    waited = (jobs.run_start[j] if running else now) - jobs.queued[j]
+    service = jobs.attained[j]
+    if jobs.ran[j] > 0.0 and waited >= promote * jobs.ran[j]:
+        service = (now - jobs.run_start[j]) * jobs.gpus[j] if running else 0.0
+    return (1.0 if service >= threshold else 0.0) + (1.0 if service >= second else 0.0) + (1.0 if service >= third else 0.0)

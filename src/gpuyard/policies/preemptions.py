@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuyard.policies.base import PREEMPTIONS, Preemption, preemption
+from gpuyard.policies.orderings import tiresias
 
 PREEMPTIONS.add("none", Preemption("none", "running jobs run to their end"))
 
@@ -23,7 +24,10 @@ def priority(jobs: Any, j: int, now: float) -> float:
     return -jobs.priority[j]
 
 
-@preemption("las", title="two queues by attained service (Tiresias): stop what has passed the threshold", every=60.0)
+@preemption("las", title="two queues by attained service: stop what has passed the threshold", every=60.0)
 def las_two_queues(jobs: Any, j: int, now: float, threshold: float = 3600.0) -> float:
     """0 below `threshold` GPU-seconds of service, 1 above."""
     return 1.0 if jobs.attained[j] >= threshold else 0.0
+
+
+preemption("tiresias", title="stop what is in a lower queue of Tiresias", every=60.0)(tiresias)

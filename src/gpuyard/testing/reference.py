@@ -22,6 +22,7 @@ from gpuyard.testing.reference_plan import Placer, Plan, longest_duration, overh
 from gpuyard.testing.reference_result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference_scores import request_mix
 from gpuyard.testing.reference_state import JobState, JobsView, Part, Yard, device_room, make_jobs, may_use
+from gpuyard.testing.reference_usage import Accounts
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
 
@@ -89,6 +90,7 @@ class _Simulation:
         periods = [period for period in own_period + [s.preemption.every for s in self.schedulers] if period > 0]
         self.timer_period = periods[0] if periods else math.inf
         self.now = -math.inf
+        self.accounts = Accounts(len(workload.jobs.users), scheduler.half_life)
         self.segments: list[Segment] = []
         self.passes = self.preemptions = self.failures = self.queue_max = 0
         self.queue_integral = 0.0
@@ -211,6 +213,7 @@ class _Simulation:
     def start(self, job: JobState, parts: list[Part]) -> None:
         assert job.status == "waiting", f"job {job.index} at {self.now} s: started while {job.status}"
         self.yard.take(job, parts)
+        self.accounts.hold(job.user, job.gpus, self.now)
         job.status = "running"
         job.parts = parts
         job.last_nodes = [part.node for part in parts]
@@ -257,6 +260,7 @@ class _Simulation:
         job.ran += elapsed
         job.attained = job.ran * job.gpus
         self.yard.give_back(job, job.parts)
+        self.accounts.release(job.user, job.gpus, self.now)
         for part in job.parts:
             numbered = () if self.yard.nodes[part.node].is_pool else part.devices
             devices = sum(1 << device for device in numbered)
@@ -330,6 +334,9 @@ class _Simulation:
 
     def one_pass(self) -> None:
         self.passes += 1
+        parts = self.accounts.parts(self.now)
+        for job in self.with_status("waiting") + self.with_status("running"):
+            job.usage = parts[job.user]
         self.switch()
         for partition in range(len(self.cluster.partitions)):
             for job in self.with_status("running", partition):

@@ -11,11 +11,13 @@ import numpy as np
 
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.jobs import COLUMNS
+from gpuyard.model.result import STATUS
 from gpuyard.model.workload import Workload
 
 TOLERANCE = 1e-6  # of cpus, GB, shares and quotas
 UNLIMITED = 1 << 60  # units: more than any job has
 LIVE = ("attained", "ran", "remaining", "queued", "start", "run_start", "rate", "est_end", "done", "preemptions")
+FACTORS = ("usage", "fair_share", "size_factor", "partition_factor", "qos_factor")
 NODE_COLUMNS = (
     "gpus", "free", "cpus", "free_cpus", "memory", "free_memory", "gpu_type", "rack", "partition", "speed", "share",
 )  # fmt: skip
@@ -51,6 +53,8 @@ class JobState:
     job_class: int
     chunk: int
     gpu_type: int
+    qos: int
+    account: int
     id: int
     runtime: float  # hidden: no policy gets it
     home: int = -1  # the cluster's partition; -1: there is none
@@ -73,6 +77,11 @@ class JobState:
     overhead: float = 0.0
     est_end: float = -1.0
     killed_at_end: bool = False
+    usage: float = 0.0
+    fair_share: float = 1.0
+    size_factor: float = 0.0
+    partition_factor: float = 0.0
+    qos_factor: float = 0.0
     parts: list[Part] = field(default_factory=list)
     last_nodes: list[int] = field(default_factory=list)
 
@@ -116,8 +125,19 @@ def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
         names = wanted.split("|") if wanted else [kind.name for kind in cluster.types]
         job.allowed = frozenset(number for number, kind in enumerate(cluster.types) if kind.name in names)
         job.speed = tuple(cluster.speed_of(jobs.classes[job.job_class], kind) for kind in cluster.types)
+        set_factors(job, workload, cluster)
         states.append(job)
     return states
+
+
+def set_factors(job: JobState, workload: Workload, cluster: Cluster) -> None:
+    """What a job is relative to the whole cluster; a job without a partition has the first one's factor."""
+    priorities = [partition.priority for partition in cluster.partitions]
+    job.fair_share = 1.0 / len(workload.jobs.users)
+    job.size_factor = job.gpus / cluster.gpus if cluster.gpus > 0 else 0.0
+    job.partition_factor = priorities[max(job.home, 0)] / max(priorities) if max(priorities) > 0 else 0.0
+    highest = max(cluster.qos.values(), default=0.0)
+    job.qos_factor = cluster.qos.get(workload.jobs.qoses[job.qos], 0.0) / highest if highest > 0 else 0.0
 
 
 @dataclass(eq=False)
@@ -306,8 +326,9 @@ class JobsView:
     """The visible columns of all jobs; `runtime` is not among them."""
 
     def __init__(self, states: list[JobState]) -> None:
-        for name in COLUMNS + LIVE:
+        for name in COLUMNS + LIVE + FACTORS:
             setattr(self, name, Column(lambda j, name=name: getattr(states[j], name), len(states)))  # type: ignore[misc]
+        self.status = Column(lambda j: STATUS.index(states[j].status), len(states))
 
 
 class NodesView:

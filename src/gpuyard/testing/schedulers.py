@@ -54,7 +54,8 @@ def ageing(jobs: Any, j: int, now: float, weight: float = 0.3) -> Any:
 
 def per_user(jobs: Any, j: int, now: float) -> Any:
     """Labels and hosts, no clock: keyed once, with many ties."""
-    return (jobs.user[j] + jobs.job_class[j] + jobs.gpu_type[j]) % 3 + 0.01 * jobs.cpus[j] + 0.001 * jobs.memory[j] * jobs.chunk[j]
+    labels = jobs.user[j] + jobs.job_class[j] + jobs.gpu_type[j] + jobs.qos[j] + jobs.account[j]
+    return labels % 3 + jobs.partition_factor[j] + 0.1 * jobs.size_factor[j] + 0.01 * jobs.cpus[j] + 0.001 * jobs.memory[j] * jobs.chunk[j]
 
 
 def infinite(jobs: Any, j: int, now: float) -> Any:
@@ -62,6 +63,15 @@ def infinite(jobs: Any, j: int, now: float) -> Any:
     if jobs.deadline[j] > 1e300:
         return np.inf
     return -np.inf if jobs.priority[j] > 1 else jobs.deadline[j]
+
+
+def used(jobs: Any, j: int) -> Any:
+    return jobs.usage[j]
+
+
+def modest(jobs: Any, j: int, now: float) -> Any:
+    """Usage and no clock: it is keyed at every pass all the same."""
+    return used(jobs, j) - 0.2 * jobs.qos_factor[j] - 0.1 * jobs.fair_share[j]
 
 
 def spread(nodes: Any, n: int, jobs: Any, j: int) -> Any:
@@ -91,6 +101,11 @@ def newest(jobs: Any, j: int, now: float) -> Any:
     return -jobs.submit[j] - 0.01 * jobs.gpus[j] + 0.001 * jobs.user[j]
 
 
+def greedy(jobs: Any, j: int, now: float) -> Any:
+    """Who used more than the fair share gives way, in few classes."""
+    return np.floor(2.0 * jobs.usage[j] / jobs.fair_share[j])
+
+
 def by_age_and_work(system: Any, now: float) -> Any:
     if system.oldest > 25.0:
         return 1
@@ -108,24 +123,36 @@ def by_arrivals(system: Any, now: float) -> Any:
     return 1 if system.recent > 5 and system.waiting > 1 else 0
 
 
-OWN_ORDERINGS = tuple(make_ordering(f, f.__name__) for f in (ageing, per_user, infinite))
+OWN_ORDERINGS = tuple(make_ordering(f, f.__name__) for f in (ageing, per_user, infinite, modest))
 OWN_PLACEMENTS = (
     make_placement(spread, "spread"),
     make_placement(mixed, "mixed"),
     make_placement(level, "level", span="fewest"),
     replace(make_placement(mixed, "mixed few", span="fewest"), params=(("tight", -1.0),)),
 )
-OWN_PREEMPTIONS = (make_preemption(deserving, "deserving", every=11.0), make_preemption(newest, "newest"))
+OWN_PREEMPTIONS = (
+    make_preemption(deserving, "deserving", every=11.0),
+    make_preemption(newest, "newest"),
+    make_preemption(greedy, "greedy"),
+)
 OWN_SWITCHES = tuple(make_switch(f, f.__name__) for f in (by_age_and_work, by_load, by_arrivals))
 
 
 # --- what is drawn ------------------------------------------------------------------------------------------------------
 
 # Parameters that matter in cases that last a few hundred seconds; the defaults are for hours.
-_CLOSER = {"las": "las:threshold=20,every=7", "backlog": "backlog:limit=2"}
+_CLOSER = {
+    "las": "las:threshold=20,every=7",
+    "tiresias": "tiresias:threshold=20,second=60,promote=1.5,every=7",
+    "backlog": "backlog:limit=2",
+}
+_CLOSER_ORDERINGS = {
+    "multifactor": "multifactor:max_age=60,half_life=40,fairshare=2000",
+    "tiresias": "tiresias:threshold=20,second=60,promote=1.5",
+}
 
 # What was registered when this module was imported: what a file of policies registers later must not change what a seed draws.
-_ORDERINGS = tuple(parse_ordering(name) for name in ORDERINGS)
+_ORDERINGS = tuple(parse_ordering(_CLOSER_ORDERINGS.get(name, name)) for name in ORDERINGS)
 _PLACEMENTS = tuple(parse_placement(name) for name in PLACEMENTS)
 _BACKFILLS = tuple(replace(BACKFILLS[name], depth=depth) for name in BACKFILLS for depth in (0, 2))
 _PREEMPTIONS = tuple(parse_preemption(_CLOSER.get(name, name)) for name in PREEMPTIONS)
@@ -134,7 +161,7 @@ _SWITCHES = tuple(parse_switch(_CLOSER.get(name, name)) for name in SWITCHES)
 
 def every_policy() -> Iterator[Fixed]:
     """Everything registered (backfill with and without a depth) and the policies above, one by one."""
-    yield from (Fixed("ordering", ORDERINGS[name]) for name in ORDERINGS)
+    yield from (Fixed("ordering", parse_ordering(_CLOSER_ORDERINGS.get(name, name))) for name in ORDERINGS)
     yield from (Fixed("placement", PLACEMENTS[name]) for name in PLACEMENTS)
     for name in BACKFILLS:
         yield from (Fixed("backfill", replace(BACKFILLS[name], depth=depth)) for depth in (0, 1, 3))

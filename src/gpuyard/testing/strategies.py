@@ -48,6 +48,7 @@ FEATURES: dict[str, float] = {
     "impossible jobs": 0.2,
     "pools": 0.12,
     "nodes without devices": 0.1,
+    "ranks": 0.4,  # priorities of partitions and of qualities of service
 }
 _NEEDS = {"kills": "walltimes", "decimal shares": "shares", "chunks": "gangs", "wanted types": "types"}
 # Name → (least, most) nodes and jobs. From 16 nodes on simulators may index them; sets of 64 × 64 end after 4096.
@@ -60,6 +61,7 @@ SCALES: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 _TYPE_NAMES = ("a100", "v100", "t4")
 _CLASS_NAMES = ("", "train", "infer")
 _PARTITION_NAMES = ("red", "green", "blue")
+_QOS_NAMES = ("low", "high")
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,13 @@ def _random_cluster(rng: np.random.Generator, features: frozenset[str], size: tu
         partition=rng.integers(0, groups, n).astype(np.int32),
     )
     quotas = rng.choice([1.0, 2.0, 3.5, 6.0, np.inf], groups) if "quotas" in features else np.full(groups, np.inf)
-    partitions = tuple(Partition(_PARTITION_NAMES[i], float(quotas[i])) for i in range(groups))
+    ranks = rng.choice([0.0, 1.0, 5.0, 10.0], groups + len(_QOS_NAMES)) if "ranks" in features else np.zeros(groups + len(_QOS_NAMES))
+    partitions = tuple(Partition(_PARTITION_NAMES[i], float(quotas[i]), float(ranks[i])) for i in range(groups))
+    qos = {name: float(rank) for name, rank in zip(_QOS_NAMES, ranks[groups:], strict=True) if rank > 0}
     factors = rng.choice([0.5, 0.8, 0.9, 1.0, 1.25], 2) if "locality" in features else (1.0, 1.0)
     return Cluster(
         nodes, types, partitions, _random_speeds(rng, features, types), float(factors[0]), float(factors[1]),
-        _random_outages(rng, features, gpus), "case",
+        _random_outages(rng, features, gpus), "case", MappingProxyType(qos),
     )  # fmt: skip
 
 
@@ -188,11 +192,18 @@ def _random_workload(rng: np.random.Generator, features: frozenset[str], cluster
     if "priorities" in features:
         columns["priority"] = rng.choice([-0.5, 0.0, 1.0, 2.0, 3.0], n)
     columns["user"] = rng.integers(0, 3, n)
+    columns["account"] = columns["user"] % 2
+    qoses: tuple[str, ...] = ("",)
+    if "ranks" in features:
+        qoses = ("", *reversed(_QOS_NAMES), "unheard of")
+        columns["qos"] = rng.integers(0, len(qoses), n)
     labels: dict[str, tuple[str, ...]] = {"partitions": ("",), "classes": ("",), "gpu_types": ("",)}
     columns |= _random_labels(rng, features, cluster, n, labels)
     partitions, classes, gpu_types = labels["partitions"], labels["classes"], labels["gpu_types"]
-    users = ("ann", "bob", "cy")
-    return Workload.build(columns, runtime, name=name, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types)
+    return Workload.build(
+        columns, runtime, name=name, users=("ann", "bob", "cy"), accounts=("lab", "shop"), qoses=qoses,
+        partitions=partitions, classes=classes, gpu_types=gpu_types,
+    )  # fmt: skip
 
 
 def _random_estimates(rng: np.random.Generator, features: frozenset[str], runtime: Array) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuyard.traces import swf19, batch, public, csv, demo, family, gangs, lublin, poisson, swf  # isort: skip - readers are asked in this order
-from gpuyard.traces import csv_write, eda, perturb, reshape, tasks
+from gpuyard.traces import swf19, batch, public, csv, swf  # isort: skip - readers are asked in this order
+from gpuyard.traces import csv_write, demo, eda, family, gangs, lublin, perturb, poisson, reshape, tasks
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
 from gpuyard.traces.csv_write import write_csv
 from gpuyard.traces.datasets import DATASETS, Dataset, fetch

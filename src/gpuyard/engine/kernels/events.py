@@ -15,6 +15,7 @@ from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_at, tick, write_result
+from gpuyard.engine.kernels.usage import age_usage, show_usage
 from gpuyard.engine.state import EXPLOSION, REJECTED, RUNNING
 from gpuyard.model.tolerance import EPS
 
@@ -60,6 +61,8 @@ def _prepare(s: Any) -> Any:
         while k >= 0:
             hold(row, s.nodes[s.parts[k].node], s.devices, s.parts[k])
             k = s.parts[k].next
+    if s.control[0].half_life > 0:
+        show_usage(s)
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         part.free = 0
@@ -108,6 +111,8 @@ def _run(s: Any) -> Any:
             control.at_pass = 1
             if control.external == 1 and control.waiting > 0:
                 control.passes += 1
+                if control.half_life > 0:
+                    age_usage(s)  # when a pass of our own would have done it, so that both round alike
                 return DECIDE
         if control.external == 0 and control.waiting > 0:
             status = _pass(s)
@@ -257,6 +262,8 @@ def _pass(s: Any) -> Any:
     if not _plan_has_space(s):
         return GROW_PLAN
     control.passes += 1
+    if control.half_life > 0:
+        show_usage(s)
     if control.switch != 0:
         status = _switch(s)
         if status < 0:

@@ -9,6 +9,7 @@ import numpy as np
 from gpuyard.engine.jit import ORDERING, call_keys, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
+from gpuyard.engine.kernels.usage import charge
 from gpuyard.engine.state import BINS, DONE, KILLED, PENDING, RUNNING, WAITING
 
 BAD_KEY = -1
@@ -107,6 +108,8 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
     line.rate = row.rate
     part.used += row.gpus
     control.busy += row.gpus
+    if control.half_life > 0:
+        charge(s, row, 1.0)
     _set_clocks(s, row)
     row.status = RUNNING
     _note(s, j)
@@ -177,6 +180,8 @@ def _release(s: Any, p: Any, j: Any) -> None:
     row.alloc = -1
     part.used -= row.gpus
     control.busy -= row.gpus
+    if control.half_life > 0:
+        charge(s, row, -1.0)
     if part.used < 1e-9:
         part.used = 0.0
     row.ran += elapsed
@@ -244,6 +249,11 @@ def fill_row(s: Any, j: Any) -> None:
     row.user, row.job_class, row.chunk, row.gpu_type, row.index = given.user, given.job_class, given.chunk, given.gpu_type, given.index
     row.qos, row.account = given.qos, given.account
     row.partition = max(s.partition_of[given.partition], 0)
+    row.usage = 0.0
+    row.fair_share = 1.0 / len(s.users)
+    row.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
+    row.partition_factor = s.partitions[row.partition].factor
+    row.qos_factor = s.qos_factor[given.qos]
     row.attained, row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     row.remaining = given.estimate
     row.queued = given.submit
