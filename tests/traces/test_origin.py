@@ -19,6 +19,9 @@ def dated(note: str = "time 0 is 2017-08-14T23:27:00.5") -> Workload:
 
 def test_the_note_is_read_back() -> None:
     assert origin_note(956700003.25) == "time 0 is 2000-04-25T22:00:03.250000"
+    assert origin_note(-1.0) == "time 0 is 1969-12-31T23:59:59"
+    assert origin_note(1e15) == "time 0 is 1000000000000000 s after 1970"
+    assert origin_of(dated(origin_note(1e15))) is None
     assert origin_of(dated()) == datetime(2017, 8, 14, 23, 27, 0, 500_000)
     assert date_of(dated(), 86_400.5) == datetime(2017, 8, 15, 23, 27, 1)
     assert date_of(dated(), 1e12) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from gpuyard.errors import UsageError
 from gpuyard.model.units import parse_seconds, shorten
@@ -15,8 +15,11 @@ _YEARS = 253_402_300_800.0  # s, the end of the year 9999
 
 
 def origin_note(seconds: float) -> str:
-    """The note for an origin in seconds since 1970."""
-    return f"time 0 is {(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}"
+    """The note for an origin in seconds since 1970; one that is no date of the years 1 to 9999 is told as a number."""
+    try:
+        return f"time 0 is {(datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()}"
+    except OverflowError:
+        return f"time 0 is {seconds:.0f} s after 1970"
 
 
 def is_origin(seconds: float) -> bool:

@@ -36,7 +36,7 @@ def writer_of(path: Path) -> Writer:
     """The writer for a name such as `jobs.csv.gz`."""
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix not in WRITERS:
-        hint = "end the name with " + " or ".join(f"{known}[.gz]" for known in WRITERS)
+        hint = "end the name with " + " or ".join(f"{known}[.gz]" for known in sorted(WRITERS))
         raise UsageError(f"{path}: in which format?", hint=hint)
     return WRITERS[suffix]
 

@@ -14,6 +14,7 @@ from gpuyard.traces.batch.machines import Runs, machines_of
 from gpuyard.traces.batch.node_lists import NodeLists
 from gpuyard.traces.batch.records import PENDING, RUNNING, Coded, Records
 from gpuyard.traces.checks import MAX_ID, check_values
+from gpuyard.traces.origin import origin_note
 
 Count = Literal["auto", "gpus", "cpus", "nodes"]
 Gangs = Literal["free", "as-run"]
@@ -201,7 +202,7 @@ def _ids(records: Records, kept: Array) -> tuple[Array, tuple[str, ...]]:
 
 
 def _time_notes(origin: float, early: Array, walltime: Array) -> tuple[str, ...]:
-    notes: tuple[str, ...] = (f"time 0 is {np.datetime64(round(origin), 's')}",)
+    notes: tuple[str, ...] = (origin_note(round(origin)),)
     if early.any():
         notes += (f"{int(early.sum()):,} jobs start before they are submitted: their start counts as their submission",)
     missing = int(np.isinf(walltime).sum())

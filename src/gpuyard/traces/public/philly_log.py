@@ -16,6 +16,7 @@ from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.units import shorten
 from gpuyard.model.workload import Workload
 from gpuyard.traces.opening import Head, Limits, read_text
+from gpuyard.traces.origin import origin_note
 
 MAX_BYTES = 1 << 29  # of JSON; the published log has some 100 MB
 _EPOCH = datetime(1970, 1, 1)
@@ -133,7 +134,7 @@ def _workload(name: str, kept: Mapping[int, _Job], dropped: Mapping[str, int]) -
     return Workload.build(
         columns, [job.runtime for job in jobs], name=name, users=users, partitions=vcs, dropped=dropped, preset="philly",
         logged_start=[job.start - origin for job in jobs],
-        notes=(f"time 0 is {np.datetime64(round(origin), 's').item().isoformat()}", _NOTE),
+        notes=(origin_note(round(origin)), _NOTE),
     )  # fmt: skip
 
 
