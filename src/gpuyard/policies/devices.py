@@ -173,8 +173,9 @@ class GreedyDevice(DeviceQueues):
     """The device on which the task is believed to end first, behind all that waits there already: estimate, transfer and speed count."""
 
     def assign(self, board: Board, tasks: list[Request]) -> None:
-        self._ends = self.believed_ends(board)
-        super().assign(board, tasks)
+        if tasks:
+            self._ends = self.believed_ends(board)
+            super().assign(board, tasks)
 
     def choose(self, board: Board, task: Request, suits: list[int]) -> int:
         ends = [self._ends[i] + board.seconds(task, i) for i in suits]
@@ -185,11 +186,12 @@ class GreedyDevice(DeviceQueues):
 
 @decider("optimal-device", title="Device choice: least total turnaround of all tasks known")
 class OptimalDevice(DeviceQueues):
-    """Assigns and orders all waiting tasks so that the sum of their believed ends is least, at every decision anew.
+    """Assigns and orders all waiting tasks so that the sum of their believed ends is least.
 
     On unrelated machines this is an assignment problem (Horn 1973, Bruno et al. 1974): the k-th task from the last on a device adds k times
-    its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known; when they come all
-    is solved again. Beyond `most` waiting tasks those submitted first are looked at. Cpus, memory and quotas do not enter the choice.
+    its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known. All is solved
+    again when one comes, a device comes or goes, or a task does not end when it was believed to. Beyond `most` waiting tasks those
+    submitted first are looked at. Cpus, memory and quotas do not enter the choice.
     """
 
     def __init__(self, *, most: float = 200) -> None:
@@ -197,21 +199,40 @@ class OptimalDevice(DeviceQueues):
         if not (1 <= most <= 2000 and most == int(most)):
             raise UsageError(f"optimal-device: most = {most:g} is not a whole number in 1..2,000")
         self._most = int(most)
+        self._later: set[int] = set()  # tasks that were left for later
+        self._believed: dict[int, float] = {}  # running task → its believed end
+        self._devices: list[Lane] = []
 
-    def decide(self, snapshot: Snapshot) -> list[Decision]:
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        fresh = any(task.index not in self._later for task in tasks)
+        few = bool(tasks) and sum(map(len, self._queue.values())) <= self._most // 2
+        surprised = self._surprised(board.snapshot)  # asked always: it takes note
+        if fresh or few or surprised or board.lanes != self._devices:
+            self._devices = board.lanes
+            self._solve(board)
+
+    def _surprised(self, snapshot: Snapshot) -> bool:
+        """Whether a task has ended at another time than it was believed to, or is overdue."""
+        now, running = snapshot.now, snapshot.running
+        ends = snapshot.live["est_end"][running].tolist()
+        before, self._believed = self._believed, dict(zip(snapshot.jobs.index[running].tolist(), ends, strict=True))
+        slack = 1e-9 * max(now, 1.0)
+        early = any(abs(end - now) > slack for index, end in before.items() if index not in self._believed)
+        return early or any(end < now - slack for end in self._believed.values())
+
+    def _solve(self, board: Board) -> None:
         for queue in self._queue.values():
             for index in queue:
                 del self._lane[index]
         self._queue = {}
-        return super().decide(snapshot)
-
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+        tasks = [board.requests[row] for row in board.snapshot.waiting.tolist()]
         ends = self.believed_ends(board) - board.snapshot.now
         for cpu in (True, False):
             known = [task for task in tasks if (task.gpus == 0) == cpu and board.suits(task)][: self._most]
             for lane, queue in optimal_queues(_matrix(board, known), ends):
                 for task in queue:
                     self.put(known[task], board.lanes[lane])
+        self._later = {task.index for task in tasks} - set(self._lane)
 
 
 def _matrix(board: Board, tasks: list[Request]) -> Array:
@@ -233,11 +254,16 @@ def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int
     if tasks == 0:
         return []
     used = np.flatnonzero(np.isfinite(seconds).any(axis=0))
-    places = np.arange(1, tasks + 1)
-    cost = waits[used][None, :, None] + seconds[:, used, None] * places[None, None, :]
-    large = 1e3 * (1.0 + np.where(np.isfinite(cost), cost, 0.0).max()) * tasks
-    rows, columns = linear_sum_assignment(np.where(np.isfinite(cost), cost, large).reshape(tasks, -1))
+    places = min(tasks, -(-tasks // len(used)) + 2)
+    while True:
+        cost = waits[used][None, :, None] + seconds[:, used, None] * np.arange(1, places + 1)
+        large = 1e3 * (1.0 + np.where(np.isfinite(cost), cost, 0.0).max()) * tasks
+        rows, columns = linear_sum_assignment(np.where(np.isfinite(cost), cost, large).reshape(tasks, -1))
+        # a last place that stays empty on every device has the dual value 0, and places beyond cost more: they cannot help
+        if places == tasks or (columns % places < places - 1).all():
+            break
+        places = min(tasks, 2 * places)
     queues: dict[int, list[tuple[int, int]]] = {}
     for task, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        queues.setdefault(int(used[column // tasks]), []).append((-(column % tasks), task))
+        queues.setdefault(int(used[column // places]), []).append((-(column % places), task))
     return [(device, [task for _, task in sorted(queue)]) for device, queue in sorted(queues.items())]
