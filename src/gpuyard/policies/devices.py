@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -33,14 +34,16 @@ class Board:
         lanes = [(n, d) for n in np.flatnonzero(capacity.up).tolist() for d in range(-1, int(capacity.usable[n]))]
         return cls(snapshot, requests, capacity, lanes)
 
-    def suits(self, request: Request) -> list[int]:
-        """Positions of the lanes that could ever run the task."""
-        room = self.capacity.rooms(request)
-        return [i for i, (node, device) in enumerate(self.lanes) if (device < 0) == (request.gpus == 0) and room[node] > 0]
+    def __post_init__(self) -> None:
+        self._node, self._device = np.array(self.lanes, int).reshape(-1, 2).T
+        self._kind = self.snapshot.cluster.nodes.gpu_type[self._node]
 
-    def seconds(self, request: Request, lane: int) -> float:
-        """How long the task is believed to take there."""
-        return believed_seconds(self.snapshot, request.row, request.rate(self.snapshot.cluster, [self.lanes[lane][0]]))
+    def seconds(self, request: Request) -> Array:
+        """(lanes,) how long the task is believed to take there; inf: it can never run there."""
+        rates = request.speeds if request.gpus > 0 else np.ones(len(request.speeds))
+        by_type = np.array([believed_seconds(self.snapshot, request.row, float(rate)) for rate in rates])
+        suits = (self.capacity.rooms(request)[self._node] > 0) & ((self._device < 0) == (request.gpus == 0))
+        return np.where(suits, by_type[self._kind], np.inf)
 
 
 class DeviceQueues:
@@ -52,6 +55,7 @@ class DeviceQueues:
     def __init__(self) -> None:
         self._lane: dict[int, Lane] = {}  # job → its device, from assignment to its end
         self._queue: dict[Lane, list[int]] = {}  # device → jobs that wait for it, first in first out
+        self._seconds: dict[int, float] = {}  # job → how long it is believed to take there
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Assign who is new, then start who is first on a free device."""
@@ -66,16 +70,20 @@ class DeviceQueues:
     def assign(self, board: Board, tasks: list[Request]) -> None:
         """Choose a device for each of the tasks, in order, with `put`."""
         for task in tasks:
-            suits = board.suits(task)
+            seconds = board.seconds(task)
+            suits = np.flatnonzero(np.isfinite(seconds)).tolist()
             if suits:
-                self.put(task, board.lanes[self.choose(board, task, suits)])
+                chosen = self.choose(board, task, suits, seconds)
+                self.put(task, board.lanes[chosen], float(seconds[chosen]))
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
         """One of the lanes that suit."""
         raise NotImplementedError
 
-    def put(self, task: Request, lane: Lane) -> None:
+    def put(self, task: Request, lane: Lane, seconds: float) -> None:
+        """Behind all that waits there."""
         self._lane[task.index] = lane
+        self._seconds[task.index] = seconds
         self._queue.setdefault(lane, []).append(task.index)
 
     def believed_ends(self, board: Board) -> Array:
@@ -89,8 +97,7 @@ class DeviceQueues:
             if snapshot.live["running"][row]:
                 ends[position[lane]] = believed_end(snapshot, float(snapshot.live["est_end"][row]))
         for lane, queue in self._queue.items():
-            for index in queue:
-                ends[position[lane]] += board.seconds(board.requests[row_of[index]], position[lane])
+            ends[position[lane]] += sum(self._seconds[index] for index in queue)
         return ends
 
     def _forget(self, snapshot: Snapshot, row_of: dict[int, int], lanes: set[Lane]) -> None:
@@ -103,6 +110,7 @@ class DeviceQueues:
             if row is not None and ((index in waiting and lane in lanes) or (index not in waiting and running[row])):
                 kept[index] = lane
         self._lane = kept
+        self._seconds = {index: self._seconds[index] for index in kept}
         self._renumber(held_nodes(snapshot), lanes)
         self._queue = {lane: [i for i in queue if self._lane.get(i) == lane] for lane, queue in self._queue.items() if lane in lanes}
 
@@ -152,7 +160,7 @@ class RoundRobin(DeviceQueues):
         super().__init__()
         self._turn: Lane = (-1, -1)
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
         after = [i for i in suits if board.lanes[i] > self._turn]
         chosen = (after or suits)[0]
         self._turn = board.lanes[chosen]
@@ -163,7 +171,7 @@ class RoundRobin(DeviceQueues):
 class RandomDevice(DeviceQueues):
     """A device that suits, at random by the simulation's seed and the task; it waits there."""
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
         rng = np.random.default_rng([board.snapshot.seed, task.index])
         return suits[int(rng.integers(len(suits)))]
 
@@ -177,11 +185,11 @@ class GreedyDevice(DeviceQueues):
             self._ends = self.believed_ends(board)
             super().assign(board, tasks)
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
-        ends = [self._ends[i] + board.seconds(task, i) for i in suits]
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+        ends = self._ends + seconds
         best = int(np.argmin(ends))
-        self._ends[suits[best]] = ends[best]
-        return suits[best]
+        self._ends[best] = ends[best]
+        return best
 
 
 @decider("optimal-device", title="Device choice: least total turnaround of all tasks known")
@@ -228,20 +236,13 @@ class OptimalDevice(DeviceQueues):
         tasks = [board.requests[row] for row in board.snapshot.waiting.tolist()]
         ends = self.believed_ends(board) - board.snapshot.now
         for cpu in (True, False):
-            known = [task for task in tasks if (task.gpus == 0) == cpu and board.suits(task)][: self._most]
-            for lane, queue in optimal_queues(_matrix(board, known), ends):
-                for task in queue:
-                    self.put(known[task], board.lanes[lane])
+            timed = ((task, board.seconds(task)) for task in tasks if (task.gpus == 0) == cpu)
+            known = list(islice(((task, seconds) for task, seconds in timed if np.isfinite(seconds).any()), self._most))
+            matrix = np.array([seconds for _, seconds in known])
+            for lane, queue in optimal_queues(matrix, ends):
+                for k in queue:
+                    self.put(known[k][0], board.lanes[lane], float(matrix[k, lane]))
         self._later = {task.index for task in tasks} - set(self._lane)
-
-
-def _matrix(board: Board, tasks: list[Request]) -> Array:
-    """(tasks, lanes) believed seconds; inf where a task cannot go."""
-    seconds = np.full((len(tasks), len(board.lanes)), np.inf)
-    for k, task in enumerate(tasks):
-        for i in board.suits(task):
-            seconds[k, i] = board.seconds(task, i)
-    return seconds
 
 
 def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int]]]:
