@@ -107,6 +107,13 @@ def test_the_optimum_is_that_of_brute_force(seed: int):
     assert found == brute_force(seconds, waits)
 
 
+def test_a_device_with_a_long_queue_gets_it():
+    """Nine tasks that are far better off on one of three devices: more of them in a row than an even share and two."""
+    seconds = np.full((9, 3), 1e6)
+    seconds[:, 1] = np.arange(9.0, 0.0, -1.0)
+    assert optimal_queues(seconds, np.zeros(3)) == [(1, list(range(8, -1, -1)))]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_batch_ends_as_the_optimum_says(seed: int):
     rng = np.random.default_rng([seed, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -33,14 +34,16 @@ class Board:
         lanes = [(n, d) for n in np.flatnonzero(capacity.up).tolist() for d in range(-1, int(capacity.usable[n]))]
         return cls(snapshot, requests, capacity, lanes)
 
-    def suits(self, request: Request) -> list[int]:
-        """Positions of the lanes that could ever run the task."""
-        room = self.capacity.rooms(request)
-        return [i for i, (node, device) in enumerate(self.lanes) if (device < 0) == (request.gpus == 0) and room[node] > 0]
+    def __post_init__(self) -> None:
+        self._node, self._device = np.array(self.lanes, int).reshape(-1, 2).T
+        self._kind = self.snapshot.cluster.nodes.gpu_type[self._node]
 
-    def seconds(self, request: Request, lane: int) -> float:
-        """How long the task is believed to take there."""
-        return believed_seconds(self.snapshot, request.row, request.rate(self.snapshot.cluster, [self.lanes[lane][0]]))
+    def seconds(self, request: Request) -> Array:
+        """(lanes,) how long the task is believed to take there; inf: it can never run there."""
+        rates = request.speeds if request.gpus > 0 else np.ones(len(request.speeds))
+        by_type = np.array([believed_seconds(self.snapshot, request.row, float(rate)) for rate in rates])
+        suits = (self.capacity.rooms(request)[self._node] > 0) & ((self._device < 0) == (request.gpus == 0))
+        return np.where(suits, by_type[self._kind], np.inf)
 
 
 class DeviceQueues:
@@ -52,6 +55,7 @@ class DeviceQueues:
     def __init__(self) -> None:
         self._lane: dict[int, Lane] = {}  # job → its device, from assignment to its end
         self._queue: dict[Lane, list[int]] = {}  # device → jobs that wait for it, first in first out
+        self._seconds: dict[int, float] = {}  # job → how long it is believed to take there
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Assign who is new, then start who is first on a free device."""
@@ -66,16 +70,20 @@ class DeviceQueues:
     def assign(self, board: Board, tasks: list[Request]) -> None:
         """Choose a device for each of the tasks, in order, with `put`."""
         for task in tasks:
-            suits = board.suits(task)
+            seconds = board.seconds(task)
+            suits = np.flatnonzero(np.isfinite(seconds)).tolist()
             if suits:
-                self.put(task, board.lanes[self.choose(board, task, suits)])
+                chosen = self.choose(board, task, suits, seconds)
+                self.put(task, board.lanes[chosen], float(seconds[chosen]))
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
         """One of the lanes that suit."""
         raise NotImplementedError
 
-    def put(self, task: Request, lane: Lane) -> None:
+    def put(self, task: Request, lane: Lane, seconds: float) -> None:
+        """Behind all that waits there."""
         self._lane[task.index] = lane
+        self._seconds[task.index] = seconds
         self._queue.setdefault(lane, []).append(task.index)
 
     def believed_ends(self, board: Board) -> Array:
@@ -89,8 +97,7 @@ class DeviceQueues:
             if snapshot.live["running"][row]:
                 ends[position[lane]] = believed_end(snapshot, float(snapshot.live["est_end"][row]))
         for lane, queue in self._queue.items():
-            for index in queue:
-                ends[position[lane]] += board.seconds(board.requests[row_of[index]], position[lane])
+            ends[position[lane]] += sum(self._seconds[index] for index in queue)
         return ends
 
     def _forget(self, snapshot: Snapshot, row_of: dict[int, int], lanes: set[Lane]) -> None:
@@ -103,6 +110,7 @@ class DeviceQueues:
             if row is not None and ((index in waiting and lane in lanes) or (index not in waiting and running[row])):
                 kept[index] = lane
         self._lane = kept
+        self._seconds = {index: self._seconds[index] for index in kept}
         self._renumber(held_nodes(snapshot), lanes)
         self._queue = {lane: [i for i in queue if self._lane.get(i) == lane] for lane, queue in self._queue.items() if lane in lanes}
 
@@ -152,7 +160,7 @@ class RoundRobin(DeviceQueues):
         super().__init__()
         self._turn: Lane = (-1, -1)
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
         after = [i for i in suits if board.lanes[i] > self._turn]
         chosen = (after or suits)[0]
         self._turn = board.lanes[chosen]
@@ -163,7 +171,7 @@ class RoundRobin(DeviceQueues):
 class RandomDevice(DeviceQueues):
     """A device that suits, at random by the simulation's seed and the task; it waits there."""
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
         rng = np.random.default_rng([board.snapshot.seed, task.index])
         return suits[int(rng.integers(len(suits)))]
 
@@ -173,23 +181,25 @@ class GreedyDevice(DeviceQueues):
     """The device on which the task is believed to end first, behind all that waits there already: estimate, transfer and speed count."""
 
     def assign(self, board: Board, tasks: list[Request]) -> None:
-        self._ends = self.believed_ends(board)
-        super().assign(board, tasks)
+        if tasks:
+            self._ends = self.believed_ends(board)
+            super().assign(board, tasks)
 
-    def choose(self, board: Board, task: Request, suits: list[int]) -> int:
-        ends = [self._ends[i] + board.seconds(task, i) for i in suits]
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+        ends = self._ends + seconds
         best = int(np.argmin(ends))
-        self._ends[suits[best]] = ends[best]
-        return suits[best]
+        self._ends[best] = ends[best]
+        return best
 
 
 @decider("optimal-device", title="Device choice: least total turnaround of all tasks known")
 class OptimalDevice(DeviceQueues):
-    """Assigns and orders all waiting tasks so that the sum of their believed ends is least, at every decision anew.
+    """Assigns and orders all waiting tasks so that the sum of their believed ends is least.
 
     On unrelated machines this is an assignment problem (Horn 1973, Bruno et al. 1974): the k-th task from the last on a device adds k times
-    its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known; when they come all
-    is solved again. Beyond `most` waiting tasks those submitted first are looked at. Cpus, memory and quotas do not enter the choice.
+    its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known. All is solved
+    again when one comes, a device comes or goes, or a task does not end when it was believed to. Beyond `most` waiting tasks those
+    submitted first are looked at. Cpus, memory and quotas do not enter the choice.
     """
 
     def __init__(self, *, most: float = 200) -> None:
@@ -197,30 +207,42 @@ class OptimalDevice(DeviceQueues):
         if not (1 <= most <= 2000 and most == int(most)):
             raise UsageError(f"optimal-device: most = {most:g} is not a whole number in 1..2,000")
         self._most = int(most)
+        self._later: set[int] = set()  # tasks that were left for later
+        self._believed: dict[int, float] = {}  # running task → its believed end
+        self._devices: list[Lane] = []
 
-    def decide(self, snapshot: Snapshot) -> list[Decision]:
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        fresh = any(task.index not in self._later for task in tasks)
+        few = bool(tasks) and sum(map(len, self._queue.values())) <= self._most // 2
+        surprised = self._surprised(board.snapshot)  # asked always: it takes note
+        if fresh or few or surprised or board.lanes != self._devices:
+            self._devices = board.lanes
+            self._solve(board)
+
+    def _surprised(self, snapshot: Snapshot) -> bool:
+        """Whether a task has ended at another time than it was believed to, or is overdue."""
+        now, running = snapshot.now, snapshot.running
+        ends = snapshot.live["est_end"][running].tolist()
+        before, self._believed = self._believed, dict(zip(snapshot.jobs.index[running].tolist(), ends, strict=True))
+        slack = 1e-9 * max(now, 1.0)
+        early = any(abs(end - now) > slack for index, end in before.items() if index not in self._believed)
+        return early or any(end < now - slack for end in self._believed.values())
+
+    def _solve(self, board: Board) -> None:
         for queue in self._queue.values():
             for index in queue:
                 del self._lane[index]
         self._queue = {}
-        return super().decide(snapshot)
-
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+        tasks = [board.requests[row] for row in board.snapshot.waiting.tolist()]
         ends = self.believed_ends(board) - board.snapshot.now
         for cpu in (True, False):
-            known = [task for task in tasks if (task.gpus == 0) == cpu and board.suits(task)][: self._most]
-            for lane, queue in optimal_queues(_matrix(board, known), ends):
-                for task in queue:
-                    self.put(known[task], board.lanes[lane])
-
-
-def _matrix(board: Board, tasks: list[Request]) -> Array:
-    """(tasks, lanes) believed seconds; inf where a task cannot go."""
-    seconds = np.full((len(tasks), len(board.lanes)), np.inf)
-    for k, task in enumerate(tasks):
-        for i in board.suits(task):
-            seconds[k, i] = board.seconds(task, i)
-    return seconds
+            timed = ((task, board.seconds(task)) for task in tasks if (task.gpus == 0) == cpu)
+            known = list(islice(((task, seconds) for task, seconds in timed if np.isfinite(seconds).any()), self._most))
+            matrix = np.array([seconds for _, seconds in known])
+            for lane, queue in optimal_queues(matrix, ends):
+                for k in queue:
+                    self.put(known[k][0], board.lanes[lane], float(matrix[k, lane]))
+        self._later = {task.index for task in tasks} - set(self._lane)
 
 
 def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int]]]:
@@ -233,11 +255,16 @@ def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int
     if tasks == 0:
         return []
     used = np.flatnonzero(np.isfinite(seconds).any(axis=0))
-    places = np.arange(1, tasks + 1)
-    cost = waits[used][None, :, None] + seconds[:, used, None] * places[None, None, :]
-    large = 1e3 * (1.0 + np.where(np.isfinite(cost), cost, 0.0).max()) * tasks
-    rows, columns = linear_sum_assignment(np.where(np.isfinite(cost), cost, large).reshape(tasks, -1))
+    places = min(tasks, -(-tasks // len(used)) + 2)
+    while True:
+        cost = waits[used][None, :, None] + seconds[:, used, None] * np.arange(1, places + 1)
+        large = 1e3 * (1.0 + np.where(np.isfinite(cost), cost, 0.0).max()) * tasks
+        rows, columns = linear_sum_assignment(np.where(np.isfinite(cost), cost, large).reshape(tasks, -1))
+        # a last place that stays empty on every device has the dual value 0, and places beyond cost more: they cannot help
+        if places == tasks or (columns % places < places - 1).all():
+            break
+        places = min(tasks, 2 * places)
     queues: dict[int, list[tuple[int, int]]] = {}
     for task, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        queues.setdefault(int(used[column // tasks]), []).append((-(column % tasks), task))
+        queues.setdefault(int(used[column // places]), []).append((-(column % places), task))
     return [(device, [task for _, task in sorted(queue)]) for device, queue in sorted(queues.items())]
