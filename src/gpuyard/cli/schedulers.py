@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 DEFAULTS = (
     "fcfs",
     "fcfs/fewest/easy",
-    "fcfs/fewest/conservative",
+    "fcfs/fewest/conservative:depth=100",
+    "multifactor/fewest/easy",
     "sjf/fewest/easy",
     "ljf/fewest/easy",
     "saf/fewest/easy",
@@ -28,6 +29,7 @@ DEFAULTS = (
     "dynamic/fewest/easy",
     "srpt/fewest/easy/srpt",
     "las/fewest/easy/las",
+    "tiresias/fewest/easy/tiresias",
     "meta:backlog(fcfs/fewest/easy, sjf/fewest/easy)",
 )
 

@@ -135,6 +135,9 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
     caption += "".join(f"\n  rejected: {count:,}, {reason}" for reason, count in rejected(result).items())
     tables = [Table(("metric", "value", "unit", "", "is"), [_row(name, value) for name, value in measured.items()], _title(result),
                     frozenset({0, 2, 4}), caption=caption)]  # fmt: skip
+    report = result.manifest.get("decider", {})
+    if report:
+        tables.append(Table((result.scheduler, ""), [(name, short(float(value))) for name, value in report.items()]))
     groups = measure_by(result, group_metrics, by) if by else []
     if by:
         tables.append(_group_table(by, group_metrics, groups))
@@ -144,6 +147,8 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
         "dropped": dict(result.workload.dropped), "notes": list(result.workload.notes),
         "metrics": {str(r["metric"]): {key: r[key] for key in ("value", "unit", "better")} for r in records},
     }  # fmt: skip
+    if report:
+        data["decider"] = dict(report)
     if by:
         data |= {"by": by, "groups": groups}
     return Output(tables, data, groups or records)
