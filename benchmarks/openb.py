@@ -5,7 +5,7 @@
 1,213 nodes with 6,212 GPUs. The pods of the default list arrive in random order, then pods drawn from the list with replacement,
 until 130 % of the GPUs have been asked for; none leaves. A pod that does not fit when it arrives never will, so that the latest is
 always tried first (`lcfs`).
-FOLDER holds openb2023_node_list_gpu_node.csv and openb2023_pod_list_default.csv.gz.
+FOLDER holds openb2023_pod_list_default.csv.gz; the nodes are those of the preset `openb`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuyard import Cluster, Result, Workload, parse_scheduler, simulate
+from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.engine.mix import request_mix
-from gpuyard.model.cluster import GpuType, Nodes
 from gpuyard.model.jobs import Array
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "alibaba"
-NODES, PODS = "openb2023_node_list_gpu_node.csv", "openb2023_pod_list_default.csv.gz"
+PODS = "openb2023_pod_list_default.csv.gz"
 SEEDS = 10
 ASKED = 1.3  # of the GPUs, when all pods have arrived
 FOREVER = 1e8  # s: no pod leaves while others arrive
@@ -38,48 +37,22 @@ OTHERS = ("best", "worst", "first", "defrag", "balance")  # not in the paper's t
 CLOSE = 1.0  # percentage points
 
 
-def read_nodes(path: Path) -> Cluster:
-    """The node list as a cluster."""
-    import polars as pl
-
-    table = pl.read_csv(path)
-    models = table["model"].unique().sort().to_list()
-    nodes = Nodes(
-        names=tuple(table["sn"]),
-        gpus=table["gpu"].to_numpy().astype(np.int32),
-        gpu_type=np.array([models.index(model) for model in table["model"]], np.int32),
-        cpus=table["cpu_milli"].to_numpy() / 1000,
-        memory=table["memory_mib"].to_numpy() / 1024,
-        rack=np.zeros(len(table), np.int32),
-        partition=np.zeros(len(table), np.int32),
-    )
-    return Cluster(nodes, tuple(GpuType(model) for model in models), name="openb")
+def pods_in(path: Path) -> Workload:
+    """Every pod of the list, with what it asks for; the times are not used."""
+    return load_workload(str(path), reader="openb", arrivals=1.0, runtime=FOREVER)
 
 
-def read_pods(path: Path) -> dict[str, Array]:
-    """The columns of the pod list that say what a pod asks for. No pod of the default list asks for a GPU type."""
-    import polars as pl
-
-    table = pl.read_csv(path)
-    devices, share = table["num_gpu"].to_numpy(), table["gpu_milli"].to_numpy() / 1000
-    return {
-        "gpus": devices * share,
-        "chunk": np.maximum(devices, 1),
-        "cpus": table["cpu_milli"].to_numpy() / 1000,
-        "memory": table["memory_mib"].to_numpy() / 1024,
-    }
-
-
-def arrivals(pods: dict[str, Array], capacity: int, seed: int) -> Workload:
+def arrivals(pods: Workload, capacity: int, seed: int) -> Workload:
     """The list once in random order, then pods drawn from it, up to ASKED times the capacity; one a second."""
     random = np.random.default_rng([seed, 0x6F70656E62])
-    count = len(pods["gpus"])
+    count, table = len(pods), pods.jobs.table
     drawn = random.integers(count, size=count)  # more than are needed: the list asks for 98 % of the GPUs
     order = np.concatenate((random.permutation(count), drawn))
-    asked = np.cumsum(pods["gpus"][order])
+    asked = np.cumsum(table["gpus"][order])
     order = order[: int(np.searchsorted(asked, ASKED * capacity + 1e-6, "right"))]
-    columns = {name: column[order] for name, column in pods.items()}
-    return Workload.build({"submit": np.arange(len(order), dtype=float), **columns}, np.full(len(order), FOREVER), name="openb")
+    columns = {name: table[name][order] for name in ("gpus", "chunk", "cpus", "memory", "gpu_type")}
+    columns["submit"] = np.arange(len(order), dtype=float)
+    return Workload.build(columns, np.full(len(order), FOREVER), name="openb", gpu_types=pods.jobs.gpu_types)
 
 
 def fragmented(result: Result, until: int) -> float:
@@ -144,20 +117,16 @@ def shown(values: Array) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Compare random, best fit and FGD with the published table.")
-    parser.add_argument("folder", nargs="?", type=Path, help="of the node list and the pod list")
+    parser.add_argument("folder", nargs="?", type=Path, help="of the pod list")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="orders of arrival")
     options = parser.parse_args(arguments)
     folder = options.folder or FOLDER
-    missing = [name for name in (NODES, PODS) if not (folder / name).is_file()]
-    if missing:
-        shown_folder = folder if options.folder else "../shared/traces/alibaba"
-        print(f"{shown_folder}: no {' and no '.join(missing)}; nothing is compared", file=sys.stderr)
+    if not (folder / PODS).is_file():
+        print(f"{folder if options.folder else '../shared/traces/alibaba'}: no {PODS}; nothing is compared", file=sys.stderr)
         return 2 if options.folder else 0
-    cluster, pods = read_nodes(folder / NODES), read_pods(folder / PODS)
+    cluster, pods = load_cluster("openb"), pods_in(folder / PODS)
     workloads = [arrivals(pods, cluster.gpus, seed) for seed in range(max(options.seeds, 1))]
-    print(
-        f"{len(cluster.nodes):,} nodes, {cluster.gpus:,} GPUs, {len(pods['gpus']):,} pods, {len(workloads)} orders of arrival (mean ± sd)\n"
-    )
+    print(f"{len(cluster.nodes):,} nodes, {cluster.gpus:,} GPUs, {len(pods):,} pods, {len(workloads)} orders of arrival (mean ± sd)\n")
     agree = compare(workloads, cluster)
     print(f"\nwithin {CLOSE:g} point of the paper, in its order" if agree else "\nNOT as in the paper")
     return 0 if agree else 1

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from gpuyard import Cluster, Workload, parse_scheduler, simulate
+from gpuyard import Cluster, Workload, load_cluster, parse_scheduler, simulate
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "openb.py"
 
@@ -32,7 +32,7 @@ def test_fragmented_by_hand(openb: ModuleType):
 
 
 def test_arrivals_are_the_list_once_and_then_drawn(openb: ModuleType):
-    pods = {"gpus": np.array([1.0, 2.0, 0.5]), "chunk": np.array([1, 2, 1]), "cpus": np.ones(3), "memory": np.ones(3)}
+    pods = Workload.build({"submit": np.arange(3.0), "gpus": [1.0, 2.0, 0.5], "chunk": [1, 2, 1], "cpus": np.ones(3)}, np.ones(3))
     workload = openb.arrivals(pods, 3, seed=1)
     assert sorted(workload.jobs.gpus[:3].tolist()) == [0.5, 1.0, 2.0]
     assert workload.jobs.gpus.sum() <= 1.3 * 3 + 1e-6
@@ -48,8 +48,8 @@ def test_a_folder_without_the_files(openb: ModuleType, tmp_path: Path, capsys: p
 
 def test_one_order_of_arrival_is_near_the_published_values(openb: ModuleType, shared: Path):
     folder = shared / "traces" / "alibaba"
-    cluster, pods = openb.read_nodes(folder / openb.NODES), openb.read_pods(folder / openb.PODS)
-    assert (len(cluster.nodes), cluster.gpus, len(pods["gpus"])) == (1213, 6212, 8152)
+    cluster, pods = load_cluster("openb"), openb.pods_in(folder / openb.PODS)
+    assert (len(cluster.nodes), cluster.gpus, len(pods)) == (1213, 6212, 8152)
     workload = openb.arrivals(pods, cluster.gpus, 0)
     found = {policy: openb.measure(workload, cluster, placement, 0) for policy, (placement, _) in openb.PUBLISHED.items()}
     for policy, (_, published) in openb.PUBLISHED.items():

@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import DataError, UsageError
+from gpuyard.testing.mutations import mutated
 from gpuyard.traces import load_workload, reader_of
 from gpuyard.traces.public.helios import LOG_HEADER
 
 LINES = 20_000  # mutated, for each case
-NASTY = (
-    "", " ", "-1", "0", "nan", "inf", "-inf", "1e400", "1e13", "-0", "0.5", "2.5", "9" * 21, "9" * 400, "0x10", "1_000", "é", "٣",
-    '"', '""', "'", "a,b", "\t", ";", "|", "+", "8+", "null", "None", "Pending", "2017-13-01 00:00:00", "9999-12-31 23:59:59",
-    "0001-01-01 00:00:00", "2017-01-01T00:00:00+99:99", "\ufeff", "\x00", "\x7f", "[", "{}", "#", "Terminated", "1" + "0" * 15,
-)  # fmt: skip
 HELIOS_LOG = (
     ",".join(LOG_HEADER),
     "7,u1,8,64,2,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:01:10,2020-04-01 00:02:50,100,60,vcA",
@@ -27,6 +23,13 @@ HELIOS_LOG = (
 )
 PAI_TASKS = ("a,worker,3,Terminated,100.0,160.0,600.0,30.0,50.0,T4", "b,ps,4,Terminated,90.0,95.0,300.0,2.5,200.0,V100")
 SWF19 = tuple(f"{k} {k * 10} 5 100 {k % 9} -1 -1 64 3600 -1 1 user{k % 7} lab 1 q -1 -1 vcA V100" for k in range(1, 301))
+OWN_TABLE = (
+    "id,submit,start,runtime,walltime,gpus,cpus,user,partition,gpu_type,deadline",
+    *(
+        f"{k},2026-03-01T{k % 24:02d}:00:00Z,2026-03-02T{k % 24:02d}:00:00Z,{k * 7},36000,{k % 9},4,u{k % 5},p,a100|h100,"
+        for k in range(1, 301)
+    ),
+)
 PHILLY_JOB = {
     "status": "Pass", "vc": "vc0", "jobid": "a1", "submitted_time": "2017-10-09 07:00:10", "user": "u",
     "attempts": [{"start_time": "2017-10-09 07:01:00", "end_time": "2017-10-09 07:01:30", "detail": [{"ip": "m", "gpus": ["g0", "g1"]}]}],
@@ -47,27 +50,11 @@ CASES: dict[str, tuple[str, str | Sequence[str], int]] = {
     "rlmetadqn": ("rlmetadqn", "rlmetadqn/trace_001.csv", 1),
     "gavel": ("gavel", "throughput/gavel_msr_vc103959_seed0.trace.gz", 0),
     "rubick": ("rubick", "throughput/rubick_workload_mt.csv", 1),
+    "swf": ("swf", "swf/lublin_256.swf.gz", 0),
+    "csv": ("csv", OWN_TABLE, 1),
     "swf19": ("swf19", SWF19, 0),
     "swf19-commas": ("swf19", tuple(row.replace(" ", ",") for row in SWF19), 0),
 }
-
-
-def mutated(line: str, rng: random.Random) -> str:
-    """The line with one to three things wrong."""
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        delimiter = max(",\t ", key=line.count)
-        fields = line.split(delimiter)
-        k, at = rng.randrange(len(fields)), rng.randrange(len(line) + 1)
-        changes = (
-            lambda: delimiter.join([*fields[:k], rng.choice(NASTY), *fields[k + 1 :]]),  # noqa: B023 - called at once
-            lambda: delimiter.join([*fields[:k], *fields[k + 1 :]]),  # noqa: B023
-            lambda: delimiter.join([*fields[:k], fields[k], *fields[k:]]),  # noqa: B023
-            lambda: line[:at] + rng.choice(NASTY) + line[at:],  # noqa: B023
-            lambda: line[:at] + line[at + rng.randrange(1, 9) :],  # noqa: B023
-            lambda: line[:at] + chr(rng.randrange(1, 256)) + line[at + 1 :],  # noqa: B023
-        )
-        line = rng.choice((changes[0], *changes))()
-    return line
 
 
 def lines_of(source: str | Sequence[str], shared: Path) -> list[str]:
@@ -112,9 +99,9 @@ def test_mutated_lines_never_give_a_traceback(case: str, shared: Path, tmp_path:
             begin = rng.randrange(max(len(body) - 200, 1))
             part = (body[begin : begin + 200] * 200)[: max(size, 5)]
         for k in rng.sample(range(len(part)), min(size, len(part))):
-            part[k] = mutated(part[k], rng)
+            part[k] = mutated([part[k]], rng).rstrip("\n")
             done += 1
-        top = [mutated(line, rng) if rng.random() < 0.05 else line for line in lines[:header]]
+        top = [mutated([line], rng) if rng.random() < 0.05 else line for line in lines[:header]]
         path.write_bytes("\n".join([*top, *part]).encode("utf-8", errors="surrogatepass") + b"\n")
         read += check(path, reader)
     assert read > 0
