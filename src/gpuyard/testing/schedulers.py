@@ -102,8 +102,8 @@ def newest(jobs: Any, j: int, now: float) -> Any:
 
 
 def greedy(jobs: Any, j: int, now: float) -> Any:
-    """Who used more than the fair share gives way, in few classes."""
-    return np.floor(2.0 * jobs.usage[j] / jobs.fair_share[j])
+    """Who used more than the fair share gives way, but not a third time: usage moves, and two jobs would stop each other for ever."""
+    return np.floor(2.0 * jobs.usage[j] / jobs.fair_share[j]) if jobs.preemptions[j] < 2 else -1.0
 
 
 def by_age_and_work(system: Any, now: float) -> Any:
