@@ -31,6 +31,8 @@ from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, pars
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT.parent / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
+PHILLY = ROOT.parent / "shared" / "traces" / "philly" / "philly_jobs_rfold.csv.gz"
+ROWS = 1_000_000
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
 LUBLIN = "lublin:jobs=10000"  # where the trace is absent
 LARGE = "gangs:jobs=1000000,nodes=1000,gpus_per_node=8,load=0.9"
@@ -276,6 +278,37 @@ def starts(settings: Settings) -> list[Line]:
     ]
 
 
+def reading(settings: Settings) -> list[Line]:
+    """Tables read, in this process, warm: a million rows, and Philly where it is at hand, there with a simulation of all of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "million.csv"
+        rng = np.random.default_rng(0)
+        submit, runtime, user = np.cumsum(rng.integers(0, 10, ROWS)), rng.integers(1, 100_000, ROWS), rng.integers(0, 500, ROWS)
+        columns = (submit, runtime, rng.choice([1, 2, 4, 8], ROWS), user)
+        rows = (f"{a},{b},{c},u{d}" for a, b, c, d in zip(*(column.tolist() for column in columns), strict=True))
+        path.write_text("submit,runtime,gpus,user\n" + "\n".join(rows) + "\n")
+        lines = [read_line(f"a CSV table of {ROWS:,} rows read", "< 3 s", settings, lambda: load_workload(str(path)))]
+    if PHILLY.is_file():
+        scheduler = parse_scheduler("sjf/best/easy")
+
+        def replay() -> None:
+            workload = load_workload(str(PHILLY))
+            simulate(workload, load_cluster(workload.preset), scheduler)
+
+        lines.append(read_line("Philly, 111,549 jobs, read and simulated (`sjf/best/easy`)", "< 2 s", settings, replay))
+    return lines
+
+
+def read_line(what: str, target: str, settings: Settings, run: Callable[[], object]) -> Line:
+    run()
+    times = []
+    for _ in range(settings.starts):
+        cpu, began = time.process_time(), time.perf_counter()
+        run()
+        times.append((time.perf_counter() - began, time.process_time() - cpu))
+    return start_line(what, target, times)
+
+
 def joint_placement(settings: Settings) -> list[Line]:
     """Decisions of `milp` in random states of 50 nodes × 8 GPUs of three types."""
     lines = []
@@ -348,7 +381,7 @@ def main() -> int:
     facts, version = machine(), newest_source()
     print(f"{facts}\n", flush=True)
     lines: list[Line] = []
-    for part in (processors, own_policies, gangs, memory, joint_placement, starts):
+    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts):
         found = part(settings)
         show(found)
         lines += found
