@@ -127,7 +127,8 @@ def test_the_answer_in_words() -> None:
     assert "95 % interval" in first
     assert "by blocks of time" in first
     assert "first come, first served with EASY (fcfs/fewest/easy) gives wait" in faithful
-    assert "that are not simulated" in faithful
+    assert "what is not simulated" in faithful
+    assert "(the best of 2 that stop no running job, chosen on this log)" in first
     assert against.startswith("Simulation against simulation: shortest job first")
     assert preempting.startswith("With preemption: shortest remaining time first, preempting, with EASY")
     data = as_data(found)
@@ -146,8 +147,64 @@ def test_a_baseline_other_than_the_log() -> None:
 
 
 def test_in_words() -> None:
-    assert in_words("fcfs") == "first come, first served without backfilling (fcfs)"
-    assert in_words("meta:backlog(fcfs, sjf)") == "meta:backlog(fcfs, sjf)"
+    assert in_words(parse_scheduler("fcfs")) == "first come, first served without backfilling (fcfs)"
+    assert in_words(parse_scheduler("meta:backlog(fcfs, sjf)")) == "meta:backlog(fcfs, sjf)"
+
+
+def test_every_line_is_about_the_same_jobs() -> None:
+    """Half of the starts are not known, and some jobs do not fit: neither counts in any line, so that sums add up."""
+    work = busy()
+    start = np.where(np.arange(len(work)) % 3 == 0, np.nan, work.known_start)
+    gpus = np.where(np.arange(len(work)) % 7 == 0, 9, work.jobs.gpus)
+    work = Workload.build({"submit": work.jobs.submit, "gpus": gpus}, work.runtime, logged_start=start, name="half")
+    plan = Plan((Source("half", lambda seed: work, False, (POOL,)),), (parse_scheduler("fcfs/fewest/easy"),), ("wait",))
+    (found,) = compare(plan)
+    log, fcfs = found.lines
+    assert found.paired == int((np.isfinite(start) & (gpus <= 4)).sum())
+    assert fcfs.change is not None
+    assert fcfs.change.mean == pytest.approx(fcfs.values["wait"].mean - log.values["wait"].mean)
+    assert fcfs.change.n == found.paired
+
+
+def test_a_cluster_smaller_than_what_ran_is_told() -> None:
+    work = Workload.build({"submit": [0.0, 0.0], "gpus": [4, 4]}, [10.0, 10.0], logged_start=[0.0, 0.0])
+    plan = Plan((Source("w", lambda seed: work, False, (POOL,)),), (parse_scheduler("fcfs"),), ("wait", "utilization"))
+    assert "More ran at once in the log than this cluster holds (utilisation 2.00)" in " ".join(answer(compare(plan)[0]))
+
+
+def test_a_decider_that_stops_jobs_is_not_called_calm() -> None:
+    plan = Plan(
+        (Source("busy", lambda seed: busy(), False, (POOL,)),),
+        (parse_scheduler("fcfs/fewest/easy"), parse_scheduler("gavel")), ("wait", "utilization"),
+    )  # fmt: skip
+    (found,) = compare(plan)
+    assert [line.preempts for line in found.lines] == [False, False, True]
+    assert any("preempted jobs lose nothing" in note for note in found.notes)
+
+
+def test_progress_counts_simulations() -> None:
+    seen: list[int] = []
+    plan = Plan((Source("busy", lambda seed: busy(), False, (POOL,)),), (parse_scheduler("fcfs"), parse_scheduler("sjf")), ("wait",))
+    compare(plan, progress=seen.append)
+    assert seen[-1] == plan.cells() == 2
+
+
+def test_an_overdue_job_of_a_real_cluster_does_not_hang_a_decision() -> None:
+    """A job that a real cluster lets run past its limit: the pass ends, and its end is believed to lie ahead."""
+    from dataclasses import replace
+
+    from gpuyard.engine.simulation import Simulation
+    from gpuyard.model.rules import Rules
+
+    work = Workload.build({"submit": [0.0, 1.0], "gpus": [4, 4], "walltime": [100.0, 100.0]}, [90.0, 10.0])
+    simulation = Simulation(work, POOL, rules=Rules(walltime_kill=True))
+    scheduler = parse_scheduler("fcfs/fewest/easy")
+    snapshot = simulation.advance()
+    assert snapshot is not None
+    simulation.apply(scheduler.decide(snapshot))
+    snapshot = simulation.advance()
+    assert snapshot is not None
+    assert scheduler.decide(replace(snapshot, now=5000.0)) == []
 
 
 @pytest.mark.parametrize(("name", "within"), [("CTC-SP2-easy-resimulated", 0.05), ("SDSC-SP2-easy-resimulated", 0.05)])

@@ -65,6 +65,7 @@ def compare(
     from gpuyard.cli.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan
     from gpuyard.experiments.compare import compare as compared
+    from gpuyard.experiments.logged import LABEL
     from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
@@ -76,7 +77,7 @@ def compare(
         metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
-        baseline=parse_scheduler(baseline).label if baseline else "",
+        baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
         rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
     )
     with progress_bar("simulating", plan.cells()) as progress:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from gpuyard.metrics import resolve
 from gpuyard.model.units import format_seconds
-from gpuyard.policies import Scheduler, parse_scheduler
+from gpuyard.policies import AnyScheduler, Scheduler
 
 if TYPE_CHECKING:
     from gpuyard.experiments.comparison import Change, Comparison, Line
 
+TOLERANCE = 1e-6
 FAITHFUL = 0.1  # relative difference of a mean up to which the simulation is called close
 
 
@@ -25,17 +26,20 @@ def _of_log(comparison: Comparison) -> list[str]:
     name, log = comparison.primary, comparison.lines[0]
     stand_in = next(line for line in comparison.lines if line.scheduler == comparison.stand_in)
     calm, any_ = (_best(comparison, preempting=preempting) for preempting in (False, True))
-    found = [f"The log has a mean {_title(name)} of {_value(name, log)}."]
+    found = [f"The log has a {_title(name)} of {_value(name, log)}."]
     if calm is not None and calm.change is not None and comparison.baseline == log.scheduler:
-        found = [f"{in_words(calm.scheduler)} would have {_changed(name, calm.change, log, calm, past=True)}."]
+        rivals = sum(not line.preempts for line in comparison.lines) - 1
+        chosen = f" (the best of {rivals} that stop no running job, chosen on this log)" if rivals > 1 else ""
+        found = [f"{calm.words} would have {_changed(name, calm.change, log, calm, past=True)}{chosen}."]
     found.append(_fidelity(comparison, log, stand_in))
     if calm is not None and calm.against is not None:
-        text = f"{in_words(calm.scheduler)} instead of {in_words(stand_in.scheduler)}"
-        found.append(f"Simulation against simulation: {text} {_changed(name, calm.against, stand_in, calm)}.")
+        found.append(
+            f"Simulation against simulation: {calm.words} instead of {stand_in.words} {_changed(name, calm.against, stand_in, calm)}."
+        )
     elif calm is stand_in:
-        found.append(f"Of the simulated schedulers that stop no job, {in_words(stand_in.scheduler)} is the best.")
+        found.append(f"Of the simulated schedulers that stop no running job, {stand_in.words} is the best.")
     if any_ is not None and any_ is not calm and any_.against is not None:
-        found.append(f"With preemption: {in_words(any_.scheduler)} {_changed(name, any_.against, stand_in, any_)}.")
+        found.append(f"With preemption: {any_.words} {_changed(name, any_.against, stand_in, any_)}.")
     return found
 
 
@@ -44,14 +48,18 @@ def _fidelity(comparison: Comparison, log: Line, stand_in: Line) -> str:
     name = comparison.primary
     shown = [name] + (["utilization"] if "utilization" in comparison.metrics and name != "utilization" else [])
     pairs = ", ".join(f"{_title(each)} {_value(each, stand_in)} (log: {_value(each, log)})" for each in shown)
+    used = log.values["utilization"].mean if "utilization" in comparison.metrics else math.nan
+    if used > 1 + TOLERANCE:
+        return f"More ran at once in the log than this cluster holds (utilisation {used:.2f}): give the cluster that it ran on."
     was, simulated = log.values[name].mean, stand_in.values[name].mean
     close = abs(simulated - was) <= FAITHFUL * abs(was)
     verdict = (
-        "the simulation is close to the log"
+        "close to the log"
         if close
-        else "the log's scheduler had priorities, limits or outages that are not simulated, and differences to the log hold these too"
+        else "far from the log; what is not simulated (priorities, limits, reservations, outages) may be why, and is in every difference"
+        " to the log"
     )
-    return f"How faithful: simulated {in_words(stand_in.scheduler)} gives {pairs}: {verdict}."
+    return f"How faithful: simulated {stand_in.words} gives {pairs}: {verdict}."
 
 
 def _of_seeds(comparison: Comparison) -> str:
@@ -60,8 +68,8 @@ def _of_seeds(comparison: Comparison) -> str:
         return f"No scheduler can be called best on {name}."
     base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
     if top.change is None:
-        return f"{in_words(top.scheduler)}, the baseline, has the best mean {_title(name)}, {_value(name, top)}."
-    return f"{in_words(top.scheduler)} is best: against {in_words(base.scheduler)} it {_changed(name, top.change, base, top)}."
+        return f"{top.words}, the baseline, has the best {_title(name)}, {_value(name, top)}."
+    return f"{top.words} is the best of {len(comparison.lines)}: against {base.words} it {_changed(name, top.change, base, top)}."
 
 
 def _best(comparison: Comparison, *, preempting: bool = True) -> Line | None:
@@ -76,25 +84,25 @@ def _best(comparison: Comparison, *, preempting: bool = True) -> Line | None:
 
 
 _BACKFILLS = {
-    "none": "without backfilling",
-    "skip": "with whoever fits passing",
-    "easy": "with EASY",
+    "none": "without backfilling", "skip": "with whoever fits passing", "easy": "with EASY",
     "conservative": "with conservative backfilling",
-}
+}  # fmt: skip
 
 
-def in_words(label: str) -> str:
-    """`shortest job first with EASY (sjf/fewest/easy)`."""
-    scheduler = parse_scheduler(label)
+def in_words(scheduler: AnyScheduler) -> str:
+    """`shortest job first with EASY (sjf/fewest/easy)`; what is not made of four slots by its label."""
     if not isinstance(scheduler, Scheduler):
-        return label
+        return scheduler.label
     stops = ", preempting," if scheduler.preemption.function is not None else ""
-    return f"{scheduler.ordering.title}{stops} {_BACKFILLS[scheduler.backfill.name]} ({label})"
+    return f"{scheduler.ordering.title}{stops} {_BACKFILLS[scheduler.backfill.name]} ({scheduler.label})"
 
 
 def _title(name: str) -> str:
+    """`mean wait`, `wait (p95)`, `utilisation`."""
     metric, aggregation = resolve(name)
-    return metric.title if aggregation in ("mean", None, "") else f"{metric.title} ({aggregation})"
+    if aggregation == "mean":
+        return f"mean {metric.title}"
+    return f"{metric.title} ({aggregation})" if aggregation else metric.title
 
 
 def _value(name: str, line: Line) -> str:
@@ -117,14 +125,16 @@ def _changed(name: str, change: Change, base: Line, top: Line, *, past: bool = F
     verbs = ("cut", "cuts") if change.mean < 0 else ("raised", "raises")
     was = base.values[name].mean
     share = f"{change.mean / was:+.0%}; ".replace("%", " %").replace("-", "−") if was else ""
-    text = f"{verbs[0] if past else verbs[1]} the mean {_title(name)} from {_value(name, base)} to {_value(name, top)}"
-    return f"{text} ({share}{_sure(name, change)})"
+    if change.mean == 0:
+        return f"{'left' if past else 'leaves'} the {_title(name)} as it is, {_value(name, top)}"
+    text = f"{verbs[0] if past else verbs[1]} the {_title(name)} from {_value(name, base)} to {_value(name, top)}"
+    return f"{text} ({share}{_sure(name, change, log=base.scheduler == 'log' or top.against is not None)})"
 
 
-def _sure(name: str, change: Change) -> str:
+def _sure(name: str, change: Change, *, log: bool) -> str:
     mean, low, high = (quantity(name, value) for value in (change.mean, change.low, change.high))
     if math.isnan(change.low):
         return f"difference {mean}, without an interval: one sample"
-    by = "blocks of time" if change.of == "job" else f"{change.n} seeds"
+    by = "blocks of time" if change.of == "job" else f"{change.n} seeds{' of the noise alone' if log else ''}"
     chance = "" if change.clear else "; it holds 0: this may be chance"
     return f"difference {mean}, 95 % interval {low} to {high}, by {by}{chance}"

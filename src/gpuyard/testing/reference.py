@@ -251,8 +251,9 @@ class _Simulation:
             return
         while job.est_end <= self.now:
             job.est_end = job.run_start + max(2 * (job.est_end - job.run_start), 1.0)
-        if self.rules.walltime_kill:
-            job.est_end = min(job.est_end, job.run_start + max(job.walltime - job.ran, 0.0))
+        limit = job.run_start + max(job.walltime - job.ran, 0.0)
+        if self.rules.walltime_kill and limit > self.now:
+            job.est_end = min(job.est_end, limit)
 
     def leave(self, job: JobState) -> float:
         """End the present run, for any reason; returns its length."""

@@ -29,8 +29,8 @@ def guess_cluster(workload: Workload) -> tuple[Cluster, str]:
         return _from_machines(workload)
     if workload.preset:
         return load_cluster(workload.preset), f"the preset {workload.preset}, which belongs to such traces"
-    start = workload.logged_start
-    if start is not None and np.isfinite(start).mean() >= 0.5:
+    start = workload.known_start
+    if np.isfinite(start).mean() >= 0.5:
         return _from_peak(workload, np.where(np.isfinite(start), start, workload.jobs.submit))
     return _from_load(workload)
 

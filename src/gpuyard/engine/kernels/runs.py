@@ -71,8 +71,9 @@ def revise_ends(s: Any, p: Any) -> None:
         running_remove(s.rows, s.running_jobs, part, j)
         while row.est_end <= control.now:
             row.est_end = row.run_start + max(2.0 * (row.est_end - row.run_start), 1.0)
-        if control.kills == 1:
-            row.est_end = min(row.est_end, row.run_start + max(row.walltime - row.ran, 0.0))
+        limit = row.run_start + max(row.walltime - row.ran, 0.0)
+        if control.kills == 1 and limit > control.now:  # a real cluster may let a job run past its limit
+            row.est_end = min(row.est_end, limit)
         running_insert(s.rows, s.running_jobs, part, j)
 
 
