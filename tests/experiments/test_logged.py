@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuyard.engine.simulation import simulate
-from gpuyard.errors import UsageError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.answers import answer, in_words
 from gpuyard.experiments.compare import Plan, Source, compare
 from gpuyard.experiments.comparison import as_data, as_record
@@ -122,11 +122,11 @@ def test_the_log_is_the_first_line_and_the_baseline() -> None:
 
 def test_the_answer_in_words() -> None:
     found = comparison()
-    first, faithful, against, preempting = answer(found)
-    assert first.startswith("shortest job first with EASY (sjf/fewest/easy) would have cut the mean wait from ")
+    against, faithful, first, preempting = answer(found)
+    assert first.startswith("Against the log itself: shortest job first with EASY (sjf/fewest/easy) would have cut the mean wait from ")
     assert "95 % interval" in first
     assert "by blocks of time" in first
-    assert "first come, first served with EASY (fcfs/fewest/easy) gives wait" in faithful
+    assert "first come, first served with EASY (fcfs/fewest/easy) gives mean wait" in faithful
     assert "what is not simulated" in faithful
     assert "(the best of 2 that stop no running job, chosen on this log)" in first
     assert against.startswith("Simulation against simulation: shortest job first")
@@ -141,7 +141,7 @@ def test_a_baseline_other_than_the_log() -> None:
     found = comparison(baseline="sjf/fewest/easy")
     assert found.baseline == "sjf/fewest/easy"
     assert found.lines[0].change is not None
-    assert answer(found)[0].startswith("The log has a mean wait of ")
+    assert answer(found)[2].startswith("Against the log itself: The log has a mean wait of ")
     with pytest.raises(UsageError, match="unknown baseline"):
         comparison(baseline="ljf")
 
@@ -215,3 +215,24 @@ def test_the_waits_of_another_simulator(shared: Path, name: str, within: float) 
     theirs = measure(logged_result(work, cluster), ["wait", "utilization", "bsld"])
     ours = measure(simulate(work, cluster, parse_scheduler("fcfs/fewest/easy")), ["wait", "utilization", "bsld"])
     assert ours == pytest.approx(theirs, rel=within)
+
+
+def test_an_answer_that_can_not_be_given() -> None:
+    """A handful of jobs that hardly meet; and schedulers that all do the same."""
+    work = Workload.build({"submit": [0.0, 9000.0, 20_000.0]}, [10.0, 10.0, 10.0], logged_start=[50.0, 9050.0, 20_050.0])
+    schedulers = (parse_scheduler("fcfs"), parse_scheduler("sjf"))
+    plan = Plan((Source("w", lambda seed: work, False, (POOL,)),), schedulers, ("wait", "utilization"))
+    assert answer(compare(plan)[0]) == [
+        "All schedulers give the same mean wait, 0s: this load leaves them nothing to decide (--apply load:0.9 raises it)."
+    ]
+    alone = Plan(plan.sources, schedulers[:1], plan.metrics)
+    text = " ".join(answer(compare(alone)[0]))
+    assert "3 jobs are too few for an answer" in text
+    assert "these jobs fill 0.0% of this cluster" in text
+
+
+def test_a_cluster_that_takes_no_job_is_refused() -> None:
+    work = Workload.build({"submit": [0.0], "gpu_type": [0]}, [1.0], gpu_types=("a100",), logged_start=[0.0])
+    plan = Plan((Source("w", lambda seed: work, False, (POOL,)),), (parse_scheduler("fcfs"),), ("wait",))
+    with pytest.raises(DataError, match="all jobs are rejected: no such GPU type; hint: jobs ask for a100; the cluster has gpu"):
+        compare(plan)

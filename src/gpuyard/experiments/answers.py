@@ -13,34 +13,74 @@ if TYPE_CHECKING:
     from gpuyard.experiments.comparison import Change, Comparison, Line
 
 TOLERANCE = 1e-6
+FEW = 100  # jobs
+SPARSE = 0.1  # utilisation of a log below which its jobs hardly meet
 FAITHFUL = 0.1  # relative difference of a mean up to which the simulation is called close
 
 
 def answer(comparison: Comparison) -> list[str]:
     """Sentences, computed from the numbers of the table."""
+    if _all_alike(comparison):
+        value = _value(comparison.primary, comparison.lines[-1])
+        return [
+            f"All schedulers give the same {_title(comparison.primary)}, {value}: this load leaves them nothing to decide"
+            " (--apply load:0.9 raises it)."
+        ]
     return _of_log(comparison) if comparison.log else [_of_seeds(comparison)]
 
 
+def _all_alike(comparison: Comparison) -> bool:
+    """All simulated lines, two or more, have one value."""
+    lines = comparison.lines[1:] if comparison.log else comparison.lines
+    return len(lines) > 1 and len({line.values[comparison.primary].mean for line in lines}) == 1
+
+
 def _of_log(comparison: Comparison) -> list[str]:
-    """Against what happened; how faithful the simulation is; against the simulated stand-in; and what preemption would add."""
+    """How much the answer can be trusted; against what happened; against the simulated stand-in; and what preemption would add.
+
+    What is believed more comes first: the difference to the log only where the simulated stand-in is close to the log.
+    """
     name, log = comparison.primary, comparison.lines[0]
     stand_in = next(line for line in comparison.lines if line.scheduler == comparison.stand_in)
     calm, any_ = (_best(comparison, preempting=preempting) for preempting in (False, True))
-    found = [f"The log has a {_title(name)} of {_value(name, log)}."]
+    against_log = f"The log has a {_title(name)} of {_value(name, log)}."
     if calm is not None and calm.change is not None and comparison.baseline == log.scheduler:
         rivals = sum(not line.preempts for line in comparison.lines) - 1
         chosen = f" (the best of {rivals} that stop no running job, chosen on this log)" if rivals > 1 else ""
-        found = [f"{calm.words} would have {_changed(name, calm.change, log, calm, past=True)}{chosen}."]
-    found.append(_fidelity(comparison, log, stand_in))
+        against_log = f"{calm.words} would have {_changed(name, calm.change, log, calm, past=True)}{chosen}."
+    simulated = ""
     if calm is not None and calm.against is not None:
-        found.append(
+        simulated = (
             f"Simulation against simulation: {calm.words} instead of {stand_in.words} {_changed(name, calm.against, stand_in, calm)}."
         )
     elif calm is stand_in:
-        found.append(f"Of the simulated schedulers that stop no running job, {stand_in.words} is the best.")
+        simulated = f"Of the simulated schedulers that stop no running job, {stand_in.words} is the best."
+    order = [against_log, _fidelity(comparison, log, stand_in), simulated]
+    if not _close(name, log, stand_in):
+        order = [simulated, order[1], f"Against the log itself: {against_log}"]
+    found = [*_cautions(comparison, log), *filter(None, order)]
     if any_ is not None and any_ is not calm and any_.against is not None:
         found.append(f"With preemption: {any_.words} {_changed(name, any_.against, stand_in, any_)}.")
     return found
+
+
+def _cautions(comparison: Comparison, log: Line) -> list[str]:
+    """Why no answer can rest on this log."""
+    found = []
+    if comparison.paired < FEW:
+        found.append(f"Caution: {comparison.paired:,} jobs are too few for an answer.")
+    used = log.values["utilization"].mean if "utilization" in comparison.metrics else math.nan
+    if used < SPARSE:
+        found.append(
+            f"Caution: these jobs fill {used:.1%} of this cluster. If they are a sample, or the cluster is not the one that they ran on,"
+            " they waited for what is not here, and nothing below says anything about the real cluster."
+        )
+    return found
+
+
+def _close(name: str, log: Line, stand_in: Line) -> bool:
+    was = log.values[name].mean
+    return abs(stand_in.values[name].mean - was) <= FAITHFUL * abs(was)
 
 
 def _fidelity(comparison: Comparison, log: Line, stand_in: Line) -> str:
@@ -51,11 +91,9 @@ def _fidelity(comparison: Comparison, log: Line, stand_in: Line) -> str:
     used = log.values["utilization"].mean if "utilization" in comparison.metrics else math.nan
     if used > 1 + TOLERANCE:
         return f"More ran at once in the log than this cluster holds (utilisation {used:.2f}): give the cluster that it ran on."
-    was, simulated = log.values[name].mean, stand_in.values[name].mean
-    close = abs(simulated - was) <= FAITHFUL * abs(was)
     verdict = (
         "close to the log"
-        if close
+        if _close(name, log, stand_in)
         else "far from the log; what is not simulated (priorities, limits, reservations, outages) may be why, and is in every difference"
         " to the log"
     )
@@ -80,7 +118,8 @@ def _best(comparison: Comparison, *, preempting: bool = True) -> Line | None:
     known = [line for line in lines if not math.isnan(line.values[name].mean) and (preempting or not line.preempts)]
     if better == "neither" or not known:
         return None
-    return min(known, key=lambda line: line.values[name].mean * (-1 if better == "higher" else 1))
+    usual = (comparison.stand_in, comparison.baseline)  # of equals, what is there already
+    return min(known, key=lambda line: (line.values[name].mean * (-1 if better == "higher" else 1), line.scheduler not in usual))
 
 
 _BACKFILLS = {

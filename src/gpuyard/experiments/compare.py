@@ -18,7 +18,7 @@ import numpy as np
 from gpuyard.engine.entry import engine
 from gpuyard.engine.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
-from gpuyard.errors import UsageError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.answers import in_words
 from gpuyard.experiments.comparison import Change, Comparison, Line
 from gpuyard.experiments.logged import LABEL, has_log, logged_result
@@ -238,6 +238,11 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Arr
 
 def _compared(plan: Plan, table: _Table) -> Comparison:
     workload = cast(Workload, table.workload)
+    last = table.cells[0][-1]
+    if last.counts["jobs"] and last.counts["rejected"] == last.counts["jobs"]:
+        kinds = ", ".join(label for label in workload.jobs.gpu_types if label)
+        hint = f"jobs ask for {kinds}; the cluster has {', '.join(kind.name for kind in table.cluster.types)}" if kinds else ""
+        raise DataError(f"{table.source.name} on {table.cluster.name}: all jobs are rejected: {next(iter(last.reasons))}", hint=hint)
     labels = [LABEL, *plan.labels] if table.log else plan.labels
     base = labels.index(plan.baseline) if plan.baseline in labels else 0
     stand_in = _stand_in(labels) if table.log else base
