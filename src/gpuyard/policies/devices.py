@@ -40,7 +40,7 @@ class Board:
 
     def seconds(self, request: Request, lane: int) -> float:
         """How long the task is believed to take there."""
-        return believed_seconds(self.snapshot, request.row, request.rate(self.snapshot.cluster, [self.lanes[lane][0]]))
+        return believed_seconds(self.snapshot, request, [self.lanes[lane][0]])
 
 
 class DeviceQueues:
