@@ -88,7 +88,7 @@ def check_shares_and_hosts(snapshot: Snapshot) -> None:
 def check_every_decision(case: Case, seed: int) -> int:
     """Step through a case under a random scheduler; returns how many decisions there were."""
     scheduler = random_scheduler(seed, own=False)
-    simulation = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules, segments=True)
+    simulation = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules, segments=True, half_life=scheduler.half_life)
     count = 0
     before = -np.inf
     while (snapshot := simulation.advance()) is not None:

@@ -89,10 +89,12 @@ def test_easy_lets_a_job_end_exactly_at_the_shadow() -> None:
     assert times(reference(work, cluster(2), scheduler(backfill="easy"))) == [(0, 10), (10, 20), (1, 10)]
 
 
-def test_easy_believes_an_overdue_job_for_one_more_second() -> None:
-    work = jobs((0, 1, 10), (1, 2, 10), (5, 1, 1), (5, 1, 1.5), estimate=[2, 10, 1, 1.5])
+@pytest.mark.parametrize(("last", "start"), [(2.0, 6.0), (2.5, 20.0)])
+def test_easy_believes_an_overdue_job_to_take_twice_as_long(last: float, start: float) -> None:
+    """The first was to end at 2; at 5 that is 4, then 8: the shadow. The last may start at 6 if it is gone by then."""
+    work = jobs((0, 1, 10), (1, 2, 10), (5, 1, 1), (5, 1, last), estimate=[2, 10, 1, last])
     found = times(reference(work, cluster(2), scheduler(backfill="easy")))
-    assert found == [(0, 10), (10, 20), (5, 6), (20, 21.5)]  # 5 + 1 is not after the shadow at 6; 6 + 1.5 is after the one at 7
+    assert found == [(0, 10), (10, 20), (5, 6), (start, start + last)]
 
 
 def test_conservative_keeps_every_booking_where_easy_keeps_one() -> None:
