@@ -43,6 +43,7 @@ partition = "dev"
 speed = 0.5
 memory = 16
 price = 2.5
+transfer = 0.25
 [partitions.train]
 quota = 12
 [partitions.dev]
@@ -78,7 +79,7 @@ def test_every_key_of_a_file(tmp_path: Path) -> None:
     assert nodes.rack.tolist() == [3, 3, 0, 0, 0]
     assert cluster.partitions == (Partition("train", 12.0), Partition("dev"))
     assert nodes.partition.tolist() == [0, 0, 1, 1, 1]
-    assert cluster.types[0] == GpuType("mine", speed=0.5, memory=16.0, price=2.5)
+    assert cluster.types[0] == GpuType("mine", speed=0.5, memory=16.0, price=2.5, transfer=0.25)
     assert cluster.speed == {"resnet": {"a100": 1.2, "mine": 0.4}}
     assert cluster.outages == (Outage(2, 7200.0, 86_400.0, 2), Outage(0, 10.0, 20.5))
     assert (cluster.name, cluster.span_nodes, cluster.span_racks) == ("lab", 0.9, 0.8)
@@ -107,6 +108,13 @@ def test_a_known_type_has_figures_and_a_made_up_one_speed_1() -> None:
     assert load_cluster("1x8:h100").types[0] == DEVICES["h100"]
     assert load_cluster("1x8:nonesuch").types[0] == GpuType("nonesuch")
     assert DEVICES["a100"].speed == 1.0
+
+
+def test_only_a_processor_takes_no_transfer() -> None:
+    assert {name for name in DEVICES if DEVICES[name].transfer != 1} == {"cpu"}
+    assert DEVICES["cpu"].transfer == 0
+    assert "transfer × 0" in dict(describe_cluster(load_cluster("256")))["type cpu"]
+    assert "transfer" not in dict(describe_cluster(load_cluster("1x8:a100")))["type a100"]
 
 
 @pytest.mark.parametrize("name", list(DEVICES))
@@ -188,6 +196,8 @@ def test_bad_names_and_forms(text: str) -> None:
         ("speed = 0.5", "speed = 0", "speed = 0 is not above 0"),
         ("speed = 0.5", "speed = inf", "speed = inf is not a finite number"),
         ("price = 2.5", "price = -2.5", r"\[types.mine\]: price = -2.5 is below 0"),
+        ("transfer = 0.25", "transfer = -1", r"\[types.mine\]: transfer = -1 is below 0"),
+        ("transfer = 0.25", "transfer = 1e7", r"\[types.mine\]: transfer = 10000000.0 is more than 1,000,000"),
         ("quota = 12", "quota = -1", r"\[partitions.train\]: quota = -1 is below 0"),
         ("quota = 12", "qota = 12", "did you mean 'quota'"),
         ("a100 = 1.2", "a10O = 1.2", r"\[speed.resnet\]: unknown device type 'a10O'; hint: did you mean 'a100'"),
@@ -255,7 +265,7 @@ def unusual() -> Cluster:
     base = load_cluster("2x4:a100+1x8:t4")
     return replace(
         base,
-        types=(GpuType("A100", 1 / 3), GpuType("T4", 0.1), GpuType("unused")),
+        types=(GpuType("A100", 1 / 3, transfer=0.1), GpuType("T4", 0.1), GpuType("unused")),
         partitions=(Partition("all", 1 / 7), Partition("empty")),
         speed=MappingProxyType({"": {"H100": 2.0}, "bert": {"A100": 0.7}}),
         outages=(Outage(0, 0.1, 1e9), Outage(2, 0.0, 5.0, 3)),

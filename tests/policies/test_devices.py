@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 from types import MappingProxyType
 
@@ -49,9 +50,15 @@ def test_greedy_counts_queue_speed_and_transfer():
     result = run("greedy-device", tasks([8.0, 8.0, 8.0, 8.0]), workers())
     assert result.table["end"].tolist() == [2.0, 4.0, 6.0, 8.0]
     assert result.table["node"].tolist() == [1, 1, 1, 0]
-    # 8 s of transfer are paid on any device: 8 + 8 on the processor, 8 + 2 on the GPU, then 20 there against 16
+    # 8 s of transfer are paid on either device: 8 + 8 on the processor, 8 + 2 on the GPU, then 20 there against 16
     result = run("greedy-device", tasks([8.0, 8.0], transfer=[8.0, 8.0]), workers())
     assert result.table["end"].tolist() == [10.0, 16.0]
+    # a processor that takes no transfer: 8 there against 8 + 2 on the GPU, then 16 against 10
+    free = workers()
+    free = replace(free, types=(replace(free.types[0], transfer=0.0), free.types[1]))
+    for choice in ("greedy-device", "optimal-device"):
+        result = run(choice, tasks([8.0, 8.0], transfer=[8.0, 8.0]), free)
+        assert result.table["end"].tolist() == [8.0, 10.0]
     # class serial: 8 s on the processor, 16 on the GPU
     result = run("greedy-device", tasks([8.0, 8.0], job_class=[1, 1]), workers())
     assert result.table["end"].tolist() == [8.0, 16.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard import load_cluster, parse_scheduler, simulate
+from gpuyard import Workload, load_cluster, parse_scheduler, simulate
 from gpuyard.errors import UsageError
 from gpuyard.traces import guess_cluster, load_workload
 
@@ -54,13 +54,30 @@ def test_tasks_take_what_the_law_says() -> None:
     assert set(np.round(c * 20).astype(int)) == set(range(21))
 
 
-def test_a_task_on_a_gpu() -> None:
-    """On one GPU alone: D / (1 + 3c) + memory / 16 s."""
-    workload = load_workload("tasks:jobs=1,intensity=0.5,size=4000,memory=8,gap=0", 1)
-    cluster = load_cluster("tasks")
-    result = simulate(workload, cluster, parse_scheduler("fcfs/fastest"))
-    d = 4**1.5 / 1.0
-    assert float(result.table["end"][0]) == pytest.approx(d / 2.5 + 0.5)
+@pytest.mark.parametrize("level", range(21))
+def test_how_long_a_task_takes_on_either_device(level: int) -> None:
+    """D on a CPU, D / (1 + 3c) + memory / 16 s on a GPU, at every intensity c."""
+    c, names = level / 20, load_cluster("tasks").nodes.names
+    workload = load_workload(f"tasks:jobs=1,intensity={c},size=4000,memory=8,gap=0", 1)
+    d = 4**1.5 / (c + 0.5)
+    for kind, seconds in (("cpu", d), ("gpu", d / (1 + 3 * c) + 0.5)):
+        alone = Workload.build(
+            {"submit": [0.0], "memory": workload.jobs.memory, "transfer": workload.jobs.transfer, "job_class": workload.jobs.job_class,
+             "gpu_type": [0]}, workload.runtime, classes=workload.jobs.classes, gpu_types=(kind,),
+        )  # fmt: skip
+        line = simulate(alone, load_cluster("tasks"), parse_scheduler("fcfs")).table[0]
+        assert names[line["node"]].startswith(kind)
+        assert float(line["end"] - line["start"]) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_greedy_choice_weighs_the_transfer_against_the_speed() -> None:
+    """D = 1 s, c = 0.1, 8 GB: 1 s on a CPU, 1 / 1.3 + 0.5 = 1.27 s on a GPU. With 1 GB the GPU is faster."""
+    for memory, kind, seconds in ((8.0, "cpu", 1.0), (1.0, "gpu", 1 / 1.3 + 1 / 16)):
+        size = 1000 * 0.6 ** (2 / 3)
+        workload = load_workload(f"tasks:jobs=1,intensity=0.1,size={size!r},memory={memory},gap=0", 1)
+        line = simulate(workload, load_cluster("tasks"), parse_scheduler("greedy-device")).table[0]
+        assert load_cluster("tasks").nodes.names[line["node"]].startswith(kind)
+        assert float(line["end"] - line["start"]) == pytest.approx(seconds, rel=1e-12)
 
 
 def test_tasks_that_do_not_fit_the_gpu_go_to_a_cpu() -> None:

@@ -65,9 +65,13 @@ def compare(
     from gpuyard.cli.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan
     from gpuyard.experiments.compare import compare as compared
+    from gpuyard.experiments.logged import LABEL
     from gpuyard.policies import parse_scheduler
 
     count, chosen = _threads(threads), _seeds(seeds, seed)
+    _check_names(scheduler or (), estimate or (), metric or ())
+    if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
+        scheduler = [*scheduler, baseline]
     reading, measured = inputs.Reading.of(reader, column, with_, jobs, apply), inputs.Measured.of(speeds)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     plan = Plan(
@@ -76,20 +80,38 @@ def compare(
         metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
-        baseline=parse_scheduler(baseline).label if baseline else "",
+        baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
         rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
     )
     with progress_bar("simulating", plan.cells()) as progress:
         comparisons = compared(plan, threads=count, progress=progress)
-    for comparison in comparisons:
-        for note in comparison.notes:
-            say(f"note: {comparison.workload} on {comparison.cluster}: {note}")
+    several = len({(comparison.workload, comparison.cluster) for comparison in comparisons}) > 1
+    for text in dict.fromkeys(
+        f"{f'{comparison.workload} on {comparison.cluster}: ' if several else ''}{note}"
+        for comparison in comparisons
+        for note in comparison.notes
+    ):
+        say(f"note: {text}")
     if report is not None:
         from gpuyard.cli.report import write_report
 
         write_report(comparisons, report)
         say(f"report written in {report}")
     emit(describe(comparisons), how)
+
+
+def _check_names(schedulers: Sequence[str], estimates: Sequence[str], metrics: Sequence[str]) -> None:
+    """What is misspelt is told before a log is read."""
+    from gpuyard.metrics import resolve
+    from gpuyard.policies import parse_scheduler
+    from gpuyard.traces import is_random
+
+    for text in schedulers:
+        parse_scheduler(text)
+    for text in estimates:
+        is_random(text)
+    for text in metrics:
+        resolve(text)
 
 
 def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
@@ -228,7 +250,7 @@ def _caption(comparison: Comparison) -> str:
     of = next((line.change.of for line in comparison.lines if line.change), "seed")
     arrows = {name: resolve(name)[0].better for name in comparison.metrics}
     higher = ", ".join(name for name, better in arrows.items() if better == "higher")
-    jobs = comparison.lines[0].counts
+    jobs = comparison.lines[-1].counts
     few = of == "seed" and len(comparison.seeds) < FEWEST
     interval = "range over the seeds, too few for a 95 % interval" if few else "95 % interval"
     lines = [

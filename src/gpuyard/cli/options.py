@@ -50,7 +50,9 @@ Metrics = Annotated[
 # ── the workload ──
 Reader = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Format of a file whose name does not tell (`gpuyard list readers`).", rich_help_panel=_INPUT),
+    typer.Option(
+        metavar="NAME", help="Format of a file, where neither content nor name tells (`gpuyard list readers`).", rich_help_panel=_INPUT
+    ),
 ]
 Columns = Annotated[
     list[str] | None,
@@ -95,7 +97,9 @@ RestartCost = Annotated[str, typer.Option(metavar="TIME", help="On the devices, 
 WalltimeKill = Annotated[bool, typer.Option("--walltime-kill", help="Kill jobs at the limit that they asked for.", rich_help_panel=_RULES)]
 
 # ── one scheduler ──
-SchedulerOption = Annotated[str | None, typer.Option(metavar="S", help="ordering/placement/backfill/preemption, e.g. sjf/best/easy.")]
+SchedulerOption = Annotated[
+    str | None, typer.Option(metavar="S", help="ordering/placement/backfill/preemption, e.g. sjf/best/easy, or a decider, e.g. milp.")
+]
 OrderingOption = Annotated[str | None, _slot("Which job goes next; fcfs unless given.")]
 PlacementOption = Annotated[str | None, _slot("On which GPUs; fewest unless given.")]
 BackfillOption = Annotated[str | None, _slot("Who may pass the head of the queue; none unless given.")]
@@ -109,7 +113,9 @@ EveryOption = Annotated[
 # ── many schedulers ──
 SchedulerList = Annotated[
     list[str] | None,
-    typer.Option(metavar="S", help="sjf/best/easy, or meta:RULE(S, S)[@PERIOD]; repeatable; a dozen usual ones unless given."),
+    typer.Option(
+        metavar="S", help="sjf/best/easy, a decider such as milp, or meta:RULE(S, S)[@PERIOD]; repeatable; usual ones unless given."
+    ),
 ]
 SlotList = Annotated[list[str] | None, _slot("Repeatable: every combination of the four slots is compared.")]
 

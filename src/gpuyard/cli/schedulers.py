@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
     from gpuyard.policies import AnyScheduler, Scheduler
 
+LONG = 5_000  # jobs from which conservative, 50 times slower than EASY on many nodes, is no default
 # The first is the baseline: what a cluster does without any scheduling to speak of.
 DEFAULTS = (
     "fcfs",
@@ -67,7 +68,7 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
 def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload]) -> list[AnyScheduler]:
     """Those of `--scheduler`, then the cross of the slots' options; the defaults without any. Each label once.
 
-    Of the defaults, those that look at deadlines or priorities are left out where no job has any.
+    Of the defaults, those that look at deadlines or priorities are left out where no job has any, and conservative for long workloads.
     """
     from gpuyard.policies import parse_scheduler
 
@@ -76,7 +77,10 @@ def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | Non
         found += crossed(slots)
     if not found:
         idle = _idle_orderings(workloads)
-        found = [parse_scheduler(text) for text in DEFAULTS if text.partition("/")[0] not in idle]
+        long = any(len(workload) > LONG for workload in workloads)
+        found = [
+            parse_scheduler(text) for text in DEFAULTS if text.partition("/")[0] not in idle and not (long and "/conservative" in text)
+        ]
     return list({scheduler.label: scheduler for scheduler in found}.values())
 
 

@@ -38,7 +38,9 @@ def simulate(
     of: options.OfOption = None,
     every: options.EveryOption = None,
     seed: Annotated[int, typer.Option(help="Of a generated workload, of noise and of random placement.")] = 0,
-    estimate: Annotated[str | None, typer.Option(metavar="SOURCE", help="What schedulers believe: requested, exact, noisy:0.3.")] = None,
+    estimate: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="What schedulers believe: requested, exact, noisy:0.3, rolling, boosting.")
+    ] = None,
     checkpoint: options.Checkpoint = "0",
     restart_cost: options.RestartCost = "0",
     walltime_kill: options.WalltimeKill = False,

@@ -167,6 +167,7 @@ def _types(cluster: Cluster, jobs: Jobs) -> Array:
     types = np.zeros(len(cluster.types), st.TYPE_ROW)
     types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
     types["since"] = _first_submit(jobs)
+    types["transfer"] = [kind.transfer for kind in cluster.types]
     return types
 
 
@@ -235,6 +236,7 @@ def _control(
         "span_nodes": cluster.span_nodes,
         "span_racks": cluster.span_racks,
         "fastest": max(speeds) * max(1.0, cluster.span_nodes, cluster.span_racks),
+        "least_transfer": min([kind.transfer for kind in cluster.types] + [1.0]),
         "timer": program.timer,
         "switch": program.switch,
         "switch_every": program.switch_every,

@@ -28,6 +28,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     for name in _COPIED:
         live[name] = rows[name]
     live["running"] = rows["status"] == st.RUNNING
+    _revise_ends(live, rows["walltime"], float(s.control["now"][0]), rules)
     live["attained"] = rows["ran"] * rows["gpus"]
     nodes = np.zeros(len(cluster.nodes), NODE)
     usable = s.nodes["mask"].copy()
@@ -50,6 +51,17 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")), mix,
         s.users["usage"].copy(), float(s.control["half_life"][0]),
     )  # fmt: skip
+
+
+def _revise_ends(live: Array, walltime: Array, now: float, rules: Rules) -> None:
+    """As a pass would: a running job that outlived its believed end is believed to take twice as long, until that lies ahead."""
+    late = np.flatnonzero(live["running"] & (live["est_end"] <= now))
+    for k in late.tolist():
+        begin, end = float(live["run_start"][k]), float(live["est_end"][k])
+        while end <= now:
+            end = begin + max(2.0 * (end - begin), 1.0)
+        limit = begin + max(float(walltime[k]) - float(live["ran"][k]), 0.0)
+        live["est_end"][k] = min(end, limit) if rules.walltime_kill and limit > now else end
 
 
 def state_of(snapshot: Snapshot, program: Program) -> st.State:

@@ -119,6 +119,7 @@ TYPE_ROW = np.dtype(
         ("late_seconds", "f8"),  # the part of them after the last end so far
         ("up", "f8"),  # devices in order now
         ("since", "f8"),
+        ("transfer", "f8"),  # factor on the transfer of jobs
     ],
     align=True,
 )
@@ -157,6 +158,7 @@ CONTROL_ROW = np.dtype(
         ("span_nodes", "f8"),
         ("span_racks", "f8"),
         ("fastest", "f8"),  # no run has a higher rate
+        ("least_transfer", "f8"),  # no run has a lower factor on its transfer
         ("timer", "f8"),  # s between timer events; 0: none
         ("next_timer", "f8"),
         ("switch_every", "f8"),

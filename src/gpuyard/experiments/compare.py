@@ -18,7 +18,8 @@ import numpy as np
 from gpuyard.engine.entry import engine
 from gpuyard.engine.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
-from gpuyard.errors import UsageError
+from gpuyard.errors import DataError, UsageError
+from gpuyard.experiments.answers import in_words
 from gpuyard.experiments.comparison import Change, Comparison, Line
 from gpuyard.experiments.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.statistics import Interval, block_bootstrap, bootstrap_mean, holm, paired_difference
@@ -29,7 +30,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.result import REASONS, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
+from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler, parse_scheduler
 from gpuyard.registry import unknown_name
 from gpuyard.traces import accuracy, is_random, with_estimate
 
@@ -85,6 +86,9 @@ class _Cell:
     counts: Mapping[str, int]
     reasons: Mapping[str, int]
     per_job: Array | None  # (jobs,) of the primary metric, where it is a mean over jobs and there is one sample
+    simulated: bool
+    preempted: bool  # some job was stopped, and not by an outage
+    limited: int  # times that the time limit of a decider struck
 
 
 @dataclass
@@ -96,12 +100,21 @@ class _Table:
     seeds: tuple[int, ...]
     estimate: str | None
     workload: Workload | None = None  # the first seed's: its notes and submits
-    log: bool = False  # the first cell of each row is what really happened
+    counted: Array | None = None  # (jobs,) bool, of a log: with a start and not rejected, so that every line is about the same jobs
+
+    @property
+    def log(self) -> bool:
+        """The first cell of each row is what really happened."""
+        return self.counted is not None
+
     cells: list[list[_Cell]] = field(default_factory=list)  # by seed, by scheduler
 
 
 def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | None = None) -> list[Comparison]:
-    """Simulate every cell and compare. The same bytes on any number of threads; `progress` hears how many cells are done."""
+    """Simulate every cell and compare; `progress` hears how many simulations are done.
+
+    The same bytes on any number of threads, unless a decider has a time limit that strikes: a note then says so.
+    """
     _check(plan)
     for scheduler in plan.schedulers:  # compiled here: an error comes before any simulation, and threads do not compile twice
         if not isinstance(scheduler, Decider):
@@ -146,9 +159,11 @@ def _simulate_all(plan: Plan, pool: ThreadPoolExecutor, threads: int, progress: 
 
 def _collect(waiting: deque[tuple[list[_Cell], Future[_Cell]]], done: int, progress: Callable[[int], None]) -> int:
     row, future = waiting.popleft()
-    row.append(future.result())  # in the order of submission, whichever thread is first
-    progress(done + 1)
-    return done + 1
+    cell = future.result()  # in the order of submission, whichever thread is first
+    row.append(cell)
+    done += cell.simulated
+    progress(done)
+    return done
 
 
 def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Callable[[], _Cell]]]:
@@ -169,7 +184,8 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
                 for k in range(len(source.clusters)):
                     table = made[k, estimate]
                     table.workload = workload if table.workload is None else table.workload
-                    table.log = not source.seeded and has_log(workload)
+                    if not source.seeded and has_log(workload) and table.counted is None:
+                        table.counted = _counted(workload, table.cluster)
                     table.cells.append([])
                     if table.log:
                         yield table.cells[-1], _logged(plan, table, workload)
@@ -178,22 +194,33 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
 
 
 def _logged(plan: Plan, table: _Table, workload: Workload) -> Callable[[], _Cell]:
-    return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, len(table.seeds) == 1)
+    return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, len(table.seeds) == 1, table.counted)
+
+
+def _counted(workload: Workload, cluster: Cluster) -> Array:
+    """(jobs,) bool: the log has a start and the cluster room. Rejection depends on no scheduler and no run time: jobs of no length tell."""
+    idle = simulate(replace(workload, runtime=np.zeros(len(workload))), cluster, parse_scheduler("fcfs"))
+    counted: Array = np.isfinite(workload.known_start) & (idle.table["reason"] == 0)
+    return counted
 
 
 def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Cell]:
     lone = len(table.seeds) == 1
     segments = any(resolve(name)[0].segments for name in plan.metrics)
     cluster = table.source.change(table.cluster, workload, seed) if table.source.change else table.cluster
-    return lambda: _measured(simulate(workload, cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone)
+    return lambda: _measured(
+        simulate(workload, cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone, table.counted
+    )
 
 
-def _measured(result: Result, metrics: tuple[str, ...], lone: bool) -> _Cell:
+def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Array | None) -> _Cell:
     values: dict[str, Interval] = {}
     per_job = None
     for name in metrics:
         found, aggregation = resolve(name)
         every = values_of(result, found)
+        if counted is not None and found.kind == "job":
+            every = np.where(counted, every, np.nan)
         value = aggregate(every, aggregation) if aggregation else float(every)
         values[name] = Interval(value, np.nan, np.nan, 1)
         if lone and found.kind == "job" and aggregation == "mean":
@@ -201,7 +228,9 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool) -> _Cell:
             per_job = every if name == metrics[0] else per_job
     codes, sizes = np.unique(result.table["reason"], return_counts=True)
     reasons = {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
-    return _Cell(values, counts(result), reasons, per_job)
+    stops = int(result.table["preemptions"].sum()) - result.totals.get("failures", 0.0)
+    limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))
+    return _Cell(values, counts(result), reasons, per_job, not result.manifest.get("measured"), stops > 0, limited)
 
 
 # ── from cells to a comparison ──
@@ -209,6 +238,11 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool) -> _Cell:
 
 def _compared(plan: Plan, table: _Table) -> Comparison:
     workload = cast(Workload, table.workload)
+    last = table.cells[0][-1]
+    if last.counts["jobs"] and last.counts["rejected"] == last.counts["jobs"]:
+        kinds = ", ".join(label for label in workload.jobs.gpu_types if label)
+        hint = f"jobs ask for {kinds}; the cluster has {', '.join(kind.name for kind in table.cluster.types)}" if kinds else ""
+        raise DataError(f"{table.source.name} on {table.cluster.name}: all jobs are rejected: {next(iter(last.reasons))}", hint=hint)
     labels = [LABEL, *plan.labels] if table.log else plan.labels
     base = labels.index(plan.baseline) if plan.baseline in labels else 0
     stand_in = _stand_in(labels) if table.log else base
@@ -216,18 +250,21 @@ def _compared(plan: Plan, table: _Table) -> Comparison:
     values = [{name: _interval(column, name) for name in plan.metrics} for column in columns]
     changes = _changes(plan.primary, columns, base, workload)
     against = _changes(plan.primary, columns, stand_in, workload) if table.log else [None] * len(labels)
-    preempting = {scheduler.label for scheduler in plan.schedulers if _preempts(scheduler)}
+    preempting = {label for label, column in zip(labels, columns, strict=True) if any(cell.preempted for cell in column)}
+    preempting |= {scheduler.label for scheduler in plan.schedulers if _preempts(scheduler)}
+    words = {LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}
     best = {name: _best(name, [line[name].mean for line in values], table.log) for name in plan.metrics}
     lines = tuple(
         Line(
-            label, values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k],
+            label, words[label], values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k],
             None if label == LABEL else against[k], label in preempting, _sums(columns[k]),
         )
         for k, label in enumerate(labels)
     )  # fmt: skip
     return Comparison(
         table.source.name, table.cluster.name, workload.estimate_source, table.seeds, labels[base], plan.metrics, lines,
-        _notes(plan, table, workload), table.log, labels[stand_in] if table.log else "", accuracy(workload),
+        _notes(plan, table, workload), table.log, int(len(workload) if table.counted is None else table.counted.sum()),
+        labels[stand_in] if table.log else "", accuracy(workload),
     )  # fmt: skip
 
 
@@ -302,16 +339,19 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
         notes.append("one seed: intervals are by blocks of time, of means over jobs only; pairs are jobs")
     if 1 < len(table.seeds) < 5:
         notes.append(Interval(0, 0, 0, len(table.seeds)).note)
-    if any(map(_preempts, plan.schedulers)) and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
+    stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(_preempts, plan.schedulers))
+    if stopping and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
     if table.log:
         unknown = table.cells[0][0].counts["unfinished"]
-        notes += [f"{unknown:,} jobs have no start in the log: they are simulated, and left out of its line"] if unknown else []
+        notes += [f"{unknown:,} jobs have no start in the log: they are simulated, but no line counts them"] if unknown else []
     first = table.cells[0][-1]  # which jobs are rejected does not depend on the scheduler
     notes += [f"{count:,} of {first.counts['jobs']:,} jobs rejected: {reason}" for reason, count in first.reasons.items()]
     simulated = table.cells[0][1:] if table.log else table.cells[0]
     left = {label: cell.counts["unfinished"] for label, cell in zip(plan.labels, simulated, strict=True)}
     notes += [f"{label}: {count:,} jobs never ended" for label, count in left.items() if count]
+    struck = {label: sum(row[k - len(plan.labels)].limited for row in table.cells) for k, label in enumerate(plan.labels)}
+    notes += [f"{label}: its time limit struck {n:,} times, so its numbers depend on the machine" for label, n in struck.items() if n]
     return tuple(notes)
 
 

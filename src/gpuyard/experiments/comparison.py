@@ -36,6 +36,7 @@ class Line:
     """One scheduler of a comparison."""
 
     scheduler: str
+    words: str  # the same for a sentence
     values: Mapping[str, Interval]  # by metric
     best: frozenset[str]  # the metrics of which no scheduler has a better mean
     change: Change | None  # None: this is the baseline
@@ -57,6 +58,7 @@ class Comparison:
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
     log: bool  # the first line is what really happened
+    paired: int  # jobs that every line is measured over; of a log those with a start, and not rejected
     stand_in: str  # the simulated scheduler that stands in for that of the log; empty without a log
     accuracy: Mapping[str, float]  # of the estimates
 

@@ -14,21 +14,12 @@ from gpuyard.traces.guess import peak
 
 LABEL = "log"  # in place of a scheduler's label
 BINS = 2048
+ENOUGH = 0.5  # of the jobs must have a start for the log to be a line of a comparison
 
 
 def has_log(workload: Workload) -> bool:
-    """Whether some job's start is known."""
-    return workload.logged_start is not None and bool(_known(workload).any())
-
-
-def _known(workload: Workload) -> Array:
-    """(jobs,) bool: the log says when the job started, and it is not before its submit."""
-    start = workload.logged_start
-    if start is None:
-        return np.zeros(len(workload), bool)
-    with np.errstate(invalid="ignore"):
-        known: Array = start >= workload.jobs.submit
-    return known
+    """Whether the start of at least half of the jobs is known."""
+    return len(workload) > 0 and float(np.isfinite(workload.known_start).mean()) >= ENOUGH
 
 
 def logged_result(workload: Workload, cluster: Cluster) -> Result:
@@ -37,8 +28,8 @@ def logged_result(workload: Workload, cluster: Cluster) -> Result:
     Nodes are not known; jobs without a start are pending.
     A log has one run of each job, at the speed that it had: what was stopped and started again in between cannot be seen.
     """
-    jobs, known = workload.jobs, _known(workload)
-    start = np.where(known, workload.logged_start if workload.logged_start is not None else np.nan, np.nan)
+    jobs, start = workload.jobs, workload.known_start
+    known = np.isfinite(start)
     table = np.zeros(len(workload), ROW)
     table["start"], table["end"] = start, start + workload.runtime
     table["ran"] = np.where(known, workload.runtime, 0.0)

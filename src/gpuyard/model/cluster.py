@@ -14,6 +14,7 @@ from gpuyard.model.jobs import Array
 MAX_TYPES = 62  # allowed types of a job are a bit set in an int64
 MAX_DEVICES = 64  # per node with device identity; wider nodes are pools
 MAX_TOTAL_GPUS = 50_000_000
+MAX_TRANSFER_FACTOR = 1e6
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class GpuType:
     idle_watts: float = 0.0
     busy_watts: float = 0.0
     price: float = 0.0  # money per device-hour
+    transfer: float = 1.0  # factor on a job's transfer; 0: nothing has to be moved to such a device
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class Cluster:
             for name in ("tflops", "memory", "idle_watts", "busy_watts", "price"):
                 if not 0 <= getattr(kind, name) < np.inf:
                     raise DataError(f"cluster {self.name}: type {kind.name}: {name} = {getattr(kind, name)} is not a number from 0")
+            if not 0 <= kind.transfer <= MAX_TRANSFER_FACTOR:
+                raise DataError(f"cluster {self.name}: type {kind.name}: transfer = {kind.transfer} is not a factor in 0..1e6")
         for partition in self.partitions:
             if not partition.quota >= 0:
                 raise DataError(f"cluster {self.name}: partition {partition.name}: quota = {partition.quota} is not a number from 0")

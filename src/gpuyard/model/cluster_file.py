@@ -25,6 +25,7 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
     idle_watts = 55
     busy_watts = 400
     price = 2.5                 # money per device-hour
+    transfer = 1.0              # factor on the `transfer` of jobs; 1 unless given, 0 for cpu
 
     [partitions.train]
     quota = 24                  # GPUs in use at once; not limited unless given
@@ -58,7 +59,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.cluster import MAX_TOTAL_GPUS, Cluster, GpuType, Nodes, Outage, Partition
+from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
 from gpuyard.model.hosts import PREFIX, hosts_table
 from gpuyard.model.jobs import Array
@@ -198,6 +199,7 @@ def _gpu_type(name: str, fields: Fields) -> GpuType:
         idle_watts=fields.number("idle_watts", known.idle_watts),
         busy_watts=fields.number("busy_watts", known.busy_watts),
         price=fields.number("price", known.price),
+        transfer=fields.number("transfer", known.transfer, high=MAX_TRANSFER_FACTOR),
     )
     fields.done()
     return made
@@ -346,7 +348,7 @@ def _about(partition: Partition) -> dict[str, Any]:
 
 
 def _figures(kind: GpuType) -> dict[str, float]:
-    return {key: float(getattr(kind, key)) for key in ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price")}
+    return {key: float(getattr(kind, key)) for key in ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price", "transfer")}
 
 
 def _outage_row(outage: Outage) -> dict[str, float]:
@@ -391,8 +393,9 @@ def describe_cluster(cluster: Cluster) -> list[tuple[str, str]]:
         memory = f", {format_gigabytes(kind.memory)}" if kind.memory else ""
         watts = f", {kind.idle_watts:g}–{kind.busy_watts:g} W" if kind.busy_watts else ""
         price = f", {kind.price:g}/h" if kind.price else ""
+        transfer = f", transfer × {kind.transfer:g}" if kind.transfer != 1 else ""
         origin = "" if kind.name in DEVICES else " (own type)"
-        rows.append((f"type {kind.name}", f"{shape}: speed {kind.speed:g}, {kind.tflops:g} TFLOPS{memory}{watts}{price}{origin}"))
+        rows.append((f"type {kind.name}", f"{shape}: speed {kind.speed:g}, {kind.tflops:g} TFLOPS{memory}{watts}{price}{transfer}{origin}"))
     for i, partition in enumerate(cluster.partitions):
         inside = nodes.partition == i
         quota = "" if np.isinf(partition.quota) else f", at most {partition.quota:g} in use"

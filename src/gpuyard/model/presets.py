@@ -62,8 +62,9 @@ DEVICES: Registry[GpuType] = Registry("device type")
 for _name, _sheet in _DATASHEETS.items():
     DEVICES.add(_name, GpuType(_name, _relative_speed(_sheet), _sheet.tflops, _sheet.memory, _sheet.idle, _sheet.tdp))
 # A processor of a CPU machine, speed 1 because CPU traces are logged on it. Per core of a 64-core, 280 W, 2.45 GHz server
-# processor with 32 FP32 operations per cycle (AMD EPYC 7763): 4.4 W busy; a third of it idle is assumed.
-DEVICES.add("cpu", GpuType("cpu", 1.0, 0.078, 0.0, 1.5, 4.4))
+# processor with 32 FP32 operations per cycle (AMD EPYC 7763): 4.4 W busy; a third of it idle is assumed. Its memory is the
+# host's, so nothing is transferred to it.
+DEVICES.add("cpu", GpuType("cpu", 1.0, 0.078, 0.0, 1.5, 4.4, transfer=0.0))
 
 
 def device(name: str) -> GpuType:

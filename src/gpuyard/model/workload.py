@@ -98,6 +98,14 @@ class Workload:
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def known_start(self) -> Array:
+        """(jobs,) s, when the log says that the job started; nan where it does not, or says it of a time before the submit."""
+        start = np.full(len(self), np.nan) if self.logged_start is None else self.logged_start
+        with np.errstate(invalid="ignore"):
+            known: Array = np.where(start >= self.jobs.submit, start, np.nan)
+        return known
+
     def requested(self) -> Array:
         """(jobs,) s, the time asked for, or the run time where none was."""
         return np.where(np.isfinite(self.jobs.walltime), self.jobs.walltime, self.runtime)
@@ -107,9 +115,10 @@ class Workload:
         return self.take(np.arange(min(count, len(self))))
 
     def take(self, rows: Array) -> Workload:
-        """Some of the jobs (ascending positions), with their times as they are."""
+        """Some of the jobs (ascending positions), with their times as they are, and the users that they are of."""
         table = self.jobs.table[rows].copy()
         table["index"] = np.arange(len(table))
-        jobs = self.jobs.with_table(table)
+        used, table["user"] = np.unique(table["user"], return_inverse=True)
+        jobs = replace(self.jobs.with_table(table), users=tuple(self.jobs.users[k] for k in used) or ("",))
         start = None if self.logged_start is None else self.logged_start[rows]
         return replace(self, jobs=jobs, runtime=self.runtime[rows], logged_start=start)

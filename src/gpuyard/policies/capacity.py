@@ -231,16 +231,21 @@ def held_parts(snapshot: Snapshot) -> dict[int, Parts]:
     return {row: tuple(parts) for row, parts in found.items()}
 
 
-def overhead(snapshot: Snapshot, row: int) -> float:
-    """Seconds on the devices before work begins, if the job starts now."""
-    restart = snapshot.rules.restart_cost if snapshot.live["preemptions"][row] > 0 else 0.0
-    return float(snapshot.jobs.transfer[row]) + restart
+def overhead(snapshot: Snapshot, row: int, nodes: Iterable[int]) -> float:
+    """Seconds on these nodes before work begins, if the job starts there now, or of the run that it is in."""
+    transfer = float(snapshot.jobs.transfer[row])
+    if transfer > 0 and snapshot.jobs.gpus[row] > 0:
+        cluster = snapshot.cluster
+        transfer *= max(cluster.types[cluster.nodes.gpu_type[node]].transfer for node in nodes)
+    return transfer + (snapshot.rules.restart_cost if snapshot.live["preemptions"][row] > 0 else 0.0)
 
 
-def believed_seconds(snapshot: Snapshot, row: int, rate: float) -> float:
-    """How long a run that starts now is believed to last."""
+def believed_seconds(snapshot: Snapshot, request: Request, nodes: Sequence[int]) -> float:
+    """How long a run that starts on these nodes now is believed to last."""
+    row = request.row
     live = snapshot.live[row]
-    seconds = overhead(snapshot, row) + max(float(snapshot.jobs.estimate[row]) - float(live["done"]), 0.0) / rate
+    work = max(float(snapshot.jobs.estimate[row]) - float(live["done"]), 0.0)
+    seconds = overhead(snapshot, row, nodes) + work / request.rate(snapshot.cluster, nodes)
     if snapshot.rules.walltime_kill:
         seconds = min(seconds, max(float(snapshot.jobs.walltime[row]) - float(live["ran"]), 0.0))
     return seconds
@@ -259,11 +264,11 @@ def with_starts(snapshot: Snapshot, starts: Iterable[Start]) -> Snapshot:
     live = snapshot.live.copy()
     held = snapshot.held.tolist()
     for request, parts in starts:
-        rate = request.rate(snapshot.cluster, [part.node for part in parts])
+        nodes = [part.node for part in parts]
         line = live[request.row : request.row + 1]
-        line["running"], line["rate"], line["run_start"] = True, rate, snapshot.now
+        line["running"], line["rate"], line["run_start"] = True, request.rate(snapshot.cluster, nodes), snapshot.now
         line["start"] = np.where(line["start"] < 0, snapshot.now, line["start"])
-        line["est_end"] = snapshot.now + believed_seconds(snapshot, request.row, rate)
+        line["est_end"] = snapshot.now + believed_seconds(snapshot, request, nodes)
         for part in parts:
             mask = sum(1 << d for d in part.devices)
             whole = round(part.gpus) if request.gpus >= 1 else 0

@@ -40,9 +40,11 @@ class Board:
 
     def seconds(self, request: Request) -> Array:
         """(lanes,) how long the task is believed to take there; inf: it can never run there."""
-        rates = request.speeds if request.gpus > 0 else np.ones(len(request.speeds))
-        by_type = np.array([believed_seconds(self.snapshot, request.row, float(rate)) for rate in rates])
         suits = (self.capacity.rooms(request)[self._node] > 0) & ((self._device < 0) == (request.gpus == 0))
+        by_type = np.full(len(self.snapshot.cluster.types), np.inf)
+        for kind in np.unique(self._kind[suits]).tolist():
+            node = int(self._node[np.argmax(suits & (self._kind == kind))])
+            by_type[kind] = believed_seconds(self.snapshot, request, [node])
         return np.where(suits, by_type[self._kind], np.inf)
 
 

@@ -189,7 +189,8 @@ class _Yard:
     def keeps_work(self, row: int) -> bool:
         """Whether a running job would keep some work of this run if it were stopped now."""
         snapshot, every = self.snapshot, self.snapshot.rules.checkpoint
-        useful = snapshot.now - float(snapshot.live["run_start"][row]) - overhead(snapshot, row)
+        before = overhead(snapshot, row, [part.node for part in self.held[row]])
+        useful = snapshot.now - float(snapshot.live["run_start"][row]) - before
         return useful > 0 and useful >= every
 
     def ways(self, request: Request) -> Array:

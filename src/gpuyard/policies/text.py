@@ -86,6 +86,9 @@ def parse_scheduler(text: str) -> AnyScheduler:
     decider = _parse_decider(text)
     if decider is not None:
         return decider
+    name = text.partition(":")[0].partition("(")[0]
+    if "/" not in text and ".py" not in text and name not in (*ORDERINGS, "meta") and name:
+        raise unknown_name("ordering or decider", name, [*ORDERINGS, *DECIDERS])
     if not text.startswith("meta:"):
         return parse_slots(text)
     match = _META.fullmatch(text.strip())

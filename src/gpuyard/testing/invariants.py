@@ -181,22 +181,31 @@ def rate_of(c: _Checked, job: int, run: Run) -> float:
     return slowest * c.cluster.span_nodes if len(run.nodes) > 1 else slowest
 
 
+def transfer_of(c: _Checked, job: int, run: Run) -> float:
+    """Seconds of transfer that the run begins with: those of its slowest device type to move to."""
+    transfer = float(c.workload.jobs.transfer[job])
+    if c.workload.jobs.gpus[job] == 0:
+        return transfer
+    return transfer * max(c.cluster.types[int(c.cluster.nodes.gpu_type[n])].transfer for n in run.nodes)
+
+
 def check_work(c: _Checked) -> None:
     """No work is lost or invented: exactly where a job ran once, within RELATIVE over several runs."""
     jobs = c.workload.jobs
     for job, runs in c.runs.items():
-        row, runtime, transfer = c.table[job], float(c.workload.runtime[job]), float(jobs.transfer[job])
+        row, runtime = c.table[job], float(c.workload.runtime[job])
         status, walltime = STATUS[row["status"]], float(jobs.walltime[job])
         rates = [rate_of(c, job, run) for run in runs]
         if row["rate"] != rates[-1]:
             fail(job, runs[-1].start, f"rate = {row['rate']}, its nodes give {rates[-1]}")
-        overheads = [transfer + (c.rules.restart_cost if k > 0 else 0.0) for k in range(len(runs))]
+        transfers = [transfer_of(c, job, run) for run in runs]
+        overheads = [transfer + (c.rules.restart_cost if k > 0 else 0.0) for k, transfer in enumerate(transfers)]
         work = sum(max(r.end - r.start - o, 0.0) * rate for r, o, rate in zip(runs, overheads, rates, strict=True))
         slack = RELATIVE * (1 + runtime) + 1e-12 * runs[-1].end * max(rates)
         if status == "killed":
             _check_killed(c, job, runs, walltime)
-        elif status == "done" and len(runs) == 1 and runs[0].end != runs[0].start + (transfer + runtime / rates[0]):
-            fail(job, runs[0].end, f"ended, but {runs[0].start} + {transfer} + {runtime} / {rates[0]} s is another time")
+        elif status == "done" and len(runs) == 1 and runs[0].end != runs[0].start + (transfers[0] + runtime / rates[0]):
+            fail(job, runs[0].end, f"ended, but {runs[0].start} + {transfers[0]} + {runtime} / {rates[0]} s is another time")
         elif status == "done" and work < runtime - slack:
             fail(job, runs[-1].end, f"is done with {work} s of work of {runtime}")
         if c.rules.checkpoint == 0 and work > runtime + slack:

@@ -218,7 +218,7 @@ class _Simulation:
         job.parts = parts
         job.last_nodes = [part.node for part in parts]
         job.rate = self.rate_of(job, parts)
-        job.overhead = overhead_of(job, self.rules)
+        job.overhead = self.overhead_on(job, parts)
         job.est_end = self.est_end_of(job, parts)
         job.run_start = self.now
         if job.start < 0:
@@ -237,10 +237,14 @@ class _Simulation:
             return slowest * self.cluster.span_racks
         return slowest * self.cluster.span_nodes if len(nodes) > 1 else slowest
 
+    def overhead_on(self, job: JobState, parts: list[Part]) -> float:
+        """Seconds on these parts before work begins."""
+        return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster, self.rules)
+
     def est_end_of(self, job: JobState, parts: list[Part]) -> float:
         """When a run that starts now on these parts is believed to end."""
         remaining = max(job.estimate - job.done, 0.0)
-        end = self.now + (overhead_of(job, self.rules) + remaining / self.rate_of(job, parts))
+        end = self.now + (self.overhead_on(job, parts) + remaining / self.rate_of(job, parts))
         if self.rules.walltime_kill:
             end = min(end, self.now + max(job.walltime - job.ran, 0.0))
         return end
@@ -251,8 +255,9 @@ class _Simulation:
             return
         while job.est_end <= self.now:
             job.est_end = job.run_start + max(2 * (job.est_end - job.run_start), 1.0)
-        if self.rules.walltime_kill:
-            job.est_end = min(job.est_end, job.run_start + max(job.walltime - job.ran, 0.0))
+        limit = job.run_start + max(job.walltime - job.ran, 0.0)
+        if self.rules.walltime_kill and limit > self.now:
+            job.est_end = min(job.est_end, limit)
 
     def leave(self, job: JobState) -> float:
         """End the present run, for any reason; returns its length."""

@@ -110,8 +110,7 @@ def _time(rng: np.random.Generator, features: frozenset[str], limit: int) -> flo
 def _random_cluster(rng: np.random.Generator, features: frozenset[str], size: tuple[int, int]) -> Cluster:
     n = int(rng.integers(size[0], size[1] + 1))
     kinds = int(rng.integers(2, 4)) if "types" in features else 1
-    speeds = (0.25, 0.5, 0.7, 1.0, 1.3, 2.0, 3.0)
-    types = tuple(GpuType(name, speed=float(rng.choice(speeds)) if kinds > 1 else 1.0) for name in _TYPE_NAMES[:kinds])
+    types = _random_types(rng, features, kinds)
     groups = int(rng.integers(2, 4)) if "partitions" in features else 1
     gpus = rng.choice([1, 2, 3, 4, 8], n)
     if "pools" in features:
@@ -136,6 +135,12 @@ def _random_cluster(rng: np.random.Generator, features: frozenset[str], size: tu
         nodes, types, partitions, _random_speeds(rng, features, types), float(factors[0]), float(factors[1]),
         _random_outages(rng, features, gpus), "case", MappingProxyType(qos),
     )  # fmt: skip
+
+
+def _random_types(rng: np.random.Generator, features: frozenset[str], count: int) -> tuple[GpuType, ...]:
+    speeds = [float(rng.choice((0.25, 0.5, 0.7, 1.0, 1.3, 2.0, 3.0))) if count > 1 else 1.0 for _ in range(count)]
+    transfers = rng.choice([0.0, 0.3, 1.0, 1.0, 2.5], count) if "transfer" in features else np.ones(count)
+    return tuple(GpuType(name, speed, transfer=float(t)) for name, speed, t in zip(_TYPE_NAMES, speeds, transfers, strict=False))
 
 
 def _random_speeds(rng: np.random.Generator, features: frozenset[str], types: tuple[GpuType, ...]) -> MappingProxyType[str, Any]:

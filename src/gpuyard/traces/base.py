@@ -121,6 +121,12 @@ def reader_of(path: Path) -> Reader:
     told = (found for found in readers if head is not None and found.sniff is not None and found.sniff(head))
     named = (found for found in readers if any(fnmatch(path.name.lower(), glob) for glob in found.globs))
     chosen = next(told, None) or next(named, None)
+    if chosen is None and path.is_dir():
+        raise DataError(f"{path}: is a directory, not a file")
+    if chosen is None and head is not None and not head.lines:
+        raise DataError(f"{path}: the file is empty")
+    if chosen is None and head is None:
+        raise UsageError(f"{path}: its content cannot be looked at beforehand", hint="name the reader (--reader sacct), or give a file")
     if chosen is None:
         raise UsageError(
             f"{path}: neither its content nor its name is of a known format", hint=f"name the reader; known: {', '.join(READERS)}"

@@ -16,7 +16,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import Rows, check_ids, check_values
+from gpuyard.traces.checks import Rows, check_ids, check_values, estimate_notes
 from gpuyard.traces.not_jobs import what_table
 from gpuyard.traces.opening import DEFAULT_LIMITS, Limits, read_text
 from gpuyard.traces.origin import origin_note
@@ -346,8 +346,8 @@ def workload_of(
     for name in LABELS:
         if name in table:
             labels[name], kept[name] = table.labels(name, keep)
-    if "walltime" not in kept and "estimate" not in kept:
-        notes = (*notes, "no requested times: estimates are the run times")
+    limited = np.isfinite(kept["walltime"]) if "walltime" in kept else np.zeros(len(keep), bool)
+    notes = (*notes, *estimate_notes(limited | ~np.isnan(kept["estimate"]) if "estimate" in kept else limited))
     return Workload.build(
         kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset,
         users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),

@@ -29,8 +29,8 @@ def guess_cluster(workload: Workload) -> tuple[Cluster, str]:
         return _from_machines(workload)
     if workload.preset:
         return load_cluster(workload.preset), f"the preset {workload.preset}, which belongs to such traces"
-    start = workload.logged_start
-    if start is not None and np.isfinite(start).mean() >= 0.5:
+    start = workload.known_start
+    if np.isfinite(start).mean() >= 0.5:
         return _from_peak(workload, np.where(np.isfinite(start), start, workload.jobs.submit))
     return _from_load(workload)
 
@@ -43,7 +43,7 @@ def _from_machines(workload: Workload) -> tuple[Cluster, str]:
     named = {first: sorted(name for name, root in group.items() if root == first) for first in set(group.values())}
     partitions = {first: {"also": [name for name in names if name != first]} for first, names in sorted(named.items())}
     nodes = [_node(machine, group, single=len(partitions) < 2) for machine in machines]
-    table: dict[str, Any] = {"name": f"guessed from {workload.name}"[:200], "nodes": nodes, "types": _types(node["type"] for node in nodes)}
+    table: dict[str, Any] = {"name": "a guessed cluster", "nodes": nodes, "types": _types(node["type"] for node in nodes)}
     if len(partitions) > 1:
         table["partitions"] = partitions
     cluster = cluster_from_dict(table, where=f"cluster guessed from {workload.name}")

@@ -49,7 +49,7 @@ def blocks(path: Path, limits: Limits) -> Iterator[Block]:
             size += len(piece)
             if size > limits.size:
                 raise DataError(
-                    f"{path}: more than {limits.size:,} bytes of text", hint="raise the size limit if the file is meant to be so large"
+                    f"{path}: more than {limits.size:,} bytes of text", hint="split the file, or give a larger Limits(size=…) from Python"
                 )
             whole, feed, rest = piece.rpartition(b"\n")
             if feed:
@@ -112,7 +112,7 @@ def read_document(path: Path, limits: Limits) -> bytes:
             size += len(piece)
             if size > limits.size:
                 raise DataError(
-                    f"{path}: more than {limits.size:,} bytes of text", hint="raise the size limit if the file is meant to be so large"
+                    f"{path}: more than {limits.size:,} bytes of text", hint="split the file, or give a larger Limits(size=…) from Python"
                 )
             pieces.append(piece)
     if size == 0:

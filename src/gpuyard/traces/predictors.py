@@ -25,9 +25,9 @@ DAY = 86400.0
 
 def known_end(workload: Workload) -> Array:
     """(jobs,) s, from when on each run time is known."""
-    start = workload.jobs.submit if workload.logged_start is None else workload.logged_start
-    began: Array = np.where(np.isfinite(start), np.maximum(start, workload.jobs.submit), workload.jobs.submit)
-    return began + workload.runtime
+    start = workload.known_start
+    end: Array = np.where(np.isfinite(start), start, workload.jobs.submit) + workload.runtime
+    return end
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def thin(workload: Workload, seed: int, *, keep: float = 0.5, by: Literal["job",
     users = workload.jobs.user
     draws = stream(seed, f"thin/{by}").random(len(workload) if by == "job" else len(workload.jobs.users))
     drawn = draws if by == "job" else draws[users]
-    return workload.take(np.flatnonzero((drawn < keep) | (drawn == drawn.min())))
+    return _alone(workload.take(np.flatnonzero((drawn < keep) | (drawn == drawn.min()))))
 
 
 @transform("only", title="the jobs of some users, partitions, accounts or QOS")
@@ -66,7 +66,12 @@ def only(workload: Workload, seed: int, *, user: str = "", partition: str = "", 
     for column, (text, labels) in wanted.items():
         if text:
             kept &= np.isin(getattr(jobs, column), _codes(workload, column, text, labels))
-    return workload.take(np.flatnonzero(kept))
+    return _alone(workload.take(np.flatnonzero(kept)))
+
+
+def _alone(workload: Workload) -> Workload:
+    """Without the starts of the log: those jobs waited for others that are no longer there."""
+    return replace(workload, logged_start=None)
 
 
 def _codes(workload: Workload, column: str, text: str, labels: tuple[str, ...]) -> list[int]:

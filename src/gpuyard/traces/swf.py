@@ -14,7 +14,7 @@ from gpuyard.errors import DataError
 from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values
+from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values, estimate_notes
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, Stream, blocks
 from gpuyard.traces.origin import is_origin, origin_note, origin_of
@@ -88,15 +88,9 @@ def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, in
     }  # fmt: skip
     return Workload.build(
         columns, c["run"], name=path.name, users=users, partitions=partitions, dropped=dropped,
-        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=_notes(walltime), machines=machines,
+        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=estimate_notes(np.isfinite(walltime)),
+        machines=machines,
     )  # fmt: skip
-
-
-def _notes(walltime: Array) -> tuple[str, ...]:
-    missing = int(np.isinf(walltime).sum())
-    if missing == len(walltime):
-        return ("no requested times: estimates are the run times",)
-    return (f"{missing:,} of {len(walltime):,} jobs have no requested time: their estimates are the run times",) if missing else ()
 
 
 def _labels(rows: Rows, name: str, numbers: Array) -> tuple[tuple[str, ...], Array]:

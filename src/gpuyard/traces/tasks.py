@@ -28,8 +28,8 @@ def tasks(
 
     Size and memory are uniform in their ranges; the compute intensity c is one of 0, 0.05 … 1 in its range, each equally likely. The
     run time is D; the job class `c0.35` is the intensity, for which the cluster preset `tasks` has the speeds 1 and 1 + 3c; the
-    column `transfer` is memory/16 s. The memory must fit the device: where GPUs have less, the task waits for a CPU. Arrivals are
-    Poisson with `gap` s between them on average; 0: all at once.
+    column `transfer` is memory/16 s, which devices of the type `cpu` do not take. The memory must fit the device: where GPUs have less,
+    the task waits for a CPU. Arrivals are Poisson with `gap` s between them on average; 0: all at once.
 
     Compute-heavy: `intensity=0.7:1,memory=0.1:1`; low intensity and memory-heavy: `intensity=0:0.3,memory=4GB:12GB`.
     """
@@ -48,5 +48,5 @@ def tasks(
         "submit": np.cumsum(stream(seed, "tasks/arrivals").standard_exponential(jobs)) * gap,
         "memory": needed, "transfer": needed / LINK, "job_class": level,
     }  # fmt: skip
-    notes = ("the transfer to the device is paid on CPU devices too", "no requested times: estimates are the run times")
+    notes = ("no requested times: estimates are the run times",)
     return Workload.build(columns, runtime, name="tasks", classes=tuple(TASK_INTENSITIES), notes=notes, preset="tasks")

@@ -15,6 +15,8 @@ from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.runs import (
     BAD_KEY,
     believed_end,
+    factor_held,
+    factor_picked,
     key_of,
     overhead_of,
     rate_of,
@@ -170,13 +172,13 @@ def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
             at += 1
             continue
         left -= 1
-        if counters and row.gpus > spare and believed_end(row, control, control.fastest) > shadow:
+        if counters and row.gpus > spare and believed_end(row, control, control.fastest, control.least_transfer) > shadow:
             at += 1
             continue
         count = find(s, p, j, slot)
         if count < 0:
             return failed(s, count, j)
-        if count > 0 and believed_end(row, control, rate_of(s, row, count)) > shadow:
+        if count > 0 and believed_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) > shadow:
             if counters:
                 if row.gpus > spare or row.gpus > spare_quota + EPS:
                     count = 0
@@ -316,7 +318,7 @@ def _refresh(s: Any, part: Any) -> None:
     control = s.control[0]
     for i in range(part.queue_lo, part.queue_lo + part.running):
         row = s.rows[s.running_jobs[i]]
-        useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
+        useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
         row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
         row.attained = (row.ran + (control.now - row.run_start)) * row.gpus
 

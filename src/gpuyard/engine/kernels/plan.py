@@ -13,7 +13,7 @@ import numpy as np
 from gpuyard.engine.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
-from gpuyard.engine.kernels.runs import believed_end, believed_end_now, overhead_of, rate_of, start_at
+from gpuyard.engine.kernels.runs import believed_end, believed_end_now, factor_picked, overhead_of, rate_of, start_at
 from gpuyard.model.tolerance import EPS
 
 
@@ -76,7 +76,7 @@ def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
         if shared:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
-            last = believed_end(row, s.control[0], rate_of(s, row, count))
+            last = believed_end(row, s.control[0], rate_of(s, row, count), factor_picked(s, row, count))
             s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = believed_end_now(last, now)
         _subtract(s, part, row, count, now, end, _device_of(row))
         return count
@@ -94,17 +94,18 @@ def _after(now: Any, duration: Any) -> Any:
 def _longest(s: Any, part: Any, row: Any) -> Any:
     """Seconds that the job might at most be believed to take."""
     control = s.control[0]
-    slowest = math.inf
+    slowest, factor = math.inf, 0.0
     if row.gpus == 0:
-        slowest = 1.0
+        slowest, factor = 1.0, 1.0
     else:
         for n in range(part.node_lo, part.node_hi):
             kind = s.nodes[n].gpu_type
             if (s.allowed[row.gpu_type] >> kind) & 1 == 1:
                 slowest = min(slowest, s.speed[row.job_class * len(s.types) + kind])
+                factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
             slowest *= min(1.0, min(control.span_nodes, control.span_racks))
-    duration = overhead_of(row, control) + row.remaining / slowest
+    duration = overhead_of(row, control, factor) + row.remaining / slowest
     if control.kills == 1:
         duration = min(duration, max(row.walltime - row.ran, 0.0))
     return duration

@@ -18,9 +18,34 @@ MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is 
 
 
 @inner
-def overhead_of(row: Any, control: Any) -> Any:
-    """Seconds on the devices before work goes on."""
-    return row.transfer + (control.restart_cost if row.preemptions > 0 else 0.0)
+def overhead_of(row: Any, control: Any, factor: Any) -> Any:
+    """Seconds on the devices before work goes on, where they take `factor` × the job's transfer."""
+    return row.transfer * factor + (control.restart_cost if row.preemptions > 0 else 0.0)
+
+
+@inner
+def factor_picked(s: Any, row: Any, count: Any) -> Any:
+    """What the transfer is multiplied by on the nodes picked."""
+    if row.gpus == 0 or row.transfer == 0:
+        return 1.0
+    factor = 0.0
+    for i in range(count):
+        factor = max(factor, s.types[s.nodes[s.pick_node[i]].gpu_type].transfer)
+    return factor
+
+
+@inner
+def factor_held(s: Any, row: Any) -> Any:
+    """What the transfer is multiplied by on the nodes of a running job: found again from its parts, to keep the rows small."""
+    if row.gpus == 0 or row.transfer == 0:
+        return 1.0
+    factor = 0.0
+    k = row.alloc
+    while k >= 0:
+        piece = s.parts[k]
+        factor = max(factor, s.types[s.nodes[piece.node].gpu_type].transfer)
+        k = piece.next
+    return factor
 
 
 @inner
@@ -44,9 +69,9 @@ def rate_of(s: Any, row: Any, count: Any) -> Any:
 
 
 @inner
-def believed_end(row: Any, control: Any, rate: Any) -> Any:
-    """When a run that starts now at `rate` is believed to end."""
-    end = control.now + (overhead_of(row, control) + max(row.estimate - row.done, 0.0) / rate)
+def believed_end(row: Any, control: Any, rate: Any, factor: Any) -> Any:
+    """When a run that starts now at `rate`, with `factor` × its transfer, is believed to end."""
+    end = control.now + (overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate)
     if control.kills == 1:
         end = min(end, control.now + max(row.walltime - row.ran, 0.0))
     return end
@@ -71,8 +96,9 @@ def revise_ends(s: Any, p: Any) -> None:
         running_remove(s.rows, s.running_jobs, part, j)
         while row.est_end <= control.now:
             row.est_end = row.run_start + max(2.0 * (row.est_end - row.run_start), 1.0)
-        if control.kills == 1:
-            row.est_end = min(row.est_end, row.run_start + max(row.walltime - row.ran, 0.0))
+        limit = row.run_start + max(row.walltime - row.ran, 0.0)
+        if control.kills == 1 and limit > control.now:  # a real cluster may let a job run past its limit
+            row.est_end = min(row.est_end, limit)
         running_insert(s.rows, s.running_jobs, part, j)
 
 
@@ -138,8 +164,9 @@ def _set_clocks(s: Any, row: Any) -> None:
         row.start = now
     row.run_start = now
     row.remaining = max(row.estimate - row.done, 0.0)
-    row.est_end = believed_end(row, control, row.rate)
-    length = overhead_of(row, control) + (row.runtime - row.done) / row.rate
+    factor = factor_held(s, row)
+    row.est_end = believed_end(row, control, row.rate, factor)
+    length = overhead_of(row, control, factor) + (row.runtime - row.done) / row.rate
     row.end = now + length
     row.overrun = 0
     if control.kills == 1 and length > row.walltime - row.ran:
@@ -287,7 +314,7 @@ def requeue(s: Any, j: Any) -> Any:
         at += 1
     ends_remove(s.end_times, s.ends, control.heap, at)
     control.heap -= 1
-    useful = max(control.now - row.run_start - overhead_of(row, control), 0.0)
+    useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
     _release(s, np.int64(row.partition), j)
     kept = useful
     if control.checkpoint > 0:
