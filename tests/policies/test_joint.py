@@ -12,8 +12,9 @@ from gpuyard import Simulation
 from gpuyard.engine.decide import decide_in_order
 from gpuyard.model.decision import Part
 from gpuyard.policies import parse_scheduler
-from gpuyard.policies.joint import Candidate, Placing, Problem, Terms, Weights, evaluate
+from gpuyard.policies.joint import Candidate, Problem, Terms, Weights, evaluate
 from gpuyard.policies.milp import _Pass
+from gpuyard.policies.placing import Placing
 from gpuyard.policies.search import search
 from gpuyard.policies.solver import Solver
 from gpuyard.testing.strategies import random_case

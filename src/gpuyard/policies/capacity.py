@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.decision import Part
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import HELD, Snapshot
 from gpuyard.model.tolerance import EPS
 
@@ -52,9 +53,9 @@ class Requests:
     def __init__(self, snapshot: Snapshot) -> None:
         jobs, cluster = snapshot.jobs, snapshot.cluster
         self._jobs = jobs
-        self.partition = home_partitions(jobs, cluster)
-        names = [kind.name for kind in cluster.types]
-        self._allowed = [np.array([not label or name in label.split("|") for name in names]) for label in jobs.gpu_types]
+        self.partition = partition_numbers(jobs, cluster)[jobs.partition]  # −1: none of that name
+        kinds = np.arange(len(cluster.types))
+        self._allowed = [(type_set(label, cluster) >> kinds & 1).astype(bool) for label in jobs.gpu_types]
         self._speeds = [np.array([cluster.speed_of(label, kind) for kind in cluster.types]) for label in jobs.classes]
 
     def __getitem__(self, row: int) -> Request:
@@ -65,14 +66,6 @@ class Requests:
             int(row), int(job["index"]), gpus, chunk, units, float(job["cpus"]) / units, float(job["memory"]) / units,
             int(self.partition[row]), self._allowed[job["gpu_type"]], self._speeds[job["job_class"]],
         )  # fmt: skip
-
-
-def home_partitions(jobs: Jobs, cluster: Cluster) -> Array:
-    """(jobs,) the number of each job's partition in the cluster, −1: none of that name."""
-    if len(cluster.partitions) == 1:
-        return np.zeros(len(jobs), np.int64)
-    numbers = {name: i for i, partition in enumerate(cluster.partitions) for name in (partition.name, *partition.also)}
-    return np.array([numbers.get(label, -1) for label in jobs.partitions], np.int64)[jobs.partition]
 
 
 class Capacity:
@@ -134,6 +127,12 @@ class Capacity:
     def fits(self, request: Request) -> bool:
         """Whether the whole job can start now."""
         return self.within_quota(request) and int(self.rooms(request).sum()) >= request.units
+
+    def fits_in(self, request: Request, parts: Parts) -> bool:
+        """Whether the job can start in these parts, whichever devices it gets there."""
+        size = request.chunk if request.gpus >= 1 else request.gpus
+        room = self.rooms(request)
+        return self.within_quota(request) and all(room[part.node] > 0 and room[part.node] * size >= part.gpus - EPS for part in parts)
 
     def take(self, request: Request, parts: Parts) -> Parts:
         """Place the job; returns the parts with the devices that the engine gives."""
@@ -211,6 +210,11 @@ class Capacity:
         return tuple(parts) if missing == 0 else ()
 
 
+def without_devices(parts: Parts) -> Parts:
+    """The parts with their devices left to the engine's choice."""
+    return tuple(Part(part.node, part.gpus) for part in parts)
+
+
 def _lowest(mask: int, count: int) -> tuple[int, ...]:
     """The `count` lowest devices of a bit set; of a pool, which has none, nothing."""
     found = [d for d in range(mask.bit_length()) if mask >> d & 1]
@@ -248,7 +252,7 @@ def believed_seconds(snapshot: Snapshot, request: Request, nodes: Sequence[int])
 
 
 def believed_end(snapshot: Snapshot, est_end: float) -> float:
-    """A job that is overdue is believed to end in a second."""
+    """A start of no believed length is believed to end in a second; running jobs in a snapshot have an end that lies ahead."""
     return est_end if est_end > snapshot.now else snapshot.now + 1.0
 
 

@@ -13,7 +13,7 @@ from gpuyard.model.decision import Action, Decision
 from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.base import decider
-from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, held_parts, overhead
+from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, held_parts, overhead, without_devices
 from gpuyard.policies.solver import Model, Solver
 
 SLACK = 1e-6  # of the least share, left to the second objective so that rounding does not make it infeasible
@@ -226,14 +226,10 @@ class _Yard:
             if asked in refused:
                 continue
             if capacity.fits(request):
-                starts.append((request, capacity.take(request, _bare(self.anywhere(capacity, request)))))
+                starts.append((request, capacity.take(request, without_devices(self.anywhere(capacity, request)))))
             else:
                 refused.add(asked)
         return starts
-
-
-def _bare(parts: Parts) -> Parts:
-    return tuple(type(part)(part.node, part.gpus) for part in parts)
 
 
 @dataclass
@@ -266,7 +262,7 @@ class _Round:
             self.capacity.give(request, self.yard.held[row])
         parts = self._make_room(request, kind)
         if parts:
-            self.settled[row] = self.capacity.take(request, _bare(parts))
+            self.settled[row] = self.capacity.take(request, without_devices(parts))
             if runs:
                 self.displaced.add(row)
                 self.undecided.remove(row)
@@ -309,7 +305,7 @@ class _Round:
         for row in sorted(self.displaced, key=lambda row: self.rank.get(row, len(self.rank))):
             request = self.yard.requests[row]
             if row not in self.settled and (parts := self.yard.anywhere(self.capacity, request)):
-                self.settled[row] = self.capacity.take(request, _bare(parts))
+                self.settled[row] = self.capacity.take(request, without_devices(parts))
         exact = self.yard.empty.copy()
         for row, parts in self.yard.held.items():
             if row not in self.displaced and self.yard.snapshot.jobs.gpus[row] > 0:
@@ -317,15 +313,11 @@ class _Round:
         decisions = [Decision(self.yard.requests[row].index, Action.PREEMPT) for row in sorted(self.displaced)]
         begun = set(self.yard.held) - self.displaced
         for row, settled in self.settled.items():
-            if settled is not None and _still_fits(exact, self.yard.requests[row], settled):
-                decisions.append(Decision(self.yard.requests[row].index, parts=exact.take(self.yard.requests[row], _bare(settled))))
+            # devices are numbered anew when jobs start, and shares may then be packed otherwise
+            if settled is not None and exact.fits_in(self.yard.requests[row], settled):
+                decisions.append(
+                    Decision(self.yard.requests[row].index, parts=exact.take(self.yard.requests[row], without_devices(settled)))
+                )
                 begun.add(row)
         rest = [request for request in order if request.row not in begun]
         return decisions + [Decision(request.index, parts=parts) for request, parts in self.yard.fill(rest, exact)]
-
-
-def _still_fits(capacity: Capacity, request: Request, parts: Parts) -> bool:
-    """Devices are numbered anew when jobs start; shares may then be packed otherwise."""
-    size = request.chunk if request.gpus >= 1 else request.gpus
-    room = capacity.rooms(request)
-    return capacity.within_quota(request) and all(room[part.node] * size >= part.gpus - 1e-9 for part in parts)

@@ -15,7 +15,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies import orderings, placements, preemptions  # noqa: F401  # the default scheduler is made of them
 from gpuyard.policies.base import Scheduler, decider
-from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, Start, with_starts
+from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, Start, with_starts, without_devices
 from gpuyard.policies.joint import Candidate, Placed, Problem, Terms, Weights, evaluate
 from gpuyard.policies.reservation import reservation
 from gpuyard.policies.search import Found, search
@@ -212,12 +212,9 @@ def _carried_out(problem: Problem, placed: Placed, pinned: Sequence[Start]) -> l
     wanted: list[tuple[Request, Parts]] = [(problem.jobs[k].request, parts) for k, parts in placed.items()] + list(pinned)
     starts = []
     for request, parts in sorted(wanted, key=lambda start: not start[0].shared):
-        room = capacity.rooms(request)
-        size = request.chunk if request.gpus >= 1 else request.gpus or 1.0
-        if not capacity.within_quota(request) or any(room[part.node] * size < part.gpus - 1e-9 for part in parts):
+        if not capacity.fits_in(request, parts):
             return None
-        bare = parts if request.shared else tuple(type(part)(part.node, part.gpus) for part in parts)
-        starts.append((request, capacity.take(request, bare)))
+        starts.append((request, capacity.take(request, parts if request.shared else without_devices(parts))))
     return starts
 
 

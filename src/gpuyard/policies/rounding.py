@@ -8,7 +8,8 @@ from gpuyard.model.decision import Part
 from gpuyard.model.jobs import Array
 from gpuyard.model.tolerance import EPS
 from gpuyard.policies.capacity import Capacity, Parts, Request
-from gpuyard.policies.joint import Placing, Scope
+from gpuyard.policies.joint_model import Scope
+from gpuyard.policies.placing import Placing
 
 NEAR = 100.0  # GPUs that a column at 1 is worth against one at 0: the solution comes first, the gain decides among equals
 

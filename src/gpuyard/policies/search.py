@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.model.jobs import Array
-from gpuyard.policies.joint import Placed, Placing, Problem, Weights
+from gpuyard.policies.joint import Placed, Problem, Weights
+from gpuyard.policies.placing import Placing
 from gpuyard.policies.polish import Polish
 from gpuyard.policies.rounding import rounded
 from gpuyard.policies.solver import Solver
