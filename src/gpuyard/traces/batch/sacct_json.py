@@ -10,7 +10,7 @@ from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.batch.fields import NO_LIMIT, Resources, resources, type_label
-from gpuyard.traces.batch.json_text import JSON_LIMITS, JsonText, number, table, text
+from gpuyard.traces.json_text import JSON_LIMITS, JsonText, number, table, text
 from gpuyard.traces.batch.records import Record, collect
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.opening import Head, Limits
