@@ -61,8 +61,9 @@ class _Found:
     dropped: dict[str, int] = field(default_factory=dict)
 
     def add(self, number: int, job: _Job) -> None:
-        if job.fault:
-            self.dropped[job.fault] = self.dropped.get(job.fault, 0) + 1
+        fault = job.fault
+        if fault:
+            self.dropped[fault] = self.dropped.get(fault, 0) + 1
         else:
             self.kept[number] = job
 
