@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -359,6 +360,17 @@ def test_two_at_once(server: Server) -> None:
     with (cache_folder() / "sample.swf.part").open("ab") as mine:
         fcntl.flock(mine, fcntl.LOCK_EX)
         assert "another process is fetching" in refused()
+
+
+def test_a_full_disk_is_told_at_once(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        message = refused()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot be written (File too large)" in message
+    assert len(server.seen) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -33,7 +33,8 @@ Speeds = dict[str, dict[str, float]]  # class → type → speed
 Table = Mapping[str, Mapping[str, float]]  # the same, to be read only
 Times = dict[str, dict[str, dict[tuple[str, ...], float]]]  # class → type → (placement, batch …) → s
 
-MAX_BYTES = 64_000_000  # after decompression
+MAX_BYTES = 16_000_000  # after decompression
+MAX_OBJECTS = 1_000_000  # of JSON: tables and lists
 MAX_CLASSES = 100_000
 DEFAULT_REFERENCE = "v100"  # the one type that most studies measured
 _GAVEL_KEY = re.compile(r"\('(.{1,200})', ([1-9][0-9]{0,5})\)")
@@ -53,10 +54,7 @@ def load_speeds(path: Path | str, reference: str = "") -> Speeds:
     text = _text(path)
     if not text.lstrip().startswith(("{", "[")):
         return _relative(path, _step_times(path, text), reference)
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {str(error)[:120] or 'nested too deeply'}") from None
+    data = _json(path, text)
     if not isinstance(data, dict) or not data or not all(isinstance(row, dict) for row in data.values()):
         raise DataError(f"{path}: is no speed table", hint="a table is {class: {type: speed}}, or Gavel's or Sia's throughputs")
     if any(isinstance(entry, dict) for row in data.values() for entry in row.values()):
@@ -75,10 +73,7 @@ def speeds_text(text: str, folder: Path = Path()) -> Speeds:
 def load_throughputs(path: Path | str) -> dict[str, dict[tuple[str, int], float]]:
     """Gavel's table: type → (job type, GPUs) → steps/s of a job alone."""
     path = Path(path)
-    try:
-        data = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {str(error)[:120] or 'nested too deeply'}") from None
+    data = _json(path, _text(path))
     if not isinstance(data, dict):
         raise DataError(f"{path}: is no table of throughputs")
     return throughputs_in(path, data)
@@ -154,6 +149,16 @@ def _text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8") from None
+
+
+def _json(path: Path, text: str) -> Any:
+    """The JSON of a text; the empty tables of a few megabytes would take gigabytes, so they are counted first."""
+    if text.count("{") + text.count("[") > MAX_OBJECTS:
+        raise DataError(f"{path}: more than {MAX_OBJECTS:,} tables and lists; not a speed table")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {str(error)[:120] or 'nested too deeply'}") from None
 
 
 def _number(value: object, where: str) -> float:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuyard.model.cluster import GpuType
+from gpuyard.model.units import MIB
 
-MIB = 2**20 / 1e9  # GB
 Row = tuple[int, float, float, int, str]  # machines, cores, memory, GPUs, type
 
 # Microsoft Philly: the machine list of its authors, revised by those of Helios; machines, GPUs of each.

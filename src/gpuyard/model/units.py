@@ -24,6 +24,7 @@ _BYTES = {
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50,
 }  # fmt: skip
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+MIB, GIB = 2**20 / 1e9, 2**30 / 1e9  # in GB
 MAX_GIGABYTES = 1e9  # an exabyte; more is a slip of the pen
 MAX_COUNT = 2**53
 

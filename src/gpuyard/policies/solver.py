@@ -153,7 +153,7 @@ class Solver:
             try:
                 import highspy
             except ImportError:
-                raise UsageError("this scheduler needs HiGHS", hint="pip install highspy") from None
+                raise UsageError("this scheduler needs HiGHS", hint="install gpuyard again: it brings highspy") from None
             self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
             for name, value in OPTIONS.items():
                 self._highs.setOptionValue(name, value)

@@ -43,8 +43,8 @@ class Resuming:
         check_scheme(url, url)
         with _locked(self.part) as file:
             self._fetch(url, file)
-        os.replace(self.part, output_file)  # noqa: PTH105 - the name is a text of pooch's
-        self._validator.unlink(missing_ok=True)
+            os.replace(self.part, output_file)  # noqa: PTH105 - the name is a text of pooch's
+            self._validator.unlink(missing_ok=True)
 
     @property
     def _validator(self) -> Path:
@@ -90,15 +90,24 @@ class Resuming:
         begin, told = _length(file), answer.headers.get("Content-Length", "")
         if told.isdigit() and begin + int(told) != self.size:
             self._discard(url, file, begin + int(told))
-        self._validator.write_text(_tag(answer.headers), encoding="latin-1")
+        with self._storing():
+            self._validator.write_text(_tag(answer.headers), encoding="latin-1")
         while piece := answer.read(_CHUNK):
-            file.write(piece)
-            file.flush()
+            with self._storing():
+                _write_all(file, piece)
             if _length(file) > self.size:
                 self._discard(url, file, _length(file))
             self.progress(_length(file))
         if _length(file) < self.size:
             raise ConnectionError("the connection was cut")
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """A full disk is no broken connection: to try again would not help."""
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"{self.part}: cannot be written ({error.strerror})", hint="is there room on the disk?") from None
 
     def _place(self, answer: Any, file: IO[bytes]) -> None:
         """Make the file end where the answer begins: a server that does not know ranges sends all of it."""
@@ -166,16 +175,26 @@ def _tag(headers: Mapping[str, str]) -> str:
     return tag if tag.startswith('"') else headers.get("Last-Modified", "")
 
 
+def _write_all(file: IO[bytes], piece: bytes) -> None:
+    """All of it: a file without a buffer may take a part at a time."""
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
 def _length(file: IO[bytes]) -> int:
     return os.fstat(file.fileno()).st_size
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[bytes]]:
-    """The file, opened to add to, for this process alone."""
-    with path.open("ab") as file:
+    """The file, opened to add to, for this process alone; without a buffer, which would be written once more when it is closed."""
+    with path.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            same = os.path.samestat(os.fstat(file.fileno()), path.stat())  # another may have moved it away meanwhile
         except OSError:
-            raise DataError(f"{path}: another process is fetching this file", hint="wait for it") from None
+            same = False
+        if not same:
+            raise DataError(f"{path}: another process is fetching this file", hint="wait for it")
         yield file

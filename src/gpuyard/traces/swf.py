@@ -27,7 +27,8 @@ FIELDS = (
 )  # fmt: skip
 _KEPT = {"id": 0, "submit": 1, "wait": 2, "run": 3, "allocated": 4, "requested": 7, "time": 8, "user": 11, "queue": 14}
 _COMMENT = re.compile(rb"^[ \t]*;.*$", re.M)
-_HEADER = re.compile(rb"^[ \t]*;[ \t]*([A-Za-z][A-Za-z ]*?)[ \t]*:[ \t]*(.*?)[ \t\r]*$", re.M)
+_KEY = re.compile(rb"[A-Za-z][A-Za-z ]*")
+_MAX_KEYS = 10_000  # of the header; further ones are left out
 _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 
@@ -112,8 +113,11 @@ def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, s
 def _add_header(text: bytes, found: dict[str, str]) -> bool:
     """Take in the comment lines up to the first job; whether the header may go on."""
     body = re.search(rb"^[ \t]*[^;\s]", text, re.M)
-    for key, value in _HEADER.findall(text[: body.start()] if body else text):
-        found.setdefault(key.decode(), value.decode())
+    for match in _COMMENT.finditer(text, 0, body.start() if body else len(text)):
+        key, colon, value = match[0].lstrip(b" \t").removeprefix(b";").partition(b":")
+        key = key.strip(b" \t")
+        if colon and len(found) < _MAX_KEYS and _KEY.fullmatch(key):
+            found.setdefault(key.decode(), value.strip(b" \t\r").decode())
     return body is None
 
 

@@ -13,7 +13,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.csv import Form, quantities, table_in, workload_of
-from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 
 FIELDS = (
     "id", "submit", "wait", "run", "gpus", "cpu_time", "memory", "req_cpus", "req_time", "req_memory", "status", "user", "group",
@@ -28,6 +28,7 @@ _FORM = Form(
     names=FIELDS,
 )  # fmt: skip
 _COMMENT = re.compile(rb"^[ \t]*;.*$", re.M)
+_FILLED = re.compile(rb"^[ \t]*[^\s].*$", re.M)
 _BLANKS = re.compile(rb"[ \t]+")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
@@ -56,7 +57,7 @@ def read_swf19(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     Fields are separated by blanks or by commas; `;` begins a comment; a header line may come first; −1 is "not known". Rows without
     submit time, run time or GPUs are dropped; 0 GPUs with CPUs is a CPU job. Memory is not read: nobody settled its unit.
     """
-    table = table_in(path, _plain(path, read_text(path, limits).getvalue()), _FORM, limits)
+    table = table_in(path, _plain(path, limits), _FORM, limits)
     for name in ("user", "account", "partition", "gpu_type"):
         table = table.having(name, table.frame[name].replace("-1", None))
     values, notes = quantities(table)
@@ -71,15 +72,19 @@ def _known(values: Array) -> Array:
     return np.where(values == -1, np.nan, values)
 
 
-def _plain(path: Path, text: bytes) -> io.BytesIO:
-    """The rows with commas between fields, on the lines on which they were; comments and the header line are blank."""
-    text = _COMMENT.sub(b"", text)
-    first = re.search(rb"^[ \t]*[^\s].*$", text, re.M)
-    if first is None:
+def _plain(path: Path, limits: Limits) -> io.BytesIO:
+    """The rows with commas between fields, on the lines on which they were; comments and the header line are blank.
+
+    Goes block by block: cut into lines all at once, a file of line feeds would take a hundred times its size.
+    """
+    plain, blanks = io.BytesIO(), None
+    for block in blocks(path, limits):
+        text = _COMMENT.sub(b"", block.text)
+        if blanks is None and (first := _FILLED.search(text)):
+            blanks = b"," not in first[0]
+            if _NUMBER.match(first[0].decode(errors="replace").strip()) is None:
+                text = text[: first.start()] + text[first.end() :]
+        plain.write(b"\n".join(_BLANKS.sub(b",", line.strip()) for line in text.split(b"\n")) if blanks else text)
+    if blanks is None:
         raise DataError(f"{path}: no jobs")
-    if b"," not in first[0]:
-        text = b"\n".join(_BLANKS.sub(b",", line.strip()) for line in text.split(b"\n"))
-        first = re.search(rb"^[^\s].*$", text, re.M) or first
-    if _NUMBER.match(first[0].decode(errors="replace").strip()) is None:
-        text = text[: first.start()] + text[first.end() :]
-    return io.BytesIO(text)
+    return plain

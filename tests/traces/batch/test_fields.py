@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from gpuyard.model.units import GIB, MIB
 from gpuyard.traces.batch.fields import Resources, gigabytes_of, gres_of, instant_of, minutes_of, node_names, seconds_of, tres_of
 
 
@@ -39,11 +40,11 @@ def test_instants(text: str, instant: float) -> None:
 @pytest.mark.parametrize(
     ("text", "gigabytes", "per"),
     [
-        ("4000Mc", 4000 / 1024, "c"),
-        ("62.50G", 62.5, ""),
-        ("1Tn", 1024, "n"),
+        ("4000Mc", 4000 * MIB, "c"),
+        ("62.50G", 62.5 * GIB, ""),
+        ("1Tn", 1024 * GIB, "n"),
         ("0n", 0, "n"),
-        ("512", 0.5, ""),
+        ("512", 512 * MIB, ""),
         ("2147486648Mn", math.nan, "n"),
     ],
 )
@@ -53,8 +54,8 @@ def test_memory(text: str, gigabytes: float, per: str) -> None:
 
 
 def test_trackable_resources() -> None:
-    assert tres_of("billing=9,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=32G,node=2") == Resources(8, 32, 2, 4, "a100")
-    assert tres_of("cpu=1,gres/gpu:A100=1,gres/gpu:v100=2,mem=1M,node=1") == Resources(1, 1 / 1024, 1, 3, "")
+    assert tres_of("billing=9,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=32G,node=2") == Resources(8, 32 * GIB, 2, 4, "a100")
+    assert tres_of("cpu=1,gres/gpu:A100=1,gres/gpu:v100=2,mem=1M,node=1") == Resources(1, MIB, 1, 3, "")
     assert tres_of("cpu=1,mem=1G,node=1,gres/gpu=2").gpu_type == ""
     assert math.isnan(tres_of("cpu=1").gpus) and math.isnan(tres_of("").cpus)
     assert tres_of("gres/gpu:1g.5gb=1,gres/gpumem=3G,gres/gpuutil=10").gpus == 1

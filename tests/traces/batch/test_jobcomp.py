@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import DataError
+from gpuyard.model.units import GIB
 from gpuyard.traces import load_workload
 from gpuyard.traces.base import reader_of
 
@@ -26,7 +27,7 @@ def test_a_line(tmp_path: Path) -> None:
     workload = load_workload(str(path))
     jobs = workload.jobs
     assert jobs.id.tolist() == [3, 4]
-    assert (jobs.gpus[0], jobs.cpus[0], jobs.memory[0], workload.runtime[0]) == (4, 8, 2, 60)
+    assert (jobs.gpus[0], jobs.cpus[0], jobs.memory[0], workload.runtime[0]) == (4, 8, 2 * GIB, 60)
     assert jobs.walltime.tolist() == [300, float("inf")]
     assert (jobs.users, jobs.accounts, jobs.qoses, jobs.partitions, jobs.gpu_types) == (("ann",), ("acc",), ("q",), ("p",), ("a100",))
     assert [(m.name, m.gpus) for m in workload.machines] == [("n1", 4), ("n2", 4)]

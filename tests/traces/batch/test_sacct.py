@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.units import GIB
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces import guess_cluster, load_workload
 from gpuyard.traces.base import reader_of
@@ -46,7 +48,7 @@ def test_the_columns_of_a_job(read: Read) -> None:
     assert jobs.submit.tolist() == [0, 10]
     assert jobs.gpus.tolist() == [2, 8]
     assert jobs.cpus.tolist() == [8, 16]
-    assert jobs.memory.tolist() == [32, 128]
+    assert jobs.memory.tolist() == [32 * GIB, 128 * GIB]
     assert jobs.walltime.tolist() == [3600, math.inf]
     assert workload.runtime.tolist() == [600, 120]
     assert workload.logged_start is not None and workload.logged_start.tolist() == [60, 120]
@@ -63,10 +65,12 @@ def test_gangs_as_they_ran(read: Read) -> None:
 
 
 def test_nodes_are_as_large_as_the_most_at_once(read: Read) -> None:
-    assert read(HEADER, DONE, GANG).machines == (
-        Machine("g1", 6, 16.0, 96.0, "a100", ("gpu",)),
-        Machine("g2", 4, 8.0, 64.0, "a100", ("gpu",)),
-    )
+    machines = read(HEADER, DONE, GANG).machines
+    assert [replace(each, memory=0.0) for each in machines] == [
+        Machine("g1", 6, 16.0, 0.0, "a100", ("gpu",)),
+        Machine("g2", 4, 8.0, 0.0, "a100", ("gpu",)),
+    ]
+    assert [each.memory for each in machines] == pytest.approx([96 * GIB, 64 * GIB])
 
 
 def test_every_row_is_kept_or_counted(read: Read) -> None:
@@ -152,7 +156,7 @@ def test_epoch_seconds_and_raw_fields(read: Read) -> None:
     )
     workload = read(head, first, second)
     assert workload.jobs.gpus.tolist() == [2, 2]
-    assert workload.jobs.memory.tolist() == [8, 2]
+    assert workload.jobs.memory.tolist() == [8 * GIB, 2 * GIB]
     assert workload.jobs.walltime.tolist() == [300, math.inf]
     assert workload.runtime.tolist() == [40, 7]
     assert workload.jobs.gpu_types[workload.jobs.gpu_type[0]] == "v100"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuyard.errors import DataError
+from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces import Limits, load_workload
 from gpuyard.traces.base import reader_of
@@ -53,7 +54,7 @@ def read(tmp_path: Path, *jobs: dict[str, Any]) -> Workload:
 def test_the_columns_of_a_job(tmp_path: Path) -> None:
     workload = read(tmp_path, job(5))
     jobs = workload.jobs
-    assert (jobs.id[0], jobs.gpus[0], jobs.cpus[0], jobs.memory[0], jobs.walltime[0], jobs.priority[0]) == (5, 4, 8, 2, 1800, 7)
+    assert (jobs.id[0], jobs.gpus[0], jobs.cpus[0], jobs.memory[0], jobs.walltime[0], jobs.priority[0]) == (5, 4, 8, 2048 * MIB, 1800, 7)
     assert (workload.runtime[0], jobs.users, jobs.gpu_types, jobs.qoses) == (100, ("ann",), ("a100",), ("q",))
     assert [(m.name, m.gpus, m.cpus) for m in workload.machines] == [("n1", 2, 4), ("n2", 2, 4)]
 

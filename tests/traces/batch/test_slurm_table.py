@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces import load_workload
 from gpuyard.traces.base import reader_of
@@ -33,7 +34,7 @@ def test_a_supercloud_row(tmp_path: Path) -> None:
     never = DONE.replace("7,", "9,", 1).replace(",3,60,", ",4,60,").replace("1000010,1000110", "0,1000110")
     workload = read(tmp_path, SUPERCLOUD, DONE, pending, never)
     jobs = workload.jobs
-    assert (jobs.id[0], jobs.gpus[0], jobs.cpus[0], jobs.memory[0], jobs.walltime[0], jobs.priority[0]) == (7, 2, 8, 4, 3600, 5)
+    assert (jobs.id[0], jobs.gpus[0], jobs.cpus[0], jobs.memory[0], jobs.walltime[0], jobs.priority[0]) == (7, 2, 8, 4096 * MIB, 3600, 5)
     assert (workload.runtime[0], jobs.users[jobs.user[0]], jobs.gpu_types[jobs.gpu_type[0]]) == (100, "55", "volta")
     assert workload.logged_start is not None and workload.logged_start[0] == 10
     assert dict(workload.dropped) == {"pending": 1, "never started": 1}
@@ -55,7 +56,14 @@ def test_the_numbers_of_gpus_are_a_sites_own(tmp_path: Path) -> None:
 
 def test_memory_per_core_and_state_flags(tmp_path: Path) -> None:
     row = f"1;100;110;120;{3 + (1 << 10)};1=4,4=1,1001=1;;n1;{(1 << 63) + 2048};10"
-    assert read(tmp_path, HEAD, row).jobs.memory[0] == 8
+    assert read(tmp_path, HEAD, row).jobs.memory[0] == 4 * 2048 * MIB
+
+
+def test_suspended_time_is_no_run_time(tmp_path: Path) -> None:
+    rows = [f"{k};100;110;210;3;1=4,4=1,1001=1;;n1;0;10;{suspended}" for k, suspended in enumerate((0, 30, 101), 1)]
+    workload = read(tmp_path, HEAD + ";time_suspended", *rows)
+    assert workload.runtime.tolist() == [100, 70, 100]  # 101 s cannot be: the job was there for 100
+    assert workload.notes[-1] == "1 records were suspended for a time: it does not count as run time"
 
 
 @pytest.mark.parametrize(

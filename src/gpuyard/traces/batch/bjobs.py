@@ -12,11 +12,11 @@ from pathlib import Path
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.batch.json_text import JSON_LIMITS, JsonText, table, text
 from gpuyard.traces.batch.lsb_acct import GpusPer, gpus_asked, host_slots
 from gpuyard.traces.batch.records import Record, collect
 from gpuyard.traces.batch.table import Layout, header_layout, split
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
+from gpuyard.traces.json_text import JSON_LIMITS, JsonText, table, text
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 
 _MONTHS = {name: k for k, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)}

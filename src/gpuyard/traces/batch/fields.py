@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gpuyard.model.units import GIB, MIB
+
 MAX_NODES = 100_000  # in one node list
 NO_LIMIT = 4_294_967_294  # Slurm's NO_VAL; its INFINITE is one more
 _MAX_MEMORY_MB = 2**31  # from here on it is Slurm's flag for "per CPU", or nothing
@@ -22,9 +24,9 @@ _NO_SPAN = {"", "unlimited", "infinite", "partition_limit", "unknown", "none", "
 _EPOCH = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 _NO_TIME = {"", "0", "unknown", "none", "n/a", "(null)", "null", "invalid"}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)(?:i?B)?([nc]?)", re.I)
-_UNIT_GB = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0, "P": 1024.0**2, "E": 1024.0**3}
+_UNIT_GB = {"K": MIB / 1024, "M": MIB, "G": GIB, "T": GIB * 1024, "P": GIB * 1024**2, "E": GIB * 1024**3}  # Slurm's and LSF's are binary
 _COUNT = re.compile(r"\d{1,9}")
-_GRES_INDICES = re.compile(r"\((?:IDX|S|CNT)[^()]*\)|\([^()]*\)")
+_GRES_INDICES = re.compile(r"\([^()]*\)")
 _PIECE = re.compile(r"([^\[\],]*)\[([^\[\]]*)\]|([^\[\],]+)")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
@@ -67,12 +69,12 @@ def instant_of(text: str) -> float:
 
 
 def gigabytes_of(text: str) -> tuple[float, str]:
-    """`4000Mc`, `62.50G`, `0n` → GB and whether it is per node (`n`), per core (`c`) or in all (``); plain numbers are MB."""
+    """`4000Mc`, `62.50G`, `0n` → GB and whether it is per node (`n`), per core (`c`) or in all (``); plain numbers are MiB."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ValueError("is no amount of memory")
     amount = float(match[1]) * _UNIT_GB[match[2].upper() or "M"]
-    return (amount if amount * 1024 < _MAX_MEMORY_MB else math.nan), match[3].lower()
+    return (amount if amount / MIB < _MAX_MEMORY_MB else math.nan), match[3].lower()
 
 
 @dataclass(frozen=True)

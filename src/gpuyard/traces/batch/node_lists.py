@@ -12,6 +12,7 @@ from gpuyard.traces.batch.records import Coded
 from gpuyard.traces.checks import Rows
 
 MAX_LISTED = 20_000_000  # nodes of all distinct lists of a log: 160 MB
+MAX_NAMES = 1_000_000  # distinct nodes of a log: some 150 MB of text
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class NodeLists:
                 total += len(names)
                 if total > MAX_LISTED:
                     raise ValueError(f"brings the nodes of all lists to more than {MAX_LISTED:,}")
+                lists.append(np.fromiter((number.setdefault(name, len(number)) for name in names), np.int64, len(names)))
+                if len(number) > MAX_NAMES:
+                    raise ValueError(f"brings the distinct nodes of all lists to more than {MAX_NAMES:,}")
             except ValueError as error:
                 row = int(np.argmax(column.codes == k))
                 raise rows.error(row, f"node list {label[:60]!r} {error}") from None
-            lists.append(np.fromiter((number.setdefault(name, len(number)) for name in names), np.int64, len(names)))
         size = np.array([len(each) for each in lists[1:]], np.int64)
         return cls(list(number), np.concatenate(lists), np.cumsum(size) - size, size, column.codes)
 

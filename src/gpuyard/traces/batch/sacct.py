@@ -15,7 +15,7 @@ from gpuyard.traces.base import reader
 from gpuyard.traces.batch.columns import ResourceColumns, binding_type, first_label, first_positive, resource_columns, without_nodes
 from gpuyard.traces.batch.fields import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
 from gpuyard.traces.batch.records import Records, phase
-from gpuyard.traces.batch.table import Broken, Layout, Table, check_delimiter, header_layout, read_table, split
+from gpuyard.traces.batch.table import DELIMITERS, Broken, Layout, Table, check_delimiter, header_layout, read_table, split
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 
@@ -102,7 +102,7 @@ def _header(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout |
 
 def _headerless(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout | None:
     """The known order that fits the first line: its number of fields, a job id and a state where they belong."""
-    for mark in [delimiter] if delimiter else ["|#", "☃", "|", ";", "\t", ","]:
+    for mark in [delimiter] if delimiter else DELIMITERS:
         values = split(lines[0], mark) if lines else ()
         for order in LAYOUTS.values():
             names = tuple(order.split())
@@ -132,7 +132,7 @@ def _given(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout:
     names = tuple(name.strip().partition("%")[0].lower() for name in fields.split(","))
     if "jobid" not in names and "jobidraw" not in names:
         raise UsageError("fields: no JobID among them")
-    for mark in [delimiter] if delimiter else ["|#", "☃", "|", ";", "\t", ","]:
+    for mark in [delimiter] if delimiter else DELIMITERS:
         values = split(lines[0], mark) if lines else ()
         if len(values) == len(names) + 1 and not values[-1]:
             names = (*names, "")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import DataError
+from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.batch.fields import NO_LIMIT, Resources, resources, type_label
-from gpuyard.traces.batch.json_text import JSON_LIMITS, JsonText, number, table, text
 from gpuyard.traces.batch.records import Record, collect
 from gpuyard.traces.batch.workload import Count, Gangs, workload_of
+from gpuyard.traces.json_text import JSON_LIMITS, JsonText, number, table, text
 from gpuyard.traces.opening import Head, Limits
 
 
@@ -107,7 +108,7 @@ def _tres(value: object) -> Resources:
             amount["gpu"] = count
         elif kind in ("cpu", "mem", "node"):
             amount[kind] = count
-    memory = amount["mem"] / 1024 if "mem" in amount else None
+    memory = amount["mem"] * MIB if "mem" in amount else None
     return resources(amount.get("cpu"), memory, amount.get("node"), amount.get("gpu"), typed)
 
 

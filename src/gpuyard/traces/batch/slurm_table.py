@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import Array
+from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.batch.columns import binding_type, first_label, first_positive, resource_columns, without_nodes
@@ -22,11 +23,25 @@ from gpuyard.traces.checks import MAX_ID
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 
 WANTED = (
-    "id_job", "id_array_job", "id_array_task", "array_task_pending", "het_job_id", "het_job_offset", "id_user", "user", "account",
-    "partition", "id_qos", "priority", "state", "timelimit", "time_submit", "time_eligible", "time_start", "time_end", "time_suspended",
+    "id_job", "id_array_job", "id_array_task", "het_job_id", "het_job_offset", "id_user", "user", "account",
+    "partition", "id_qos", "priority", "state", "timelimit", "time_submit", "time_start", "time_end", "time_suspended",
     "nodes_alloc", "nodelist", "cpus_req", "mem_req", "tres_alloc", "tres_req", "gres_used", "gres_alloc", "gres_req",
 )  # fmt: skip
-KNOWN = frozenset((*WANTED, "kill_requid", "derived_ec", "exit_code", "array_max_tasks", "constraints", "flags", "track_steps", "job_type"))
+KNOWN = frozenset(
+    (
+        *WANTED,
+        "array_task_pending",
+        "time_eligible",
+        "kill_requid",
+        "derived_ec",
+        "exit_code",
+        "array_max_tasks",
+        "constraints",
+        "flags",
+        "track_steps",
+        "job_type",
+    )
+)
 _MEMORY_PER_CORE = 1 << 63  # a flag in mem_req; without it the amount is per node
 _NO_TASK = 4_294_967_294
 
@@ -88,9 +103,10 @@ def _records(table: Table, ids: dict[str, str]) -> Records:
     cpus = first_positive(got.cpus, asked.cpus, table.values("cpus_req", _whole))
     nodes = first_positive(table.values("nodes_alloc", _whole), got.nodes, asked.nodes)
     ran_type = first_label(got.gpu_type, asked.gpu_type)
+    start, end, notes = _runs(table)
     return Records(
         rows=table.rows, key=_keys(table, number), number=number, step=np.zeros(len(table), bool), phase=_phases(table),
-        submit=_times(table, "time_submit"), start=_times(table, "time_start"), end=_times(table, "time_end"),
+        submit=_times(table, "time_submit"), start=start, end=end, notes=notes,
         elapsed=np.full(len(table), np.nan), walltime=table.values("timelimit", minutes_of, np.inf),
         gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
         memory=first_positive(got.memory, asked.memory, _memory(table, cpus, nodes)), priority=table.values("priority", _whole),
@@ -101,12 +117,12 @@ def _records(table: Table, ids: dict[str, str]) -> Records:
 
 
 def _tres_of(text: str, ids: dict[str, str]) -> Resources:
-    """`1=8,2=32000,4=1,1001=4`: cores, MB, nodes, and the site's own from 1001 on."""
+    """`1=8,2=32000,4=1,1001=4`: cores, MiB, nodes, and the site's own from 1001 on."""
     pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
     amount = {key: _whole(value) for key, _, value in pairs}
     typed = {kind: amount[key] for key, kind in ids.items() if kind and amount.get(key, 0) > 0}
     plain = [amount[key] for key, kind in ids.items() if not kind and key in amount]
-    memory = amount["2"] / 1024 if 0 < amount.get("2", 0) < 2**53 else None
+    memory = amount["2"] * MIB if 0 < amount.get("2", 0) < 2**53 else None
     return resources(amount.get("1"), memory, amount.get("4"), max(plain) if plain else None, typed)
 
 
@@ -118,6 +134,15 @@ def _whole(text: str) -> float:
 
 def _times(table: Table, name: str) -> Array:
     return table.instants(name, instant_of)
+
+
+def _runs(table: Table) -> tuple[Array, Array, tuple[str, ...]]:
+    """Start and end, the end earlier by the time for which the job was suspended: it held no devices then."""
+    start, end = _times(table, "time_start"), _times(table, "time_end")
+    suspended = table.values("time_suspended", _whole, 0.0)
+    paused = (suspended > 0) & (suspended <= end - start)
+    note = f"{int(paused.sum()):,} records were suspended for a time: it does not count as run time"
+    return start, np.where(paused, end - suspended, end), (note,) if paused.any() else ()
 
 
 def _keys(table: Table, number: Array) -> Array:
@@ -143,9 +168,9 @@ def _phases(table: Table) -> Array:
 
 
 def _memory(table: Table, cpus: Array, nodes: Array) -> Array:
-    """GB in all from mem_req: MB per node, or per core where the highest bit is set."""
+    """GB in all from mem_req: MiB per node, or per core where the highest bit is set."""
     column = table.coded("mem_req")
     raw = [int(label) if re.fullmatch(r"\d{1,20}", label) else 0 for label in column.labels]
     per_core = np.array([value >= _MEMORY_PER_CORE for value in raw])[column.codes]
-    size = np.array([float(value % _MEMORY_PER_CORE) for value in raw])[column.codes] / 1024
-    return np.where(size < 2**21, size * np.where(per_core, cpus, nodes), np.nan)
+    size = np.array([float(value % _MEMORY_PER_CORE) for value in raw])[column.codes]
+    return np.where(size < 2**31, size * MIB * np.where(per_core, cpus, nodes), np.nan)

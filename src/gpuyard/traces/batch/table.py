@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Broken = Literal["refuse", "drop"]
-_CANDIDATES = ("|#", "☃", "|", ";", "\t", ",")
+DELIMITERS = ("|#", "☃", "|", ";", "\t", ",")
 _FIRST_NAME = re.compile(r'\s*"?[A-Za-z_]\w*"?([^\w\s"%]{1,8}|\t)')  # a name, and what separates it from the next
 _STEP = 4 << 20  # bytes looked at together
 _UNIT = "\x1f"  # stands for a delimiter of several bytes
@@ -60,7 +60,7 @@ def header_layout(lines: Sequence[str], known: Collection[str], delimiter: str =
     if not lines:
         return None
     found = _FIRST_NAME.match(lines[0])
-    tried = [delimiter] if delimiter else [*_CANDIDATES, *([found[1]] if found else [])]
+    tried = [delimiter] if delimiter else [*DELIMITERS, *([found[1]] if found else [])]
     cuts = {each: tuple(name.strip('"').lower() for name in split(lines[0], each)) for each in tried if each in lines[0]}
     if not cuts:
         return None

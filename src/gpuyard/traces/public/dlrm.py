@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpuyard.model.units import GIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.csv import Form, open_table, quantities, workload_of
@@ -14,7 +15,6 @@ HEADER = (
     "memory_request", "memory_limit", "disk_request", "disk_limit", "max_instance_per_node",
     "creation_time", "scheduled_time", "deletion_time",
 )  # fmt: skip
-GIB = 2**30 / 1e9  # GB
 _FORM = Form(
     {
         "submit": "creation_time", "start": "scheduled_time", "end": "deletion_time", "gpus": "gpu_request", "cpus": "cpu_request",

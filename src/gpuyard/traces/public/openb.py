@@ -8,6 +8,7 @@ import numpy as np
 
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import Array
+from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.csv import Form, Table, open_table, quantities, workload_of
@@ -19,7 +20,6 @@ HEADER = (
     "creation_time", "deletion_time", "scheduled_time",
 )  # fmt: skip
 UNTIMED = HEADER[:5]  # of the list `multigpu50`
-MIB = 2**20 / 1e9  # GB
 _SIZES = {"gpus": "num_gpu", "cpus": "cpu_milli", "memory": "memory_mib"}
 _TIMES = {"submit": "creation_time", "start": "scheduled_time", "end": "deletion_time"}
 _TIMED = Form({**_SIZES, **_TIMES, "gpu_type": "gpu_spec", "qos": "qos"}, also=("gpu_milli", "pod_phase"))

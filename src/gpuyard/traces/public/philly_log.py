@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from gpuyard.errors import DataError
 from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.units import shorten
 from gpuyard.model.workload import Workload
-from gpuyard.traces.opening import Head, Limits, read_text
+from gpuyard.traces.json_text import JsonText
+from gpuyard.traces.opening import Head, Limits
 from gpuyard.traces.origin import origin_note
 
 MAX_BYTES = 1 << 29  # of JSON; the published log has some 100 MB
@@ -38,32 +38,46 @@ class _Job:
     chunk: int
     user: str
     vc: str
+    backward: int  # attempts that end before they start; they are left out
 
     @property
     def fault(self) -> str:
         """Why the job cannot be used; empty where it can."""
-        missing = {"no submit time": np.isnan(self.submit), "no run time": np.isnan(self.runtime), "no GPU count": self.gpus == 0}
-        return next((reason for reason, bad in missing.items() if bad), "")
+        wrong = {
+            "no submit time": np.isnan(self.submit),
+            "end before start": np.isnan(self.runtime) and self.backward > 0,
+            "no run time": np.isnan(self.runtime),
+            "start before submit": self.start < self.submit,
+            "no GPU count": self.gpus == 0,
+        }
+        return next((reason for reason, bad in wrong.items() if bad), "")
+
+
+@dataclass
+class _Found:
+    """The jobs that can be used, by their place in the log, and how many cannot."""
+
+    kept: dict[int, _Job] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def add(self, number: int, job: _Job) -> None:
+        fault = job.fault
+        if fault:
+            self.dropped[fault] = self.dropped.get(fault, 0) + 1
+        else:
+            self.kept[number] = job
 
 
 def read(path: Path, limits: Limits) -> Workload:
-    """Every attempt with a start and an end counts; a job without one has no run time and is dropped."""
-    bounds = replace(limits, size=min(limits.size, MAX_BYTES), line=min(limits.size, MAX_BYTES))
-    try:
-        rows = json.loads(read_text(path, bounds).getvalue())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {str(error)[:120] or 'nested too deeply'}") from None
-    if not isinstance(rows, list) or len(rows) > limits.rows:
-        raise DataError(f"{path}: is no list of at most {limits.rows:,} jobs")
-    jobs = [_job(row, f"{path}: job {number}") for number, row in enumerate(rows, 1)]
-    dropped: dict[str, int] = {}
-    for job in jobs:
-        if job.fault:
-            dropped[job.fault] = dropped.get(job.fault, 0) + 1
-    kept = {number: job for number, job in enumerate(jobs, 1) if not job.fault}
-    if not kept:
-        raise DataError(f"{path}: no usable job")
-    return _workload(path.name, kept, dropped)
+    """Every attempt with a start and an end after it counts; a job without one is dropped, and so is one that starts before its submit."""
+    document = JsonText(path, replace(limits, size=min(limits.size, MAX_BYTES)))
+    found = _Found()
+    for number, (row, _) in enumerate(document.listed(), 1):
+        found.add(number, _job(row, f"{path}: job {number}"))
+    if not found.kept:
+        counts = ", ".join(f"{count:,} with {reason}" for reason, count in found.dropped.items())
+        raise DataError(f"{path}: no usable job" + (f" ({counts})" if counts else ""))
+    return _workload(path.name, found)
 
 
 def _job(row: object, where: str) -> _Job:
@@ -72,23 +86,21 @@ def _job(row: object, where: str) -> _Job:
     attempts = row.get("attempts") or []
     if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
         raise DataError(f"{where}: attempts are no list of tables")
-    starts, spent, shapes = [], 0.0, []
+    starts, spent, shapes, backward = [], 0.0, [], 0
     for attempt in attempts:
         start, end = _instant(attempt, "start_time", where), _instant(attempt, "end_time", where)
         if np.isnan(start) or np.isnan(end):
             continue
         if end < start:
-            raise DataError(f"{where}: an attempt ends {start - end:,.0f} s before it starts")
+            backward += 1
+            continue
         starts.append(start)
         spent += end - start
         shapes.append(_machines(attempt, where))
     largest = max(shapes, key=sum, default=[])
-    gpus, submit = sum(largest), _instant(row, "submitted_time", where)
-    if starts and min(starts) < submit:
-        raise DataError(f"{where}: starts {submit - min(starts):,.0f} s before it is submitted")
     return _Job(
-        submit, min(starts, default=np.nan), spent if starts else np.nan, gpus, largest[0] if len(set(largest)) == 1 else 1,
-        _text(row, "user"), _text(row, "vc"),
+        _instant(row, "submitted_time", where), min(starts, default=np.nan), spent if starts else np.nan, sum(largest),
+        largest[0] if len(set(largest)) == 1 else 1, _text(row, "user"), _text(row, "vc"), backward,
     )  # fmt: skip
 
 
@@ -122,19 +134,23 @@ def _text(row: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _workload(name: str, kept: Mapping[int, _Job], dropped: Mapping[str, int]) -> Workload:
-    jobs = list(kept.values())
+def _workload(name: str, found: _Found) -> Workload:
+    jobs = list(found.kept.values())
+    backward = sum(job.backward for job in jobs)
     origin = min(job.submit for job in jobs)
     users, user = _labels([job.user for job in jobs])
     vcs, vc = _labels([job.vc for job in jobs])
     columns: dict[str, list[int] | list[float]] = {
-        "id": list(kept), "submit": [job.submit - origin for job in jobs], "gpus": [job.gpus for job in jobs],
+        "id": list(found.kept), "submit": [job.submit - origin for job in jobs], "gpus": [job.gpus for job in jobs],
         "chunk": [job.chunk for job in jobs], "user": user, "partition": vc,
     }  # fmt: skip
     return Workload.build(
-        columns, [job.runtime for job in jobs], name=name, users=users, partitions=vcs, dropped=dropped, preset="philly",
+        columns, [job.runtime for job in jobs], name=name, users=users, partitions=vcs, dropped=found.dropped, preset="philly",
         logged_start=[job.start - origin for job in jobs],
-        notes=(origin_note(round(origin)), _NOTE),
+        notes=(
+            origin_note(round(origin)), _NOTE,
+            *([f"{backward:,} attempts end before they start: they are left out"] if backward else []),
+        ),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from gpuyard.errors import DataError
 from gpuyard.traces.opening import Limits, read_document
 
 JSON_LIMITS = Limits(size=512 << 20)  # some 100,000 jobs at the 5 kB that Slurm writes for each
+_WINDOWS = (1 << 20, 32 << 20)  # letters that one value may have; the empty objects of 32 MiB take 0.8 GB
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -30,6 +31,7 @@ class JsonText:
         self.limits = limits
         self.text = read_document(path, limits).decode("utf-8")
         self._counted, self._line = 0, 1
+        self._window, self._begin = "", 0  # the part of the text that is decoded: a decoder knows no end but that of its text
 
     def line(self, at: int) -> int:
         """The line of a place; places are asked for in ascending order."""
@@ -46,15 +48,45 @@ class JsonText:
         return match.end() if match else at
 
     def value(self, at: int) -> tuple[Any, int]:
-        """The value that begins here, and where it ends."""
+        """The value that begins here, and where it ends; refuses one that is too large to be a job."""
+        if not self._begin <= at < self._begin + len(self._window):
+            self._move(at, _WINDOWS[0])
+        for size in _WINDOWS:
+            value = self._in_window(at)
+            if value is not None:
+                return value
+            self._move(at, size)
+        value = self._in_window(at)
+        if value is None:
+            raise self.error(at, f"not JSON, or a value of more than {_WINDOWS[-1]:,} letters")
+        return value
+
+    def _move(self, at: int, size: int) -> None:
+        self._window, self._begin = self.text[at : at + size], at
+
+    def _in_window(self, at: int) -> tuple[Any, int] | None:
+        """As `value`; None where the window may cut it off."""
+        end = self._begin + len(self._window)
+        cut = end < len(self.text)
         try:
-            return _DECODER.raw_decode(self.text, at)
+            value, stop = _DECODER.raw_decode(self._window, at - self._begin)
         except RecursionError:
             raise self.error(at, "JSON nested too deeply") from None
         except json.JSONDecodeError as error:
-            raise self.error(min(error.pos, len(self.text)), f"not JSON: {error.msg}") from None
+            if cut:
+                return None
+            raise self.error(min(self._begin + error.pos, end), f"not JSON: {error.msg}") from None
         except (ValueError, StopIteration) as error:
             raise self.error(at, f"not JSON: {str(error)[:80]}") from None
+        return None if cut and self._begin + stop == end else (value, self._begin + stop)
+
+    def listed(self) -> Iterator[tuple[Any, int]]:
+        """The elements of the list that is the whole text, and where each begins."""
+        for element, begin, end in self._elements(0):
+            if end >= 0:
+                yield element, begin
+            elif self.skip(begin) < len(self.text):
+                raise self.error(begin, "not JSON: text after the end of the list")
 
     def members(self, at: int, name: str) -> Iterator[tuple[str, Any, int]]:
         """The members of the object that begins here; of the list called `name` each element apart. Ends with ("", None, end)."""
