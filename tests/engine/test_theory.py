@@ -264,7 +264,9 @@ def before_head(one: Pass, scheduler: Scheduler, head: int) -> list[int]:
     return [index for index in one.started if key[index] < key[head]]
 
 
-BY_JOB = [name for name in ORDERINGS if name not in ("srpt", "las", "dynamic", "multifactor", "tiresias")]  # those read live columns, which `Jobs` lacks
+BY_JOB = [
+    name for name in ORDERINGS if name not in ("srpt", "las", "dynamic", "multifactor", "tiresias")
+]  # those read live columns, which `Jobs` lacks
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["exact estimates", "wrong estimates"])
