@@ -213,7 +213,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         (["demo", "--cluster", "nothere.toml"], 1, "no such cluster file"),
         (["demo", "--cluster", "nod8"], 2, "did you mean 'node8'?"),
         (["demo", "--cluster", "9999999999x8:a100"], 1, "9999999999"),
-        ([*DEMO, "--scheduler", "sjff"], 2, "unknown ordering 'sjff'; hint: did you mean 'sjf'?"),
+        ([*DEMO, "--scheduler", "sjff"], 2, "unknown ordering or decider 'sjff'; hint: did you mean 'sjf'?"),
         ([*DEMO, "--scheduler", "sjf/bset"], 2, "did you mean 'best'?"),
         ([*DEMO, "--scheduler", "sjf/best/eazy"], 2, "did you mean 'easy'?"),
         ([*DEMO, "--scheduler", "sjf/best/easy/srtp"], 2, "did you mean 'srpt'?"),

@@ -235,7 +235,7 @@ def _looks_like_trace(path: Path) -> bool:
 
     try:
         return reader_of(path) is not None
-    except UsageError:
+    except (UsageError, DataError):
         return False
 
 
