@@ -13,7 +13,7 @@ from gpuyard.cli.output import Format, Output, Table, emit, short
 Record = dict[str, Any]
 _KIND_NAMES = (
     "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers",
-    "datasets", "clusters", "devices",
+    "estimates", "datasets", "clusters", "devices",
 )  # fmt: skip
 
 
@@ -154,6 +154,15 @@ def _readers() -> list[Record]:
     ]
 
 
+def _estimates() -> list[Record]:
+    from gpuyard.traces import ESTIMATES
+
+    return [
+        {"name": name, "is": each.title, "parameters": parameters_text((p.name, p.default) for p in each.parameters)}
+        for name, each in ESTIMATES.items()
+    ]
+
+
 def _clusters() -> list[Record]:
     from gpuyard.model.presets import PRESETS
 
@@ -171,7 +180,7 @@ def _devices() -> list[Record]:
 
 
 _LISTS = (
-    _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _datasets,
-    _clusters, _devices,
+    _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _estimates,
+    _datasets, _clusters, _devices,
 )  # fmt: skip
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

@@ -122,7 +122,7 @@ def _layout(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout
         orders = ", ".join(f"{len(order.split())} fields ({name})" for name, order in LAYOUTS.items())
         raise DataError(
             f"{path}:1: neither a header line with JobID and times, nor a known order of fields",
-            hint=f"name them, fields=JobID,State,Submit,…; orders known without a header: {orders}",
+            hint=f"name them, --with fields=JobID,State,Submit,…; orders known without a header: {orders}",
         )
     return found
 

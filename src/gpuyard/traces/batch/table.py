@@ -187,7 +187,7 @@ def _lines(
     wrong = filled & ((found < width) | ((found > width) & (not _last_is_free(layout))))
     if wrong.any() and broken == "refuse":
         row = int(np.argmax(wrong))
-        hint = f"broken=drop leaves out such lines ({int(wrong.sum()):,} here) and counts them"
+        hint = f"--with broken=drop leaves out such lines ({int(wrong.sum()):,} here) and counts them"
         raise DataError(f"{path}:{lines[row]}: {found[row]} fields instead of {width}", hint=hint)
     good = filled & ~wrong
     if not good.any():

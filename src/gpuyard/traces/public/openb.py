@@ -41,7 +41,7 @@ def read_openb(path: Path, *, arrivals: Seconds = 0.0, runtime: Seconds = 0.0, l
     invented = arrivals > 0 or runtime > 0
     if (invented or not timed) and not (arrivals > 0 and runtime > 0):
         why = "only one of arrivals and runtime is given" if invented else "this list of pods has no times at all"
-        raise DataError(f"{path}: {why}", hint="give arrivals=TIME (between pods) and runtime=TIME (of each), e.g. 60s and 1h")
+        raise DataError(f"{path}: {why}", hint="give --with arrivals=60s (between pods) and --with runtime=1h (of each)")
     form = _TIMED if timed else Form(_SIZES, also=("gpu_milli",))
     table = open_table(path, form, limits)
     unwanted: dict[str, Array] = {}
