@@ -146,6 +146,12 @@ def _transform(name: str) -> Facts:
     return [("of", "workloads"), *_reader_facts(TRANSFORMS[name])] if name in TRANSFORMS else []
 
 
+def _estimate(name: str) -> Facts:
+    from gpuyard.traces import ESTIMATES
+
+    return _reader_facts(ESTIMATES[name]) if name in ESTIMATES else []
+
+
 def _dataset(name: str) -> Facts:
     from gpuyard.traces import DATASETS
 
@@ -205,6 +211,7 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "workload generator": _generator,
     "transform": _transform,
     "reader": _reader,
+    "estimate source": _estimate,
     "dataset": _dataset,
     "cluster": _preset,
     "device": _device,

@@ -175,7 +175,7 @@ def test_when_jobs_arrive(read: Read) -> None:
 def test_names_with_delimiters_belong_to_the_last_field_only(read: Read) -> None:
     head, row = "JobID|State|Submit|Start|End|NCPUS", f"5|COMPLETED|{D}00:00:00|{D}00:00:05|{D}00:00:15|8"
     assert len(read(head + "|JobName", row + '|a|b|"c')) == 1
-    with pytest.raises(DataError, match=r"log.txt:3: 7 fields instead of 6; hint: broken=drop"):
+    with pytest.raises(DataError, match=r"log.txt:3: 7 fields instead of 6; hint: --with broken=drop"):
         read(head, row, row + "|x")
     dropped = read(head, row, row + "|x", "5|COMP", broken="drop")
     assert dict(dropped.dropped) == {"line with the wrong number of fields": 2}
