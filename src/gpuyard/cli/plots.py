@@ -272,12 +272,14 @@ def save_comparison(comparison: Comparison, path: Path) -> None:
         _draw_metric(axes, numbers(comparison, name), [name in line.best for line in comparison.lines], base)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
-    title = f"{comparison.workload} on {comparison.cluster} (estimates: {comparison.estimate}, seeds: {len(comparison.seeds)})"
+    title = f"{Path(comparison.workload).name} on {comparison.cluster} (estimates: {comparison.estimate}, seeds: {len(comparison.seeds)})"
     figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
     _write(figure, path)
 
 
 def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base: int) -> None:
+    from matplotlib.ticker import LogLocator
+
     mean, low, high = (np.array(values[key], dtype=float) for key in ("mean", "low", "high"))
     rows = np.arange(len(mean))
     colours = [COLOURS[5] if b else COLOURS[0] for b in best]
@@ -289,6 +291,7 @@ def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base:
     shown = shown[np.isfinite(shown)]
     if len(shown) and shown.min() > 0 and shown.max() > LOG_FROM * shown.min():
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
     axes.set_title(values["label"], fontsize=9)
