@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 from gpuyard.errors import UnknownNameError
 
 T = TypeVar("T")
+LONGEST = 100  # characters of a name in a hint
+MOST_LISTED = 1000  # characters of a hint that lists names
 
 
 class Registry(Generic[T]):
@@ -44,7 +46,8 @@ class Registry(Generic[T]):
 
 def unknown_name(what: str, name: str, known: Iterator[str] | dict[str, T] | tuple[str, ...] | list[str]) -> UnknownNameError:
     """The error for an unknown `name`, with the nearest known one or the whole list as a hint."""
-    names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(names)
-    return UnknownNameError(f"unknown {what} {name!r}", hint=hint)
+    names = [each if len(each) <= LONGEST else each[:LONGEST] + "…" for each in known]  # they may come from a file of others
+    near = difflib.get_close_matches(name[:LONGEST].lower(), names, n=1, cutoff=0.5)
+    listed = ", ".join(names)
+    known_names = f"known: {listed if len(listed) <= MOST_LISTED else listed[:MOST_LISTED] + ' …'}"
+    return UnknownNameError(f"unknown {what} {name!r}", hint=f"did you mean {near[0]!r}?" if near else known_names)
