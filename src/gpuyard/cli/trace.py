@@ -63,7 +63,7 @@ def info(
 def _overview(data: Sequence[dict[str, Any]]) -> Table:
     from gpuyard.model.units import format_seconds
 
-    header = ("file", "format", "jobs", "dropped", "from", "span", "jobs/day", "GPUs\n(mean)", "run time\n(median)", "wait\n(mean)",
+    header = ("file", "format", "jobs", "dropped", "from", "span", "jobs/day", "load\n(devices)", "run time\n(median)", "wait\n(mean)",
               "users", "estimate ÷ run\n(median)", "cluster")  # fmt: skip
     rows = []
     for each in data:
@@ -71,7 +71,7 @@ def _overview(data: Sequence[dict[str, Any]]) -> Table:
         rows.append((
             each["file"], each["format"], f"{each['jobs']:,}", f"{each['rows'] - each['jobs']:,}", each["first"][:10],
             format_seconds(each["span"]), short(each["jobs_per_day"]), short(each["mean_gpus"]), format_seconds(each["run"]["p50"]),
-            format_seconds(wait) if wait == wait else "–", f"{len(each['labels']['users']):,}", short(ratio),
+            format_seconds(wait) if wait == wait else "–", f"{len(each['labels']['users']):,}", short(ratio) if each["requested"] else "–",
             each["cluster"]["name"],
         ))  # fmt: skip
     return Table(header, rows, left=frozenset({0, 1, 4, 12}))
