@@ -71,4 +71,4 @@ def test_a_public_trace_brings_its_cluster(cli, tmp_path):
     found = cli("simulate", tmp_path / "anything", "--scheduler", "fcfs/best/easy", "--metric", "wait")
     assert found.code == 0
     assert "on philly under fcfs/best/easy" in found.out
-    assert "the preset philly, which belongs to such traces" in found.err
+    assert "the preset philly, which goes with " in found.err

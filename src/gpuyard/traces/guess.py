@@ -28,7 +28,7 @@ def guess_cluster(workload: Workload) -> tuple[Cluster, str]:
     if workload.machines:
         return _from_machines(workload)
     if workload.preset:
-        return load_cluster(workload.preset), f"the preset {workload.preset}, which belongs to such traces"
+        return load_cluster(workload.preset), f"the preset {workload.preset}, which goes with {workload.name}"
     start = workload.known_start
     if np.isfinite(start).mean() >= 0.5:
         return _from_peak(workload, np.where(np.isfinite(start), start, workload.jobs.submit))
