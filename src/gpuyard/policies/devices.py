@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -48,7 +49,7 @@ class Board:
         return np.where(suits, by_type[self._kind], np.inf)
 
 
-class DeviceQueues:
+class DeviceQueues(ABC):
     """A queue for every device. What is assigned stays, unless its device fails; the first in a queue starts when the device is free.
 
     A device is one GPU of a node, or the processors of a node for CPU jobs, and does one task at a time. Jobs of more GPUs are refused.
@@ -69,18 +70,9 @@ class DeviceQueues:
         self.assign(board, [board.requests[row] for row in new])
         return self._start(board, row_of)
 
+    @abstractmethod
     def assign(self, board: Board, tasks: list[Request]) -> None:
         """Choose a device for each of the tasks, in order, with `put`."""
-        for task in tasks:
-            seconds = board.seconds(task)
-            suits = np.flatnonzero(np.isfinite(seconds)).tolist()
-            if suits:
-                chosen = self.choose(board, task, suits, seconds)
-                self.put(task, board.lanes[chosen], float(seconds[chosen]))
-
-    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
-        """One of the lanes that suit."""
-        raise NotImplementedError
 
     def put(self, task: Request, lane: Lane, seconds: float) -> None:
         """Behind all that waits there."""
@@ -154,8 +146,25 @@ def _refuse_gangs(snapshot: Snapshot) -> None:
         raise UsageError(f"job {job} asks for {gpus:g} GPUs: device choice is for tasks of at most one", hint="milp and gavel place gangs")
 
 
+class OneByOne(DeviceQueues):
+    """Each task by itself, when it is submitted."""
+
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        """A lane for each, in order."""
+        for task in tasks:
+            seconds = board.seconds(task)
+            suits = np.flatnonzero(np.isfinite(seconds)).tolist()
+            if suits:
+                chosen = self.choose(board, task, suits, seconds)
+                self.put(task, board.lanes[chosen], float(seconds[chosen]))
+
+    @abstractmethod
+    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+        """One of the lanes that suit."""
+
+
 @decider("round-robin", title="Device choice: every device in turn")
-class RoundRobin(DeviceQueues):
+class RoundRobin(OneByOne):
     """Tasks go to the devices that suit them in turn, by node and device number, and wait there."""
 
     def __init__(self) -> None:
@@ -170,7 +179,7 @@ class RoundRobin(DeviceQueues):
 
 
 @decider("random-device", title="Device choice: at random")
-class RandomDevice(DeviceQueues):
+class RandomDevice(OneByOne):
     """A device that suits, at random by the simulation's seed and the task; it waits there."""
 
     def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
@@ -179,7 +188,7 @@ class RandomDevice(DeviceQueues):
 
 
 @decider("greedy-device", title="Device choice: where the task is believed to end first")
-class GreedyDevice(DeviceQueues):
+class GreedyDevice(OneByOne):
     """The device on which the task is believed to end first, behind all that waits there already: estimate, transfer and speed count."""
 
     def assign(self, board: Board, tasks: list[Request]) -> None:

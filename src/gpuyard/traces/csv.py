@@ -32,7 +32,7 @@ COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS)
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
 MAX_COLUMNS = 10_000
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
-_MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
+MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
 _STEP = 4 << 20  # bytes looked at together when fields are counted
@@ -155,7 +155,7 @@ def _frame(
         data, skipped = data[start:], 0
     try:
         frame = pl.read_csv(
-            data, has_header=False, skip_rows=skipped, separator=delimiter, infer_schema=False, columns=picked, null_values=_MISSING,
+            data, has_header=False, skip_rows=skipped, separator=delimiter, infer_schema=False, columns=picked, null_values=MISSING,
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None

@@ -12,10 +12,8 @@ import numpy as np
 
 from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
-from gpuyard.traces.csv import _MISSING
-from gpuyard.traces.writing import LINES, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
-
-_USUAL = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1}
+from gpuyard.traces.csv import MISSING
+from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 
 def write_csv(workload: Workload, path: Path | str) -> None:
@@ -44,7 +42,7 @@ def _columns(workload: Workload) -> dict[str, Iterator[str]]:
     if workload.estimate_source != "requested" or not np.array_equal(jobs.estimate, workload.requested()):
         found["estimate"] = number_texts(jobs.estimate, infinite="inf")
     found["gpus"] = number_texts(jobs.gpus)
-    found |= {name: number_texts(getattr(jobs, name)) for name, usual in _USUAL.items() if (getattr(jobs, name) != usual).any()}
+    found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}
     for name, labelled in LABELS.items():
         if any(getattr(jobs, labelled)):
             found[name] = map(getattr(jobs, labelled).__getitem__, getattr(jobs, name).tolist())
@@ -53,7 +51,7 @@ def _columns(workload: Workload) -> dict[str, Iterator[str]]:
 
 def _lost(workload: Workload) -> list[str]:
     odd = {
-        label for labelled in LABELS.values() for label in getattr(workload.jobs, labelled) if label in _MISSING or label != label.strip()
+        label for labelled in LABELS.values() for label in getattr(workload.jobs, labelled) if label in MISSING or label != label.strip()
     }
     odd.discard("")
     shown = ", ".join(repr(label) for label in sorted(odd)[:3])

@@ -233,7 +233,7 @@ def write_swf(workload: Workload, path: Path | str) -> None:
 
 
 def _lost(workload: Workload) -> list[str]:
-    columns = lost_columns(workload, set())
+    columns = lost_columns(workload, frozenset({"walltime", "user", "partition"}))
     return [*(["the columns " + ", ".join(columns)] if columns else []), *lost_facts(workload, machines=1)]
 
 
