@@ -1,0 +1,1 @@
+"""Environments: simulations with one decision left open."""
