@@ -89,6 +89,12 @@ def build_state(
         least_cpus=np.zeros(planning),
         least_memory=np.zeros(planning),
         least_free=np.zeros(planning, np.int32),
+        tally=np.zeros(1, st.TALLY_ROW),
+        legal=np.zeros(1, np.int32),
+        history=np.zeros(st.HISTORY * st.SAMPLE),
+        scratch=np.zeros(max(program.scratch, 1), np.float32),
+        busy_until=np.zeros(m),
+        host_sums=np.zeros(7),
     )
     return as_seen_by_kernels(made)
 
@@ -167,7 +173,8 @@ def _types(cluster: Cluster, jobs: Jobs) -> Array:
     types = np.zeros(len(cluster.types), st.TYPE_ROW)
     types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
     types["since"] = _first_submit(jobs)
-    types["transfer"] = [kind.transfer for kind in cluster.types]
+    for name in ("transfer", "idle_watts", "busy_watts"):
+        types[name] = [getattr(kind, name) for kind in cluster.types]
     return types
 
 
@@ -252,6 +259,11 @@ def _control(
         "logging": segments,
         "tracking": tracking,
         "sharing": sharing,
+        "timeline": True,
+        "network": program.network,
+        "choice": -1,
+        "open_head": -1,
+        "open_job": -1,
         "hosts": bool((jobs.cpus > 0).any() or (jobs.memory > 0).any()),
     }
     for name, value in values.items():

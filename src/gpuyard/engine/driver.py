@@ -39,7 +39,7 @@ class Driver:
         while True:
             status = run_step(self.state, self._header, order, j)
             if status < 0:
-                raise self._failure(status)
+                raise self.failure(status)
             if status == GROW_LOG:
                 self.make_log_space()
             elif status == GROW_PLAN:
@@ -70,7 +70,7 @@ class Driver:
             raise SimulationError(what, hint="limit it, e.g. conservative:depth=100")
         self._grow(plan_time=steps, plan_used=steps, plan_free=cells, plan_cpus=cells, plan_memory=cells)
 
-    def _failure(self, status: int) -> GpuyardError:
+    def failure(self, status: int) -> GpuyardError:
         j = int(self.state.control["error_job"][0])
         if status == STARVED:
             what = (

@@ -22,10 +22,11 @@ from gpuyard.model.jobs import Array
 _PATIENCE = 0.8  # s without an answer before the user is told that a compilation is under way
 
 
-def _source_hash() -> int:
-    """A number that changes with any source of the engine or the model: numba's cache only watches the entry's own file."""
+def source_hash(*packages: str) -> int:
+    """A number that changes with any source of the engine, the model or other packages: numba's cache only watches the entry's own file."""
     here = Path(__file__).parent
-    files = [*sorted(here.rglob("*.py")), *sorted((here.parent / "model").glob("*.py"))]
+    folders = [here.parent / name for name in ("model", *packages)]
+    files = [*sorted(here.rglob("*.py")), *(file for folder in folders for file in sorted(folder.glob("*.py")))]
     return 1 + zlib.crc32(b"".join(f.read_bytes() for f in files))
 
 
@@ -44,7 +45,7 @@ def _load() -> Callable[[int, int, int], int]:
     told.daemon = True
     told.start()
     try:
-        return _compile(_source_hash())
+        return _compile(source_hash())
     finally:
         told.cancel()
 
@@ -63,6 +64,13 @@ def _compile(source: int) -> Callable[[int, int, int], int]:
 
     made: Callable[[int, int, int], int] = advance
     return made
+
+
+def engine_address() -> int:
+    """Where compiled code finds the engine, as `int64 (int64 header, int64 order, int64 j)`."""
+    compiled: Any = engine()
+    result = next(iter(compiled.overloads.values()))
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
 
 
 def run_step(s: st.State, header: Array, order: int, j: int = 0) -> int:

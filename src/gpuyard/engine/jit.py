@@ -148,6 +148,33 @@ def _call_switch(typing: Any, address: Any, system: Any, now: Any, params: Any, 
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def _call_state(typing: Any, address: Any, s: Any, a: Any, b: Any, network: Any) -> Any:
+    """Call what sees the whole state, at `address`, with two numbers and a network; returns its answer."""
+    signature = types.int64(types.int64, s, types.int64, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        word = ir.IntType(64)
+        return _call(context, builder, args[0], word, [builder.ptrtoint(args[1], word), *args[2:]])
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call_engine(typing: Any, address: Any, header: Any, order: Any, j: Any) -> Any:
+    """Give an order to the engine at `address`, by the address of a state's header; returns its status. For compiled code only."""
+    signature = types.int64(types.int64, types.int64, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        return _call(context, builder, args[0], ir.IntType(64), list(args[1:]))
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def _trailing_zeros(typing: Any, word: Any) -> Any:
     signature = types.int64(types.uint64)
 
@@ -185,6 +212,10 @@ def _python_switch(address: int, system: Any, now: float, params: Any, at: int) 
     return _call_python(address, system, now, params[at:])
 
 
+def _python_state(address: int, s: Any, a: int, b: int, network: int) -> int:
+    return _call_python(address, s, a, b, network)
+
+
 def _python_trailing_zeros(word: Any) -> int:
     value = int(word)
     return (value & -value).bit_length() - 1
@@ -193,6 +224,7 @@ def _python_trailing_zeros(word: Any) -> int:
 call_keys = _python_keys if INTERPRETED else _call_keys
 call_scores = _python_scores if INTERPRETED else _call_scores
 call_switch = _python_switch if INTERPRETED else _call_switch
+call_state = _python_state if INTERPRETED else _call_state
 trailing_zeros = _python_trailing_zeros if INTERPRETED else _trailing_zeros
 
 

@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from gpuyard.errors import UsageError
 
 # Codes of built-in placement scores, and of how a job that no node can take whole is spread.
-SCORES = ("first", "free", "minus-free", "random", "fastest", "lexicographic", "whole-last", "load", "remainder", "fragments", "own")
+SCORES = (
+    "first",
+    "free",
+    "minus-free",
+    "random",
+    "fastest",
+    "lexicographic",
+    "whole-last",
+    "load",
+    "remainder",
+    "fragments",
+    "own",
+    "network",
+)
 SPANS = ("score", "fewest", "tier2")
 BACKFILLS = ("none", "skip", "easy", "conservative")
 SHORTEST_HALF_LIFE = 1.0  # s
@@ -26,7 +39,7 @@ class Slot:
     """One scheduler, ready to run. Addresses are those of compiled policies; 0: none."""
 
     ordering: int
-    reads_clock: bool
+    reads_clock: int  # of gpuyard.engine.state.CLOCK_*
     score: int = 0  # into SCORES
     placement: int = 0
     span: int = 0  # into SPANS
@@ -36,6 +49,8 @@ class Slot:
     ordering_params: tuple[float, ...] = ()
     placement_params: tuple[float, ...] = ()
     preemption_params: tuple[float, ...] = ()
+    ordering_network: int = 0  # addresses of networks
+    placement_network: int = 0
 
     @property
     def reads_mix(self) -> bool:
@@ -45,7 +60,7 @@ class Slot:
     @property
     def tracks_running(self) -> bool:
         """Whether running jobs must be kept in the order of their believed ends."""
-        return self.preemption != 0 or self.backfill >= BACKFILLS.index("easy")
+        return self.preemption != 0 or self.backfill >= BACKFILLS.index("easy") or self.ordering_network != 0
 
 
 @dataclass(frozen=True)
@@ -59,3 +74,6 @@ class Program:
     switch_params: tuple[float, ...] = ()
     switch_every: float = 0.0
     half_life: float = 0.0  # s, of the users' usage; 0: no policy reads it
+    network: int = 0  # of the switch rule
+    scratch: int = 0  # floats that networks need
+    keep: tuple[object, ...] = ()  # what must outlive the simulation: networks whose addresses are above

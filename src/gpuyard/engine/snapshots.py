@@ -134,6 +134,7 @@ def _set_queues(s: st.State) -> None:
         part["tail"] = lo + len(waiting)
         running = np.flatnonzero(mine & (rows["status"] == st.RUNNING))
         part["used"] = rows["gpus"][running].sum()
+        part["work"] = (rows["remaining"] * rows["gpus"])[waiting].sum()
         if control["tracking"]:
             order = np.lexsort((running, rows["est_end"][running]))
             s.running_jobs[lo : lo + len(running)] = running[order]

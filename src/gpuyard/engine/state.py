@@ -101,6 +101,7 @@ PARTITION_ROW = np.dtype(
         ("quota", "f8"),
         ("used", "f8"),  # GPUs in use
         ("factor", "f8"),  # its priority over the highest
+        ("work", "f8"),  # GPU-s on the reference GPU that the jobs of the queue are believed to need
         ("index", "i8"),  # offset of the index of free nodes; -1: none
         ("words", "i8"),  # 64-bit words of a level
         ("levels", "i8"),  # most devices on a node
@@ -120,6 +121,9 @@ TYPE_ROW = np.dtype(
         ("up", "f8"),  # devices in order now
         ("since", "f8"),
         ("transfer", "f8"),  # factor on the transfer of jobs
+        ("held", "f8"),  # devices in use now
+        ("idle_watts", "f8"),
+        ("busy_watts", "f8"),
     ],
     align=True,
 )
@@ -139,11 +143,13 @@ SLOT_ROW = np.dtype(
         ("ordering", "i8"),  # addresses
         ("placement", "i8"),
         ("preemption", "i8"),
-        ("reads_clock", "i8"),
+        ("reads_clock", "i8"),  # CLOCK_*: when keys must be worked out anew
         ("score", "i8"),  # built-in placement score; SCORE_OWN: call `placement`
         ("span", "i8"),  # of gpuyard.engine.slots.SPANS
         ("backfill", "i8"),
         ("depth", "i8"),
+        ("ordering_network", "i8"),  # addresses of networks; 0: none
+        ("placement_network", "i8"),
     ],
     align=True,
 )
@@ -173,6 +179,9 @@ CONTROL_ROW = np.dtype(
         ("usage_at", "f8"),  # s, when it was last brought up to date
         ("first_submit", "f8"),
         ("last_end", "f8"),
+        ("shadow", "f8"),  # of the head, while a choice behind it is open
+        ("spare", "f8"),  # devices left over then
+        ("spare_quota", "f8"),
         ("seed", "i8"),
         ("next_job", "i8"),
         ("recent_job", "i8"),
@@ -205,12 +214,53 @@ CONTROL_ROW = np.dtype(
         ("noting", "i8"),
         ("notes", "i8"),
         ("steps", "i8"),  # of the plan under way
+        ("timeline", "i8"),  # time integrals are kept in bins
+        ("tallying", "i8"),  # sums for rewards are kept
+        ("network", "i8"),  # of the switch rule; 0: none
+        ("samples", "i8"),  # written to `history` so far
+        ("sampled_job", "i8"),  # next_job at the last of them
+        ("open", "i8"),  # which decision is left open; OPEN_*
+        ("window", "i8"),  # jobs that an open ordering may choose from
+        ("stage", "i8"),  # 1: a pass is under way that waits for choices
+        ("choice", "i8"),  # what was chosen; -1: nothing yet
+        ("open_part", "i8"),  # the partition, the head that does not fit (-1: none), the position, and the job (-1: none) of that pass
+        ("open_head", "i8"),
+        ("open_at", "i8"),
+        ("open_job", "i8"),
+        ("counters", "i8"),  # numbers of devices decide about that head
+        ("missing", "i8"),  # units of that job that have no node yet
+        ("picked", "i8"),  # nodes that it has
         ("error_job", "i8"),
     ],
     align=True,
 )
 
+TALLY_ROW = np.dtype(
+    [
+        (name, "f8")
+        for name in (
+            "ended",  # jobs
+            "slowdown",
+            "capped_slowdown",  # min(slowdown, 10) / 10
+            "bsld",
+            "missed",  # deadlines
+            "wait",  # s until the first start
+            "capped_wait",  # min(wait, 3600) / 3600
+            "turnaround",  # s
+            "queue_time",  # job-s in the queue
+            "busy_time",  # GPU-s held
+            "gpu_seconds",  # GPU-s offered
+            "energy",  # watt-s
+        )
+    ],
+    align=True,
+)  # sums over the jobs that ended and over time so far
+
 BINS = 2048
+CLOCK_NO, CLOCK_YES, CLOCK_STATE = range(3)  # keys once; at every pass; by what sees the whole state, after every start
+OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
+HISTORY = 8  # samples of the past that a switch rule may see
+SAMPLE = 4  # numbers of a sample
 PARAMS = 8  # of one policy
 EXPLOSION = 200  # jobs waiting
 INDEX_FROM = 16  # nodes in a partition from which the index of free nodes pays
@@ -268,6 +318,12 @@ class State(NamedTuple):
     least_cpus: Array  # (nodes,) f8 scratch of the plan
     least_memory: Array
     least_free: Array
+    tally: Array  # (1,) TALLY_ROW
+    legal: Array  # (window,) i4: LEGAL | FITS of the jobs that may be chosen from
+    history: Array  # (HISTORY × SAMPLE,) f8: a ring of samples
+    scratch: Array  # f4, of networks
+    busy_until: Array  # (nodes,) f8 scratch: s, when the last job of a node is believed to end
+    host_sums: Array  # (7,) f8 scratch: largest cpus, memory, gpus of a node; cpus, used cpus, memory, used memory of all
 
 
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
@@ -277,5 +333,5 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
     "free_index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32, "pick_node": np.int32,
     "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW, "notes": np.int32,
-    "plan_free": np.int32, "least_free": np.int32,
+    "plan_free": np.int32, "least_free": np.int32, "tally": TALLY_ROW, "legal": np.int32, "scratch": np.float32,
 }  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import SWITCH, call_switch, inner, params_at
+from gpuyard.engine.jit import SWITCH, call_state, call_switch, inner, params_at
 from gpuyard.engine.kernels.nodes import hold, largest_share, limited, room_on
+from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, failed, order_queue, run_pass
 from gpuyard.engine.kernels.place import find, within_quota
@@ -16,7 +17,7 @@ from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_at, tick, write_result
 from gpuyard.engine.kernels.usage import age_usage, show_usage
-from gpuyard.engine.state import EXPLOSION, REJECTED, RUNNING
+from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.tolerance import EPS
 
 # What a step of the engine comes back with; failures are negative.
@@ -114,12 +115,36 @@ def _run(s: Any) -> Any:
                 if control.half_life > 0:
                     age_usage(s)  # when a pass of our own would have done it, so that both round alike
                 return DECIDE
-        if control.external == 0 and control.waiting > 0:
+        if control.open != OPEN_NONE and (control.stage == 1 or control.waiting > 0):
+            status = _open_pass(s)
+            if status != 0:
+                return status
+        elif control.external == 0 and control.waiting > 0:
             status = _pass(s)
             if status != 0:
                 return status
         control.at_pass = 0
         _count_queue(control)
+
+
+@inner
+def _open_pass(s: Any) -> Any:
+    """A pass with a decision left open: DECIDE where there is a choice, 0 at its end, or another status."""
+    control = s.control[0]
+    if control.open == OPEN_ORDERING:
+        return open_ordering(s)
+    if control.open == OPEN_PLACEMENT:
+        return open_placement(s)
+    if control.stage == 0 and _switch_is_due(control):
+        control.stage = 1
+        _observe(s)
+        return DECIDE
+    if control.stage == 1:
+        control.stage = 0
+        status = _use(s, control.choice)
+        if status < 0:
+            return status
+    return _pass(s)
 
 
 @inner
@@ -271,7 +296,7 @@ def _pass(s: Any) -> Any:
     slot = s.slots[control.active]
     # What has not changed since its last pass need not be looked at if neither keys nor reservations depend on the clock.
     # With a depth limit the jobs beyond it come into view when others start.
-    lazy = slot.reads_clock == 0 and slot.preemption == 0 and slot.backfill <= BACKFILL_SKIP and slot.depth == 0
+    lazy = slot.reads_clock == CLOCK_NO and slot.preemption == 0 and slot.backfill <= BACKFILL_SKIP and slot.depth == 0
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         if part.head < part.tail and (part.dirty == 1 or not lazy):
@@ -297,15 +322,33 @@ def _plan_has_space(s: Any) -> Any:
 
 
 @inner
+def _switch_is_due(control: Any) -> Any:
+    """Whether the scheduler may be changed now; if so, the next time is set."""
+    if control.switch_every > 0:
+        if control.now < control.next_switch:
+            return False
+        control.next_switch = _next_multiple(control.switch_every, control.now)
+    return True
+
+
+@inner
 def _switch(s: Any) -> Any:
     """Let the switch rule choose the active scheduler; returns a status."""
     control = s.control[0]
-    if control.switch_every > 0:
-        if control.now < control.next_switch:
-            return 0
-        control.next_switch = _next_multiple(control.switch_every, control.now)
+    if not _switch_is_due(control):
+        return 0
     _observe(s)
-    choice = call_switch(control.switch, s.system, control.now, s.params, params_at(0, SWITCH))
+    if control.network != 0:
+        choice = call_state(control.switch, s, 0, 0, control.network)
+    else:
+        choice = call_switch(control.switch, s.system, control.now, s.params, params_at(0, SWITCH))
+    return _use(s, choice)
+
+
+@inner
+def _use(s: Any, choice: Any) -> Any:
+    """Make a scheduler the active one; returns a status."""
+    control = s.control[0]
     if choice < 0 or choice >= len(s.slots):
         return failed(s, BAD_SWITCH, -1)
     if choice == control.active:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import ORDERING, PREEMPTION, call_keys, inner, params_at
+from gpuyard.engine.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.plan import conservative
@@ -24,6 +24,7 @@ from gpuyard.engine.kernels.runs import (
     revise_ends,
     start_at,
 )
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE
 from gpuyard.model.tolerance import EPS
 
 # The order is that of gpuyard.engine.slots.BACKFILLS.
@@ -40,19 +41,40 @@ def failed(s: Any, code: Any, j: Any) -> Any:
 @inner
 def order_queue(s: Any, p: Any) -> Any:
     """Key the whole queue by the active ordering and sort it; returns a status."""
+    status = _fill_keys(s, p)
+    if status == 0:
+        queue_sort(s.queue_keys, s.queue_jobs, s.partitions[p].head, s.partitions[p].tail)
+    return status
+
+
+@inner
+def _order_behind(s: Any, p: Any, h: Any) -> Any:
+    """The same with job h in front, whatever its key; returns a status."""
+    part = s.partitions[p]
+    status = _fill_keys(s, p)
+    if status == 0:
+        s.queue_keys[position(s, part, h)] = -math.inf
+        queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
+    return status
+
+
+@inner
+def _fill_keys(s: Any, p: Any) -> Any:
+    """The keys of the whole queue by the active ordering; returns a status."""
     control = s.control[0]
     part = s.partitions[p]
     lo, hi = part.head, part.tail
     slot = s.slots[control.active]
-    status = call_keys(
-        slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, params_at(control.active, ORDERING)
-    )
+    if slot.reads_clock == CLOCK_STATE:
+        status = call_state(slot.ordering, s, p, 0, slot.ordering_network)
+    else:
+        at = params_at(control.active, ORDERING)
+        status = call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, at)
     if status != 0:
         return failed(s, BAD_KEY, np.int64(s.queue_jobs[lo + status - 1]))
     for i in range(lo, hi):
         if s.queue_keys[i] != s.queue_keys[i]:
             return failed(s, BAD_KEY, np.int64(s.queue_jobs[i]))
-    queue_sort(s.queue_keys, s.queue_jobs, lo, hi)
     return 0
 
 
@@ -69,7 +91,7 @@ def run_pass(s: Any, p: Any) -> Any:
         part.dirty = 0
         if part.head == part.tail:
             return 0
-        if slot.reads_clock == 1:
+        if slot.reads_clock != CLOCK_NO:
             status = order_queue(s, p)
             if status < 0:
                 return status
@@ -97,17 +119,22 @@ def _walk(s: Any, p: Any, slot: Any, preempting: Any) -> Any:
         count = find(s, p, j, slot)
         if count == 0 and preempting:
             count = _make_room(s, p, j, slot)
-            at = _position(s, part, j)
+            at = position(s, part, j)
         if count < 0:
             return failed(s, count, j)
         if count == 0:
             return _backfill(s, p, at, slot)
         at = start_at(s, p, at, count)
+        if slot.reads_clock == CLOCK_STATE and at < part.tail:
+            status = order_queue(s, p)  # the rest is seen in another light now
+            if status < 0:
+                return status
+            at = part.head
     return 0
 
 
 @inner
-def _position(s: Any, part: Any, j: Any) -> Any:
+def position(s: Any, part: Any, j: Any) -> Any:
     """Where job j stands in the queue."""
     at = part.head
     while s.queue_jobs[at] != j:
@@ -137,6 +164,7 @@ def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
 @inner
 def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
     part = s.partitions[p]
+    h = np.int64(s.queue_jobs[head])
     left = slot.depth if slot.depth > 0 else part.tail - head
     at = head + 1
     while at < part.tail and left > 0:
@@ -147,8 +175,22 @@ def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
             count = find(s, p, j, slot)
             if count < 0:
                 return failed(s, count, j)
-        at = start_at(s, p, at, count) if count > 0 else at + 1
+        at = _next_behind(s, p, h, at, count, slot)
+        if at < 0:
+            return at
     return 0
+
+
+@inner
+def _next_behind(s: Any, p: Any, h: Any, at: Any, count: Any, slot: Any) -> Any:
+    """Start the job at position `at` behind the head h if nodes were picked for it; returns the position of the next, or a failure."""
+    if count == 0:
+        return at + 1
+    following = start_at(s, p, at, count)
+    if slot.reads_clock != CLOCK_STATE:
+        return following
+    status = _order_behind(s, p, h)
+    return status if status < 0 else s.partitions[p].head + 1
 
 
 # ── EASY: one reservation, for the head ──
@@ -157,40 +199,55 @@ def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
 @inner
 def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
     part = s.partitions[p]
-    control = s.control[0]
     if part.tail - head < 2:
         return 0
     h = np.int64(s.queue_jobs[head])
-    counters = s.rows[h].plain == 1 and control.sharing == 0
-    shadow, spare, spare_quota = _shadow(s, p, h, counters)
+    reserve(s, p, h)
     left = slot.depth if slot.depth > 0 else part.tail - head
     at = head + 1
     while at < part.tail and left > 0:
         j = np.int64(s.queue_jobs[at])
-        row = s.rows[j]
-        if row.benched == 1:
+        if s.rows[j].benched == 1:
             at += 1
             continue
         left -= 1
-        if counters and row.gpus > spare and believed_end(row, control, control.fastest, control.least_transfer) > shadow:
-            at += 1
-            continue
-        count = find(s, p, j, slot)
+        count = find_behind(s, p, h, j, slot, True)
         if count < 0:
             return failed(s, count, j)
-        if count > 0 and believed_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) > shadow:
-            if counters:
-                if row.gpus > spare or row.gpus > spare_quota + EPS:
-                    count = 0
-                else:
-                    spare -= row.gpus
-                    spare_quota -= row.gpus
-            elif _holds_back(s, p, h, j, count, spare_quota):
-                count = 0
-            else:
-                spare_quota -= row.gpus
-        at = start_at(s, p, at, count) if count > 0 else at + 1
+        at = _next_behind(s, p, h, at, count, slot)
+        if at < 0:
+            return at
     return 0
+
+
+@inner
+def reserve(s: Any, p: Any, h: Any) -> None:
+    """Work out when the head h is believed to fit, and what is left over then."""
+    control = s.control[0]
+    control.counters = 1 if s.rows[h].plain == 1 and control.sharing == 0 else 0
+    control.shadow, control.spare, control.spare_quota = _shadow(s, p, h, control.counters == 1)
+
+
+@inner
+def find_behind(s: Any, p: Any, h: Any, j: Any, slot: Any, take: Any) -> Any:
+    """As `find`, for a job that must not delay the head h. `take`: what it needs of what the head leaves over is given to it."""
+    control = s.control[0]
+    row = s.rows[j]
+    counters = control.counters == 1
+    if counters and row.gpus > control.spare and believed_end(row, control, control.fastest, control.least_transfer) > control.shadow:
+        return 0
+    count = find(s, p, j, slot)
+    if count <= 0 or believed_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
+        return count
+    if counters:
+        if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
+            return 0
+    elif _holds_back(s, p, h, j, count, take):
+        return 0
+    if take:
+        control.spare -= row.gpus
+        control.spare_quota -= row.gpus
+    return count
 
 
 @inner
@@ -259,23 +316,23 @@ def _fits_shadow(s: Any, part: Any, row: Any) -> Any:
 
 
 @inner
-def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, spare_quota: Any) -> Any:
-    """Whether the head would not fit at the shadow any more if job j took the nodes picked; if it would, they are held there."""
+def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, take: Any) -> Any:
+    """Whether the head would not fit at the shadow any more if job j took the nodes picked. `take`: if it would, they are held there."""
     row = s.rows[j]
-    if row.gpus > spare_quota + EPS:
+    if row.gpus > s.control[0].spare_quota + EPS:
         return True
     piece = s.parts[s.control[0].free_part]  # a free part, only to carry the description
     for i in range(count):
         n = s.pick_node[i]
         describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
         hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
-    if _fits_shadow(s, s.partitions[p], s.rows[h]):
-        return False
-    for i in range(count):
-        n = s.pick_node[i]
-        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
-        give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
-    return True
+    fits = _fits_shadow(s, s.partitions[p], s.rows[h])
+    if not fits or not take:
+        for i in range(count):
+            n = s.pick_node[i]
+            describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
+            give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
+    return not fits
 
 
 # ── preemption ──

@@ -6,9 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import PLACEMENT, call_scores, inner, params_at, trailing_zeros
+from gpuyard.engine.jit import PLACEMENT, call_scores, call_state, inner, params_at, trailing_zeros
 from gpuyard.engine.kernels.nodes import NO_DEVICES, index_add, index_first, index_remove, index_word, room_on
-from gpuyard.engine.kernels.scores import SCORE_FIRST, SCORE_FREE, SCORE_MINUS_FREE, SCORE_OWN, device_for, fill_builtin, is_whole
+from gpuyard.engine.kernels.scores import (
+    SCORE_FIRST,
+    SCORE_FREE,
+    SCORE_MINUS_FREE,
+    SCORE_NETWORK,
+    SCORE_OWN,
+    device_for,
+    fill_builtin,
+    is_whole,
+)
 from gpuyard.model.tolerance import EPS
 
 SPAN_SCORE, SPAN_FEWEST, SPAN_TIER2 = range(3)  # the order is that of gpuyard.engine.slots.SPANS
@@ -88,12 +97,15 @@ def _choose_among(s: Any, count: Any, j: Any, slot: Any) -> Any:
 
 @inner
 def _fill_scores(s: Any, count: Any, j: Any, slot: Any) -> Any:
-    """score[i] of candidates[i]; False if the user's placement raised an error or gave NaN."""
-    if slot.score != SCORE_OWN:
+    """score[i] of candidates[i]; False if the user's placement or a network raised an error or gave NaN."""
+    if slot.score < SCORE_OWN:
         fill_builtin(s, count, s.rows[j], slot.score)
         return True
-    at = params_at(s.control[0].active, PLACEMENT)
-    status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
+    if slot.score == SCORE_NETWORK:
+        status = call_state(slot.placement, s, j, count, slot.placement_network)
+    else:
+        at = params_at(s.control[0].active, PLACEMENT)
+        status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
     for i in range(count):
         if s.score[i] != s.score[i]:
             status = 1

@@ -123,6 +123,7 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
         if part.index >= 0:
             index_add(s.free_index, part, node)
         part.free += node.free - before
+        s.types[node.gpu_type].held += float(piece.gpus) if row.gpus >= 1 else row.gpus
         piece.node = s.pick_node[i]
         piece.next = row.alloc
         row.alloc = k
@@ -150,7 +151,9 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
 def start_at(s: Any, p: Any, at: Any, count: Any) -> Any:
     """Start the job at position `at` of the queue on the nodes picked; returns the position of the next."""
     j = np.int64(s.queue_jobs[at])
-    following = queue_remove(s.queue_keys, s.queue_jobs, s.partitions[p], at)
+    part = s.partitions[p]
+    following = queue_remove(s.queue_keys, s.queue_jobs, part, at)
+    part.work = max(part.work - s.rows[j].remaining * s.rows[j].gpus, 0.0) if part.head < part.tail else 0.0
     s.control[0].waiting -= 1
     start_job(s, p, j, count)
     return following
@@ -197,6 +200,7 @@ def _release(s: Any, p: Any, j: Any) -> None:
             part.free += node.free - before
         amount = float(piece.gpus) if row.gpus >= 1 else row.gpus
         s.types[node.gpu_type].busy_seconds += elapsed * amount
+        s.types[node.gpu_type].held -= amount
         if control.logging == 1:
             _log(s, j, piece, node.number, amount, row.run_start)
         following = piece.next
@@ -245,6 +249,28 @@ def end_job(s: Any, j: Any) -> None:
             s.types[t].late_seconds = 0.0
     write_result(s, j)
     s.result[j].end = row.end
+    if s.control[0].tallying == 1:
+        _tally(s, row)
+
+
+@inner
+def _tally(s: Any, row: Any) -> None:
+    """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
+    sums = s.tally[0]
+    turnaround = row.end - row.submit
+    alone = min(row.runtime, row.ran) if row.overrun == 1 else row.runtime
+    zero = 1.0 if alone == 0 else 0.0
+    slowdown = (turnaround + zero) / (alone + zero)
+    wait = row.start - row.submit
+    sums.ended += 1.0
+    sums.slowdown += slowdown
+    sums.capped_slowdown += min(slowdown, 10.0) / 10.0
+    sums.bsld += max(turnaround / max(alone, 10.0), 1.0)
+    late = row.end > row.deadline or row.overrun == 1
+    sums.missed += 1.0 if late and row.deadline < np.inf else 0.0
+    sums.wait += wait
+    sums.capped_wait += min(wait, 3600.0) / 3600.0
+    sums.turnaround += turnaround
 
 
 @inner
@@ -352,6 +378,7 @@ def enqueue(s: Any, j: Any, crowd: Any) -> Any:
     control.waiting += 1
     part = s.partitions[row.partition]
     part.dirty = 1
+    part.work += row.remaining * row.gpus
     key = 0.0
     if control.external == 0:
         slot = s.slots[control.active]
@@ -391,6 +418,15 @@ def tick(s: Any, until: Any) -> None:
     """Account for the time from the last tick until `until`, in which nothing changed."""
     control = s.control[0]
     at = control.last_tick
+    if control.tallying == 1 and until > at:
+        sums = s.tally[0]
+        sums.queue_time += (until - at) * control.waiting
+        sums.busy_time += (until - at) * control.busy
+        sums.gpu_seconds += (until - at) * control.up
+        sums.energy += (until - at) * _power(s)
+    if control.timeline == 0:
+        control.last_tick = max(at, until)
+        return
     while at < until:
         b = int((at - control.bin_origin) / control.bin_width)
         if control.bin_origin + (b + 1) * control.bin_width <= at:  # the quotient was rounded down across an edge
@@ -411,6 +447,16 @@ def tick(s: Any, until: Any) -> None:
             control.bins = b + 1
         at = to
     control.last_tick = at
+
+
+@inner
+def _power(s: Any) -> Any:
+    """Watts of all devices in order now."""
+    watts = 0.0
+    for t in range(len(s.types)):
+        kind = s.types[t]
+        watts += kind.up * kind.idle_watts + kind.held * (kind.busy_watts - kind.idle_watts)
+    return watts
 
 
 @inner

@@ -14,8 +14,8 @@ from gpuyard.model.tolerance import EPS
 # The order is that of gpuyard.engine.slots.SCORES.
 (
     SCORE_FIRST, SCORE_FREE, SCORE_MINUS_FREE, SCORE_RANDOM, SCORE_FASTEST, SCORE_LEXICOGRAPHIC, SCORE_WHOLE_LAST, SCORE_LOAD,
-    SCORE_REMAINDER, SCORE_FRAGMENTS, SCORE_OWN,
-) = range(11)  # fmt: skip
+    SCORE_REMAINDER, SCORE_FRAGMENTS, SCORE_OWN, SCORE_NETWORK,
+) = range(12)  # fmt: skip
 _ONE = np.uint64(1)
 _TIER = 67_108_864.0  # 2^26: more devices than a node can have
 _TYPES = 64.0  # more than there can be

@@ -1,0 +1,353 @@
+"""Environments compiled: choose, run on to the next choice, add up the reward, write the observation; and begin anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import carray, from_dtype, types
+from numba.extending import intrinsic
+
+from gpuyard.engine.entry import source_hash
+from gpuyard.engine.jit import INTERPRETED, call_engine, entry, inner
+from gpuyard.engine.kernels.events import DECIDE, PAUSED, PREPARE, RUN
+from gpuyard.engine.kernels.open import LEGAL
+from gpuyard.engine.pointer import state_at
+from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
+from gpuyard.errors import UsageError
+from gpuyard.features import hosts, jobs, system
+
+# Weights of a reward: those of the sums of TALLY_ROW, and three that are counted at every choice.
+TERMS = (*(TALLY_ROW.names or ()), "utilisation", "queue", "power")
+SUMS = len(TALLY_ROW.names or ())
+SLOT = np.dtype(
+    [
+        ("header", "i8"),  # address of the state's header
+        ("rows", "i8"),  # addresses of the observation
+        ("context", "i8"),
+        ("mask", "i8"),
+        ("trail", "i8"),  # address of the choices made in this episode
+        ("choices", "i8"),  # how many
+        ("written", "i8"),  # rows of the observation that are not 0
+        ("status", "i8"),  # of the last order to the engine
+        ("reward", "f8"),  # of the last choice
+        ("total", "f8"),  # of this episode
+        ("potential", "f8"),  # at the last choice
+        ("illegal", "i8"),  # choices of this episode that were not legal
+    ],
+    align=True,
+)  # one environment
+KEEP, LENGTH, SHARE, COPY = range(4)  # how a field of a state is brought back
+SETUP = np.dtype(
+    [
+        ("engine", "i8"),  # address
+        ("open", "i8"),  # OPEN_*
+        ("rows", "i8"),  # of the observation
+        ("actions", "i8"),
+        ("shaping", "f8"),  # weight of the potential
+        ("gamma", "f8"),
+    ],
+    align=True,
+)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _floats(typing: Any, address: Any) -> Any:
+    """An address as a pointer to float32."""
+    return _pointer(types.float32)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _bytes(typing: Any, address: Any) -> Any:
+    return _pointer(types.uint8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _ints(typing: Any, address: Any) -> Any:
+    return _pointer(types.int32)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _words(typing: Any, address: Any) -> Any:
+    return _pointer(types.int64)
+
+
+def _pointer(kind: Any) -> Any:
+    target = types.CPointer(kind)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(target))
+
+    return target(types.int64), codegen
+
+
+# ── what is seen ──
+
+
+@inner
+def _observe(s: Any, slot: Any, setup: Any) -> None:
+    """Write the observation of a state that waits for a choice."""
+    context = carray(_floats(slot.context), system.CONTEXT)  # the longest of the three
+    mask = carray(_bytes(slot.mask), setup.actions)
+    if setup.open == OPEN_ORDERING:
+        _observe_queue(s, slot, setup, context, mask)
+    elif setup.open == OPEN_PLACEMENT:
+        _observe_hosts(s, slot, setup, context, mask)
+    else:
+        system.system_context(s, context, 0)
+        for a in range(setup.actions):
+            mask[a] = 1
+
+
+@inner
+def _observe_queue(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> None:
+    control = s.control[0]
+    part = s.partitions[control.open_part]
+    count = min(part.tail - part.head, setup.rows)
+    rows = carray(_floats(slot.rows), setup.rows * jobs.ROWS)
+    jobs.job_rows(s, control.open_part, part.head, count, rows, 0, jobs.ROWS, 1)
+    for i in range(count * jobs.ROWS, slot.written * jobs.ROWS):
+        rows[i] = np.float32(0.0)
+    jobs.queue_context(s, control.open_part, 1.0 if control.open_head >= 0 else 0.0, context, 0)
+    for i in range(count):
+        mask[i] = s.legal[i] & LEGAL
+    for i in range(count, slot.written):
+        mask[i] = 0
+    slot.written = count
+
+
+@inner
+def _observe_hosts(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> None:
+    control = s.control[0]
+    p, j = control.open_part, control.open_job
+    part = s.partitions[p]
+    rows = carray(_floats(slot.rows), setup.rows * hosts.ROWS)
+    if part.node_hi - part.node_lo < setup.rows:  # those of other partitions are not to be seen
+        for i in range(setup.rows * hosts.ROWS):
+            rows[i] = np.float32(0.0)
+        for i in range(setup.rows):
+            mask[i] = 0
+    hosts.measure_hosts(s, p)
+    fastest = hosts.fastest_for(s, j)
+    for n in range(part.node_lo, part.node_hi):
+        number = np.int64(s.nodes[n].number)
+        hosts.host_row(s, n, j, fastest, rows, number * hosts.ROWS, 1)
+        mask[number] = 1 if s.room[n] > 0 else 0
+    hosts.host_context(s, p, j, context, 0)
+
+
+# ── what is chosen ──
+
+
+@inner
+def _choose(s: Any, slot: Any, setup: Any, action: Any) -> Any:
+    """Make an action the choice of a state that waits for one; returns the action, or the first legal one if it is not."""
+    control = s.control[0]
+    mask = carray(_bytes(slot.mask), setup.actions)
+    if action < 0 or action >= setup.actions or mask[action] == 0:
+        slot.illegal += 1
+        action = 0
+        while mask[action] == 0:
+            action += 1
+    if setup.open == OPEN_ORDERING:
+        control.choice = np.int64(s.queue_jobs[s.partitions[control.open_part].head + action])
+    elif setup.open == OPEN_PLACEMENT:
+        n = action
+        if s.nodes[n].number != n:
+            n = 0
+            while s.nodes[n].number != action:
+                n += 1
+        control.choice = n
+    else:
+        control.choice = action
+    return action
+
+
+# ── what it is worth ──
+
+
+@inner
+def _reward(s: Any, slot: Any, setup: Any, weights: Any, over: Any) -> None:
+    """What has happened since the last choice, weighted; the sums begin anew."""
+    sums = s.tally[0]
+    control = s.control[0]
+    value = weights[0] * sums.ended + weights[1] * sums.slowdown + weights[2] * sums.capped_slowdown + weights[3] * sums.bsld
+    value += weights[4] * sums.missed + weights[5] * sums.wait + weights[6] * sums.capped_wait + weights[7] * sums.turnaround
+    value += weights[8] * sums.queue_time + weights[9] * sums.busy_time + weights[10] * sums.gpu_seconds + weights[11] * sums.energy
+    _clear(sums)
+    if weights[SUMS] != 0.0 and control.up > 0:
+        value += weights[SUMS] * control.busy / control.up
+    if weights[SUMS + 1] != 0.0:
+        value += weights[SUMS + 1] * min(float(control.waiting), 100.0) / 100.0
+    if weights[SUMS + 2] != 0.0:
+        value += weights[SUMS + 2] * min(_watts(s), 800.0) / 800.0
+    if setup.shaping != 0.0:
+        after = 0.0 if over else setup.shaping * _potential(s, weights)
+        value += setup.gamma * after - slot.potential
+        slot.potential = after
+    slot.reward = value
+    slot.total += value
+
+
+@inner
+def _watts(s: Any) -> Any:
+    watts = 0.0
+    for t in range(len(s.types)):
+        kind = s.types[t]
+        watts += kind.up * kind.idle_watts + kind.held * (kind.busy_watts - kind.idle_watts)
+    return watts
+
+
+@inner
+def _clear(sums: Any) -> None:
+    sums.ended, sums.slowdown, sums.capped_slowdown, sums.bsld, sums.missed, sums.wait = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    sums.capped_wait, sums.turnaround, sums.queue_time, sums.busy_time, sums.gpu_seconds, sums.energy = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+
+
+@inner
+def _potential(s: Any, weights: Any) -> Any:
+    """What the unfinished jobs would be charged if they ended now: a function of the state alone, 0 when all is over."""
+    control = s.control[0]
+    value = 0.0
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        for i in range(part.head, part.tail):
+            value += _charge(s.rows[s.queue_jobs[i]], control.now, weights)
+    for i in range(control.heap):
+        value += _charge(s.rows[s.ends[i]], control.now, weights)
+    return value
+
+
+@inner
+def _charge(row: Any, now: Any, weights: Any) -> Any:
+    age = now - row.submit
+    wait = (row.start if row.start >= 0 else now) - row.submit
+    alone = max(row.runtime, 1e-9)
+    value = weights[1] * age / alone + weights[2] * min(age / alone, 10.0) / 10.0 + weights[3] * age / max(row.runtime, 10.0)
+    value += weights[4] * (1.0 if now > row.deadline else 0.0) + weights[5] * wait + weights[6] * min(wait, 3600.0) / 3600.0
+    return value + weights[7] * age
+
+
+# ── the entries ──
+
+
+@inner
+def _go_on(s: Any, slot: Any, setup: Any) -> None:
+    """Run to the next choice or to the end."""
+    status = call_engine(setup.engine, slot.header, RUN, 0)
+    while status == PAUSED:
+        status = call_engine(setup.engine, slot.header, RUN, 0)
+    slot.status = status
+    if status == DECIDE:
+        _observe(s, slot, setup)
+
+
+def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: Any) -> Any:
+    """Choose `actions` in the environments low … high and run each to its next choice; returns how many are not at one."""
+    setup = setups[0]
+    over = 0
+    for e in range(low, high):
+        slot = slots[e]
+        s = state_at(slot.header)
+        trail = carray(_ints(slot.trail), slot.choices + 1)
+        trail[slot.choices] = _choose(s, slot, setup, np.int64(actions[e]))
+        slot.choices += 1
+        _go_on(s, slot, setup)
+        if slot.status != DECIDE:
+            over += 1
+        _reward(s, slot, setup, weights, slot.status != DECIDE)
+    return over
+
+
+def _begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+    """Run the environments `which`, which were just put back, to their first choices; returns how many have none."""
+    setup = setups[0]
+    over = 0
+    for i in range(len(which)):
+        slot = slots[which[i]]
+        call_engine(setup.engine, slot.header, PREPARE, 0)
+        slot.choices = 0
+        slot.total = 0.0
+        slot.illegal = 0
+        slot.potential = 0.0
+        s = state_at(slot.header)
+        _clear(s.tally[0])
+        _go_on(s, slot, setup)
+        if slot.status != DECIDE:
+            over += 1
+        _clear(s.tally[0])
+        if setup.shaping != 0.0 and slot.status == DECIDE:
+            slot.potential = setup.shaping * _potential(s, weights)
+    return over
+
+
+def _put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
+    """Put the environments `which` into the states whose headers are at `pristine`.
+
+    `plans`: for each field of a state how it is brought back: KEEP its own memory, take only the other's LENGTH, SHARE the other's memory,
+    or COPY its content, of so many bytes an item (the second column). An entry of its own: compiled code takes the headers of states for
+    unchangeable.
+    """
+    for i in range(len(which)):
+        _copy_state(slots[which[i]].header, pristine[i], plans)
+
+
+@inner
+def _copy_state(to_address: Any, from_address: Any, plans: Any) -> None:
+    fields = len(plans)
+    to = carray(_words(to_address), 2 * fields)
+    given = carray(_words(from_address), 2 * fields)
+    for f in range(fields):
+        how = plans[f, 0]
+        if how == KEEP:
+            continue
+        to[2 * f + 1] = given[2 * f + 1]
+        if how == SHARE:
+            to[2 * f] = given[2 * f]
+        elif how == COPY:
+            words = (given[2 * f + 1] * plans[f, 1] + 7) // 8
+            target = carray(_words(to[2 * f]), words)
+            source = carray(_words(given[2 * f]), words)
+            for k in range(words):
+                target[k] = source[k]
+
+
+class Kernels(NamedTuple):
+    """The compiled entries: see the functions of the same names."""
+
+    step: Callable[..., int]
+    begin: Callable[..., int]
+    put_back: Callable[..., None]
+
+
+@lru_cache(maxsize=1)
+def kernels() -> Kernels:
+    """Compiled on first use and cached on disk."""
+    if INTERPRETED:
+        raise UsageError("environments need compiled code", hint="unset NUMBA_DISABLE_JIT")
+    return _compile(source_hash("features", "envs"))
+
+
+_inner_step, _inner_begin, _inner_put_back = inner(_step), inner(_begin), inner(_put_back)
+
+
+def _compile(source: int) -> Kernels:
+    slots, setup = from_dtype(SLOT)[::1], from_dtype(SETUP)[::1]
+    floats, ints, words = types.float64[::1], types.int32[::1], types.int64[::1]
+
+    @entry(types.int64(slots, setup, floats, ints, types.int64, types.int64))
+    def step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: Any) -> Any:
+        return _inner_step(slots, setups, weights, actions, low, high) if source != 0 else -9  # never 0; part of the cache's key
+
+    @entry(types.int64(slots, setup, floats, ints))
+    def begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+        return _inner_begin(slots, setups, weights, which) if source != 0 else -9
+
+    @entry(types.void(slots, ints, words, types.int64[:, ::1]))
+    def put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
+        if source != 0:
+            _inner_put_back(slots, which, pristine, plans)
+
+    return Kernels(step, begin, put_back)

@@ -1,0 +1,264 @@
+"""N simulations with one decision left open, stepped in one compiled call on several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.engine.build import build_state
+from gpuyard.engine.driver import Driver
+from gpuyard.engine.entry import engine_address
+from gpuyard.engine.kernels.events import DECIDE, FINISHED
+from gpuyard.engine.pointer import header_of
+from gpuyard.engine.slots import BACKFILLS, Program
+from gpuyard.envs.base import Observation, Step
+from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SETUP, SHARE, SLOT, kernels
+from gpuyard.envs.reward import OBJECTIVES, Objective
+from gpuyard.errors import SimulationError, UsageError
+from gpuyard.features import hosts, jobs, system
+from gpuyard.features.schema import Schema
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array
+from gpuyard.model.rules import Rules
+from gpuyard.model.workload import Workload
+
+Episode = tuple[Workload, Cluster]
+
+# How the fields of a state are brought back for a new episode; those not named have contents that last no longer than a pass.
+_SHARED = ("table", "runtime", "speed", "type_rank", "allowed", "mix", "mix_at", "partition_of", "qos_factor", "slots", "params")
+_COPIED = (
+    "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "outages", "free_index", "history", "tally",
+)  # fmt: skip
+_KEPT = ("bins", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory", "host_sums")
+_SCHEMAS = {st.OPEN_ORDERING: jobs.JOB, st.OPEN_PLACEMENT: hosts.HOST, st.OPEN_SWITCH: system.SWITCH}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Which decision is left open, in what."""
+
+    decision: int  # of gpuyard.engine.state.OPEN_*
+    program: Program  # what decides about everything else
+    window: int = 128  # waiting jobs that an open ordering chooses from
+    every: float = 0.0  # s between the choices of an open switch; 0: at every pass
+    objective: Objective = field(default_factory=lambda: OBJECTIVES["bsld"])
+    shaping: float = 0.0  # weight of the potential that spreads the reward over time; 0: none
+    gamma: float = 1.0  # of the learner; the potential's part needs it
+    rules: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.window <= 100_000:
+            raise UsageError(f"window = {self.window} does not lie in 1..100,000")
+        if not 0 < self.gamma <= 1:
+            raise UsageError(f"gamma = {self.gamma} does not lie in (0, 1]")
+        if any(slot.backfill == BACKFILLS.index("conservative") for slot in self.program.slots):
+            raise UsageError("environments have no conservative backfilling", hint="none, skip or easy")
+        if self.decision == st.OPEN_PLACEMENT and any(slot.backfill == BACKFILLS.index("easy") for slot in self.program.slots):
+            raise UsageError("with the placement left open backfill is none or skip", hint="a trained placement runs with all of them")
+        if self.decision == st.OPEN_ORDERING and any(slot.preemption for slot in self.program.slots):
+            raise UsageError("with the ordering left open there is no preemption")
+
+
+class EngineEnvs:
+    """`count` environments over a pool of episodes; which episode comes next depends on (seed, environment, how many it has had).
+
+    The pool is made once from `source(seed)` for each of `seeds`. Threads work on equal parts; the result does not depend on their number.
+    """
+
+    def __init__(
+        self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, *, threads: int = 2
+    ) -> None:
+        self.opened = opened
+        self.count = count
+        self._pool = [_pristine(opened, *source(seed)) for seed in seeds]
+        if not self._pool or count < 1:
+            raise UsageError(f"{count} environments over {len(self._pool)} episodes: at least one of each")
+        self._headers = np.array([header.ctypes.data for _, header in self._pool], np.int64)
+        nodes = {len(s.nodes) for s, _ in self._pool}
+        if opened.decision == st.OPEN_PLACEMENT and len(nodes) > 1:
+            raise UsageError(f"episodes have {min(nodes)} to {max(nodes)} hosts: all environments of a batch need the same number")
+        self.schema: Schema = _SCHEMAS[opened.decision]
+        self._rows = {st.OPEN_ORDERING: opened.window, st.OPEN_PLACEMENT: max(nodes), st.OPEN_SWITCH: 0}[opened.decision]
+        self.actions = self._rows or len(opened.program.slots)
+        self._plans = _plans()
+        self._states = [_own(self._pool, self._plans, opened.window) for _ in range(count)]
+        self._own_headers = [header_of(s) for s in self._states]
+        self._seed = 0
+        self._episodes = np.zeros(count, np.int64)
+        self._make_arrays()
+        self._threads = min(threads, count)
+        self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+
+    def _make_arrays(self) -> None:
+        count = self.count
+        context = max(len(self.schema.context), system.CONTEXT)  # kernels take the longest for granted
+        self._all_context = np.zeros((count, context), np.float32)
+        self._observation = Observation(
+            np.zeros((count, self._rows, len(self.schema.rows)), np.float32),
+            self._all_context[:, : len(self.schema.context)],
+            np.zeros((count, self.actions), bool),
+        )
+        self._reward = np.zeros(count, np.float32)
+        self._done = np.zeros(count, bool)
+        self._trails = np.zeros((count, 1024), np.int32)
+        self._slots = np.zeros(count, SLOT)
+        self._slots["header"] = [header.ctypes.data for header in self._own_headers]
+        for name, array in (("rows", self._observation.rows), ("context", self._all_context), ("mask", self._observation.mask)):
+            self._slots[name] = array.ctypes.data + np.arange(count) * array.strides[0]
+        self._point_to_trails()
+        self._setup = np.zeros(1, SETUP)
+        opened = self.opened
+        values = {
+            "engine": engine_address(), "open": opened.decision, "rows": self._rows, "actions": self.actions,
+            "shaping": opened.shaping, "gamma": opened.gamma,
+        }  # fmt: skip
+        for name, value in values.items():
+            self._setup[name] = value
+        self._weights = opened.objective.vector()
+
+    def _point_to_trails(self) -> None:
+        self._slots["trail"] = self._trails.ctypes.data + np.arange(self.count) * self._trails.strides[0]
+
+    # ── episodes ──
+
+    def reset(self, seed: int) -> Observation:
+        """Begin the first episode of each."""
+        self._seed = seed
+        self._episodes[:] = 0
+        self._begin(np.arange(self.count, dtype=np.int32))
+        return self._observation
+
+    def episode_of(self, env: int) -> int:
+        """The number, in the pool, of the episode that an environment is in."""
+        return int(np.random.default_rng([self._seed, env, int(self._episodes[env])]).integers(len(self._pool)))
+
+    def _begin(self, which: Array) -> None:
+        """Begin episodes until each has one with a choice in it."""
+        for _ in range(1000):
+            pristine = self._headers[[self.episode_of(int(e)) for e in which]]
+            kernels().put_back(self._slots, which, pristine, self._plans)
+            if kernels().begin(self._slots, self._setup, self._weights, which) == 0:
+                return
+            which = which[self._slots["status"][which] != DECIDE].astype(np.int32)
+            self._check(which)
+            self._episodes[which] += 1
+        raise SimulationError("a thousand episodes without a single choice", hint="the workload never keeps two jobs waiting: raise its load")
+
+    def _check(self, which: Array) -> None:
+        for e in which.tolist():
+            status = int(self._slots["status"][e])
+            if status != FINISHED:
+                state, _ = self._pool[self.episode_of(e)]
+                raise Driver(self._states[e], self.opened.program.label, state.table["id"]).failure(status)
+
+    # ── steps ──
+
+    def step(self, actions: Array) -> Step:
+        """Choose; where an episode is over, the next one has begun."""
+        chosen = np.ascontiguousarray(actions, np.int32)
+        if chosen.shape != (self.count,):
+            raise UsageError(f"actions have the shape {chosen.shape}, not ({self.count},)")
+        if int(self._slots["choices"].max()) + 2 > self._trails.shape[1]:
+            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
+            self._point_to_trails()
+        over = self._run(chosen)
+        self._reward[:] = self._slots["reward"]
+        self._done[:] = False
+        if over:
+            which = np.flatnonzero(self._slots["status"] != DECIDE).astype(np.int32)
+            self._check(which)
+            self._done[which] = True
+            self._episodes[which] += 1
+            self._begin(which)
+        return Step(self._observation, self._reward, self._done)
+
+    def _run(self, actions: Array) -> int:
+        step = kernels().step
+        if self._executor is None:
+            return step(self._slots, self._setup, self._weights, actions, 0, self.count)
+        edges = np.linspace(0, self.count, self._threads + 1).astype(int).tolist()
+        parts = [
+            self._executor.submit(step, self._slots, self._setup, self._weights, actions, low, high)
+            for low, high in zip(edges[1:-1], edges[2:], strict=True)
+        ]
+        over = step(self._slots, self._setup, self._weights, actions, edges[0], edges[1])
+        return over + sum(part.result() for part in parts)
+
+    # ── saving: an episode is its number and the choices made in it ──
+
+    def save(self) -> dict[str, Array]:
+        """The seed, and for each environment its episode and its choices."""
+        choices = self._slots["choices"]
+        trail = [self._trails[e, : int(n)] for e, n in enumerate(choices)]
+        return {
+            "envs.seed": np.array([self._seed], np.int64),
+            "envs.episodes": self._episodes.copy(),
+            "envs.choices": choices.astype(np.int64),
+            "envs.trail": np.concatenate(trail).astype(np.int32),
+        }
+
+    def restore(self, saved: dict[str, Array]) -> Observation:
+        """Make the same choices again."""
+        choices = saved["envs.choices"]
+        if len(choices) != self.count:
+            raise UsageError(f"saved with {len(choices)} environments, not {self.count}")
+        self._seed = int(saved["envs.seed"][0])
+        self._episodes[:] = saved["envs.episodes"]
+        while self._trails.shape[1] < int(choices.max(initial=0)) + 2:
+            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
+        self._point_to_trails()
+        self._begin(np.arange(self.count, dtype=np.int32))
+        at = np.concatenate([[0], np.cumsum(choices)])
+        actions = np.zeros(self.count, np.int32)
+        for e in range(self.count):
+            for action in saved["envs.trail"][at[e] : at[e + 1]].tolist():
+                actions[e] = action
+                kernels().step(self._slots, self._setup, self._weights, actions, e, e + 1)
+        return self._observation
+
+
+def _pristine(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.State, Array]:
+    """A state at its beginning, and its header."""
+    s = build_state(workload.jobs, workload.runtime, cluster, opened.program, 0, opened.rules, segments=False)
+    control = s.control
+    control["open"] = opened.decision
+    control["window"] = opened.window
+    control["timeline"] = 0
+    control["tallying"] = 1
+    control["tracking"] = 1
+    if opened.decision == st.OPEN_SWITCH:
+        control["switch"] = 0
+        control["switch_every"] = opened.every
+        control["timer"] = opened.every or float(control["timer"][0])
+    s = s._replace(
+        running_jobs=np.empty(len(s.rows), np.int32),
+        shadow_nodes=np.zeros(len(s.nodes), st.NODE_ROW),
+        shadow_devices=np.zeros(len(s.devices)),
+    )
+    return s, header_of(s)
+
+
+def _plans() -> Array:
+    plans = np.zeros((len(st.State._fields), 2), np.int64)
+    for f, name in enumerate(st.State._fields):
+        how = SHARE if name in _SHARED else COPY if name in _COPIED else KEEP if name in _KEPT else LENGTH
+        plans[f] = how, np.dtype(st.DTYPES[name]).itemsize
+    return plans
+
+
+def _own(pool: Sequence[tuple[st.State, Array]], plans: Array, window: int) -> st.State:
+    """A state with room for every episode of the pool."""
+    first = pool[0][0]
+    arrays = {}
+    for (how, _), name in zip(plans.tolist(), st.State._fields, strict=True):
+        longest = max(len(getattr(s, name)) for s, _ in pool)
+        array = getattr(first, name)
+        arrays[name] = array if how == SHARE else np.zeros(-(-longest * array.itemsize // 8) * 8 // array.itemsize + 1, array.dtype)
+        if how == KEEP:
+            arrays[name] = array.copy()
+    arrays["legal"] = np.zeros(window, np.int32)
+    return st.State(**arrays)

@@ -1,0 +1,105 @@
+"""What is seen when the next job is chosen: the waiting jobs, and the partition they wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import inner
+from gpuyard.features.numbers import COUNT, TIME, log, share, squash
+from gpuyard.features.schema import Schema
+
+JOB = Schema(
+    "job",
+    1,
+    rows=(
+        "estimate",  # log2 of the seconds believed to be left
+        "gpus",  # log2, over that of the partition
+        "wait",  # log2 of s since submit
+        "stretch",  # wait / (wait + estimate)
+        "fits",  # 1: as many GPUs are free
+        "of_free",  # GPUs over the free ones, at most 2, halved
+        "slack",  # (deadline − now − estimate) / estimate, squashed; 1: no deadline
+        "priority",  # squashed
+    ),
+    context=(
+        "free",  # share of the partition's GPUs
+        "waiting",  # log2 of the jobs in the queue
+        "backlog",  # log2 of the seconds that the queue would keep the partition busy
+        "running",  # log2 of the jobs that run in the cluster
+        "recent",  # log2 of the jobs submitted in the last 300 s
+        "next_end",  # log2 of s until the first running job of the partition is believed to end
+        "behind",  # 1: a job is chosen that may pass the head
+        "size",  # log2 of the partition's GPUs
+    ),
+)
+ROWS = len(JOB.rows)
+CONTEXT = len(JOB.context)
+SHORTEST = 10.0  # s; shorter jobs count as this long in `stretch` and `slack`
+
+
+@inner
+def write_job(
+    out: Any, at: Any, stride: Any, estimate: Any, gpus: Any, wait: Any, slack: Any, priority: Any, free: Any, log_total: Any
+) -> None:
+    """The features of one job into out[at], out[at + stride] … `slack` in s; `log_total` of the partition's GPUs, by `log`."""
+    length = max(estimate, SHORTEST)
+    out[at] = log(estimate) * np.float32(TIME)
+    out[at + stride] = log(gpus) / max(log_total, np.float32(1.0))
+    out[at + 2 * stride] = log(wait) * np.float32(TIME)
+    out[at + 3 * stride] = np.float32(wait / (wait + length))
+    out[at + 4 * stride] = np.float32(1.0) if gpus <= free else np.float32(0.0)
+    out[at + 5 * stride] = np.float32(0.5 * min(gpus / max(free, 1.0), 2.0))
+    out[at + 6 * stride] = squash(slack / length)
+    out[at + 7 * stride] = squash(priority)
+
+
+@inner
+def write_queue(
+    out: Any, at: Any, free: Any, total: Any, waiting: Any, work: Any, running: Any, recent: Any, next_end: Any, behind: Any
+) -> None:
+    """The context of a queue into out[at …]: `work` in GPU-s, `next_end` in s from now."""
+    out[at] = share(free, total)
+    out[at + 1] = log(float(waiting)) * np.float32(COUNT)
+    out[at + 2] = log(work / max(total, 1.0)) * np.float32(TIME)
+    out[at + 3] = log(float(running)) * np.float32(COUNT)
+    out[at + 4] = log(float(recent)) * np.float32(COUNT)
+    out[at + 5] = log(max(next_end, 0.0)) * np.float32(TIME)
+    out[at + 6] = np.float32(behind)
+    out[at + 7] = log(float(total)) * np.float32(COUNT)
+
+
+@inner
+def job_rows(s: Any, p: Any, first: Any, count: Any, out: Any, at: Any, row_stride: Any, stride: Any) -> None:
+    """The jobs at positions first … first + count of the queue of partition p; feature f of row r at out[at + r·row_stride + f·stride]."""
+    part = s.partitions[p]
+    now = s.control[0].now
+    free = float(part.free)
+    log_total = log(float(part.total))
+    for r in range(count):
+        row = s.rows[s.queue_jobs[first + r]]
+        slack = row.deadline - now - row.remaining
+        write_job(out, at + r * row_stride, stride, row.remaining, row.gpus, now - row.submit, slack, row.priority, free, log_total)
+
+
+@inner
+def queue_context(s: Any, p: Any, behind: Any, out: Any, at: Any) -> None:
+    """The context of partition p's queue. Running jobs must be tracked."""
+    part = s.partitions[p]
+    control = s.control[0]
+    advance_recent(s)
+    next_end = 0.0
+    if part.running > 0:
+        next_end = s.rows[s.running_jobs[part.queue_lo]].est_end - control.now
+    recent = control.next_job - control.recent_job
+    write_queue(out, at, float(part.free), float(part.total), part.tail - part.head, part.work, control.running, recent, next_end, behind)
+
+
+@inner
+def advance_recent(s: Any) -> None:
+    """Let control.recent_job be the first that was submitted in the last 300 s (a snapshot says how many came)."""
+    control = s.control[0]
+    if control.noting == 0:
+        while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - 300.0:
+            control.recent_job += 1

@@ -1,0 +1,56 @@
+"""Numbers as networks like them: of order one, cheap to work out, the same compiled and interpreted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from gpuyard.engine.jit import INTERPRETED, inner
+
+TIME = 1 / 20  # log2 of about 12 days becomes 1
+COUNT = 1 / 16  # log2 of 65,536 becomes 1
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _compiled_bits(typing: Any, value: Any) -> Any:
+    """The bits of a float32 as an int32."""
+    signature = types.int32(types.float32)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return signature, codegen
+
+
+def _python_bits(value: Any) -> int:
+    return int(np.float32(value).view(np.int32))
+
+
+_bits = _python_bits if INTERPRETED else _compiled_bits
+
+
+@inner
+def log(x: Any) -> Any:
+    """log2(1 + x) for x ≥ 0, straight lines between powers of two: within 0.086 of it, and some 2 ns where the exact one takes 10."""
+    return np.float32((_bits(np.float32(1.0 + x)) - np.int32(0x3F800000)) * np.float32(1 / 8388608))
+
+
+@inner
+def squash(x: Any) -> Any:
+    """x / (1 + |x|): from −1 to 1; infinity gives ±1."""
+    if x == np.inf:
+        return np.float32(1.0)
+    if x == -np.inf:
+        return np.float32(-1.0)
+    return np.float32(x / (1.0 + abs(x)))
+
+
+@inner
+def share(part: Any, whole: Any) -> Any:
+    """part / whole; 0 of nothing or of infinitely much."""
+    return np.float32(part / whole) if 0 < whole < np.inf else np.float32(0.0)

@@ -1,0 +1,162 @@
+"""What is seen when a scheduler is chosen: the whole cluster, and samples of its recent past. No label of any regime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.engine.jit import inner
+from gpuyard.engine.state import HISTORY, SAMPLE
+from gpuyard.features.jobs import SHORTEST, advance_recent
+from gpuyard.features.numbers import COUNT, TIME, log, share, squash
+from gpuyard.features.schema import Schema
+
+NOW = (
+    "waiting",  # log2 of jobs
+    "running",
+    "free",  # share of GPUs
+    "backlog",  # log2 of s
+    "recent",  # log2 of the jobs submitted in the last 300 s
+    "gpus",  # log2
+    "mean_estimate",  # of the waiting jobs: log2 of s
+    "least_estimate",
+    "longest_estimate",
+    "spread_estimate",  # standard deviation of the log2
+    "mean_priority",  # squashed
+    "top_priority",
+    "hopeless",  # share of waiting jobs that miss their deadlines even if they start now
+    "tight",  # share that can wait for less than a third of their estimates
+    "mean_slack",  # squashed, in estimates
+    "least_slack",  # of those that can still make it
+    "mean_size",  # GPUs over those of the cluster
+    "power",  # share of the highest
+    "next_end",  # log2 of s until the first running job is believed to end
+    "mean_left",  # log2 of s that running jobs are believed to have left, mean
+    "late",  # share of running jobs that are believed to miss their deadlines
+)
+AGES = ("oldest", "mean_wait", "mean_stretch")  # log2 of s; wait / (wait + estimate)
+SAMPLES = ("arrivals", "waiting", "busy", "stretch")  # of the past: log2 of the jobs since the sample before; log2; share; mean
+PAST = tuple(f"{name}-{k}" for k in range(HISTORY, 0, -1) for name in SAMPLES)
+SWITCH = Schema("switch", 1, rows=(), context=(*NOW, *AGES, *PAST))
+CONTEXT = len(SWITCH.context)
+FIRST_AGE = len(NOW)
+FIRST_PAST = len(NOW) + len(AGES)
+
+
+@inner
+def system_context(s: Any, out: Any, at: Any) -> None:
+    """All of SWITCH.context into out[at …], and a new sample into the history: call it once at each decision."""
+    _waiting_jobs(s, out, at)
+    _running_jobs(s, out, at)
+    _cluster(s, out, at)
+    control = s.control[0]
+    for k in range(HISTORY):  # the oldest first
+        slot = (control.samples + k) % HISTORY
+        for i in range(SAMPLE):
+            out[at + FIRST_PAST + k * SAMPLE + i] = np.float32(s.history[slot * SAMPLE + i])
+    _remember(s, out, at)
+
+
+@inner
+def _remember(s: Any, out: Any, at: Any) -> None:
+    control = s.control[0]
+    to = (control.samples % HISTORY) * SAMPLE
+    s.history[to] = log(float(control.next_job - control.sampled_job)) * np.float32(COUNT)
+    s.history[to + 1] = out[at]
+    s.history[to + 2] = np.float32(1.0) - out[at + 2]
+    s.history[to + 3] = out[at + FIRST_AGE + 2]
+    control.sampled_job = control.next_job
+    control.samples += 1
+
+
+@inner
+def _cluster(s: Any, out: Any, at: Any) -> None:
+    control = s.control[0]
+    advance_recent(s)
+    free, gpus, work = 0.0, 0.0, 0.0
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        free += float(part.free)
+        gpus += float(part.total)
+        work += part.work
+    watts, most = 0.0, 0.0
+    for t in range(len(s.types)):
+        kind = s.types[t]
+        watts += kind.up * kind.idle_watts + kind.held * (kind.busy_watts - kind.idle_watts)
+        most += kind.up * kind.busy_watts
+    out[at] = log(float(control.waiting)) * np.float32(COUNT)
+    out[at + 1] = log(float(control.running)) * np.float32(COUNT)
+    out[at + 2] = share(free, gpus)
+    out[at + 3] = log(work / max(gpus, 1.0)) * np.float32(TIME)
+    out[at + 4] = log(float(control.next_job - control.recent_job)) * np.float32(COUNT)
+    out[at + 5] = log(gpus) * np.float32(COUNT)
+    out[at + 17] = share(watts, most)
+
+
+@inner
+def _waiting_jobs(s: Any, out: Any, at: Any) -> None:
+    control = s.control[0]
+    now = control.now
+    count = max(float(control.waiting), 1.0)
+    total, squares, least, longest = 0.0, 0.0, np.inf, 0.0
+    priority, top = 0.0, -1.0
+    hopeless, tight, slack_sum, least_slack = 0.0, 0.0, 0.0, 1.0
+    size, oldest, waits, stretches = 0.0, 0.0, 0.0, 0.0
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        for i in range(part.head, part.tail):
+            row = s.rows[s.queue_jobs[i]]
+            length = float(log(row.remaining))
+            total += length
+            squares += length * length
+            least = min(least, length)
+            longest = max(longest, length)
+            priority += float(squash(row.priority))
+            top = max(top, float(squash(row.priority)))
+            estimate = max(row.remaining, SHORTEST)
+            slack = float(squash((row.deadline - now - row.remaining) / estimate))
+            hopeless += 1.0 if slack < 0 else 0.0
+            tight += 1.0 if 0 <= slack < 0.25 else 0.0
+            slack_sum += slack
+            if slack >= 0:
+                least_slack = min(least_slack, slack)
+            size += row.gpus
+            wait = now - row.submit
+            oldest = max(oldest, wait)
+            waits += wait
+            stretches += wait / (wait + estimate)
+    mean = total / count
+    out[at + 6] = np.float32(mean * TIME)
+    out[at + 7] = np.float32(least * TIME) if least < np.inf else np.float32(0.0)
+    out[at + 8] = np.float32(longest * TIME)
+    out[at + 9] = np.float32(np.sqrt(max(squares / count - mean * mean, 0.0)) * 0.25)
+    out[at + 10] = np.float32(priority / count)
+    out[at + 11] = np.float32(top)
+    out[at + 12] = np.float32(hopeless / count)
+    out[at + 13] = np.float32(tight / count)
+    out[at + 14] = np.float32(slack_sum / count)
+    out[at + 15] = np.float32(least_slack)
+    out[at + 16] = np.float32(size / count / max(control.gpus, 1.0))
+    out[at + FIRST_AGE] = log(oldest) * np.float32(TIME)
+    out[at + FIRST_AGE + 1] = log(waits / count) * np.float32(TIME)
+    out[at + FIRST_AGE + 2] = np.float32(stretches / count)
+
+
+@inner
+def _running_jobs(s: Any, out: Any, at: Any) -> None:
+    """Believed ends only: the heap of true ends says who runs, in an order that must not matter."""
+    control = s.control[0]
+    first, left_sum, late = np.inf, 0.0, 0.0
+    for i in range(control.heap):
+        row = s.rows[s.ends[i]]
+        left = row.est_end - control.now
+        if left <= 0:  # it has outlived its estimate: as long again as it ran
+            left = max(control.now - row.run_start, 1.0)
+        first = min(first, left)
+        left_sum += left
+        late += 1.0 if control.now + left > row.deadline else 0.0
+    count = max(float(control.heap), 1.0)
+    out[at + 18] = log(first) * np.float32(TIME) if first < np.inf else np.float32(0.0)
+    out[at + 19] = log(left_sum / count) * np.float32(TIME)
+    out[at + 20] = np.float32(late / count)
