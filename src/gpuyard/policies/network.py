@@ -15,13 +15,12 @@ from gpuyard.errors import DataError
 from gpuyard.model.jobs import Array
 from gpuyard.policies import network_kernels as nk
 from gpuyard.policies.network_shapes import (
+    check_arrays,
     check_spec,
     context_inputs,
     context_width,
     head_outputs,
     row_width,
-    tensor_shapes,
-    value_shapes,
 )
 from gpuyard.policies.network_spec import NetworkSpec
 
@@ -84,26 +83,6 @@ class Network:
     def _room(self) -> int:
         """Scratch and one block of rows."""
         return int(self.header[nk.WORDS.index("end")]) + BLOCK * self.spec.rows
-
-
-def check_arrays(spec: NetworkSpec, arrays: Mapping[str, Array], where: str = "network") -> None:
-    """Refuse arrays that are missing, unknown, misshapen, of another type than float32, or not finite."""
-    wanted, optional = tensor_shapes(spec), value_shapes(spec)
-    if any(name in arrays for name in optional):
-        wanted |= optional
-    for name, shape in wanted.items():
-        if name not in arrays:
-            raise DataError(f"{where}: tensor {name!r} is missing")
-        array = arrays[name]
-        if array.dtype != _F4:
-            raise DataError(f"{where}: tensor {name!r} has type {array.dtype}, not float32")
-        if array.shape != shape:
-            raise DataError(f"{where}: tensor {name!r} has shape {array.shape}, the network needs {shape}")
-        if not np.isfinite(array).all():
-            raise DataError(f"{where}: tensor {name!r} has values that are not finite")
-    for name in arrays:
-        if name not in wanted:
-            raise DataError(f"{where}: tensor {name[:100]!r} does not belong to the network")
 
 
 class _Packing:

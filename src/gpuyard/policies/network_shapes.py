@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from gpuyard.errors import DataError
+from gpuyard.model.jobs import Array
 from gpuyard.policies.network_spec import NetworkSpec
 
 Shapes = dict[str, tuple[int, ...]]
 
 MOST_FEATURES = 65_536
 MOST_LAYERS = 32
-MOST_UNITS = 65_536
+MOST_UNITS = 8_192
+MOST_HEADS = 64
 MOST_NUMBERS = 16_777_216  # in all arrays together: 64 MB
 
 
@@ -100,6 +104,10 @@ def _problems(spec: NetworkSpec) -> Iterator[str]:
         yield "memory layers without history"
     if not spec.rows and not spec.context:
         yield "nothing to see: no rows and no context"
+    if spec.heads > MOST_HEADS:
+        yield f"{spec.heads} heads, at most {MOST_HEADS}"
+    if spec.heads * row_width(spec) * (context_width(spec) + (*spec.head_layers, 1)[0] + 1) > MOST_NUMBERS:
+        yield f"{spec.heads} heads of attention over a width of {row_width(spec)} are too many"
     if spec.pool == "attention" and row_width(spec) % spec.heads:
         yield f"{spec.heads} heads do not divide a width of {row_width(spec)}"
     if not (math.isfinite(spec.low) and math.isfinite(spec.high) and abs(spec.low) < 1e30 and abs(spec.high) < 1e30):
@@ -122,3 +130,23 @@ def _size_problems(spec: NetworkSpec) -> Iterator[str]:
     count = sum(math.prod(shape) for shape in (tensor_shapes(spec) | value_shapes(spec)).values())
     if count > MOST_NUMBERS:
         yield f"{count:,} numbers, at most {MOST_NUMBERS:,}"
+
+
+def check_arrays(spec: NetworkSpec, arrays: Mapping[str, Array], where: str = "network") -> None:
+    """Refuse arrays that are missing, unknown, misshapen, of another type than float32, or not finite."""
+    wanted, optional = tensor_shapes(spec), value_shapes(spec)
+    if any(name in arrays for name in optional):
+        wanted |= optional
+    for name, shape in wanted.items():
+        if name not in arrays:
+            raise DataError(f"{where}: tensor {name!r} is missing")
+        array = arrays[name]
+        if array.dtype != np.float32:
+            raise DataError(f"{where}: tensor {name!r} has type {array.dtype}, not float32")
+        if array.shape != shape:
+            raise DataError(f"{where}: tensor {name!r} has shape {array.shape}, the network needs {shape}")
+        if not np.isfinite(array).all():
+            raise DataError(f"{where}: tensor {name!r} has values that are not finite")
+    for name in arrays:
+        if name not in wanted:
+            raise DataError(f"{where}: tensor {name[:100]!r} does not belong to the network")
