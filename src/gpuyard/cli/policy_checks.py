@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -252,7 +252,7 @@ def _nearest(kind: Kind, function: Function) -> tuple[str, int]:
     if kind.name == "placement":
         return "a plain best fit", compile_scores(_best_fit, 0)
     like: Ordering = ORDERINGS["wfp3" if reads_clock(function) else "saf"]
-    return like.name, compile_keys(like.function, 0)
+    return like.name, compile_keys(cast("Function", like.function), 0)
 
 
 def _best_fit(nodes: Any, n: int, jobs: Any, j: int) -> float:

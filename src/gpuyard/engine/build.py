@@ -93,6 +93,7 @@ def build_state(
         legal=np.zeros(1, np.int32),
         history=np.zeros(st.HISTORY * st.SAMPLE),
         scratch=np.zeros(max(program.scratch, 1), np.float32),
+        outputs=np.zeros(st.OUTPUTS),
         busy_until=np.zeros(m),
         host_sums=np.zeros(7),
     )

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 
 from gpuyard.engine import state as st
-from gpuyard.engine.jit import INTERPRETED, entry
+from gpuyard.engine.jit import INTERPRETED, address_of, entry
 from gpuyard.engine.kernels.events import step
 from gpuyard.engine.pointer import state_at
 from gpuyard.model.jobs import Array
@@ -68,9 +68,7 @@ def _compile(source: int) -> Callable[[int, int, int], int]:
 
 def engine_address() -> int:
     """Where compiled code finds the engine, as `int64 (int64 header, int64 order, int64 j)`."""
-    compiled: Any = engine()
-    result = next(iter(compiled.overloads.values()))
-    return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
+    return address_of(engine())
 
 
 def run_step(s: st.State, header: Array, order: int, j: int = 0) -> int:

@@ -39,6 +39,12 @@ def entry(signature: Any) -> Callable[[F], F]:
     return lambda function: cached_if_possible(lambda cache: njit(signature, cache=cache, **_INNER)(function))
 
 
+def address_of(compiled: Any) -> int:
+    """Where compiled code finds what `entry` made, as a C function."""
+    result = next(iter(compiled.overloads.values()))
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
+
+
 def cached_if_possible(compile_with: Callable[[bool], T], *, wanted: bool = True) -> T:
     """Compile with the disk cache, or without it where no folder can be written to, and say so once."""
     if not wanted:

@@ -73,6 +73,20 @@ def _words_at(typing: Any, address: Any, length: Any) -> Any:
     return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def ints_at(typing: Any, address: Any, length: Any) -> Any:
+    """(address, length): an int32 array, not kept alive. For compiled code only."""
+    kind = types.Array(types.int32, 1, "C")
+    return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bytes_at(typing: Any, address: Any, length: Any) -> Any:
+    """(address, length): a uint8 array, not kept alive. For compiled code only."""
+    kind = types.Array(types.uint8, 1, "C")
+    return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
+
+
 # ── memory ──
 def _element(context: Any, builder: Any, sig: Any, args: Any, which: int) -> Any:
     """The address of element args[which + 1] of the array args[which]."""

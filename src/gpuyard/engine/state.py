@@ -259,6 +259,7 @@ TALLY_ROW = np.dtype(
 BINS = 2048
 CLOCK_NO, CLOCK_YES, CLOCK_STATE = range(3)  # keys once; at every pass; by what sees the whole state, after every start
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
+OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY = 8  # samples of the past that a switch rule may see
 SAMPLE = 4  # numbers of a sample
 PARAMS = 8  # of one policy
@@ -322,6 +323,7 @@ class State(NamedTuple):
     legal: Array  # (window,) i4: LEGAL | FITS of the jobs that may be chosen from
     history: Array  # (HISTORY × SAMPLE,) f8: a ring of samples
     scratch: Array  # f4, of networks
+    outputs: Array  # (OUTPUTS,) f8 scratch: what a network says of each action
     busy_until: Array  # (nodes,) f8 scratch: s, when the last job of a node is believed to end
     host_sums: Array  # (7,) f8 scratch: largest cpus, memory, gpus of a node; cpus, used cpus, memory, used memory of all
 

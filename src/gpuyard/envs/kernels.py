@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray, from_dtype, types
-from numba.extending import intrinsic
+from numba import from_dtype, types
 
 from gpuyard.engine.entry import source_hash
 from gpuyard.engine.jit import INTERPRETED, call_engine, entry, inner
 from gpuyard.engine.kernels.events import DECIDE, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
+from gpuyard.engine.lanes import bytes_at, floats_at, ints_at, words_at
 from gpuyard.engine.pointer import state_at
 from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
 from gpuyard.errors import UsageError
@@ -53,44 +53,14 @@ SETUP = np.dtype(
 )
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _floats(typing: Any, address: Any) -> Any:
-    """An address as a pointer to float32."""
-    return _pointer(types.float32)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _bytes(typing: Any, address: Any) -> Any:
-    return _pointer(types.uint8)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _ints(typing: Any, address: Any) -> Any:
-    return _pointer(types.int32)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _words(typing: Any, address: Any) -> Any:
-    return _pointer(types.int64)
-
-
-def _pointer(kind: Any) -> Any:
-    target = types.CPointer(kind)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(target))
-
-    return target(types.int64), codegen
-
-
 # ── what is seen ──
 
 
 @inner
 def _observe(s: Any, slot: Any, setup: Any) -> None:
     """Write the observation of a state that waits for a choice."""
-    context = carray(_floats(slot.context), system.CONTEXT)  # the longest of the three
-    mask = carray(_bytes(slot.mask), setup.actions)
+    context = floats_at(slot.context, system.CONTEXT)  # the longest of the three
+    mask = bytes_at(slot.mask, setup.actions)
     if setup.open == OPEN_ORDERING:
         _observe_queue(s, slot, setup, context, mask)
     elif setup.open == OPEN_PLACEMENT:
@@ -106,7 +76,7 @@ def _observe_queue(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> No
     control = s.control[0]
     part = s.partitions[control.open_part]
     count = min(part.tail - part.head, setup.rows)
-    rows = carray(_floats(slot.rows), setup.rows * jobs.ROWS)
+    rows = floats_at(slot.rows, setup.rows * jobs.ROWS)
     jobs.job_rows(s, control.open_part, part.head, count, rows, 0, jobs.ROWS, 1)
     for i in range(count * jobs.ROWS, slot.written * jobs.ROWS):
         rows[i] = np.float32(0.0)
@@ -123,7 +93,7 @@ def _observe_hosts(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> No
     control = s.control[0]
     p, j = control.open_part, control.open_job
     part = s.partitions[p]
-    rows = carray(_floats(slot.rows), setup.rows * hosts.ROWS)
+    rows = floats_at(slot.rows, setup.rows * hosts.ROWS)
     if part.node_hi - part.node_lo < setup.rows:  # those of other partitions are not to be seen
         for i in range(setup.rows * hosts.ROWS):
             rows[i] = np.float32(0.0)
@@ -145,7 +115,7 @@ def _observe_hosts(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> No
 def _choose(s: Any, slot: Any, setup: Any, action: Any) -> Any:
     """Make an action the choice of a state that waits for one; returns the action, or the first legal one if it is not."""
     control = s.control[0]
-    mask = carray(_bytes(slot.mask), setup.actions)
+    mask = bytes_at(slot.mask, setup.actions)
     if action < 0 or action >= setup.actions or mask[action] == 0:
         slot.illegal += 1
         action = 0
@@ -251,7 +221,7 @@ def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: A
     for e in range(low, high):
         slot = slots[e]
         s = state_at(slot.header)
-        trail = carray(_ints(slot.trail), slot.choices + 1)
+        trail = ints_at(slot.trail, slot.choices + 1)
         trail[slot.choices] = _choose(s, slot, setup, np.int64(actions[e]))
         slot.choices += 1
         _go_on(s, slot, setup)
@@ -297,8 +267,8 @@ def _put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
 @inner
 def _copy_state(to_address: Any, from_address: Any, plans: Any) -> None:
     fields = len(plans)
-    to = carray(_words(to_address), 2 * fields)
-    given = carray(_words(from_address), 2 * fields)
+    to = words_at(to_address, 2 * fields)
+    given = words_at(from_address, 2 * fields)
     for f in range(fields):
         how = plans[f, 0]
         if how == KEEP:
@@ -308,8 +278,8 @@ def _copy_state(to_address: Any, from_address: Any, plans: Any) -> None:
             to[2 * f] = given[2 * f]
         elif how == COPY:
             words = (given[2 * f + 1] * plans[f, 1] + 7) // 8
-            target = carray(_words(to[2 * f]), words)
-            source = carray(_words(given[2 * f]), words)
+            target = words_at(to[2 * f], words)
+            source = words_at(given[2 * f], words)
             for k in range(words):
                 target[k] = source[k]
 

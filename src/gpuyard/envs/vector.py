@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,7 +34,21 @@ _SHARED = ("table", "runtime", "speed", "type_rank", "allowed", "mix", "mix_at",
 _COPIED = (
     "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "outages", "free_index", "history", "tally",
 )  # fmt: skip
-_KEPT = ("bins", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory", "host_sums")
+_KEPT = (
+    "bins",
+    "log",
+    "system",
+    "legal",
+    "scratch",
+    "notes",
+    "plan_time",
+    "plan_used",
+    "plan_free",
+    "plan_cpus",
+    "plan_memory",
+    "host_sums",
+    "outputs",
+)
 _SCHEMAS = {st.OPEN_ORDERING: jobs.JOB, st.OPEN_PLACEMENT: hosts.HOST, st.OPEN_SWITCH: system.SWITCH}
 
 
@@ -69,9 +84,7 @@ class EngineEnvs:
     The pool is made once from `source(seed)` for each of `seeds`. Threads work on equal parts; the result does not depend on their number.
     """
 
-    def __init__(
-        self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, *, threads: int = 2
-    ) -> None:
+    def __init__(self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, *, threads: int = 2) -> None:
         self.opened = opened
         self.count = count
         self._pool = [_pristine(opened, *source(seed)) for seed in seeds]
@@ -146,7 +159,9 @@ class EngineEnvs:
             which = which[self._slots["status"][which] != DECIDE].astype(np.int32)
             self._check(which)
             self._episodes[which] += 1
-        raise SimulationError("a thousand episodes without a single choice", hint="the workload never keeps two jobs waiting: raise its load")
+        raise SimulationError(
+            "a thousand episodes without a single choice", hint="the workload never keeps two jobs waiting: raise its load"
+        )
 
     def _check(self, which: Array) -> None:
         for e in which.tolist():
@@ -183,7 +198,7 @@ class EngineEnvs:
         edges = np.linspace(0, self.count, self._threads + 1).astype(int).tolist()
         parts = [
             self._executor.submit(step, self._slots, self._setup, self._weights, actions, low, high)
-            for low, high in zip(edges[1:-1], edges[2:], strict=True)
+            for low, high in pairwise(edges[1:])
         ]
         over = step(self._slots, self._setup, self._weights, actions, edges[0], edges[1])
         return over + sum(part.result() for part in parts)

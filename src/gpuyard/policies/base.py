@@ -15,9 +15,12 @@ from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch,
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
+from gpuyard.policies.choosing import order_by_network, place_by_network, scratch_for, switch_by_network
+from gpuyard.policies.network import Network
 from gpuyard.registry import Registry
 
 DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
@@ -59,17 +62,25 @@ class Ordering:
 
     name: str
     title: str
-    function: Function
+    function: Function | None  # None: a network scores the whole queue
     params: Params = ()
     reads_clock: bool = False
     builtin: bool = False
     source: str = ""
+    network: Network | None = None
 
     @property
     def label(self) -> str:
-        return _label(self.name, self.params, parameters_of(self.function, 3))
+        return _label(self.name, self.params, parameters_of(self.function, 3) if self.function else {})
+
+    @property
+    def clock(self) -> int:
+        """When keys are worked out anew, of gpuyard.engine.state.CLOCK_*."""
+        return CLOCK_STATE if self.network else CLOCK_YES if self.reads_clock else CLOCK_NO
 
     def address(self) -> int:
+        if self.function is None:
+            return order_by_network()
         return compile_keys(self.function, len(self.params), cached=self.builtin)
 
 
@@ -83,12 +94,15 @@ class Placement:
     params: Params = ()
     span: Span = "score"
     score: str = "own"  # of gpuyard.engine.slots.SCORES
+    network: Network | None = None
 
     @property
     def label(self) -> str:
         return _label(self.name, self.params, parameters_of(self.function, 4) if self.function else {})
 
     def address(self) -> int:
+        if self.network is not None:
+            return place_by_network()
         return compile_scores(self.function, len(self.params)) if self.function else 0
 
 
@@ -154,7 +168,8 @@ class Scheduler:
     def label(self) -> str:
         """`ordering/placement/backfill/preemption`, without what is the default at its end."""
         labels = [slot.label for slot in (self.ordering, self.placement, self.backfill, self.preemption)]
-        while len(labels) > 1 and labels[-1] == DEFAULT_SLOTS[len(labels) - 1]:
+        least = 3 if self.ordering.network or self.placement.network else 1  # a checkpoint's name alone means its own slots
+        while len(labels) > least and labels[-1] == DEFAULT_SLOTS[len(labels) - 1]:
             labels.pop()
         return "/".join(labels)
 
@@ -162,7 +177,7 @@ class Scheduler:
         """Compiled, as the engine takes it."""
         return Slot(
             ordering=self.ordering.address(),
-            reads_clock=self.ordering.reads_clock,
+            reads_clock=self.ordering.clock,
             score=SCORES.index(self.placement.score),
             placement=self.placement.address(),
             span=SPANS.index(self.placement.span),
@@ -172,10 +187,19 @@ class Scheduler:
             ordering_params=_values(self.ordering),
             placement_params=_values(self.placement),
             preemption_params=_values(self.preemption),
+            ordering_network=self.ordering.network.address if self.ordering.network else 0,
+            placement_network=self.placement.network.address if self.placement.network else 0,
         )
 
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        return tuple(slot.network for slot in (self.ordering, self.placement) if slot.network)
+
     def program(self) -> Program:
-        return Program((self.slot(),), self.label, timer=self.preemption.every, half_life=half_life_of((self,)))
+        return Program(
+            (self.slot(),), self.label, timer=self.preemption.every, half_life=half_life_of((self,)),
+            scratch=scratch_for(self.networks), keep=self.networks,
+        )  # fmt: skip
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """What this scheduler would do now; used where a real cluster is driven, and step by step."""
@@ -188,13 +212,19 @@ class Switch:
 
     name: str
     title: str
-    function: Function
+    function: Function | None  # None: a network
     params: Params = ()
     builtin: bool = False
+    network: Network | None = None
 
     @property
     def label(self) -> str:
-        return _label(self.name, self.params, parameters_of(self.function, 2))
+        return _label(self.name, self.params, parameters_of(self.function, 2) if self.function else {})
+
+    def address(self) -> int:
+        if self.function is None:
+            return switch_by_network()
+        return compile_switch(self.function, len(self.params), cached=self.builtin)
 
 
 @dataclass(frozen=True)
@@ -216,19 +246,26 @@ class Meta:
 
     @property
     def label(self) -> str:
+        if self.rule.network is not None:
+            return self.rule.name  # its checkpoint says all
         period = f"@{_number(self.every)}" if self.every else ""
         return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)}){period}"
 
     def program(self) -> Program:
         own = next((s.preemption.every for s in self.schedulers if s.preemption.every > 0), 0.0)
+        networks = tuple(network for s in self.schedulers for network in s.networks)
+        networks += (self.rule.network,) if self.rule.network else ()
         return Program(
             tuple(s.slot() for s in self.schedulers),
             self.label,
             timer=self.every or own,
-            switch=compile_switch(self.rule.function, len(self.rule.params), cached=self.rule.builtin),
+            switch=self.rule.address(),
             switch_params=_values(self.rule),
             switch_every=self.every,
             half_life=half_life_of(self.schedulers),
+            network=self.rule.network.address if self.rule.network else 0,
+            scratch=scratch_for(networks),
+            keep=networks,
         )
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:

@@ -37,6 +37,7 @@ from gpuyard.policies.base import (
     make_preemption,
     make_switch,
 )
+from gpuyard.policies.learned import SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
 from gpuyard.registry import Registry, unknown_name
 
 MOST_DEPTH = 1_000_000_000  # more jobs than any simulation has
@@ -46,12 +47,16 @@ _META = re.compile(r"meta:(?P<rule>[^()]+)\((?P<of>.*)\)(?:@(?P<every>[^@()]+))?
 
 
 def parse_ordering(text: str) -> Ordering:
-    """`sjf`, `wfp3:power=2` or `./mine.py:rule`."""
+    """`sjf`, `wfp3:power=2`, `./mine.py:rule`, or a checkpoint: `learned:gpu`, `./best.safetensors`."""
+    if is_learned(text):
+        return learned_ordering(text)
     return _parse(text, ORDERINGS, make_ordering)
 
 
 def parse_placement(text: str) -> Placement:
-    """`best`, or `./mine.py:rule`."""
+    """`best`, `./mine.py:rule`, or a checkpoint."""
+    if is_learned(text):
+        return learned_placement(text)
     return _parse(text, PLACEMENTS, make_placement)
 
 
@@ -61,7 +66,9 @@ def parse_preemption(text: str) -> Preemption:
 
 
 def parse_switch(text: str) -> Switch:
-    """`backlog:limit=20`, or `./mine.py:rule`."""
+    """`backlog:limit=20`, `./mine.py:rule`, or a checkpoint."""
+    if is_learned(text):
+        return learned_switch(text)
     return _parse(text, SWITCHES, make_switch)
 
 
@@ -83,11 +90,13 @@ def parse_scheduler(text: str) -> AnyScheduler:
 
     A decider is `NAME[:PARAMETER=NUMBER,…][(SCHEDULER)]`, or `./mine.py:CLASS` with the same.
     """
+    if is_learned(text) and len(_slash_parts(text)) == 1:
+        return learned_scheduler(text, parse_slots)
     decider = _parse_decider(text)
     if decider is not None:
         return decider
     name = text.partition(":")[0].partition("(")[0]
-    if "/" not in text and ".py" not in text and name not in (*ORDERINGS, "meta") and name:
+    if "/" not in text and ".py" not in text and not is_learned(text) and name not in (*ORDERINGS, "meta") and name:
         raise unknown_name("ordering or decider", name, [*ORDERINGS, *DECIDERS])
     if not text.startswith("meta:"):
         return parse_slots(text)
@@ -142,7 +151,7 @@ def parse_slots(text: str) -> Scheduler:
 
 
 def _slash_parts(text: str) -> list[str]:
-    """Split at slashes, but keep a path to a .py file, which may have slashes of its own, in one piece."""
+    """Split at slashes, but keep a path to a .py or .safetensors file, which may have slashes of its own, in one piece."""
     parts: list[str] = []
     path = False
     for piece in text.split("/"):
@@ -150,8 +159,8 @@ def _slash_parts(text: str) -> list[str]:
             parts[-1] += "/" + piece
         else:
             parts.append(piece)
-            path = piece in ("", ".", "..", "~")
-        path = path and ".py:" not in piece
+            path = piece in ("", ".", "..", "~") or (not parts[:-1] and SUFFIX in text and not is_learned(piece) and piece not in ORDERINGS)
+        path = path and ".py:" not in piece and not piece.endswith(SUFFIX)
     return parts
 
 

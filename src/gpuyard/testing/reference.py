@@ -303,6 +303,8 @@ class _Simulation:
 
     def key_of(self, job: JobState) -> float:
         ordering = self.active.ordering
+        if ordering.function is None:
+            raise PolicyError(f"ordering {ordering.name}: the reference simulator evaluates no networks")
         return self.call(f"ordering {ordering.name}", ordering.function, ordering.params, job)
 
     def switch(self) -> None:
@@ -311,6 +313,8 @@ class _Simulation:
             return
         if self.meta.every > 0:
             self.switch_due = next_multiple(self.meta.every, self.now)
+        if self.meta.rule.function is None:
+            raise PolicyError(f"switch {self.meta.rule.name}: the reference simulator evaluates no networks")
         choice = int(self.meta.rule.function(self.system(), np.float64(self.now), **dict(self.meta.rule.params)))
         if not 0 <= choice < len(self.schedulers):
             raise PolicyError(f"switch {self.meta.rule.name} at {self.now} s: {choice} is none of {len(self.schedulers)} schedulers")

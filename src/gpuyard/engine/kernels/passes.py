@@ -41,7 +41,7 @@ def failed(s: Any, code: Any, j: Any) -> Any:
 @inner
 def order_queue(s: Any, p: Any) -> Any:
     """Key the whole queue by the active ordering and sort it; returns a status."""
-    status = _fill_keys(s, p)
+    status = _fill_keys(s, p, 0)
     if status == 0:
         queue_sort(s.queue_keys, s.queue_jobs, s.partitions[p].head, s.partitions[p].tail)
     return status
@@ -51,7 +51,7 @@ def order_queue(s: Any, p: Any) -> Any:
 def _order_behind(s: Any, p: Any, h: Any) -> Any:
     """The same with job h in front, whatever its key; returns a status."""
     part = s.partitions[p]
-    status = _fill_keys(s, p)
+    status = _fill_keys(s, p, 1)
     if status == 0:
         s.queue_keys[position(s, part, h)] = -math.inf
         queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
@@ -59,14 +59,14 @@ def _order_behind(s: Any, p: Any, h: Any) -> Any:
 
 
 @inner
-def _fill_keys(s: Any, p: Any) -> Any:
-    """The keys of the whole queue by the active ordering; returns a status."""
+def _fill_keys(s: Any, p: Any, behind: Any) -> Any:
+    """The keys of the whole queue by the active ordering (`behind`: of jobs that may pass the head); returns a status."""
     control = s.control[0]
     part = s.partitions[p]
     lo, hi = part.head, part.tail
     slot = s.slots[control.active]
     if slot.reads_clock == CLOCK_STATE:
-        status = call_state(slot.ordering, s, p, 0, slot.ordering_network)
+        status = call_state(slot.ordering, s, p, behind, slot.ordering_network)
     else:
         at = params_at(control.active, ORDERING)
         status = call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, at)

@@ -1,0 +1,139 @@
+"""Networks as policies inside the engine: features are written, scored and used without leaving compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gpuyard.engine.entry import source_hash
+from gpuyard.engine.jit import INTERPRETED, address_of, entry, inner, python_handle
+from gpuyard.engine.pointer import state_at
+from gpuyard.features import hosts, jobs, system
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_kernels import (
+    BLOCK,
+    net_begin,
+    net_end_pool,
+    net_is_pooled,
+    net_pool_block,
+    net_score_actions,
+    net_score_block,
+)
+
+# Where things are in the scratch of a state.
+_CONTEXT = 0
+_BLOCK = 64  # the longest context has fewer features
+_NETWORK = _BLOCK + BLOCK * max(jobs.ROWS, hosts.ROWS)
+
+
+def scratch_for(networks: Sequence[Network]) -> int:
+    """Floats of scratch that a state needs for these."""
+    return _NETWORK + max(network.scratch for network in networks) if networks else 0
+
+
+def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
+    """Key the queue of partition p: minus the scores; returns 0."""
+    part = s.partitions[p]
+    jobs.queue_context(s, p, float(behind), s.scratch, _CONTEXT)
+    net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
+    if net_is_pooled(network):
+        at = part.head
+        while at < part.tail:
+            count = min(part.tail - at, BLOCK)
+            jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
+            net_pool_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK)
+            at += count
+        net_end_pool(network, s.scratch, _NETWORK)
+    at = part.head
+    while at < part.tail:
+        count = min(part.tail - at, BLOCK)
+        jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
+        net_score_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK, s.queue_keys, at)
+        at += count
+    for i in range(part.head, part.tail):
+        s.queue_keys[i] = -s.queue_keys[i]
+    return 0
+
+
+def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
+    """Score candidates[:count] for job j: minus the scores; returns 0."""
+    p = np.int64(s.rows[j].partition)
+    hosts.measure_hosts(s, p)
+    hosts.host_context(s, p, j, s.scratch, _CONTEXT)
+    fastest = hosts.fastest_for(s, j)
+    net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
+    if net_is_pooled(network):
+        at = 0
+        while at < count:
+            size = min(count - at, BLOCK)
+            for r in range(size):
+                hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, _BLOCK + r, BLOCK)
+            net_pool_block(network, s.scratch, _BLOCK, size, s.scratch, _NETWORK)
+            at += size
+        net_end_pool(network, s.scratch, _NETWORK)
+    at = 0
+    while at < count:
+        size = min(count - at, BLOCK)
+        for r in range(size):
+            hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, _BLOCK + r, BLOCK)
+        net_score_block(network, s.scratch, _BLOCK, size, s.scratch, _NETWORK, s.score, at)
+        at += size
+    for i in range(count):
+        s.score[i] = -s.score[i]
+    return 0
+
+
+def _switch(s: Any, a: Any, b: Any, network: Any) -> Any:
+    """The scheduler with the highest score, the first of equals; -1 where a score is no number."""
+    system.system_context(s, s.scratch, _CONTEXT)
+    net_score_actions(network, s.scratch, _CONTEXT, s.scratch, _NETWORK, s.outputs, 0)
+    best = 0
+    for i in range(len(s.slots)):
+        if s.outputs[i] != s.outputs[i]:
+            return -1
+        if s.outputs[i] > s.outputs[best]:
+            best = i
+    return best
+
+
+def _address(function: Callable[..., Any]) -> int:
+    """Of a C function `int64 (int64 header, int64 a, int64 b, int64 network)`, compiled on first use and cached on disk."""
+    if INTERPRETED:
+        return python_handle(function)
+    return _compile(inner(function), source_hash("features", "policies"))
+
+
+def _compile(rule: Any, source: int) -> int:
+    word = types.int64
+
+    @entry(word(word, word, word, word))
+    def choose(header: Any, a: Any, b: Any, network: Any) -> Any:
+        return rule(state_at(header), a, b, network) if source != 0 else -9  # never 0; part of the cache's key
+
+    _keep.append(choose)
+    return address_of(choose)
+
+
+_keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
+
+
+@lru_cache(maxsize=1)
+def order_by_network() -> int:
+    """What keys a queue."""
+    return _address(_order)
+
+
+@lru_cache(maxsize=1)
+def place_by_network() -> int:
+    """What scores nodes."""
+    return _address(_place)
+
+
+@lru_cache(maxsize=1)
+def switch_by_network() -> int:
+    """What names a scheduler."""
+    return _address(_switch)

@@ -1,0 +1,119 @@
+"""Checkpoints as schedulers: `learned:NAME` for one that comes with the package, or the path of a `.safetensors` file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.features.hosts import HOST
+from gpuyard.features.jobs import JOB
+from gpuyard.features.schema import Schema
+from gpuyard.features.system import SWITCH
+from gpuyard.policies.base import Meta, Ordering, Placement, Scheduler, Switch
+from gpuyard.policies.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
+from gpuyard.policies.network import Network
+
+PREFIX = "learned:"
+SUFFIX = ".safetensors"
+SCHEMAS: Mapping[str, Schema] = {schema.decision: schema for schema in (JOB, HOST, SWITCH)}
+ParseSlots = Callable[[str], Scheduler]
+
+
+def is_learned(text: str) -> bool:
+    """Whether a text names a checkpoint."""
+    return text.startswith(PREFIX) or text.endswith(SUFFIX)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, changed: int) -> Checkpoint:
+    return read_checkpoint(path)
+
+
+def checkpoint_of(text: str) -> Checkpoint:
+    """The checkpoint that a text names; its features are those of this version."""
+    path = find_checkpoint(text)
+    found = _read(path, path.stat().st_mtime_ns)
+    decision = found.manifest.schema.decision
+    if decision not in SCHEMAS:
+        raise CheckpointError(f"{text}: decides about a {decision}: it is no part of a scheduler", hint="gpuyard evaluate runs it")
+    check_schema(found.manifest, SCHEMAS[decision])
+    return found
+
+
+def _of_kind(text: str, decision: str) -> Checkpoint:
+    found = checkpoint_of(text)
+    if found.manifest.schema.decision != decision:
+        raise UsageError(f"{text}: decides about a {found.manifest.schema.decision}, not about a {decision}")
+    return found
+
+
+def learned_ordering(text: str) -> Ordering:
+    """The ordering in a checkpoint."""
+    found = _of_kind(text, JOB.decision)
+    return network_ordering(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+
+
+def network_ordering(network: Network, name: str, title: str = "") -> Ordering:
+    """An ordering by a network's scores, highest first."""
+    return Ordering(name, title, None, reads_clock=True, network=network)
+
+
+def learned_placement(text: str) -> Placement:
+    """The placement in a checkpoint."""
+    found = _of_kind(text, HOST.decision)
+    return network_placement(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+
+
+def network_placement(network: Network, name: str, title: str = "") -> Placement:
+    """A placement by a network's scores, highest first."""
+    return Placement(name, title, score="network", network=network)
+
+
+def learned_switch(text: str) -> Switch:
+    """The switch rule in a checkpoint."""
+    found = _of_kind(text, SWITCH.decision)
+    return network_switch(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+
+
+def network_switch(network: Network, name: str, title: str = "") -> Switch:
+    """A switch rule by a network's scores, the highest wins."""
+    return Switch(name, title, None, network=network)
+
+
+def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta:
+    """The whole scheduler that a checkpoint was trained as."""
+    manifest = checkpoint_of(text).manifest
+    return _WHOLE[manifest.schema.decision](text, manifest.choices, parse_slots)
+
+
+def _text(choices: Mapping[str, Any], name: str, otherwise: str) -> str:
+    value = choices.get(name, otherwise)
+    if not isinstance(value, str):
+        raise CheckpointError(f"manifest: choices.{name} is {value!r}, not the name of a policy")
+    return value
+
+
+def _with_ordering(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler:
+    return parse_slots("/".join([text, _text(choices, "placement", "fewest"), _text(choices, "backfill", "none")]))
+
+
+def _with_placement(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler:
+    return parse_slots("/".join([_text(choices, "ordering", "fcfs"), text, _text(choices, "backfill", "none")]))
+
+
+def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Meta:
+    texts, period = choices.get("schedulers"), choices.get("period", 0.0)
+    rule = learned_switch(text)
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
+        raise CheckpointError(f"{text}: manifest: choices.schedulers is no list of schedulers")
+    if rule.network is not None and len(texts) != rule.network.spec.actions:
+        raise CheckpointError(f"{text}: the network chooses among {rule.network.spec.actions} schedulers, the manifest names {len(texts)}")
+    if not isinstance(period, (int, float)):
+        raise CheckpointError(f"{text}: manifest: choices.period is {period!r}, not a number of seconds")
+    return Meta(tuple(parse_slots(each) for each in texts), rule, float(period))
+
+
+_WHOLE = {JOB.decision: _with_ordering, HOST.decision: _with_placement, SWITCH.decision: _with_switch}
