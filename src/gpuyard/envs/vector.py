@@ -197,8 +197,7 @@ class EngineEnvs:
             return step(self._slots, self._setup, self._weights, actions, 0, self.count)
         edges = np.linspace(0, self.count, self._threads + 1).astype(int).tolist()
         parts = [
-            self._executor.submit(step, self._slots, self._setup, self._weights, actions, low, high)
-            for low, high in pairwise(edges[1:])
+            self._executor.submit(step, self._slots, self._setup, self._weights, actions, low, high) for low, high in pairwise(edges[1:])
         ]
         over = step(self._slots, self._setup, self._weights, actions, edges[0], edges[1])
         return over + sum(part.result() for part in parts)

@@ -116,4 +116,8 @@ def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots)
     return Meta(tuple(parse_slots(each) for each in texts), rule, float(period))
 
 
-_WHOLE = {JOB.decision: _with_ordering, HOST.decision: _with_placement, SWITCH.decision: _with_switch}
+_WHOLE: Mapping[str, Callable[[str, Mapping[str, Any], ParseSlots], Scheduler | Meta]] = {
+    JOB.decision: _with_ordering,
+    HOST.decision: _with_placement,
+    SWITCH.decision: _with_switch,
+}

@@ -152,6 +152,12 @@ def _unbench(s: Any, p: Any) -> None:
 
 @inner
 def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
+    part = s.partitions[p]
+    if slot.reads_clock == CLOCK_STATE and slot.backfill != BACKFILL_NONE and part.tail - head > 1:
+        status = _order_behind(s, p, np.int64(s.queue_jobs[head]))
+        if status < 0:
+            return status
+        head = part.head
     if slot.backfill == BACKFILL_SKIP:
         return _skip(s, p, head, slot)
     if slot.backfill == BACKFILL_EASY:
