@@ -184,6 +184,8 @@ def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
         at = _next_behind(s, p, h, at, count, slot)
         if at < 0:
             return at
+        if count > 0 and slot.reads_clock == CLOCK_STATE:
+            left = slot.depth if slot.depth > 0 else part.tail - part.head  # from the front again
     return 0
 
 
@@ -223,6 +225,8 @@ def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
         at = _next_behind(s, p, h, at, count, slot)
         if at < 0:
             return at
+        if count > 0 and slot.reads_clock == CLOCK_STATE:
+            left = slot.depth if slot.depth > 0 else part.tail - part.head  # from the front again
     return 0
 
 
