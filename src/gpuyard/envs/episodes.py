@@ -7,10 +7,10 @@
 - **A trace**, windows of it: `log.swf.gz[jobs=256; until=0.8; apply=load:0.9; estimate=rolling] on 256`, or `dataset:NAME[…]`.
 - **A mix**: several texts; of `3*demo` and `family` three of four episodes are of the first.
 
-OPTIONS are separated by semicolons. `jobs=256`: consecutive jobs from a random place, shifted so that the first is submitted at 0;
-of a trace 256 unless given, of a generator all; `jobs=all` is the whole of it. `apply=A+B`: transforms; `estimate=SOURCE`: what schedulers believe. Of a trace both are
-computed before it is cut, so that a predictor has all of the past and nothing else. Only of a trace: `from=`, `until=` (a share of its
-span below or equal to 1, a time such as `30d`, or a date), `reader=`.
+OPTIONS are separated by semicolons. `jobs=256`: consecutive jobs from a random place, shifted so that the first is submitted at 0; of a
+trace 256 unless given, of a generator all; `jobs=all` is the whole of it. `apply=A+B`: transforms; `estimate=SOURCE`: what schedulers
+believe. Of a trace both are computed before it is cut, so that a predictor has all of the past and nothing else. Only of a trace:
+`from=`, `until=` (a share of its span, at most 1, a time such as `30d`, or a date), `reader=`.
 
 CLUSTER is as for `--cluster`; several to choose from are `8|4x8:v100`; `{gpus}` is the value of that parameter of the generator in this
 episode, `{seed}` the episode's seed (`hosts:count=50,seed={seed}`: new hosts every time).
