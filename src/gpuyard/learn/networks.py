@@ -20,6 +20,7 @@ from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.registry import Registry
 
 Params = dict[str, jax.Array]
+AnyArray = jax.Array | Array
 
 ILLEGAL = -1e9  # score of what may not be chosen: finite, so that probability × logarithm is 0 and not NaN
 NORMALISATION = ("rows.mean", "rows.scale", "context.mean", "context.scale")  # set from running statistics, not by gradients
@@ -111,7 +112,7 @@ def _orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> Array:
 # ---- evaluation
 
 
-def apply(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array) -> jax.Array:
+def apply(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> jax.Array:
     """Scores (…, actions), ILLEGAL where the mask says no."""
     if spec.rows:
         return _row_scores(spec, params, *_encode_rows(spec, params, rows, context), mask)
@@ -120,14 +121,14 @@ def apply(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array
     return jnp.where(mask, scores, ILLEGAL)
 
 
-def value(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array) -> jax.Array:
+def value(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> jax.Array:
     """The value of the situation (…,)."""
     if spec.rows:
         return _row_value(spec, params, *_encode_rows(spec, params, rows, context), mask)
     return mlp(params, "value_head", len(spec.value_layers) + 1, encode_context(spec, params, context), spec.act)[..., 0]
 
 
-def apply_and_value(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+def apply_and_value(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> tuple[jax.Array, jax.Array]:
     """Both, with the encoders evaluated once."""
     if not spec.rows:
         return apply(spec, params, rows, context, mask), value(spec, params, rows, context, mask)
@@ -135,7 +136,7 @@ def apply_and_value(spec: NetworkSpec, params: Params, rows: jax.Array, context:
     return _row_scores(spec, params, h, e, mask), _row_value(spec, params, h, e, mask)
 
 
-def distribution(spec: NetworkSpec, params: Params, context: jax.Array) -> jax.Array:
+def distribution(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.Array:
     """Outputs of the head (…, actions, atoms) of a network without rows; softmax over atoms gives the distribution on `support`."""
     outputs = mlp(params, "head", len(spec.head_layers) + 1, encode_context(spec, params, context), spec.act)
     return outputs.reshape(*outputs.shape[:-1], spec.actions, spec.atoms)
@@ -146,12 +147,17 @@ def support(spec: NetworkSpec) -> jax.Array:
     return jnp.linspace(spec.low, spec.high, spec.atoms, dtype=jnp.float32)
 
 
-def encode_context(spec: NetworkSpec, params: Params, context: jax.Array) -> jax.Array:
+def encode_context(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.Array:
     """`e` of a network without rows."""
-    z = (context - params["context.mean"]) * params["context.scale"]
+    z = normalised(params, "context", context)
     now, history = z[..., : spec.context - spec.history], z[..., spec.context - spec.history :]
     memory = hidden(params, "memory", len(spec.memory_layers), history, spec.act)
     return hidden(params, "context", len(spec.context_layers), jnp.concatenate([now, memory], -1), spec.act)
+
+
+def normalised(params: Params, part: str, x: AnyArray) -> jax.Array:
+    """`rows` or `context` as the layers see them."""
+    return (jnp.asarray(x) - params[f"{part}.mean"]) * params[f"{part}.scale"]
 
 
 def dense(params: Params, name: str, x: jax.Array) -> jax.Array:
@@ -171,14 +177,14 @@ def mlp(params: Params, name: str, layers: int, x: jax.Array, act: str) -> jax.A
     return dense(params, f"{name}.{layers - 1}", hidden(params, name, layers - 1, x, act))
 
 
-def _encode_rows(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x = (rows - params["rows.mean"]) * params["rows.scale"]
-    z = (context - params["context.mean"]) * params["context.scale"]
+def _encode_rows(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray) -> tuple[jax.Array, jax.Array]:
+    x = normalised(params, "rows", rows)
+    z = normalised(params, "context", context)
     h = hidden(params, "row", len(spec.row_layers), x, spec.act)
     return h, hidden(params, "context", len(spec.context_layers), z, spec.act)
 
 
-def _row_scores(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: jax.Array) -> jax.Array:
+def _row_scores(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
     """The head's first layer is split: what is the same for all rows is multiplied once, not once for each row."""
     weight = params["head.0.weight"]
     width = h.shape[-1]
@@ -190,25 +196,25 @@ def _row_scores(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, m
     return jnp.where(mask, y[..., 0], ILLEGAL)
 
 
-def _row_value(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: jax.Array) -> jax.Array:
+def _row_value(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
     x = jnp.concatenate([_mean_of_rows(h, mask), e], -1)
     return mlp(params, "value_head", len(spec.value_layers) + 1, x, spec.act)[..., 0]
 
 
-def _mean_of_rows(h: jax.Array, mask: jax.Array) -> jax.Array:
-    weights = mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
-    return jnp.einsum("...n,...nf->...f", weights.astype(h.dtype), h)
+def _mean_of_rows(h: jax.Array, mask: AnyArray) -> jax.Array:
+    counted = jnp.asarray(mask, h.dtype)
+    return jnp.einsum("...n,...nf->...f", counted / jnp.maximum(counted.sum(-1, keepdims=True), 1), h)
 
 
-def _no_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: jax.Array) -> jax.Array:
+def _no_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
     return jnp.zeros((*e.shape[:-1], 0), h.dtype)
 
 
-def _mean_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: jax.Array) -> jax.Array:
+def _mean_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
     return _mean_of_rows(h, mask)
 
 
-def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: jax.Array) -> jax.Array:
+def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
     """q·k_i = (keyᵀ q)·h_i and Σ wᵢ vᵢ = value (Σ wᵢ hᵢ): keys and values are never computed row by row."""
     width, heads = h.shape[-1], spec.heads
     each = width // heads
@@ -221,7 +227,7 @@ def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Arra
     return found.reshape(*found.shape[:-2], width)
 
 
-POOLS: Mapping[str, Callable[[NetworkSpec, Params, jax.Array, jax.Array, jax.Array], jax.Array]] = {
+POOLS: Mapping[str, Callable[[NetworkSpec, Params, jax.Array, jax.Array, AnyArray], jax.Array]] = {
     "none": _no_pool,
     "mean": _mean_pool,
     "attention": _attention_pool,
