@@ -27,6 +27,10 @@ class DataError(GpuyardError):
     """An input from outside is wrong: a trace, a TOML file, a column of values."""
 
 
+class CheckpointError(DataError):
+    """A file with a trained network, or with the state of a training, is damaged, too large, or made for something else."""
+
+
 class PolicyError(GpuyardError):
     """A policy does not compile, raises, or returns something unusable."""
 

@@ -80,6 +80,16 @@ class Fields:
             raise self.error(key, "is not a list of texts")
         return tuple(value)
 
+    def numbers(self, key: str, *, whole: bool = False) -> tuple[float, ...]:
+        """A list of finite numbers of at most 2^64, or only of integers."""
+        value = self._take(key, _REQUIRED)
+        kinds = int if whole else int | float
+        if not isinstance(value, list | tuple) or not all(isinstance(item, kinds) and not isinstance(item, bool) for item in value):
+            raise self.error(key, f"is not a list of {'whole ' if whole else ''}numbers")
+        if not all(-(2**64) <= item <= 2**64 for item in value):
+            raise self.error(key, "has numbers that are not finite or beyond 2^64")
+        return tuple(value)
+
     def table(self, key: str) -> Fields:
         """A table below this one; empty where the key is absent."""
         return Fields(self._take(key, {}), self.where, self._below(f"[{key}]"))
