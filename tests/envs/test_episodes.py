@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuyard.envs.episodes import Workloads, episode_number, parse_recipe
-from gpuyard.envs.splits import SEEDS, SPLITS
+from gpuyard.envs.splits import SEEDS, SPLITS, data_of
 from gpuyard.errors import GpuyardError
 from gpuyard.model.workload import Workload
 from gpuyard.traces import load_workload, with_estimate, write_swf
@@ -80,7 +80,7 @@ def test_windows_of_a_trace_lie_in_the_times_of_their_part(log):
     last = None
     for split in SPLITS:
         source = workloads.part(split)
-        ((begin, end),) = source.uses[0].intervals
+        begin, end = source.uses[0].times
         assert last is None or begin >= last
         last = end
         for number in range(30):
@@ -96,15 +96,16 @@ def test_windows_of_a_trace_lie_in_the_times_of_their_part(log):
 
 def test_a_named_range_is_cut_into_training_and_validation_and_its_outside_is_left(log):
     workloads = Workloads([f"{log}[jobs=20; from=2d; until=6d] on 64"])
-    assert workloads.part("train").uses[0].intervals == ((2 * DAY, 5 * DAY),)
-    assert workloads.part("validation").uses[0].intervals == ((5 * DAY, 6 * DAY),)
-    assert workloads.part("test").uses[0].intervals == ((2 * DAY, 6 * DAY),)
+    assert workloads.part("train").uses[0].times == (2 * DAY, 5 * DAY)
+    assert workloads.part("validation").uses[0].times == (5 * DAY, 6 * DAY)
+    assert workloads.part("test").uses[0].times == (2 * DAY, 6 * DAY)
 
 
 def test_ranges_are_those_of_the_log_whatever_is_applied(log):
     plain = Workloads([f"{log}[jobs=20; until=0.5] on 64"]).part("train")
     pressed = Workloads([f"{log}[jobs=20; until=0.5; apply=load:target=3,gpus=64] on 64"]).part("train")
-    assert plain.uses == pressed.uses
+    assert plain.uses[0].times == pressed.uses[0].times
+    assert data_of(plain.uses[0]) == data_of(pressed.uses[0])
     a, b = plain.episode(3).workload, pressed.episode(3).workload
     assert a.jobs.id.tolist() == b.jobs.id.tolist()
     assert b.jobs.submit[-1] < a.jobs.submit[-1]
@@ -134,7 +135,7 @@ def test_a_mix_takes_turns_by_weight(log):
     assert [len(source.episode(n).workload) for n in range(4)] == [30, 30, 30, 20]
     assert source.episode(4).text == "family:horizon=60 on 8"
     assert [source.episode(n).seed for n in (0, 1, 2, 5)] == [500_000, 500_001, 500_002, 500_003]
-    assert [use.kind for use in source.uses] == ["generator", "trace", "generator"]
+    assert [use.times is None for use in source.uses] == [True, False, True]
 
 
 def test_a_recipe_reads_back_from_its_text():

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 
 from gpuyard.envs.episodes import Workloads
-from gpuyard.envs.splits import SEEDS, SPLITS, Use, check_split, from_records, intervals_of, overlap, to_records
-from gpuyard.errors import DataError, UnknownNameError
+from gpuyard.envs.splits import SEEDS, SPLITS, check_split, overlap, uses_of_seeds
+from gpuyard.errors import UnknownNameError
+from gpuyard.policies.manifest import Training
 
 FAMILY = "family:shape=base|bursty on 8"
 
 
-def record(*uses):
-    return {"uses": json.loads(json.dumps(to_records(uses)))}
+def record(*uses, validation=()):
+    return Training("ppo", {}, 0, 0, uses, validation)
 
 
 def test_the_parts_have_no_seed_in_common():
@@ -34,9 +34,17 @@ def test_a_training_seed_is_refused_in_an_evaluation_whatever_the_parameters():
     trained = record(*Workloads([FAMILY]).part("train").uses)
     asked = Workloads(["family:intensity=low on 16"]).part("test", seeds=(42, 1_000_007)).uses
     assert overlap(trained, asked) == (
-        "seeds 42, 1000007 of family cannot be evaluated on: the policy was trained on seeds 1000000–2147483647 of family"
+        "seed 1000007 of family:intensity=low on 16 cannot be evaluated on: "
+        "the policy was trained on seeds 1000000–2147483647 of family:shape=base|bursty on 8"
     )
     assert overlap(trained, Workloads(["demo:jobs=30"]).part("test", seeds=(1_000_007,)).uses) is None
+
+
+def test_a_seed_of_the_validation_is_refused_too():
+    trained = record(validation=Workloads([FAMILY]).part("validation").uses)
+    found = overlap(trained, Workloads(["family on 8"]).part("test", seeds=(500_003,)).uses)
+    assert found is not None
+    assert "was validated on seeds 500000–999999" in found
 
 
 def test_times_of_the_same_log_are_refused_under_another_name(tmp_path):
@@ -54,20 +62,9 @@ def test_times_of_the_same_log_are_refused_under_another_name(tmp_path):
     assert overlap(trained, Workloads([f"{other}[jobs=10; from=0.3] on 8"]).part("test").uses) is None
 
 
-def test_seeds_become_intervals():
-    assert intervals_of(range(5, 9)) == ((5, 9),)
-    assert intervals_of([7, 3, 4, 4]) == ((3, 5), (7, 8))
-
-
-def test_uses_survive_a_manifest():
-    uses = (Use("generator", "family", "family", ((0, 3), (7, 8))), Use("trace", "ab", "log.swf", ((0.5, 1e9),)))
-    assert from_records(record(*uses)["uses"]) == uses
-
-
-@pytest.mark.parametrize("bad", [5, [5], [{}], [{"kind": "trace"}], [{"kind": "x", "name": "a", "label": "b", "intervals": []}]])
-def test_a_manifest_of_something_else_is_refused(bad):
-    with pytest.raises(DataError, match="what it was trained on cannot be read"):
-        overlap({"uses": bad}, ())
+def test_seeds_become_stretches():
+    assert [use.seeds for use in uses_of_seeds("demo", range(5, 9))] == [(5, 8)]
+    assert [use.seeds for use in uses_of_seeds("demo", [7, 3, 4, 4])] == [(3, 4), (7, 7)]
 
 
 def test_an_unknown_part():

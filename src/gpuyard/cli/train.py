@@ -99,11 +99,16 @@ def _run(request: Request, out: Path | None, *, resume: bool) -> Outcome:
 def command_of(request: Request) -> str:
     """The command that asks for the same; without what does not change the outcome."""
     words = ["gpuyard", "train", request.env or ""]
-    single = {"--learner": request.learner, "--cluster": request.cluster, "--objective": request.objective, "--seed": request.seed}
+    single: dict[str, Any] = {
+        "--learner": request.learner,
+        "--cluster": request.cluster,
+        "--objective": request.objective,
+        "--seed": request.seed,
+    }
     several = {"--workload": request.workloads, "--validation": request.validation, "--set": request.sets}
     names = {"update_limit": "updates"}
     single |= {f"--{names.get(name, name)}": value for table in request.flags.values() for name, value in table.items()}
-    single |= {"--config": request.file}
+    single["--config"] = request.file
     for option, value in single.items():
         words += [option, str(value)] if value is not None else []
     for option, values in several.items():

@@ -96,4 +96,6 @@ def _left(trainer: Trainer) -> str:
     left = max(training.steps - at.steps, 0)
     if training.update_limit and at.update:
         left = min(left, (training.update_limit - at.update) * at.steps // at.update)
-    return format_seconds(at.elapsed * left / at.steps_here) if at.steps_here else "–"
+    busy = sum(at.seconds[name] for name in ("env", "act", "learn"))
+    besides = at.elapsed / busy if busy > 0 else 1.0  # validation and saving
+    return format_seconds(left / at.steps_per_second * besides) if at.steps_per_second > 0 else "–"

@@ -31,13 +31,14 @@ from typing import Protocol
 
 import numpy as np
 
-from gpuyard.envs.splits import SEEDS, SHARES, SHARES_OF_RANGE, Split, Use, intervals_of
+from gpuyard.envs.splits import SEEDS, SHARES, SHARES_OF_RANGE, Split, use_of_times, uses_of_seeds
 from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.jobs import Array
 from gpuyard.model.units import parse_assignments, parse_count, shorten
 from gpuyard.model.workload import Workload
+from gpuyard.policies.manifest import Use
 from gpuyard.registry import unknown_name
 from gpuyard.traces import GENERATORS, apply_all, apply_all_to_cluster, guess_cluster, load_workload, with_estimate
 from gpuyard.traces.base import Generator
@@ -239,7 +240,7 @@ class GeneratorSource:
 
     @property
     def uses(self) -> tuple[Use, ...]:
-        return (Use("generator", self.generator.name, self.generator.name, intervals_of(self.seeds)),)
+        return uses_of_seeds(self.recipe.text, self.seeds)
 
     def _resolved(self, combination: Mapping[str, str]) -> dict[str, object]:
         what = f"generator {self.generator.name}"
@@ -327,13 +328,13 @@ class Trace:
         content = hashlib.sha256(np.ascontiguousarray(log.jobs.submit).tobytes() + log.runtime.tobytes())
         return cls(recipe, log, prepared, None if recipe.cluster else guess_cluster(log)[0], content.hexdigest()[:16])
 
-    def part(self, split: Split) -> TraceSource:
-        """Windows in the times that belong to the part."""
+    def part(self, split: Split, *, whole: bool = False) -> TraceSource:
+        """Windows in the times that belong to the part; `whole`: in all of a range that the text names."""
         ranged = bool(self.recipe.begin or self.recipe.until)
         begin, end = self._instant(self.recipe.begin or "0"), self._instant(self.recipe.until or "1")
         if not begin < end:
             raise UsageError(f"{self.recipe.text}: from {begin:g} s until {end:g} s is no interval")
-        low, high = (SHARES_OF_RANGE if ranged else SHARES)[split]
+        low, high = (0.0, 1.0) if ranged and whole else (SHARES_OF_RANGE if ranged else SHARES)[split]
         begin, end = begin + low * (end - begin), begin + high * (end - begin)
         submit = self.log.jobs.submit
         ids = self.log.jobs.id[(submit >= begin) & (submit < end)]
@@ -342,7 +343,7 @@ class Trace:
         if len(rows) < max(jobs, 1):
             hint = "make the range larger, or give fewer jobs, e.g. [jobs=64]"
             raise DataError(f"{self.recipe.text}: {len(rows):,} jobs for {split} are fewer than a window of {jobs:,}", hint=hint)
-        use = Use("trace", self.name, self.recipe.base, ((begin, end),))
+        use = use_of_times(self.recipe.text, self.name, begin, end)
         templates = tuple(template.strip() for template in self.recipe.cluster.split("|"))
         return TraceSource(self.recipe, self.prepared, rows, jobs, templates, self.guessed, use)
 
@@ -403,10 +404,14 @@ class Workloads:
         except MemoryError:
             raise GpuyardError(f"{recipe.base}: not enough memory to read it") from None
 
-    def part(self, split: Split, seeds: Sequence[int] | None = None) -> Source:
-        """The source of training, validation or test episodes; `seeds` in place of those of the part, for generators."""
+    def part(self, split: Split, seeds: Sequence[int] | None = None, *, whole: bool = False) -> Source:
+        """The source of training, validation or test episodes; `seeds` in place of those of the part, for generators.
+
+        `whole`: where a text names a range of times, that range is the part; who uses it says that there are other texts for the others.
+        """
         chosen = SEEDS[split] if seeds is None else seeds
         members = tuple(
-            GeneratorSource.of(recipe, chosen) if recipe.is_generator else self._traces[recipe].part(split) for recipe in self._recipes
+            GeneratorSource.of(recipe, chosen) if recipe.is_generator else self._traces[recipe].part(split, whole=whole)
+            for recipe in self._recipes
         )
         return members[0] if len(members) == 1 else Mix(members, tuple(recipe.weight for recipe in self._recipes))

@@ -51,6 +51,7 @@ class EnvKind:
     objectives: Mapping[str, Callable[[Any], Objective]] = field(
         default_factory=lambda: MappingProxyType({})
     )  # of options; besides metrics
+    choices: Callable[[Any], Mapping[str, Any]] = lambda options: {}  # of options: what a checkpoint must know to be a scheduler
     version: int = 0
     aliases: tuple[str, ...] = ()
 

@@ -6,19 +6,20 @@
 | validation | 500,000 … 999,999 | from 0.6 to 0.8 | the last quarter of the range |
 | test | 0 … 99,999 | the last 0.2 | the whole range |
 
+Where validation has texts of its own (`--validation`), a range that a text names is used as a whole for its purpose.
 Seeds from 100,000 to 499,999 belong to no part: they are for trying things out. Two workloads of one generator with one seed are
 the same data whatever their parameters, because generators draw the same jobs under them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from gpuyard.errors import DataError
 from gpuyard.model.units import format_seconds
+from gpuyard.policies.manifest import Training, Use
 from gpuyard.registry import unknown_name
 
 Split = Literal["train", "validation", "test"]
@@ -40,72 +41,66 @@ def check_split(name: str) -> Split:
     return found
 
 
-@dataclass(frozen=True)
-class Use:
-    """Data that was used: seeds of a generator, or a range of times of a trace."""
-
-    kind: Literal["generator", "trace"]
-    name: str  # of the generator; of a trace: a hash of its submits and run times, whatever its file is called
-    label: str  # for messages
-    intervals: tuple[tuple[float, float], ...]  # [from, until): seeds, or s from the origin of the trace
-
-    def describe(self) -> str:
-        """`seeds 42–44 of family`, `12d … 30d of log.swf`."""
-        if self.kind == "generator":
-            return f"seeds {', '.join(_seeds(*interval) for interval in self.intervals)} of {self.label}"
-        spans = (f"{format_seconds(begin)} … {format_seconds(end)}" for begin, end in self.intervals)
-        return f"{', '.join(spans)} of {self.label}"
-
-    def shares(self, other: Use) -> bool:
-        """Whether some of the data is the same."""
-        same = (self.kind, self.name) == (other.kind, other.name)
-        return same and any(a < d and c < b for a, b in self.intervals for c, d in other.intervals)
+TRACE_MARK = "#"  # in the text of a use: what follows is a hash of the trace's content, whatever its file is called
 
 
-def _seeds(first: float, end: float) -> str:
-    return f"{int(first)}" if end - first == 1 else f"{int(first)}–{int(end) - 1}"
-
-
-def intervals_of(seeds: Iterable[int]) -> tuple[tuple[float, float], ...]:
-    """Seeds as half-open intervals, ascending; a range is one."""
+def uses_of_seeds(text: str, seeds: Iterable[int]) -> tuple[Use, ...]:
+    """Seeds of a generator, as few uses as there are stretches of consecutive ones."""
     if isinstance(seeds, range) and seeds.step == 1:
-        return ((seeds.start, seeds.stop),)
-    found: list[tuple[float, float]] = []
+        return (Use(text, seeds=(seeds.start, seeds.stop - 1)),)
+    found: list[list[int]] = []
     for seed in sorted(set(seeds)):
-        if found and found[-1][1] == seed:
-            found[-1] = (found[-1][0], seed + 1)
+        if found and found[-1][1] == seed - 1:
+            found[-1][1] = seed
         else:
-            found.append((seed, seed + 1))
-    return tuple(found)
+            found.append([seed, seed])
+    return tuple(Use(text, seeds=(first, last)) for first, last in found)
 
 
-def to_records(uses: Iterable[Use]) -> list[dict[str, Any]]:
-    """In JSON's terms, for a manifest."""
-    return [asdict(use) | {"intervals": [list(interval) for interval in use.intervals]} for use in uses]
+def use_of_times(text: str, content: str, begin: float, end: float) -> Use:
+    """Times of a trace, s from its origin, the end not among them; `content` is a hash of what is in it."""
+    return Use(f"{text}{TRACE_MARK}{content}", times=(begin, end))
 
 
-def from_records(records: object, where: str = "manifest") -> tuple[Use, ...]:
-    """What `to_records` was given; refuses anything else."""
-    try:
-        return tuple(_use(record) for record in records)  # type: ignore[attr-defined]
-    except (TypeError, ValueError, KeyError, AttributeError):
-        raise DataError(f"{where}: what it was trained on cannot be read") from None
+def data_of(use: Use) -> str:
+    """What tells data from other data: the name of a generator, or the hash of a trace."""
+    if use.times is not None:
+        return use.workload.rpartition(TRACE_MARK)[2]
+    return re.split(r"[:\[\s]", use.workload, maxsplit=1)[0]
 
 
-def _use(record: Mapping[str, Any]) -> Use:
-    kind, name, label = record["kind"], record["name"], record["label"]
-    if kind not in ("generator", "trace") or not isinstance(name, str) or not isinstance(label, str):
-        raise ValueError
-    return Use(kind, name, label, tuple((float(begin), float(end)) for begin, end in record["intervals"]))
+def describe(use: Use) -> str:
+    """`seeds 42–44 of family`, `12d … 30d of log.swf`."""
+    if use.times is not None:
+        begin, end = map(format_seconds, use.times)
+        return f"{begin} … {end} of {use.workload.rpartition(TRACE_MARK)[0]}"
+    first, last = use.seeds or (0, 0)
+    return f"{f'seeds {first}–{last}' if last > first else f'seed {first}'} of {use.workload}"
 
 
-def overlap(training: Mapping[str, Any], evaluation: Sequence[Use]) -> str | None:
-    """One line that names both where data of `evaluation` was used for training or validation; None where none was.
+def share_data(one: Use, other: Use) -> bool:
+    """Whether some of the data is the same."""
+    if data_of(one) != data_of(other):
+        return False
+    if one.times is not None and other.times is not None:
+        return one.times[0] < other.times[1] and other.times[0] < one.times[1]
+    if one.seeds is not None and other.seeds is not None:
+        return one.seeds[0] <= other.seeds[1] and other.seeds[0] <= one.seeds[1]
+    return False
 
-    `training` is that of a checkpoint's manifest: its `uses` are what `to_records` made.
+
+def overlap(training: Training, evaluation: Sequence[Use]) -> str | None:
+    """One line that names both where data of `evaluation` was trained or validated on; None where none was.
+
+    `training` is that of a checkpoint's manifest.
     """
-    for used in from_records(training.get("uses", ())):
-        for asked in evaluation:
-            if used.shares(asked):
-                return f"{asked.describe()} cannot be evaluated on: the policy was trained on {used.describe()}"
+    for purpose, uses in (("trained", training.workloads), ("validated", training.validation)):
+        shared = common(uses, evaluation)
+        if shared is not None:
+            return f"{describe(shared[1])} cannot be evaluated on: the policy was {purpose} on {describe(shared[0])}"
     return None
+
+
+def common(some: Iterable[Use], others: Sequence[Use]) -> tuple[Use, Use] | None:
+    """The first two, one of each, that share data."""
+    return next(((one, other) for one in some for other in others if share_data(one, other)), None)

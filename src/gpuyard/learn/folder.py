@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.learn.base import Arrays
 from gpuyard.model.plain import from_plain, to_plain
@@ -28,7 +26,8 @@ from gpuyard.policies.checkpoint import read_arrays, write_arrays
 CONFIG, STATE, BEST, LAST, METRICS, BOARD, LOCK = (
     "config.json", "state.safetensors", "best.safetensors", "last.safetensors", "metrics.jsonl", "tensorboard", "lock",
 )  # fmt: skip
-PROGRESS = "training/progress"  # in the state: JSON, as bytes
+WORTHLESS = {CONFIG, BOARD, LOCK}  # where nothing else is, nothing is lost
+PROGRESS = "progress"  # in the metadata of the state: JSON
 
 
 @contextmanager
@@ -74,9 +73,9 @@ class Folder:
 
     @classmethod
     def created(cls, path: Path) -> Folder:
-        """A new folder, or an empty one; another is refused."""
+        """A new folder, an empty one, or one in which a training failed before anything was learned; another is refused."""
         with writing(path):
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if path.exists() and (not path.is_dir() or not {entry.name for entry in path.iterdir()} <= WORTHLESS):
                 hint = "add --resume to go on, or give another --out" if (path / CONFIG).exists() else "give another --out"
                 raise UsageError(f"{path}: exists already", hint=hint)
             path.mkdir(parents=True, exist_ok=True)
@@ -133,16 +132,14 @@ class Folder:
 
     def write_state(self, learner: Arrays, progress: Mapping[str, Any]) -> None:
         """What the learner saved and where the training stands, in one file, so that they cannot come apart."""
-        text = json.dumps(to_plain(progress, "progress"), ensure_ascii=False).encode()
-        with writing(self.path / STATE):
-            write_arrays(self.path / STATE, {**learner, PROGRESS: np.frombuffer(text, np.uint8)})
+        write_arrays(self.path / STATE, learner, {PROGRESS: json.dumps(to_plain(progress, "progress"))})
 
     def read_state(self) -> tuple[Arrays, dict[str, Any]]:
         """What `write_state` was given."""
         path = self.path / STATE
-        arrays = dict(read_arrays(path))
+        arrays, texts = read_arrays(path)
         try:
-            progress = from_plain(json.loads(arrays.pop(PROGRESS).tobytes().decode()))
+            progress = from_plain(json.loads(texts[PROGRESS]))
         except (KeyError, ValueError, RecursionError):
             raise DataError(f"{path}: does not say where the training stood") from None
         return arrays, progress

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ from gpuyard import __version__
 from gpuyard.envs.checked import Checked
 from gpuyard.envs.episodes import Workloads
 from gpuyard.envs.kinds import EnvKind, find_env
-from gpuyard.envs.splits import Use, overlap, to_records
+from gpuyard.envs.splits import common, describe
 from gpuyard.errors import DataError, LearningError, UsageError
-from gpuyard.learn.base import Learner
+from gpuyard.learn.base import Arrays, Learner
 from gpuyard.learn.board import Board
 from gpuyard.learn.catalog import find_learner
 from gpuyard.learn.folder import Folder
@@ -25,7 +27,11 @@ from gpuyard.learn.interruption import Interruption
 from gpuyard.learn.plan import Plan
 from gpuyard.learn.schedules import EarlyStopping
 from gpuyard.learn.validation import EngineValidation, Validator
+from gpuyard.model.plain import to_plain
 from gpuyard.policies.checkpoint import Manifest, write_checkpoint
+from gpuyard.policies.manifest import Training as Made
+from gpuyard.policies.manifest import Use
+from gpuyard.policies.network_spec import NetworkSpec
 
 TIMES = ("env", "act", "learn", "validate", "save")
 
@@ -44,7 +50,7 @@ class Progress:
     stopped_early: bool = False
     metrics: dict[str, float] = field(default_factory=dict)  # of the last update
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))  # since this process began
-    steps_here: int = 0  # by this process
+    steps_per_second: float = math.nan  # of collecting and learning: the last updates count most, that which compiles does not
 
     SAVED = ("update", "steps", "curve", "best", "best_update", "waited", "mark", "stopped_early")
 
@@ -64,11 +70,11 @@ class Progress:
         """s of this process, in all parts."""
         return sum(self.seconds.values())
 
-    @property
-    def steps_per_second(self) -> float:
-        """Of collecting and learning, by this process."""
-        busy = sum(self.seconds[name] for name in ("env", "act", "learn"))
-        return self.steps_here / busy if busy > 0 else math.nan
+    def timed(self, steps: int, seconds: float, *, first: bool) -> None:
+        """Hear how long an update took."""
+        speed = steps / seconds if seconds > 0 else math.nan
+        old = self.steps_per_second
+        self.steps_per_second = old if first else speed if math.isnan(old) else 0.9 * old + 0.1 * speed
 
 
 @dataclass(frozen=True)
@@ -142,10 +148,10 @@ class Trainer:
     def _round(self) -> None:
         self._update()
         training, update = self.plan.training, self.progress.update
-        row: dict[str, float] = dict(self.progress.metrics)
+        scores: dict[str, float] = {}
         if training.validate_every and update % training.validate_every == 0 and not self.finished:
-            row[f"validation/{self.validator.objective}"] = self._validate()
-        self._write_metrics(row)
+            scores[f"validation/{self.validator.objective}"] = self._validate()
+        self._write_metrics(scores)
         if update % training.save_every == 0 and not self.finished:
             self._save()
         self._watch(self)
@@ -155,17 +161,19 @@ class Trainer:
         metrics = {name: float(value) for name, value in self._learner.update().items()}
         in_env = self._parts.envs.seconds - env_before
         at.seconds["env"] += in_env
-        at.seconds["act"] += max(metrics.get("time/collect", 0.0) - in_env, 0.0)
-        at.seconds["learn"] += metrics.get("time/learn", 0.0)
-        at.steps_here += self._learner.steps - at.steps
+        collecting, learning = metrics.get("time/collect", 0.0), metrics.get("time/learn", 0.0)
+        at.seconds["act"] += max(collecting - in_env, 0.0)
+        at.seconds["learn"] += learning
+        at.timed(self._learner.steps - at.steps, collecting + learning, first=not at.metrics)
         at.update, at.steps, at.metrics = at.update + 1, self._learner.steps, metrics
 
-    def _write_metrics(self, row: Mapping[str, float]) -> None:
+    def _write_metrics(self, scores: Mapping[str, float]) -> None:
+        """Of the last update; the board has heard of the scores."""
         at = self.progress
-        speed = {"steps_per_second": at.steps_per_second}
-        self.folder.add_metrics({"update": at.update, "steps": at.steps, **row, **speed})
+        row = {**at.metrics, "steps_per_second": at.steps_per_second}
+        self.folder.add_metrics({"update": at.update, "steps": at.steps, **row, **scores})
         assert self._board is not None
-        self._board.add({**row, **speed}, at.steps)
+        self._board.add(row, at.steps)
 
     # ── validation and saving ──
 
@@ -194,7 +202,7 @@ class Trainer:
         self.folder.write_state(self._learner.save(), self.progress.record())
         self.progress.seconds["save"] += time.perf_counter() - began
 
-    def _network(self) -> tuple[Any, dict[str, Any]]:
+    def _network(self) -> tuple[NetworkSpec, Arrays]:
         spec, arrays = self._learner.network()
         broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
@@ -202,11 +210,29 @@ class Trainer:
             raise LearningError(f"update {self.progress.update}: {broken[0]} of the network is no longer finite", hint=hint)
         return spec, arrays
 
-    def _write_checkpoint(self, path: Path, spec: Any, arrays: dict[str, Any]) -> None:
+    def _write_checkpoint(self, path: Path, spec: NetworkSpec, arrays: Arrays) -> None:
         write_checkpoint(path, self._manifest(spec), arrays)
 
-    def _manifest(self, spec: Any) -> Manifest:
-        raise NotImplementedError
+    def _manifest(self, spec: NetworkSpec) -> Manifest:
+        """Of the policy as it is now. No clock and no path has a part in it: the same training gives the same bytes anywhere."""
+        plan, parts, at = self.plan, self._parts, self.progress
+        config = {name: table for name, table in plan.record().items() if name != "command"}
+        training = Made(plan.learner, config, plan.seed, at.steps, parts.trained_on, parts.validated_on)
+        baselines = {f"validation/{name}": value for name, value in self.validator.baselines.items()}
+        return Manifest(
+            f"{plan.env}-{plan.learner}-{plan.seed}".lower(), parts.kind.title, parts.envs.schema, spec, plan.objective,
+            parts.kind.choices(plan.options), training, versions(), plan.command,
+            tuple({**row, **baselines} if k == 0 else row for k, row in enumerate(at.curve)),
+        )  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Of gpuyard and of what has a part in the numbers."""
+    found = {"gpuyard": __version__}
+    for name in ("numpy", "numba", "jax", "optax"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _or(value: float, other: float) -> float:
@@ -224,23 +250,24 @@ class Parts:
     envs: Checked
     learner: Learner
     validator: Validator
-    uses: tuple[Use, ...]  # data of training and validation
+    trained_on: tuple[Use, ...]
+    validated_on: tuple[Use, ...]
 
 
 def parts_of(plan: Plan) -> Parts:
     """Read the workloads, make the environments, the learner and the validation; refuse data that is in two parts."""
     kind, learner = find_env(plan.env), find_learner(plan.learner)
-    workloads = Workloads(plan.workloads, plan.cluster)
-    source = workloads.part("train")
-    held_out = (Workloads(plan.validation, plan.cluster) if plan.validation else workloads).part("validation")
-    shared = overlap({"uses": to_records(source.uses)}, held_out.uses)
+    workloads, apart = Workloads(plan.workloads, plan.cluster), bool(plan.validation)
+    source = workloads.part("train", whole=apart)
+    held_out = (Workloads(plan.validation, plan.cluster) if apart else workloads).part("validation", whole=apart)
+    shared = common(source.uses, held_out.uses)
     if shared is not None:
-        raise UsageError(f"validation: {shared}")
+        raise UsageError(f"{describe(shared[1])} cannot be validated on: it is trained on {describe(shared[0])}")
     count = min(plan.training.validation_episodes, held_out.size)
     episodes = [held_out.episode(number) for number in range(count)]
     validator = EngineValidation(kind, plan.options, plan.objective, episodes)
     envs = Checked(kind.make(source, plan.options, plan.training.envs, plan.seed))
-    return Parts(kind, envs, learner.make(envs, plan.config, plan.seed), validator, (*source.uses, *held_out.uses))
+    return Parts(kind, envs, learner.make(envs, plan.config, plan.seed), validator, source.uses, held_out.uses)
 
 
 def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], watch: Watch, parts: Parts | None = None) -> Outcome:
@@ -248,7 +275,8 @@ def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], w
     folder = Folder.found(path) if resume else Folder.created(path)
     with folder.locked():
         made = parts or parts_of(plan)
-        record = plan.record() | {"uses": to_records(made.uses), "version": __version__}
+        data = [asdict(use) for use in (*made.trained_on, *made.validated_on)]
+        record = plan.record() | {"data": to_plain(data, "data"), "versions": versions()}
         if resume:
             _check_same(folder, record, say)
         folder.write_config(record)
@@ -261,7 +289,7 @@ def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], w
 def _check_same(folder: Folder, record: Mapping[str, Any], say: Callable[[str], None]) -> None:
     """The data must be what it was; another version is only told."""
     before = folder.read_config()
-    if before.get("uses") != record["uses"]:
+    if before.get("data") != record["data"]:
         raise DataError(f"{folder.path}: the workloads are not what they were when it was begun", hint="has a trace file changed?")
-    if before.get("version") != record["version"]:
-        say(f"note: {folder.path} was begun with version {before.get('version')}; the outcome may differ from that of an unbroken run")
+    if before.get("versions") != record["versions"]:
+        say(f"note: {folder.path} was begun with other versions of libraries; the outcome may differ from that of an unbroken run")
