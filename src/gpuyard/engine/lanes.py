@@ -245,7 +245,7 @@ largest = _python_folded(_python_larger) if INTERPRETED else _largest
 _SHIFT = np.float32(12582912.0)  # 1.5 · 2^23: adding it rounds to a whole number
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # the first has few bits: its product with n is exact
-_LEAST_EXPONENT = np.float32(-87.0)
+_LEAST_EXPONENT = np.float32(-60.0)  # 1e-26: nothing beside 1, and its products are still normal numbers, which are fast
 _E7, _E6, _E5 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 _E4, _E3, _E2 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 _ONE = np.float32(1.0)
@@ -253,7 +253,7 @@ _ONE = np.float32(1.0)
 
 @inner
 def exponential(x: Any) -> Any:
-    """e^x for x ≤ 88, to 2e-7 of its value (the polynomial of Cephes' expf); below −87 as at −87."""
+    """e^x for x ≤ 88, to 2e-7 of its value (the polynomial of Cephes' expf); below −60 as at −60."""
     x = larger(x, splat(_LEAST_EXPONENT))
     shifted = plus(times(x, splat(_LOG2_E)), splat(_SHIFT))
     n = minus(shifted, splat(_SHIFT))

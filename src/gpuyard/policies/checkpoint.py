@@ -40,6 +40,7 @@ PREFIX = "learned:"
 SHIPPED = Path(__file__).parent / "shipped"
 POLICY_CAPS = Caps(file=64 << 20, header=2 << 20, tensors=1_000)
 _SHOWN = 5  # features in a message
+_LONGEST = 1_000  # characters of a message
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,10 @@ def read_checkpoint(path: Pathlike) -> Checkpoint:
         where = f"{path}: manifest"
         manifest = manifest_from_dict(strict_json(meta[KEY].encode("utf-8"), where), where)
         check_arrays(manifest.network, arrays, str(path))
-    except CheckpointError:
-        raise
     except (DataError, UnicodeEncodeError) as error:
-        raise CheckpointError(_one_line(str(error))) from None
+        text = " ".join(str(error).split())[:_LONGEST]
+        raise CheckpointError(text if str(path) in text else f"{path}: {text}") from None
     return Checkpoint(manifest, arrays)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:1_000]
 
 
 def check_schema(manifest: Manifest, schema: Schema) -> None:
@@ -124,12 +120,15 @@ def find_checkpoint(text: str, folder: Path = SHIPPED) -> Path:
         if name not in names:
             raise unknown_name("learned policy", name, names)
         return folder / f"{name}{SUFFIX}"
-    path = Path(text)
-    if "\0" in text or not path.is_file():
-        hint = (
-            f"did you mean {PREFIX}{text}?"
-            if text in names
-            else f"name a file, or {PREFIX}NAME with NAME of: {', '.join(names) or 'none yet'}"
-        )
+    if not _is_file(text):
+        listed = f"name a file, or {PREFIX}NAME with NAME of: {', '.join(names) or 'none yet'}"
+        hint = f"did you mean {PREFIX}{text}?" if text in names else listed
         raise CheckpointError(f"{text[:200]!r}: there is no such checkpoint", hint=hint)
-    return path
+    return Path(text)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

@@ -75,7 +75,9 @@ class Manifest:
 
 
 def _frozen(table: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    return MappingProxyType(from_plain(to_plain(table, path)))
+    """A copy in JSON's terms, lists for tuples."""
+    plain = to_plain(dict(table), path)
+    return MappingProxyType({key: from_plain(value) for key, value in plain.items()})
 
 
 def _check(manifest: Manifest) -> None:
@@ -94,7 +96,7 @@ def _check(manifest: Manifest) -> None:
             raise CheckpointError(f"manifest: version of {key[:100]!r} is not a text")
     for point in manifest.curve:
         for key, value in point.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > 2**64):
                 raise CheckpointError(f"manifest: {key[:100]!r} of the curve is not a number")
 
 

@@ -106,7 +106,7 @@ class _Packing:
         """A layer for 32 rows at once: the weights of four outputs side by side for each input."""
         outputs, inputs = weight.shape
         whole = outputs - outputs % nk.TILE
-        tiles = weight[:whole].reshape(-1, nk.TILE, inputs).transpose(0, 2, 1)
+        tiles = weight[:whole].reshape(whole // nk.TILE, nk.TILE, inputs).transpose(0, 2, 1)
         return self._add(np.concatenate([tiles.ravel(), weight[whole:].ravel()]), bias, weight)
 
     def for_one(self, weight: Array, bias: Array) -> int:
@@ -114,7 +114,7 @@ class _Packing:
         outputs, inputs = weight.shape
         full = np.zeros((_padded(outputs), inputs), weight.dtype)
         full[:outputs] = weight
-        return self._add(full.reshape(-1, BLOCK, inputs).transpose(0, 2, 1).ravel(), bias, weight)
+        return self._add(full.reshape(len(full) // BLOCK, BLOCK, inputs).transpose(0, 2, 1).ravel(), bias, weight)
 
     def _add(self, packed: Array, bias: Array, weight: Array) -> int:
         self.layers.append((self.put(packed), self.put(bias), weight.shape[1], weight.shape[0]))
@@ -202,7 +202,7 @@ def _places(spec: NetworkSpec) -> dict[str, int]:
         "other": block,
         "now": _padded(single) + BLOCK,
         "next": _padded(single) + BLOCK,
-        "base": _padded(max(*spec.head_layers[:1], 1)),
+        "base": _padded((*spec.head_layers, 1)[0]),
         "query": _padded(max(pooled, spec.history, *spec.memory_layers, 0)),
         "most": BLOCK * heads if pooled else 0,
         "mass": BLOCK * heads if pooled else 0,
