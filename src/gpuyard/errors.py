@@ -33,3 +33,7 @@ class PolicyError(GpuyardError):
 
 class SimulationError(GpuyardError):
     """The engine could not go on; the message names the job and the time."""
+
+
+class LearningError(GpuyardError):
+    """Training cannot go on."""
