@@ -36,4 +36,4 @@ class SimulationError(GpuyardError):
 
 
 class LearningError(GpuyardError):
-    """Training cannot go on."""
+    """Training could not go on; the message names the environment or the update, and the step."""
