@@ -125,7 +125,8 @@ class Exp3(_Drawn):
     def probabilities(self, context: Array, mask: Array | None = None) -> Array:
         legal = _legal(mask, len(self.log_weights))
         weights = np.where(legal, np.exp(self.log_weights - self.log_weights[legal].max()), 0.0)
-        return (1 - self.config.gamma) * weights / weights.sum() + self.config.gamma * legal / legal.sum()
+        chances: Array = (1 - self.config.gamma) * weights / weights.sum() + self.config.gamma * legal / legal.sum()
+        return chances
 
     def learn(self, context: Array, action: int, reward: float, probability: float | None = None) -> None:
         self.range = np.array([min(self.range[0], finite(reward)), max(self.range[1], reward)])
@@ -159,7 +160,8 @@ class LinUcb(_Drawn):
         x = np.append(np.asarray(context, dtype=np.float64), 1.0)
         spread = np.sqrt(np.maximum(np.einsum("i,aij,j->a", x, self.inverse, x), 0.0))
         bounds = np.where(_legal(mask, len(self.theta)), self.theta @ x + self.config.alpha * spread, -np.inf)
-        return (np.arange(len(bounds)) == np.argmax(bounds)).astype(np.float64)
+        chances: Array = (np.arange(len(bounds)) == np.argmax(bounds)).astype(np.float64)
+        return chances
 
     def learn(self, context: Array, action: int, reward: float, probability: float | None = None) -> None:
         x = np.append(np.asarray(context, dtype=np.float64), 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,19 +32,22 @@ class ReplayConfig:
     bins: int = 4  # strata along each of them
 
 
+Data = Any  # an array of numpy as it is drawn, of JAX within an update
+
+
 class Batch(NamedTuple):
     """Transitions of n steps, for a leading shape of (updates, batch)."""
 
-    rows: Array
-    context: Array
-    mask: Array
-    action: Array  # i4
-    returns: Array  # f4: Σ discount^k · reward over the n steps, or up to the end of the episode
-    discount: Array  # f4: what the value of the next observation counts; 0 where the episode ended
-    next_rows: Array
-    next_context: Array
-    next_mask: Array
-    weight: Array  # f4: importance weights, at most 1
+    rows: Data
+    context: Data
+    mask: Data
+    action: Data  # i4
+    returns: Data  # f4: Σ discount^k · reward over the n steps, or up to the end of the episode
+    discount: Data  # f4: what the value of the next observation counts; 0 where the episode ended
+    next_rows: Data
+    next_context: Data
+    next_mask: Data
+    weight: Data  # f4: importance weights, at most 1
 
 
 def available_memory() -> int:
@@ -66,7 +69,7 @@ class Replay:
     def __init__(self, first: Observation, config: ReplayConfig) -> None:
         self.config = config
         self.envs = len(first.context)
-        self.slots = max(config.capacity // self.envs, config.n_step + 2)
+        self.slots = max(config.capacity // self.envs, config.n_step + 1)
         self.items = self.slots * self.envs
         self.added = 0  # steps of all environments ever added
         self.highest = 1.0  # priority of what was not yet learned from
@@ -103,6 +106,12 @@ class Replay:
             if self.added > self.config.n_step:  # with this step an earlier one can be drawn
                 ripe = (slot - self.config.n_step) % self.slots
                 self.tree.set(self._items_of(ripe), self.highest**self.config.alpha)
+
+    def newest(self, steps: int) -> tuple[Array, Array, Array]:
+        """Rows, context and mask (steps, envs, …) of the last steps, as many as there are."""
+        slots = np.arange(self.added - min(steps, self.slots), self.added) % self.slots
+        rows, context, mask = (self.columns[name][slots] for name in _SEEN)
+        return rows, context, mask
 
     def _items_of(self, slot: int) -> Array:
         return np.arange(slot * self.envs, (slot + 1) * self.envs)
@@ -141,9 +150,11 @@ class Replay:
         slots, envs = np.divmod(items.reshape(shape), self.envs)
         returns, discount = self._returns(slots, envs)
         after = (slots + self.config.n_step) % self.slots
-        now = [self.columns[name][slots, envs] for name in _SEEN]
-        then = [self.columns[name][after, envs] for name in _SEEN]
-        return Batch(*now, self.columns["action"][slots, envs], returns, discount, *then, weights), items.reshape(shape)
+        rows, context, mask = (self.columns[name][slots, envs] for name in _SEEN)
+        next_rows, next_context, next_mask = (self.columns[name][after, envs] for name in _SEEN)
+        action = self.columns["action"][slots, envs]
+        found = Batch(rows, context, mask, action, returns, discount, next_rows, next_context, next_mask, weights)
+        return found, items.reshape(shape)
 
     def _returns(self, slots: Array, envs: Array) -> tuple[Array, Array]:
         """Discounted sum of n rewards, no further than the end of the episode; discount of what follows."""

@@ -49,9 +49,7 @@ class Strata:
             cell = cell * self.bins + np.searchsorted(edges, keys[:, feature], side="right")
         return cell.astype(np.int16)
 
-    def draw(
-        self, count: int, drawable: Array, weights: Array | None, rng: np.random.Generator, beta: float
-    ) -> tuple[Array, Array]:
+    def draw(self, count: int, drawable: Array, weights: Array | None, rng: np.random.Generator, beta: float) -> tuple[Array, Array]:
         """Items: first a stratum, all that hold something alike, then an item in it, by `weights` or all alike.
 
         The importance weights make up for what `weights` do within a stratum, not for the balance, which is meant. O(items).
