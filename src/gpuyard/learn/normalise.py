@@ -48,15 +48,15 @@ def seen_before(params: Params, rollouts: float) -> tuple[Statistics, Statistics
     return of("rows"), of("context")
 
 
-def merge(old: Statistics, x: jax.Array, weight: jax.Array | None = None) -> Statistics:
-    """With one more rollout: x (…, features) or (…), counted where `weight` (…) is 1. The new one counts 1 of at most MEMORY."""
+def merge(old: Statistics, x: jax.Array, weight: jax.Array | None = None, memory: float = MEMORY) -> Statistics:
+    """With one more rollout: x (…, features) or (…), counted where `weight` (…) is 1. The new one counts 1 of at most `memory`."""
     axes = tuple(range(x.ndim - old.mean.ndim))
     shape = x.shape[: len(axes)]
     w = jnp.ones(shape) if weight is None else weight.astype(jnp.float32)
     w = (w / jnp.maximum(w.sum(), 1.0)).reshape(shape + (1,) * old.mean.ndim)
     mean = (w * x).sum(axes)
     variance = (w * (x - mean) ** 2).sum(axes)
-    total = jnp.minimum(old.rollouts + 1.0, MEMORY)
+    total = jnp.minimum(old.rollouts + 1.0, memory)
     share, delta = 1.0 / total, mean - old.mean
     return Statistics(old.mean + share * delta, (1 - share) * old.variance + share * variance + share * (1 - share) * delta**2, total)
 
