@@ -89,6 +89,22 @@ class Queues:
             ends[position[lane]] += sum(self._seconds[index] for index in queue)
         return ends
 
+    def loads(self, board: Board) -> tuple[Array, Array, Array]:
+        """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work believed left of all these."""
+        snapshot = board.snapshot
+        waiting, busy, work = np.zeros(len(board.lanes)), np.zeros(len(board.lanes), bool), np.zeros(len(board.lanes))
+        position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, _rows(snapshot)
+        for index, lane in self._lane.items():
+            row, i = row_of[index], position[lane]
+            left = float(snapshot.jobs.estimate[row])
+            if snapshot.live["running"][row]:
+                busy[i] = True
+                left = max(left - (snapshot.now - float(snapshot.live["run_start"][row])), 0.0)
+            else:
+                waiting[i] += 1
+            work[i] += left
+        return waiting, busy, work
+
     def running_end(self, snapshot: Snapshot, row: int) -> float:
         """When the running task of that row is believed to end: by its estimate, speed and transfer."""
         return believed_end(snapshot, float(snapshot.live["est_end"][row]))
