@@ -101,6 +101,21 @@ def test_interrupted_and_resumed_is_never_stopped(unbroken, tmp_path, update):
     assert_same(unbroken[0], folder)
 
 
+@pytest.mark.slow  # two compilations each
+@pytest.mark.parametrize("learner", ["rainbow", "sac", "linucb"])
+def test_any_learner_interrupted_and_resumed_is_never_stopped(toy, tmp_path, learner):
+    sets = ("validate_every=3", "save_every=4", "validation_episodes=2", f"plain={learner != 'sac'}")
+    sets += ("width=4", "warmup=64", "capacity=512", "batch=8", "updates_per_round=4") if learner != "linucb" else ()
+    asked = request(toy, learner=learner, sets=sets)
+    trained(plan_of(asked), tmp_path / "whole")
+    stopped, _ = trained(plan_of(asked), tmp_path / "run", stop_after=2 if learner == "linucb" else 7)
+    assert stopped.interrupted
+    plan = plan_again(Folder.found(tmp_path / "run").read_config(), Request(), "run")
+    assert plan == plan_of(asked)
+    trained(plan, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
 def test_killed_and_resumed_is_never_stopped(unbroken, tmp_path):
     """A process that dies leaves the last saved state behind, and metrics of later updates."""
     folder = tmp_path / "run"

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.envs.base import Step
 from gpuyard.envs.kinds import ENVS, EnvKind
-from gpuyard.learn.probes import LargestRow
+from gpuyard.learn.probes import ActionByObservation, LargestRow
 from gpuyard.policies import parse_scheduler
 
 
@@ -18,6 +18,7 @@ from gpuyard.policies import parse_scheduler
 class ToyOptions:
     rows: int = 4
     broken: bool = False  # NaN rewards
+    plain: bool = False  # a fixed number of actions
     flavour: Literal["sweet", "sour"] = "sweet"
 
 
@@ -29,6 +30,8 @@ class Broken(LargestRow):
 
 def make(source, options, count, seed):
     source.episode(0)
+    if options.plain:
+        return ActionByObservation(count)
     return (Broken if options.broken else LargestRow)(count, rows=options.rows)
 
 

@@ -124,12 +124,13 @@ def _names(kind: type[Any]) -> list[str]:
 
 
 def _config(learner: LearnerKind, training: Training, given: Mapping[str, Any]) -> Any:
-    """The learner's settings. One that has `rollout` and `updates`, the length of its schedules, gets the length of the training."""
-    config = settings.build("learner", learner.config, given)
-    if {"rollout", "updates"} <= set(_names(learner.config)) and "updates" not in given:
+    """The learner's settings. The length of its courses, `steps`, or `updates` of `rollout` steps, is that of the training."""
+    config, names = settings.build("learner", learner.config, given), set(_names(learner.config))
+    if "steps" in names and "steps" not in given:
+        config = dataclasses.replace(config, steps=training.steps)
+    if {"rollout", "updates"} <= names and "updates" not in given:
         length = math.ceil(training.steps / (config.rollout * training.envs))
-        length = min(length, training.update_limit) if training.update_limit else length
-        config = dataclasses.replace(config, updates=length)
+        config = dataclasses.replace(config, updates=min(length, training.update_limit or length))
     return config
 
 
