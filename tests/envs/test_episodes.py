@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard.envs.episodes import Workloads, episode_number, parse_recipe
+from gpuyard.envs.episodes import Pool, Workloads, episode_number, parse_recipe
 from gpuyard.envs.splits import SEEDS, SPLITS, data_of
 from gpuyard.errors import GpuyardError
 from gpuyard.model.workload import Workload
@@ -136,6 +136,17 @@ def test_a_mix_takes_turns_by_weight(log):
     assert source.episode(4).text == "family:horizon=60 on 8"
     assert [source.episode(n).seed for n in (0, 1, 2, 5)] == [500_000, 500_001, 500_002, 500_003]
     assert [use.times is None for use in source.uses] == [True, False, True]
+
+
+def test_a_pool_keeps_what_it_made():
+    inner = Workloads(["family:shape=base|bursty,horizon=60 on 8"]).part("train")
+    pool = Pool(inner, 3)
+    assert pool.episode(7) is pool.episode(1)
+    assert same(pool.episode(1), inner.episode(1))
+    assert (pool.size, pool.uses) == (3, inner.uses)
+    assert Pool(Workloads(["demo:jobs=5"]).part("test", seeds=(1, 2)), 10).size == 2
+    with pytest.raises(GpuyardError, match="at least 1"):
+        Pool(inner, 0)
 
 
 def test_a_recipe_reads_back_from_its_text():

@@ -174,6 +174,12 @@ def test_no_improvement_for_long_ends_it(toy, tmp_path):
     assert [row["update"] for row in outcome.progress.curve] == [0, 3, 6]
 
 
+def test_unless_it_is_said_how_often_it_validates_fifty_times(toy, tmp_path):
+    sets = tuple(text for text in request(toy).sets if "_every" not in text)
+    outcome, _ = trained(plan_of(request(toy, sets=sets, flags={"training": {"steps": 64 * 100, "envs": 8}})), tmp_path / "run")
+    assert [row["update"] for row in outcome.progress.curve] == list(range(0, 101, 2))
+
+
 def test_more_steps_may_be_asked_for_when_resuming(toy, unbroken, tmp_path):
     folder = tmp_path / "run"
     trained(plan_of(request(toy, flags={"training": {"steps": 128, "envs": 8}})), folder)

@@ -386,6 +386,32 @@ class Mix:
         raise AssertionError("a slot lies within the sum of the weights")
 
 
+class Pool:
+    """A source with `size` episodes in all, each made once and kept: for learners that go through episodes faster than they are made."""
+
+    def __init__(self, inner: Source, size: int) -> None:
+        if size < 1:
+            raise UsageError(f"a pool of {size} episodes; at least 1")
+        self._inner = inner
+        self._made: dict[int, Episode] = {}
+        self.size = min(size, inner.size)
+
+    @property
+    def text(self) -> str:
+        return self._inner.text
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        return self._inner.uses
+
+    def episode(self, number: int) -> Episode:
+        """That of number modulo `size`."""
+        place = number % self.size
+        if place not in self._made:
+            self._made[place] = self._inner.episode(place)
+        return self._made[place]
+
+
 class Workloads:
     """Texts, read once, of which every part can be had."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -76,10 +77,13 @@ class EnvKind:
 
 
 ENVS: Registry[EnvKind] = Registry("environment")
+MODULES: tuple[str, ...] = ()  # of gpuyard.envs: each registers its kinds when it is imported
 
 
 def find_env(text: str) -> EnvKind:
     """`PickJob`, `gpuyard/PickJob-v0`, `pick-job`, or an alias; case, hyphens and underscores do not matter."""
+    for module in MODULES:
+        import_module(f"gpuyard.envs.{module}")
     match = _ID.fullmatch(text.strip())
     asked = _plain(match["name"] if match else text)
     for _, kind in ENVS.items():

@@ -10,6 +10,8 @@ from typing import Any
 
 from gpuyard.learn.folder import writing
 
+FLUSH = 10.0  # s after which what was written can be seen
+
 
 class Board:
     """Writes scalars in this thread, so that an error comes where it can be told; does nothing without tensorboardX."""
@@ -17,6 +19,7 @@ class Board:
     def __init__(self, folder: Path, update: int, steps: int, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._writer: Any = None
+        self._flushed = time.monotonic()
         try:
             from tensorboardX.proto import event_pb2
             from tensorboardX.record_writer import RecordWriter
@@ -40,6 +43,9 @@ class Board:
             for name, value in values.items():
                 if math.isfinite(value):
                     self._write(self._event(wall_time=time.time(), step=steps, summary=self._scalar(name, value, display_name=name)))
+            if time.monotonic() - self._flushed > FLUSH:
+                self._writer.flush()
+                self._flushed = time.monotonic()
 
     def _write(self, event: Any) -> None:
         self._writer.write(event.SerializeToString())

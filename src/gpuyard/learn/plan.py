@@ -25,14 +25,14 @@ class Training:
     steps: int = 1_000_000  # choices in the environments; the update that reaches them is the last
     update_limit: int = 0  # updates after which it ends even so; 0: none
     envs: int = 64  # stepped together
-    validate_every: int = 20  # updates; 0: only before the first and after the last
+    validate_every: int = 0  # updates; 0: 50 times over the training, by steps
     validation_episodes: int = 16
-    save_every: int = 20  # updates
+    save_every: int = 0  # updates; 0: 10 times over the training
     patience: int = 0  # validations without improvement after which it ends; 0: never
     threshold: float = 0.0  # an improvement is larger, in units of the objective
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "update_limit": 0, "envs": 1, "validate_every": 0, "validation_episodes": 1, "save_every": 1, "patience": 0}
+        least = {"steps": 1, "update_limit": 0, "envs": 1, "validate_every": 0, "validation_episodes": 1, "save_every": 0, "patience": 0}
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise UsageError(f"training.{name} = {getattr(self, name)} is below {low}")

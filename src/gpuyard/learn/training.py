@@ -33,6 +33,7 @@ from gpuyard.policies.manifest import Training as Made
 from gpuyard.policies.manifest import Use
 from gpuyard.policies.network_spec import NetworkSpec
 
+VALIDATIONS, SAVES = 50, 10  # over a training, unless it says after how many updates
 TIMES = ("env", "act", "learn", "validate", "save")
 
 
@@ -146,15 +147,20 @@ class Trainer:
     # ── one round ──
 
     def _round(self) -> None:
+        training, before = self.plan.training, self.progress.steps
         self._update()
-        training, update = self.plan.training, self.progress.update
         scores: dict[str, float] = {}
-        if training.validate_every and update % training.validate_every == 0 and not self.finished:
+        if self._due(training.validate_every, VALIDATIONS, before) and not self.finished:
             scores[f"validation/{self.validator.objective}"] = self._validate()
         self._write_metrics(scores)
-        if update % training.save_every == 0 and not self.finished:
+        if self._due(training.save_every, SAVES, before) and not self.finished:
             self._save()
         self._watch(self)
+
+    def _due(self, every: int, times: int, before: int) -> bool:
+        """Whether the update at hand is one of every so many or, where that is 0, ends another part of all steps."""
+        at, total = self.progress, self.plan.training.steps
+        return at.update % every == 0 if every else at.steps * times // total > before * times // total
 
     def _update(self) -> None:
         at, env_before = self.progress, self._parts.envs.seconds
