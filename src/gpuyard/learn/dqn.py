@@ -159,7 +159,7 @@ def _all_updates(
         count = state.updates + 1
         due = (count % config.target_every == 0) | (not config.target_network)
         target = jax.tree.map(lambda new, old: jnp.where(due, new, old), params, state.target)
-        shown = {"loss": loss, "value": values.mean(), "gradient": optax.global_norm(slopes)}
+        shown = {"loss": loss, "value": values.mean(), "gradient": optax.tree.norm(slopes)}
         return DqnState(params, target, optimiser_state, count), (errors, shown)
 
     state, (errors, shown) = jax.lax.scan(update, state, (batches, noise))
