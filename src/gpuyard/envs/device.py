@@ -106,14 +106,16 @@ class Episode:
     @property
     def suits(self) -> Array:
         """(lanes,) bool: which may be chosen."""
-        return np.isfinite(self._seconds)
+        found: Array = np.isfinite(self._seconds)
+        return found
 
     def choose(self, chosen: int) -> Outcome:
         """Put the task into that queue and go on to the next choice."""
         assert self._board is not None
         task = self._pending.pop(0)
         snapshot = self._board.snapshot
-        true = np.array([self._true_seconds(task, lane[0]) if suits else np.inf for lane, suits in zip(self.lanes, self.suits, strict=True)])
+        suiting = zip(self.lanes, self.suits, strict=True)
+        true = np.array([self._true_seconds(task, node) if suits else np.inf for (node, _), suits in suiting])
         start = max(self._free_at[chosen], snapshot.now)
         self._free_at[chosen] = start + true[chosen]
         outcome = Outcome(float(start - snapshot.jobs.submit[task.row]), float(true[chosen]), float(true.min()))

@@ -29,7 +29,7 @@ class PickDevice(gym.Env[Seen, np.int64]):
         rows, context = len(self._envs.schema.rows), len(self._envs.schema.context)
         lanes = self._envs.actions
         self.action_space = spaces.Discrete(lanes)
-        self.observation_space = spaces.Dict(
+        self.observation_space: gym.Space[Any] = spaces.Dict(
             {
                 "rows": spaces.Box(-8.0, 8.0, (lanes, rows), np.float32),
                 "context": spaces.Box(-8.0, 8.0, (context,), np.float32),
@@ -65,7 +65,8 @@ class PickDevice(gym.Env[Seen, np.int64]):
 
     def action_masks(self) -> Array:
         """(devices,) bool, as sb3-contrib's maskable learners ask for it."""
-        return self._seen.mask[0].copy()
+        mask: Array = self._seen.mask[0].copy()
+        return mask
 
     @property
     def envs(self) -> DeviceEnvs:

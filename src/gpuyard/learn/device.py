@@ -20,7 +20,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.workload import Workload
 from gpuyard.policies.base import Decides
 from gpuyard.policies.capacity import Request
-from gpuyard.policies.devices import Board, DeviceQueues
+from gpuyard.policies.devices import Board, DeviceQueues, Lane
 
 KINDS = ("cpu", "gpu")
 
@@ -140,7 +140,8 @@ def _quadratic(facts: Array) -> Array:
 
 def _seconds(logs: Array) -> Array:
     """From log seconds, kept within 1e-4 s and 1e6 s."""
-    return np.exp(np.clip(logs, -9.0, 14.0))
+    seconds: Array = np.exp(np.clip(logs, -9.0, 14.0))
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,10 @@ class PredictedDevice(DeviceQueues):
     believed of waiting and running tasks is predicted anew; they stay where they are. The true times of unfinished tasks are never read.
     """
 
-    def __init__(self, model: Model, exploration: Exploration | None = None) -> None:
+    def __init__(self, model: Model, exploration: Exploration | None = None, *, shortest_first: bool = False) -> None:
         super().__init__()
         self.model = model
+        self._shortest_first = shortest_first
         self._exploration = exploration or Exploration()
         self._facts: dict[int, Array] = {}  # job → (3,), until it has ended
         self._kind: dict[int, int] = {}
@@ -174,18 +176,23 @@ class PredictedDevice(DeviceQueues):
         self._learn(board.snapshot)
         if not tasks:
             return
-        ends = self.believed_ends(board)
+        free = self.free_at(board)
         kinds = is_gpu(board.snapshot.cluster)[[node for node, _ in board.lanes]].astype(int)
         for task in tasks:
             suits = np.isfinite(board.seconds(task))
             if suits.any():
                 facts = np.array(task_facts(board.snapshot.jobs, task.row))
-                hoped = np.where(suits, ends + self.model.hope(facts[None])[0][kinds], np.inf)
-                chosen = self._choose(hoped, kinds, np.random.default_rng([board.snapshot.seed, task.index]))
-                seconds = float(self.model.predict(facts[None])[0][kinds[chosen]])
-                ends[chosen] += seconds
+                hoped = self.model.hope(facts[None])[0][kinds]
+                places, added = zip(*map(self._cheapest, board.lanes, free, hoped), strict=True)
+                chosen = self._choose(np.where(suits, added, np.inf), kinds, np.random.default_rng([board.snapshot.seed, task.index]))
                 self._note(task, facts, int(kinds[chosen]))
-                self.put(task, board.lanes[chosen], seconds)
+                self.put(task, board.lanes[chosen], float(self.model.predict(facts[None])[0][kinds[chosen]]), places[chosen])
+
+    def _cheapest(self, lane: Lane, free: float, seconds: float) -> tuple[int, float]:
+        """The place in that queue, and what a task of `seconds` there adds to the sum of ends: its own, and what the later ones lose."""
+        queue = self.believed_queue(lane)
+        place = int((queue <= seconds).sum()) if self._shortest_first else len(queue)
+        return place, free + float(queue[:place].sum()) + seconds * (1 + len(queue) - place)
 
     def running_end(self, snapshot: Snapshot, row: int) -> float:
         """By the prediction; a task that has outlived it is believed to take twice as long, until that lies ahead."""
@@ -219,8 +226,7 @@ class PredictedDevice(DeviceQueues):
             if facts is not None and index not in self._again and not ended["killed"] and seconds > 0:
                 samples.append((facts, kind, seconds))
         if samples:
-            facts, kinds, seconds = (np.array(column) for column in zip(*samples, strict=True))
-            if self.model.learn(facts, kinds, seconds):
+            if self.model.learn(*(np.array(column) for column in zip(*samples, strict=True))):
                 self._believe_anew()
 
     def _believe_anew(self) -> None:
@@ -238,6 +244,7 @@ class LearnedDevice:
     label: str
     make: Callable[[], Model]
     exploration: Exploration = Exploration()
+    shortest_first: bool = False
 
     def begin(self) -> Decides:
-        return PredictedDevice(self.make(), self.exploration)
+        return PredictedDevice(self.make(), self.exploration, shortest_first=self.shortest_first)

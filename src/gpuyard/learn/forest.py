@@ -43,9 +43,7 @@ class Forest:
             from sklearn.ensemble import RandomForestRegressor
         except ImportError:
             raise UsageError("a random forest is fitted with scikit-learn", hint="pip install 'gpuyard[learn]'") from None
-        model = RandomForestRegressor(
-            config.trees, max_depth=config.max_depth, min_samples_leaf=config.min_samples_leaf, random_state=seed
-        )
+        model = RandomForestRegressor(config.trees, max_depth=config.max_depth, min_samples_leaf=config.min_samples_leaf, random_state=seed)
         return cls.of(model.fit(x, y))
 
     @classmethod
@@ -53,7 +51,7 @@ class Forest:
         """The trees of a fitted RandomForestRegressor."""
         trees = [each.tree_ for each in model.estimators_]  # type: ignore[attr-defined]
         starts = np.cumsum([0] + [tree.node_count for tree in trees])
-        joined = {name: [] for name in _DTYPES}  # type: dict[str, list[Array]]
+        joined: dict[str, list[Array]] = {name: [] for name in _DTYPES}
         for start, tree in zip(starts.tolist(), trees, strict=False):
             inner = tree.children_left >= 0
             joined["left"].append(np.where(inner, tree.children_left + start, -1))
@@ -104,9 +102,10 @@ class Forest:
     def _check(self, path: str) -> None:
         """That every sample reaches a leaf, in every tree."""
         nodes = len(self.left)
-        shapes = [self.feature, self.threshold, self.left, self.right]
+        shaped = all(a.shape == (nodes,) for a in (self.feature, self.threshold, self.left, self.right))
+        shaped = shaped and self.value.ndim == 2 and len(self.value) == nodes and self.roots.ndim == 1
         plain = all(getattr(self, name).dtype == np.dtype(kind) for name, kind in _DTYPES.items())
-        if not plain or any(a.shape != (nodes,) for a in shapes) or self.value.ndim != 2 or len(self.value) != nodes or self.roots.ndim != 1:
+        if not (plain and shaped):
             raise DataError(f"{path}: the arrays of this forest do not go together")
         here, inner = np.arange(nodes), self.left >= 0
         down = (self.left > here) & (self.right > here) & (self.left < nodes) & (self.right < nodes)

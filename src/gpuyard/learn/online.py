@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ class OnlineConfig:
     batch: int = 64
     rate: float = 3e-3
     learning: bool = True  # False: frozen
-    online_rate: float = 3e-3
+    online_rate: float = 1e-2
     online_steps: int = 16  # gradient steps after each decision at which a task has ended
     memory: int = 256  # measured tasks that are kept, the latest ones
 
@@ -105,7 +106,7 @@ def _optimizer(rate: float) -> Any:
 def _initial(rng: np.random.Generator, hidden: tuple[int, ...]) -> dict[str, Any]:
     widths = (4, *hidden, len(KINDS))
     weights = {}
-    for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for i, (before, after) in enumerate(pairwise(widths)):
         weights[f"{i}.weight"] = jnp.asarray(rng.normal(0, before**-0.5, (after, before)), jnp.float32)
         weights[f"{i}.bias"] = jnp.zeros(after, jnp.float32)
     return weights
@@ -134,4 +135,4 @@ def _descend(rate: float, weights: Any, state: Any, inputs: Any, targets: Any, k
         updates, state = optimizer.update(jax.grad(loss)(weights, pick), state, weights)
         return (optax.apply_updates(weights, updates), state), None
 
-    return jax.lax.scan(step, (weights, state), picks)[0]  # type: ignore[no-any-return]
+    return jax.lax.scan(step, (weights, state), picks)[0]

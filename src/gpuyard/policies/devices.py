@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -69,14 +70,23 @@ class Queues:
         new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
         return board, [board.requests[row] for row in new]
 
-    def put(self, task: Request, lane: Lane, seconds: float) -> None:
-        """Behind all that waits there."""
+    def put(self, task: Request, lane: Lane, seconds: float, place: int | None = None) -> None:
+        """Behind all that waits there, or before the one that has that place now."""
         self._lane[task.index] = lane
         self._seconds[task.index] = seconds
-        self._queue.setdefault(lane, []).append(task.index)
+        queue = self._queue.setdefault(lane, [])
+        queue.insert(len(queue) if place is None else place, task.index)
+
+    def believed_queue(self, lane: Lane) -> Array:
+        """(waiting there,) s that each is believed to take, in order."""
+        return np.array([self._seconds[index] for index in self._queue.get(lane, [])], float)
 
     def believed_ends(self, board: Board) -> Array:
         """(lanes,) when each device is believed to have done what it has."""
+        return self.free_at(board) + [float(self.believed_queue(lane).sum()) for lane in board.lanes]
+
+    def free_at(self, board: Board) -> Array:
+        """(lanes,) when each device is believed to have done what runs there."""
         snapshot = board.snapshot
         ends = np.full(len(board.lanes), snapshot.now)
         position = {lane: i for i, lane in enumerate(board.lanes)}
@@ -85,8 +95,6 @@ class Queues:
             row = row_of[index]
             if snapshot.live["running"][row]:
                 ends[position[lane]] = self.running_end(snapshot, row)
-        for lane, queue in self._queue.items():
-            ends[position[lane]] += sum(self._seconds[index] for index in queue)
         return ends
 
     def loads(self, board: Board) -> tuple[Array, Array, Array]:
@@ -289,6 +297,27 @@ class OptimalDevice(DeviceQueues):
                 for k in queue:
                     self.put(known[k][0], board.lanes[lane], float(matrix[k, lane]))
         self._later = {task.index for task in tasks} - set(self._lane)
+
+
+class PlannedDevices:
+    """Plays queues that were made before: each device starts its tasks in the order given and waits for one that is still to come."""
+
+    label = "planned"
+
+    def __init__(self, queues: Mapping[Lane, Sequence[int]]) -> None:
+        self._queues = {lane: deque(queue) for lane, queue in sorted(queues.items())}
+        self._runs: dict[Lane, int] = {}
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Start the next on each free device, if it is there."""
+        running = set(snapshot.jobs.index[snapshot.running].tolist())
+        waiting = set(snapshot.jobs.index[snapshot.waiting].tolist())
+        decisions = []
+        for lane, queue in self._queues.items():
+            if queue and queue[0] in waiting and self._runs.get(lane) not in running:
+                self._runs[lane] = queue.popleft()
+                decisions.append(Decision(self._runs[lane], parts=(Part(lane[0], 1.0),)))
+        return decisions
 
 
 def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int]]]:
