@@ -37,3 +37,7 @@ class PolicyError(GpuyardError):
 
 class SimulationError(GpuyardError):
     """The engine could not go on; the message names the job and the time."""
+
+
+class LearningError(GpuyardError):
+    """Training could not go on; the message names the environment or the update, and the step."""

@@ -19,7 +19,7 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import Program, Slot, check_half_life
-from gpuyard.engine.snapshots import snapshot_of
+from gpuyard.engine.snapshots import ended_since, snapshot_of
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision, Part
@@ -87,6 +87,7 @@ class Simulation:
             raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
         self._began = time.perf_counter()
         self._over = False
+        self._told = np.zeros(len(workload), bool)  # whose end a snapshot has told of
         self._asked = 0.0  # when a snapshot was last handed out
         self._deciding = 0.0  # s spent on decisions
         state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
@@ -125,6 +126,7 @@ class Simulation:
         if self._over:
             return None
         snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed, self._mix)
+        snapshot = replace(snapshot, ended=ended_since(self._state, self._told))
         self._asked = time.perf_counter()
         return snapshot
 

@@ -14,7 +14,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array, Jobs
 from gpuyard.model.rules import Rules
-from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
+from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 
 _COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "preemptions")
 
@@ -51,6 +51,18 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")), mix,
         s.users["usage"].copy(), float(s.control["half_life"][0]),
     )  # fmt: skip
+
+
+def ended_since(s: st.State, told: Array) -> Array:
+    """Who has ended and is not yet marked in `told` (jobs,) bool, as rows of ENDED; marks them."""
+    status = s.rows["status"][: int(s.control["next_job"][0])]
+    new = np.flatnonzero(((status == st.DONE) | (status == st.KILLED)) & ~told[: len(status)])
+    told[new] = True
+    ended = np.zeros(len(new), ENDED)
+    ended["job"], ended["killed"] = new, status[new] == st.KILLED
+    ended["start"], ended["end"] = s.rows["run_start"][new], s.result["end"][new]
+    ended["node"] = s.result["node"][new]
+    return ended
 
 
 def _revise_ends(live: Array, walltime: Array, now: float, rules: Rules) -> None:

@@ -33,6 +33,15 @@ HELD = np.dtype(
         ("devices", "u8"),  # bit set; 0: a pool or a CPU job
     ]
 )
+ENDED = np.dtype(
+    [
+        ("job", "i4"),  # index
+        ("node", "i4"),  # the first of its last run
+        ("start", "f8"),  # s, of its last run
+        ("end", "f8"),  # s
+        ("killed", "?"),  # by its walltime: it would have taken longer
+    ]
+)
 HALF_LIFE = 604_800.0  # s, a week: what Slurm takes where nothing else is said
 NODE = np.dtype([("down", "i4"), ("off", "i4"), ("mask", "u8")])  # whole outages; devices out of order; devices that could be used
 MIX = np.dtype(
@@ -68,6 +77,7 @@ class Snapshot:
     mix: Array | None = None  # of MIX: what the whole workload asks for; None: what the jobs above ask for
     usage: Array = field(default_factory=lambda: np.zeros(0))  # (users,) GPU-s, decayed with `half_life`; (0,): not known, taken as none
     half_life: float = HALF_LIFE  # s
+    ended: Array = field(default_factory=lambda: np.zeros(0, ENDED))  # of ENDED: who has ended since the snapshot before, in index order
 
     @property
     def waiting(self) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -49,10 +50,11 @@ class Board:
         return np.where(suits, by_type[self._kind], np.inf)
 
 
-class DeviceQueues(ABC):
+class Queues:
     """A queue for every device. What is assigned stays, unless its device fails; the first in a queue starts when the device is free.
 
     A device is one GPU of a node, or the processors of a node for CPU jobs, and does one task at a time. Jobs of more GPUs are refused.
+    At each decision: `admit`, `put` for each of the new tasks (or later, one that nobody put is new again), then `starts`.
     """
 
     def __init__(self) -> None:
@@ -60,39 +62,60 @@ class DeviceQueues(ABC):
         self._queue: dict[Lane, list[int]] = {}  # device → jobs that wait for it, first in first out
         self._seconds: dict[int, float] = {}  # job → how long it is believed to take there
 
-    def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """Assign who is new, then start who is first on a free device."""
+    def admit(self, snapshot: Snapshot) -> tuple[Board, list[Request]]:
+        """What the decision is about, and the tasks that have no device yet, in order."""
         _refuse_gangs(snapshot)
         board = Board.of(snapshot)
-        row_of = {int(index): row for row, index in enumerate(snapshot.jobs.index)}
-        self._forget(snapshot, row_of, set(board.lanes))
+        self._forget(snapshot, _rows(snapshot), set(board.lanes))
         new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
-        self.assign(board, [board.requests[row] for row in new])
-        return self._start(board, row_of)
+        return board, [board.requests[row] for row in new]
 
-    @abstractmethod
-    def assign(self, board: Board, tasks: list[Request]) -> None:
-        """Choose a device for each of the tasks, in order, with `put`."""
-
-    def put(self, task: Request, lane: Lane, seconds: float) -> None:
-        """Behind all that waits there."""
+    def put(self, task: Request, lane: Lane, seconds: float, place: int | None = None) -> None:
+        """Behind all that waits there, or before the one that has that place now."""
         self._lane[task.index] = lane
         self._seconds[task.index] = seconds
-        self._queue.setdefault(lane, []).append(task.index)
+        queue = self._queue.setdefault(lane, [])
+        queue.insert(len(queue) if place is None else place, task.index)
+
+    def believed_queue(self, lane: Lane) -> Array:
+        """(waiting there,) s that each is believed to take, in order."""
+        return np.array([self._seconds[index] for index in self._queue.get(lane, [])], float)
 
     def believed_ends(self, board: Board) -> Array:
         """(lanes,) when each device is believed to have done what it has."""
+        return self.free_at(board) + [float(self.believed_queue(lane).sum()) for lane in board.lanes]
+
+    def free_at(self, board: Board) -> Array:
+        """(lanes,) when each device is believed to have done what runs there."""
         snapshot = board.snapshot
         ends = np.full(len(board.lanes), snapshot.now)
         position = {lane: i for i, lane in enumerate(board.lanes)}
-        row_of = {int(index): row for row, index in enumerate(snapshot.jobs.index)}
+        row_of = _rows(snapshot)
         for index, lane in self._lane.items():
             row = row_of[index]
             if snapshot.live["running"][row]:
-                ends[position[lane]] = believed_end(snapshot, float(snapshot.live["est_end"][row]))
-        for lane, queue in self._queue.items():
-            ends[position[lane]] += sum(self._seconds[index] for index in queue)
+                ends[position[lane]] = self.running_end(snapshot, row)
         return ends
+
+    def loads(self, board: Board) -> tuple[Array, Array, Array]:
+        """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work believed left of all these."""
+        snapshot = board.snapshot
+        waiting, busy, work = np.zeros(len(board.lanes)), np.zeros(len(board.lanes), bool), np.zeros(len(board.lanes))
+        position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, _rows(snapshot)
+        for index, lane in self._lane.items():
+            row, i = row_of[index], position[lane]
+            left = float(snapshot.jobs.estimate[row])
+            if snapshot.live["running"][row]:
+                busy[i] = True
+                left = max(left - (snapshot.now - float(snapshot.live["run_start"][row])), 0.0)
+            else:
+                waiting[i] += 1
+            work[i] += left
+        return waiting, busy, work
+
+    def running_end(self, snapshot: Snapshot, row: int) -> float:
+        """When the running task of that row is believed to end: by its estimate, speed and transfer."""
+        return believed_end(snapshot, float(snapshot.live["est_end"][row]))
 
     def _forget(self, snapshot: Snapshot, row_of: dict[int, int], lanes: set[Lane]) -> None:
         """Who has left, and the assignments to devices that are gone; a job that was stopped is assigned anew."""
@@ -117,8 +140,9 @@ class DeviceQueues(ABC):
                 self._lane[index] = free
                 taken.add(free)
 
-    def _start(self, board: Board, row_of: dict[int, int]) -> list[Decision]:
-        snapshot = board.snapshot
+    def starts(self, board: Board) -> list[Decision]:
+        """Start who is first on a free device."""
+        snapshot, row_of = board.snapshot, _rows(board.snapshot)
         capacity = Capacity.of(snapshot, board.requests)
         busy = {lane for index, lane in self._lane.items() if snapshot.live["running"][row_of[index]]}
         decisions = []
@@ -132,6 +156,25 @@ class DeviceQueues(ABC):
                 decisions.append(Decision(request.index, parts=parts))
                 self._queue[lane].pop(0)
         return decisions
+
+
+class DeviceQueues(Queues, ABC):
+    """Queues with a rule of who goes into which."""
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Assign who is new, then start who is first on a free device."""
+        board, tasks = self.admit(snapshot)
+        self.assign(board, tasks)
+        return self.starts(board)
+
+    @abstractmethod
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        """Choose a device for each of the tasks, in order, with `put`."""
+
+
+def _rows(snapshot: Snapshot) -> dict[int, int]:
+    """Job → its row."""
+    return {int(index): row for row, index in enumerate(snapshot.jobs.index)}
 
 
 def held_nodes(snapshot: Snapshot) -> dict[int, int]:
@@ -254,6 +297,27 @@ class OptimalDevice(DeviceQueues):
                 for k in queue:
                     self.put(known[k][0], board.lanes[lane], float(matrix[k, lane]))
         self._later = {task.index for task in tasks} - set(self._lane)
+
+
+class PlannedDevices:
+    """Plays queues that were made before: each device starts its tasks in the order given and waits for one that is still to come."""
+
+    label = "planned"
+
+    def __init__(self, queues: Mapping[Lane, Sequence[int]]) -> None:
+        self._queues = {lane: deque(queue) for lane, queue in sorted(queues.items())}
+        self._runs: dict[Lane, int] = {}
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Start the next on each free device, if it is there."""
+        running = set(snapshot.jobs.index[snapshot.running].tolist())
+        waiting = set(snapshot.jobs.index[snapshot.waiting].tolist())
+        decisions = []
+        for lane, queue in self._queues.items():
+            if queue and queue[0] in waiting and self._runs.get(lane) not in running:
+                self._runs[lane] = queue.popleft()
+                decisions.append(Decision(self._runs[lane], parts=(Part(lane[0], 1.0),)))
+        return decisions
 
 
 def optimal_queues(seconds: Array, waits: Array) -> Iterable[tuple[int, list[int]]]:

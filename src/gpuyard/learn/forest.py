@@ -1,0 +1,115 @@
+"""A random forest as plain arrays: fitted with scikit-learn, saved as safetensors, evaluated with numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import Array
+
+_FORM = "gpuyard-forest-1"
+_DTYPES = {"roots": "<i4", "feature": "<i4", "left": "<i4", "right": "<i4", "threshold": "<f8", "value": "<f8"}
+
+
+@dataclass(frozen=True)
+class ForestConfig:
+    """As scikit-learn's RandomForestRegressor calls them."""
+
+    trees: int = 50
+    max_depth: int = 12
+    min_samples_leaf: int = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """All trees in one table of nodes. A leaf has `left` −1; children come after their parent."""
+
+    features: int
+    roots: Array  # (trees,) i4: node of each root
+    feature: Array  # (nodes,) i4: what is looked at; 0 at a leaf
+    threshold: Array  # (nodes,) f8: left if the feature, as float32, is not above it
+    left: Array  # (nodes,) i4
+    right: Array  # (nodes,) i4
+    value: Array  # (nodes, outputs) f8: the prediction at a leaf
+
+    @classmethod
+    def fit(cls, x: Array, y: Array, seed: int, config: ForestConfig | None = None) -> Forest:
+        """Learn y (samples, outputs) from x (samples, features)."""
+        config = config or ForestConfig()
+        try:
+            from sklearn.ensemble import RandomForestRegressor
+        except ImportError:
+            raise UsageError("a random forest is fitted with scikit-learn", hint="pip install 'gpuyard[learn]'") from None
+        model = RandomForestRegressor(config.trees, max_depth=config.max_depth, min_samples_leaf=config.min_samples_leaf, random_state=seed)
+        return cls.of(model.fit(x, y))
+
+    @classmethod
+    def of(cls, model: object) -> Forest:
+        """The trees of a fitted RandomForestRegressor."""
+        trees = [each.tree_ for each in model.estimators_]  # type: ignore[attr-defined]
+        starts = np.cumsum([0] + [tree.node_count for tree in trees])
+        joined: dict[str, list[Array]] = {name: [] for name in _DTYPES}
+        for start, tree in zip(starts.tolist(), trees, strict=False):
+            inner = tree.children_left >= 0
+            joined["left"].append(np.where(inner, tree.children_left + start, -1))
+            joined["right"].append(np.where(inner, tree.children_right + start, -1))
+            joined["feature"].append(np.where(inner, tree.feature, 0))
+            joined["threshold"].append(np.where(inner, tree.threshold, 0.0))
+            joined["value"].append(tree.value[:, :, 0])
+        joined["roots"].append(starts[:-1])
+        arrays = {name: np.ascontiguousarray(np.concatenate(parts), _DTYPES[name]) for name, parts in joined.items()}
+        return cls(int(model.n_features_in_), **arrays)  # type: ignore[attr-defined]
+
+    def predict(self, x: Array) -> Array:
+        """(samples, outputs) of x (samples, features): the mean over the trees."""
+        seen = np.asarray(x, np.float32)
+        at = np.broadcast_to(self.roots, (len(seen), len(self.roots))).copy()
+        sample = np.arange(len(seen))[:, None]
+        while (inner := self.left[at] >= 0).any():
+            goes_left = seen[sample, self.feature[at]] <= self.threshold[at]
+            at = np.where(inner, np.where(goes_left, self.left[at], self.right[at]), at)
+        mean: Array = self.value[at].mean(axis=1)
+        return mean
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it as a safetensors file."""
+        from safetensors.numpy import save_file
+
+        arrays = {name: getattr(self, name) for name in _DTYPES}
+        save_file(arrays, str(path), metadata={"form": _FORM, "features": str(self.features)})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Forest:
+        """The forest in a file that `save` wrote; anything else is refused."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(path), "numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("form") != _FORM or set(file.keys()) != set(_DTYPES):
+                    raise DataError(f"{path}: is no forest")
+                arrays = {name: file.get_tensor(name) for name in _DTYPES}
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{path}: cannot be read as a forest: {str(error)[:120]}") from None
+        text = metadata.get("features", "")
+        made = cls(int(text) if text.isdecimal() and len(text) < 6 else 0, **arrays)
+        made._check(str(path))
+        return made
+
+    def _check(self, path: str) -> None:
+        """That every sample reaches a leaf, in every tree."""
+        nodes = len(self.left)
+        shaped = all(a.shape == (nodes,) for a in (self.feature, self.threshold, self.left, self.right))
+        shaped = shaped and self.value.ndim == 2 and len(self.value) == nodes and self.roots.ndim == 1
+        plain = all(getattr(self, name).dtype == np.dtype(kind) for name, kind in _DTYPES.items())
+        if not (plain and shaped):
+            raise DataError(f"{path}: the arrays of this forest do not go together")
+        here, inner = np.arange(nodes), self.left >= 0
+        down = (self.left > here) & (self.right > here) & (self.left < nodes) & (self.right < nodes)
+        known = (self.feature >= 0) & (self.feature < self.features)
+        rooted = len(self.roots) > 0 and bool(((self.roots >= 0) & (self.roots < nodes)).all())
+        if not ((down & known)[inner].all() and rooted and np.isfinite(self.value).all() and not np.isnan(self.threshold).any()):
+            raise DataError(f"{path}: the trees of this forest are broken")

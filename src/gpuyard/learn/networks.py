@@ -1,0 +1,337 @@
+"""Networks in JAX, in the form of gpuyard.policies.network_spec; the same arrays are evaluated compiled by gpuyard.policies.network.
+
+All functions take any number of leading axes: rows (…, n, features), context (…, features), mask (…, actions).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpuyard.errors import UsageError
+from gpuyard.features.schema import Schema
+from gpuyard.model.jobs import Array
+from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.registry import Registry
+
+Params = dict[str, jax.Array]
+AnyArray = jax.Array | Array
+
+ILLEGAL = -1e9  # score of what may not be chosen: finite, so that probability × logarithm is 0 and not NaN
+NORMALISATION = ("rows.mean", "rows.scale", "context.mean", "context.scale")  # set from running statistics, not by gradients
+SMALL_GAIN = 0.01  # of the last layer of the head: all choices begin nearly equal
+ACTS: Mapping[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+
+
+# ---- parameters
+
+
+def shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every array of a network; a network without rows has no `rows.mean` and `rows.scale`."""
+    return {**_normalisation_shapes(spec), **(_row_network_shapes(spec) if spec.rows else _fixed_network_shapes(spec))}
+
+
+def init(spec: NetworkSpec, key: jax.Array) -> Params:
+    """Orthogonal weights (Saxe et al. 2014) with gain √2, or 0.01 in the last layer of the head; biases 0, no normalisation."""
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    last = f"head.{len(spec.head_layers)}.weight"
+    last_of_value = f"value_head.{len(spec.value_layers)}.weight"
+    gains = {last: SMALL_GAIN, last_of_value: 1.0, "query.weight": 1.0, "key.weight": 1.0, "value.weight": 1.0}
+    return {
+        name: jnp.asarray(_orthogonal(shape, random) * gains.get(name, math.sqrt(2)))
+        if name.endswith(".weight")
+        else jnp.full(shape, 1.0 if name.endswith(".scale") else 0.0, jnp.float32)
+        for name, shape in shapes(spec).items()
+    }
+
+
+def parameter_count(spec: NetworkSpec) -> int:
+    """How many numbers are trained."""
+    return sum(math.prod(shape) for name, shape in shapes(spec).items() if name not in NORMALISATION)
+
+
+def trained(params: Params) -> Params:
+    """The part that gradients change."""
+    return {name: each for name, each in params.items() if name not in NORMALISATION}
+
+
+def normalisation(params: Params) -> Params:
+    """The part that running statistics change."""
+    return {name: each for name, each in params.items() if name in NORMALISATION}
+
+
+def _normalisation_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
+    of_rows = {"rows.mean": (spec.rows,), "rows.scale": (spec.rows,)} if spec.rows else {}
+    return {**of_rows, "context.mean": (spec.context,), "context.scale": (spec.context,)}
+
+
+def _row_network_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
+    row = spec.row_layers[-1] if spec.row_layers else spec.rows
+    context = spec.context_layers[-1] if spec.context_layers else spec.context
+    found = {**_layers("row", spec.rows, spec.row_layers), **_layers("context", spec.context, spec.context_layers)}
+    if spec.pool == "attention":
+        if row % spec.heads:
+            raise UsageError(f"a row of width {row} cannot be split over {spec.heads} heads", hint="choose a width that heads divides")
+        found |= {"query.weight": (row, context), "key.weight": (row, row), "value.weight": (row, row)}
+    pooled = 0 if spec.pool == "none" else row
+    found |= _layers("head", row + context + pooled, (*spec.head_layers, 1))
+    return {**found, **_layers("value_head", row + context, (*spec.value_layers, 1))}
+
+
+def _fixed_network_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
+    memory = spec.memory_layers[-1] if spec.memory_layers else spec.history
+    seen = spec.context - spec.history + memory
+    context = spec.context_layers[-1] if spec.context_layers else seen
+    found = {**_layers("memory", spec.history, spec.memory_layers), **_layers("context", seen, spec.context_layers)}
+    found |= _layers("head", context, (*spec.head_layers, spec.actions * spec.atoms))
+    return {**found, **_layers("value_head", context, (*spec.value_layers, 1))}
+
+
+def _layers(name: str, width: int, outs: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for number, out in enumerate(outs):
+        found |= {f"{name}.{number}.weight": (out, width), f"{name}.{number}.bias": (out,)}
+        width = out
+    return found
+
+
+def _orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    out, width = shape
+    if not min(shape):
+        return np.zeros(shape, np.float32)
+    q, r = np.linalg.qr(random.normal(size=(max(shape), min(shape))))
+    q *= np.sign(np.diagonal(r))
+    return (q if out >= width else q.T).astype(np.float32)
+
+
+# ---- evaluation
+
+
+def apply(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> jax.Array:
+    """Scores (…, actions), ILLEGAL where the mask says no."""
+    if spec.rows:
+        return _row_scores(spec, params, *_encode_rows(spec, params, rows, context), mask)
+    outputs = distribution(spec, params, context)
+    scores = outputs[..., 0] if spec.atoms == 1 else jax.nn.softmax(outputs) @ support(spec)
+    return jnp.where(mask, scores, ILLEGAL)
+
+
+def value(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> jax.Array:
+    """The value of the situation (…,)."""
+    if spec.rows:
+        return _row_value(spec, params, *_encode_rows(spec, params, rows, context), mask)
+    return mlp(params, "value_head", len(spec.value_layers) + 1, encode_context(spec, params, context), spec.act)[..., 0]
+
+
+def apply_and_value(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> tuple[jax.Array, jax.Array]:
+    """Both, with the encoders evaluated once."""
+    if not spec.rows:
+        return apply(spec, params, rows, context, mask), value(spec, params, rows, context, mask)
+    h, e = _encode_rows(spec, params, rows, context)
+    return _row_scores(spec, params, h, e, mask), _row_value(spec, params, h, e, mask)
+
+
+def distribution(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.Array:
+    """Outputs of the head (…, actions, atoms) of a network without rows; softmax over atoms gives the distribution on `support`."""
+    outputs = mlp(params, "head", len(spec.head_layers) + 1, encode_context(spec, params, context), spec.act)
+    return outputs.reshape(*outputs.shape[:-1], spec.actions, spec.atoms)
+
+
+def support(spec: NetworkSpec) -> jax.Array:
+    """(atoms,) values that a distribution is over."""
+    return jnp.linspace(spec.low, spec.high, spec.atoms, dtype=jnp.float32)
+
+
+def encode_context(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.Array:
+    """`e` of a network without rows."""
+    z = normalised(params, "context", context)
+    now, history = z[..., : spec.context - spec.history], z[..., spec.context - spec.history :]
+    memory = hidden(params, "memory", len(spec.memory_layers), history, spec.act)
+    return hidden(params, "context", len(spec.context_layers), jnp.concatenate([now, memory], -1), spec.act)
+
+
+def normalised(params: Params, part: str, x: AnyArray) -> jax.Array:
+    """`rows` or `context` as the layers see them."""
+    return (jnp.asarray(x) - params[f"{part}.mean"]) * params[f"{part}.scale"]
+
+
+def dense(params: Params, name: str, x: jax.Array) -> jax.Array:
+    """One linear layer."""
+    return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
+
+
+def hidden(params: Params, name: str, layers: int, x: jax.Array, act: str) -> jax.Array:
+    """Layers with an activation after each."""
+    for number in range(layers):
+        x = ACTS[act](dense(params, f"{name}.{number}", x))
+    return x
+
+
+def mlp(params: Params, name: str, layers: int, x: jax.Array, act: str) -> jax.Array:
+    """Layers with an activation between them, the last one linear."""
+    return dense(params, f"{name}.{layers - 1}", hidden(params, name, layers - 1, x, act))
+
+
+def _encode_rows(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray) -> tuple[jax.Array, jax.Array]:
+    x = normalised(params, "rows", rows)
+    z = normalised(params, "context", context)
+    h = hidden(params, "row", len(spec.row_layers), x, spec.act)
+    return h, hidden(params, "context", len(spec.context_layers), z, spec.act)
+
+
+def _row_scores(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
+    """The head's first layer is split: what is the same for all rows is multiplied once, not once for each row."""
+    weight = params["head.0.weight"]
+    width = h.shape[-1]
+    together = jnp.concatenate([e, POOLS[spec.pool](spec, params, h, e, mask)], -1)
+    shared = together @ weight[:, width:].T + params["head.0.bias"]
+    y = h @ weight[:, :width].T + shared[..., None, :]
+    for number in range(1, len(spec.head_layers) + 1):
+        y = dense(params, f"head.{number}", ACTS[spec.act](y))
+    return jnp.where(mask, y[..., 0], ILLEGAL)
+
+
+def _row_value(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
+    x = jnp.concatenate([_mean_of_rows(h, mask), e], -1)
+    return mlp(params, "value_head", len(spec.value_layers) + 1, x, spec.act)[..., 0]
+
+
+def _mean_of_rows(h: jax.Array, mask: AnyArray) -> jax.Array:
+    counted = jnp.asarray(mask, h.dtype)
+    return jnp.einsum("...n,...nf->...f", counted / jnp.maximum(counted.sum(-1, keepdims=True), 1), h)
+
+
+def _no_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
+    return jnp.zeros((*e.shape[:-1], 0), h.dtype)
+
+
+def _mean_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
+    return _mean_of_rows(h, mask)
+
+
+def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
+    """q·k_i = (keyᵀ q)·h_i and Σ wᵢ vᵢ = value (Σ wᵢ hᵢ): keys and values are never computed row by row."""
+    width, heads = h.shape[-1], spec.heads
+    each = width // heads
+    query = (e @ params["query.weight"].T).reshape(*e.shape[:-1], heads, each)
+    asked = jnp.einsum("...kd,kdf->...kf", query, params["key.weight"].reshape(heads, each, width))
+    logits = jnp.einsum("...kf,...nf->...kn", asked, h) / math.sqrt(each)
+    weights = jax.nn.softmax(jnp.where(mask[..., None, :], logits, ILLEGAL))
+    seen = jnp.einsum("...kn,...nf->...kf", weights, h)
+    found = jnp.einsum("...kf,kdf->...kd", seen, params["value.weight"].reshape(heads, each, width))
+    return found.reshape(*found.shape[:-2], width)
+
+
+POOLS: Mapping[str, Callable[[NetworkSpec, Params, jax.Array, jax.Array, AnyArray], jax.Array]] = {
+    "none": _no_pool,
+    "mean": _mean_pool,
+    "attention": _attention_pool,
+}
+
+
+# ---- choices
+
+
+def log_probabilities(scores: jax.Array) -> jax.Array:
+    """Logarithms of the softmax (…, actions) over masked scores."""
+    return jax.nn.log_softmax(scores)
+
+
+def entropy(log_probability: jax.Array) -> jax.Array:
+    """In nats (…,); what may not be chosen adds nothing."""
+    return -jnp.sum(jnp.exp(log_probability) * log_probability, -1)
+
+
+def sample(scores: jax.Array, key: jax.Array) -> jax.Array:
+    """One choice each (…,) i4 with the probabilities of the softmax (Gumbel's trick); never an illegal one."""
+    noise = jax.random.gumbel(key, scores.shape, scores.dtype)
+    return jnp.argmax(jnp.where(scores > ILLEGAL / 2, scores + noise, -jnp.inf), -1).astype(jnp.int32)
+
+
+# ---- presets
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a preset is told: widths, and what the decision looks like."""
+
+    rows: int
+    context: int
+    actions: int
+    width: int
+    history: int
+
+
+NETWORKS: Registry[tuple[bool, Callable[[Sizes], NetworkSpec]]] = Registry("network")
+
+
+def network(name: str, *, of_rows: bool) -> Callable[[Callable[[Sizes], NetworkSpec]], Callable[[Sizes], NetworkSpec]]:
+    """Register a preset by name, for decisions with rows or without."""
+
+    def register(make: Callable[[Sizes], NetworkSpec]) -> Callable[[Sizes], NetworkSpec]:
+        NETWORKS.add(name, (of_rows, make))
+        return make
+
+    return register
+
+
+@network("kernel", of_rows=True)
+def _kernel(s: Sizes) -> NetworkSpec:
+    """One small network for each row and the context; rows do not see each other (Mao et al. 2019; Zhang et al. 2020)."""
+    return NetworkSpec(s.rows, s.context, head_layers=(s.width, s.width // 2), value_layers=(s.width,))
+
+
+@network("pool", of_rows=True)
+def _pool(s: Sizes) -> NetworkSpec:
+    w = s.width
+    return NetworkSpec(s.rows, s.context, row_layers=(w,), context_layers=(w,), head_layers=(w, w // 2), value_layers=(w,), pool="mean")
+
+
+@network("attention", of_rows=True)
+def _attention(s: Sizes) -> NetworkSpec:
+    w = s.width
+    return NetworkSpec(
+        s.rows, s.context, row_layers=(w,), context_layers=(w,), head_layers=(w,), value_layers=(w,), pool="attention", heads=2
+    )
+
+
+@network("host", of_rows=True)
+def _host(s: Sizes) -> NetworkSpec:
+    """Attention at half the width: about 2,400 parameters at width 32, 10 features a row and 8 of the context."""
+    return _attention(Sizes(s.rows, s.context, s.actions, s.width // 2, s.history))
+
+
+@network("mlp", of_rows=False)
+def _mlp(s: Sizes) -> NetworkSpec:
+    """History, if any, is seen as it is."""
+    return NetworkSpec(0, s.context, s.actions, context_layers=(s.width, s.width), head_layers=(), value_layers=())
+
+
+@network("memory", of_rows=False)
+def _memory(s: Sizes) -> NetworkSpec:
+    """History goes through two layers of its own: the regime embedding."""
+    w = s.width
+    return NetworkSpec(
+        0, s.context, s.actions, context_layers=(w, w), head_layers=(), value_layers=(), history=s.history, memory_layers=(w, w // 2)
+    )
+
+
+def network_for(schema: Schema, actions: int, kind: str = "", width: int = 32, history: int = 0) -> NetworkSpec:
+    """The preset `kind` for a decision; without a name kernel where there are rows, else mlp, or memory if there is history.
+
+    `history` counts the last features of the context that are history.
+    """
+    usual = "kernel" if schema.rows else ("memory" if history else "mlp")
+    of_rows, make = NETWORKS[kind or usual]
+    if of_rows != bool(schema.rows):
+        fitting = ", ".join(name for name, (rows, _) in NETWORKS.items() if rows == bool(schema.rows))
+        has = "rows" if schema.rows else "no rows"
+        raise UsageError(f"network {kind!r} does not fit the decision {schema.decision!r}, which has {has}", hint=f"fitting: {fitting}")
+    if kind == "memory" and not history:
+        raise UsageError("network 'memory' needs an environment that observes history", hint="use mlp")
+    return make(Sizes(len(schema.rows), len(schema.context), actions, width, history))

@@ -1,0 +1,188 @@
+"""What is to be trained: environment, learner, workloads and every setting, resolved; the same in a folder's config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuyard.envs.kinds import EnvKind, find_env
+from gpuyard.errors import DataError, UsageError
+from gpuyard.learn import settings
+from gpuyard.learn.base import LearnerKind
+from gpuyard.learn.catalog import find_learner
+
+SECTIONS = ("training", "env", "learner")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a training is run. Counts of updates are rounds of collecting and learning."""
+
+    steps: int = 1_000_000  # choices in the environments; the update that reaches them is the last
+    update_limit: int = 0  # updates after which it ends even so; 0: none
+    envs: int = 64  # stepped together
+    validate_every: int = 0  # updates; 0: 50 times over the training, by steps
+    validation_episodes: int = 16
+    save_every: int = 0  # updates; 0: 10 times over the training
+    patience: int = 0  # validations without improvement after which it ends; 0: never
+    threshold: float = 0.0  # an improvement is larger, in units of the objective
+
+    def __post_init__(self) -> None:
+        least = {"steps": 1, "update_limit": 0, "envs": 1, "validate_every": 0, "validation_episodes": 1, "save_every": 0, "patience": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise UsageError(f"training.{name} = {getattr(self, name)} is below {low}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the outcome of a training."""
+
+    env: str  # the name of an EnvKind
+    learner: str
+    training: Training
+    options: Any  # of the environment
+    config: Any  # of the learner
+    workloads: tuple[str, ...]
+    cluster: str = ""
+    validation: tuple[str, ...] = ()  # workloads; empty: the validation parts of `workloads`
+    objective: str = "bsld"
+    seed: int = 0
+    command: str = ""  # that asked for it
+
+    def record(self) -> dict[str, Any]:
+        """In JSON's terms."""
+        return {
+            "env": self.env, "learner": self.learner, "workloads": list(self.workloads), "cluster": self.cluster,
+            "validation": list(self.validation), "objective": self.objective, "seed": self.seed,
+            "settings": {name: dataclasses.asdict(each) for name, each in zip(SECTIONS, self._parts, strict=True)},
+            "command": self.command,
+        }  # fmt: skip
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self.training, self.options, self.config
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody asks for: names and texts. None and empty: not said."""
+
+    env: str | None = None
+    learner: str | None = None
+    workloads: tuple[str, ...] = ()
+    cluster: str | None = None
+    validation: tuple[str, ...] = ()
+    objective: str | None = None
+    seed: int | None = None
+    file: Path | None = None
+    sets: tuple[str, ...] = ()
+    flags: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)  # section → name → value, of options of their own
+    command: str = ""
+
+
+def plan_of(request: Request) -> Plan:
+    """The request with every default filled in; refuses unknown names and values of the wrong type."""
+    if request.env is None:
+        raise UsageError("no environment to train in", hint="e.g. gpuyard train PickJob --learner ppo")
+    kind, learner = find_env(request.env), find_learner(request.learner or "ppo")
+    kinds: dict[str, type[Any]] = {"training": Training, "env": kind.options, "learner": learner.config}
+    given = _given(request, kinds, kind)
+    training = settings.build("training", Training, given["training"])
+    config = _config(learner, training, given["learner"])
+    options = settings.build("env", kind.options, given["env"])
+    objective = request.objective or str(getattr(options, "objective", kind.objective))
+    return Plan(
+        kind.name, learner.name, training, options, config, request.workloads, request.cluster or "", request.validation, objective,
+        request.seed or 0, request.command,
+    )  # fmt: skip
+
+
+def _given(request: Request, kinds: Mapping[str, type[Any]], kind: EnvKind) -> dict[str, dict[str, Any]]:
+    """Section → name → value: the file, then the options of their own, then the texts."""
+    file = settings.read_file(request.file, SECTIONS) if request.file is not None else {}
+    texts = settings.assign(kinds, request.sets)
+    flags = {section: {k: v for k, v in request.flags.get(section, {}).items() if v is not None} for section in SECTIONS}
+    for section, names in flags.items():
+        for name in names:
+            if name not in _names(kinds[section]):
+                raise UsageError(f"--{name} is no setting of this {section}", hint=f"it has: {', '.join(_names(kinds[section]))}")
+    lowest: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    if "objective" in _names(kind.options):
+        lowest["env"] = {"objective": kind.objective}
+        flags["env"] |= {"objective": request.objective} if request.objective else {}
+    layers = (lowest, file, flags, texts)
+    return {section: settings.merged(*(layer.get(section, {}) for layer in layers)) for section in SECTIONS}
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _config(learner: LearnerKind, training: Training, given: Mapping[str, Any]) -> Any:
+    """The learner's settings. The length of its courses, `steps`, or `updates` of `rollout` steps, is that of the training."""
+    config, names = settings.build("learner", learner.config, given), set(_names(learner.config))
+    if "steps" in names and "steps" not in given:
+        config = dataclasses.replace(config, steps=training.steps)
+    if {"rollout", "updates"} <= names and "updates" not in given:
+        length = math.ceil(training.steps / (config.rollout * training.envs))
+        config = dataclasses.replace(config, updates=min(length, training.update_limit or length))
+    return config
+
+
+# ── resuming ──
+
+
+def plan_again(record: Mapping[str, Any], request: Request, where: str) -> Plan:
+    """The plan in a folder's record; what the request says must not differ from it, but for a larger number of steps."""
+    try:
+        found = _from_record(record)
+    except (KeyError, TypeError, AttributeError):
+        raise DataError(f"{where}: not the configuration of a training") from None
+    asked = _filled(request, found)
+    extended = dataclasses.replace(
+        found, training=dataclasses.replace(found.training, steps=asked.training.steps, update_limit=asked.training.update_limit)
+    )
+    for name, old, new in _differences(extended.record(), asked.record()):
+        raise UsageError(f"{where} was begun with {name} = {old}, not {new}", hint="leave it out to resume, or begin anew in another --out")
+    return extended
+
+
+def _from_record(record: Mapping[str, Any]) -> Plan:
+    kind, learner, tables = find_env(record["env"]), find_learner(record["learner"]), record["settings"]
+    return Plan(
+        kind.name, learner.name, settings.build("training", Training, tables["training"]),
+        settings.build("env", kind.options, tables["env"]), settings.build("learner", learner.config, tables["learner"]),
+        tuple(record["workloads"]), record["cluster"], tuple(record["validation"]), record["objective"], record["seed"], record["command"],
+    )  # fmt: skip
+
+
+def _filled(request: Request, found: Plan) -> Plan:
+    """The request with what it leaves open taken from the plan."""
+    kind = find_env(request.env or found.env)
+    learner = find_learner(request.learner or found.learner)
+    same = (kind.name, learner.name) == (found.env, found.learner)
+    record = found.record()["settings"] if same else {}
+    kinds: dict[str, type[Any]] = {"training": Training, "env": kind.options, "learner": learner.config}
+    given = _given(dataclasses.replace(request, objective=request.objective or found.objective), kinds, kind)
+    tables = {section: settings.merged(record.get(section, {}), given[section]) for section in kinds}
+    built = {section: settings.build(section, kinds[section], tables[section]) for section in kinds}
+    return Plan(
+        kind.name, learner.name, built["training"], built["env"], built["learner"], request.workloads or found.workloads,
+        found.cluster if request.cluster is None else request.cluster, request.validation or found.validation,
+        request.objective or found.objective, found.seed if request.seed is None else request.seed, found.command,
+    )  # fmt: skip
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Sequence[tuple[str, Any, Any]]:
+    found: list[tuple[str, Any, Any]] = []
+    for name in old:
+        if isinstance(old[name], Mapping) and isinstance(new.get(name), Mapping):
+            found += _differences(old[name], new[name], "" if name == "settings" else f"{prefix}{name}.")
+        elif old[name] != new.get(name):
+            found.append((prefix + name, old[name], new.get(name)))
+    return found

@@ -1,0 +1,215 @@
+"""Configuration in three layers: the defaults of frozen dataclasses, a TOML file, and `name=value` texts; the later wins.
+
+The file has one table for each dataclass, e.g. `[training]`, `[env]`, `[learner]`. A text names a field, `learning_rate=1e-3`, or says
+of which dataclass where several have it: `env.window=64`. Fields of a dataclass within a dataclass are `outer.inner`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.model.units import parse_count, parse_seconds, shorten
+from gpuyard.registry import unknown_name
+
+MAX_FILE_BYTES = 1_000_000
+_WHOLE = re.compile(r"[+-]?[0-9_]+")
+_BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def read_file(path: Path, sections: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file, one for each section; other tables are refused."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise DataError(f"{path}: more than {MAX_FILE_BYTES:,} bytes are no configuration")
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
+    for name, value in table.items():
+        if name not in sections:
+            raise unknown_name(f"table of {path}", name, list(sections))
+        if not isinstance(value, dict):
+            raise DataError(f"{path}: {name} is no table", hint=f"write [{name}]")
+    return table
+
+
+def assign(kinds: Mapping[str, type[Any]], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`name=value` and `section.name=value` texts as tables of the sections."""
+    tables: dict[str, dict[str, Any]] = {section: {} for section in kinds}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise UsageError(f"--set {shorten(text)} is not NAME=VALUE")
+        section, path = _where(kinds, name)
+        table = tables[section]
+        for outer in path[:-1]:
+            table = table.setdefault(outer, {})
+        if path[-1] in table:
+            raise UsageError(f"--set: {name!r} is given twice")
+        table[path[-1]] = value
+    return tables
+
+
+def _where(kinds: Mapping[str, type[Any]], name: str) -> tuple[str, list[str]]:
+    first, _, rest = name.partition(".")
+    if first in kinds and rest:
+        return first, rest.split(".")
+    having = [section for section, kind in kinds.items() if first in _fields(kind)]
+    if not having:
+        raise unknown_name("setting", first, [field for kind in kinds.values() for field in _fields(kind)])
+    if len(having) > 1:
+        raise UsageError(f"--set {name}: which one?", hint=" or ".join(f"{section}.{name}" for section in having))
+    return having[0], name.split(".")
+
+
+def _fields(kind: type[Any]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Later tables win, field by field."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for name, value in table.items():
+            old = result.get(name)
+            result[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def build(section: str, kind: type[Any], table: Mapping[str, Any]) -> Any:
+    """The dataclass with the values of the table; unknown names and values of the wrong type are refused."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for name in table:
+        if name not in _fields(kind):
+            raise unknown_name(f"{section} setting", name, _fields(kind))
+    values = {name: convert(f"{section}.{name}", hints[name], value) for name, value in table.items()}
+    try:
+        return kind(**values)
+    except GpuyardError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{section}: {error}") from None
+
+
+# ── values ──
+
+
+def convert(label: str, hint: Any, value: Any) -> Any:
+    """The value of a field annotated with `hint`, from a text or from what TOML and JSON know."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, Mapping):
+            raise _wrong(label, value, "a table")
+        return build(label, hint, value)
+    origin = get_origin(hint)
+    if origin is Annotated and "seconds" in get_args(hint):
+        return _seconds(label, value)
+    for kinds, converter in _GENERIC:
+        if origin in kinds:
+            return converter(label, hint, value)
+    if hint not in _PLAIN:
+        raise UsageError(f"{label} cannot be set as text")
+    return _PLAIN[hint](label, value)
+
+
+def _wrong(label: str, value: object, wanted: str) -> UsageError:
+    return UsageError(f"{label} = {shorten(str(value))} is not {wanted}")
+
+
+def _union(label: str, hint: Any, value: Any) -> Any:
+    if value is None or (isinstance(value, str) and value.lower() == "none"):
+        if type(None) in get_args(hint):
+            return None
+    failures: list[UsageError] = []
+    for option in get_args(hint):
+        if option is type(None):
+            continue
+        try:
+            return convert(label, option, value)
+        except UsageError as error:
+            failures.append(error)
+    raise failures[0] if failures else _wrong(label, value, "a value")
+
+
+def _choice(label: str, hint: Any, value: Any) -> Any:
+    if value not in get_args(hint):
+        raise unknown_name(f"value of {label}", str(value), [str(each) for each in get_args(hint)])
+    return value
+
+
+def _tuple(label: str, hint: Any, value: Any) -> Any:
+    parts = [part for part in re.split(r"[,\sx]+", value.strip("()[] ")) if part] if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)):
+        raise _wrong(label, value, "a list")
+    kinds = get_args(hint)
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(convert(label, kinds[0], part) for part in parts)
+    if len(kinds) != len(parts):
+        raise _wrong(label, value, f"a list of {len(kinds)}")
+    return tuple(convert(label, kind, part) for kind, part in zip(kinds, parts, strict=True))
+
+
+def _annotated(label: str, hint: Any, value: Any) -> Any:
+    return convert(label, get_args(hint)[0], value)
+
+
+def _seconds(label: str, value: Any) -> float:
+    try:
+        return parse_seconds(str(value))
+    except UsageError as error:
+        raise UsageError(f"{label}: {error}") from None
+
+
+def _int(label: str, value: Any) -> int:
+    if isinstance(value, str):
+        if _WHOLE.fullmatch(value.strip()):
+            return int(value)
+        try:
+            return parse_count(value)
+        except UsageError:
+            raise _wrong(label, value, "a whole number") from None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(label, value, "a whole number")
+    return value
+
+
+def _float(label: str, value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _wrong(label, value, "a finite number")
+    return number
+
+
+def _bool(label: str, value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in _BOOLS:
+        return _BOOLS[value.lower()]
+    if not isinstance(value, bool):
+        raise _wrong(label, value, "true or false")
+    return value
+
+
+def _str(label: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(label, value, "a text")
+    return value
+
+
+_PLAIN: Mapping[Any, Callable[[str, Any], Any]] = {int: _int, float: _float, bool: _bool, str: _str}
+_GENERIC: Sequence[tuple[tuple[Any, ...], Callable[[str, Any, Any], Any]]] = (
+    ((Union, types.UnionType), _union),
+    ((Literal,), _choice),
+    ((tuple,), _tuple),
+    ((Annotated,), _annotated),
+)

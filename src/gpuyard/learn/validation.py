@@ -1,0 +1,77 @@
+"""How good a network is as a scheduler: run by the engine on workloads that were not trained on, beside the baselines."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+from gpuyard.engine.simulation import AnyScheduler, simulate
+from gpuyard.envs.episodes import Episode
+from gpuyard.envs.kinds import EnvKind
+from gpuyard.errors import SimulationError
+from gpuyard.learn.base import Arrays
+from gpuyard.policies import parse_scheduler
+from gpuyard.policies.network_spec import NetworkSpec
+
+THREADS = min(4, os.cpu_count() or 1)
+
+
+class Validator(Protocol):
+    """Gives a network a score. Pluggable: what is not a scheduler can be validated too."""
+
+    @property
+    def objective(self) -> str: ...
+    @property
+    def better(self) -> Literal["lower", "higher"]: ...
+    @property
+    def baselines(self) -> Mapping[str, float]:
+        """The score of each baseline; computed once."""
+
+    def __call__(self, spec: NetworkSpec, arrays: Arrays) -> float: ...
+
+
+class EngineValidation:
+    """The mean of an objective over some episodes, each simulated by the engine from beginning to end."""
+
+    def __init__(self, kind: EnvKind, options: Any, objective: str, episodes: Sequence[Episode]) -> None:
+        self._kind = kind
+        self._options = options
+        self._objective = kind.objective_for(objective, options)
+        self._episodes = tuple(episodes)
+
+    @property
+    def objective(self) -> str:
+        return self._objective.name
+
+    @property
+    def better(self) -> Literal["lower", "higher"]:
+        return self._objective.better
+
+    @cached_property
+    def baselines(self) -> Mapping[str, float]:
+        """Text of the scheduler → mean of the objective."""
+        return {text: self._mean(parse_scheduler(text)) for text in self._kind.baselines_for(self._options)}
+
+    def __call__(self, spec: NetworkSpec, arrays: Arrays) -> float:
+        return self._mean(self._kind.scheduler(spec, arrays, self._options))
+
+    def _mean(self, scheduler: AnyScheduler) -> float:
+        """The same number on any number of threads. What is asked from Python at every decision gains nothing from them."""
+        compile_it = getattr(scheduler, "program", None)
+        threads = 1 if compile_it is None else THREADS
+        if compile_it is not None:
+            compile_it()  # here, so that threads do not compile twice
+        with ThreadPoolExecutor(threads) as pool:
+            values = list(pool.map(lambda episode: self._value(episode, scheduler), self._episodes))
+        return math.fsum(values) / len(values)
+
+    def _value(self, episode: Episode, scheduler: AnyScheduler) -> float:
+        result = simulate(episode.workload, episode.cluster, scheduler, seed=episode.seed)
+        value = float(self._objective.measure(result))
+        if not math.isfinite(value):
+            raise SimulationError(f"validation: {self.objective} of {episode.text} with seed {episode.seed} is {value}")
+        return value

@@ -1,0 +1,43 @@
+"""Checks of learners on probes: train, look at the exported network, play an episode with it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from gpuyard.envs.base import Observation
+from gpuyard.learn import networks
+from gpuyard.learn.base import Learner
+from gpuyard.learn.probes import Probe
+from gpuyard.model.jobs import Array
+
+SMALL: dict[str, Any] = {"width": 16, "warmup": 256, "discount": 0.9, "learning_rate": 3e-3, "capacity": 20_000, "steps": 10_000}
+"""Settings of learners with a replay buffer for small probes."""
+
+L = TypeVar("L", bound=Learner)
+
+
+def trained(learner: L, steps: int) -> L:
+    """The learner after at least that many choices."""
+    while learner.steps < steps:
+        learner.update()
+    return learner
+
+
+def exported_scores(learner: Learner, seen: Observation) -> Array:
+    """(envs, actions) of the plain network."""
+    spec, arrays = learner.network()
+    params = {name: jnp.asarray(each) for name, each in arrays.items()}
+    return np.asarray(networks.apply(spec, params, *seen))
+
+
+def greedy_return(learner: Learner, probe: Probe) -> Array:
+    """(envs,) of one episode of the exported network; all episodes of the probe are of the same length."""
+    seen, total, over = probe.reset(77), np.zeros(probe.count), False
+    while not over:
+        seen, reward, done = probe.step(exported_scores(learner, seen).argmax(1))
+        total += reward
+        over = bool(done.all())
+    return total
