@@ -35,6 +35,8 @@ SLOT = np.dtype(
         ("reward", "f8"),  # of the last choice
         ("total", "f8"),  # of this episode
         ("potential", "f8"),  # at the last choice
+        ("scale", "f8"),  # rewards are multiplied by it
+        ("bonus", "f8"),  # added at the end of the episode
         ("illegal", "i8"),  # choices of this episode that were not legal
     ],
     align=True,
@@ -157,8 +159,8 @@ def _reward(s: Any, slot: Any, setup: Any, weights: Any, over: Any) -> None:
         after = 0.0 if over else setup.shaping * _potential(s, weights)
         value += setup.gamma * after - slot.potential
         slot.potential = after
-    slot.reward = value
-    slot.total += value
+    slot.reward = value * slot.scale + (slot.bonus if over else 0.0)
+    slot.total += slot.reward
 
 
 @inner

@@ -77,7 +77,7 @@ class EnvKind:
 
 
 ENVS: Registry[EnvKind] = Registry("environment")
-MODULES: tuple[str, ...] = ()  # of gpuyard.envs: each registers its kinds when it is imported
+MODULES: tuple[str, ...] = ("scheduling",)  # of gpuyard.envs: each registers its kinds when it is imported
 
 
 def find_env(text: str) -> EnvKind:

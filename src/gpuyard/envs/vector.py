@@ -13,7 +13,7 @@ from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.entry import engine_address
-from gpuyard.engine.kernels.events import DECIDE, FINISHED
+from gpuyard.engine.kernels.events import DECIDE, FINISHED, PREPARE, RUN
 from gpuyard.engine.pointer import header_of
 from gpuyard.engine.slots import BACKFILLS, Program
 from gpuyard.envs.base import Observation, Step
@@ -26,6 +26,7 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
+from gpuyard.policies import Meta, Scheduler
 
 Episode = tuple[Workload, Cluster]
 
@@ -63,6 +64,7 @@ class Opened:
     objective: Objective = field(default_factory=lambda: OBJECTIVES["bsld"])
     shaping: float = 0.0  # weight of the potential that spreads the reward over time; 0: none
     gamma: float = 1.0  # of the learner; the potential's part needs it
+    baseline: Scheduler | Meta | None = None  # rewards are shares of what it pays in the same episode, and its share is added at the end
     rules: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
@@ -87,7 +89,9 @@ class EngineEnvs:
     def __init__(self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, *, threads: int = 2) -> None:
         self.opened = opened
         self.count = count
-        self._pool = [_pristine(opened, *source(seed)) for seed in seeds]
+        made = [source(seed) for seed in seeds]
+        self._pool = [_pristine(opened, *episode) for episode in made]
+        self._scales = np.array([_scale(opened, *episode) for episode in made]).reshape(-1, 2)
         if not self._pool or count < 1:
             raise UsageError(f"{count} environments over {len(self._pool)} episodes: at least one of each")
         self._headers = np.array([header.ctypes.data for _, header in self._pool], np.int64)
@@ -152,7 +156,9 @@ class EngineEnvs:
     def _begin(self, which: Array) -> None:
         """Begin episodes until each has one with a choice in it."""
         for _ in range(1000):
-            pristine = self._headers[[self.episode_of(int(e)) for e in which]]
+            episodes = [self.episode_of(int(e)) for e in which]
+            pristine = self._headers[episodes]
+            self._slots["scale"][which], self._slots["bonus"][which] = self._scales[episodes].T
             kernels().put_back(self._slots, which, pristine, self._plans)
             if kernels().begin(self._slots, self._setup, self._weights, which) == 0:
                 return
@@ -174,7 +180,7 @@ class EngineEnvs:
 
     def step(self, actions: Array) -> Step:
         """Choose; where an episode is over, the next one has begun."""
-        chosen = np.ascontiguousarray(actions, np.int32)
+        chosen = np.array(actions, np.int32)  # a copy: those of a learner may be read-only
         if chosen.shape != (self.count,):
             raise UsageError(f"actions have the shape {chosen.shape}, not ({self.count},)")
         if int(self._slots["choices"].max()) + 2 > self._trails.shape[1]:
@@ -254,6 +260,21 @@ def _pristine(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.
         shadow_devices=np.zeros(len(s.devices)),
     )
     return s, header_of(s)
+
+
+def _scale(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[float, float]:
+    """What rewards of an episode are multiplied by, and what is added at its end."""
+    if opened.baseline is None:
+        return (1.0 / max(len(workload), 1) if opened.objective.per_job else 1.0), 0.0
+    s = build_state(workload.jobs, workload.runtime, cluster, opened.baseline.program(), 0, opened.rules, segments=False)
+    s.control["timeline"] = 0
+    s.control["tallying"] = 1
+    driver = Driver(s, opened.baseline.label, workload.jobs.id)
+    driver.order(PREPARE)
+    while driver.order(RUN) != FINISHED:
+        pass
+    paid = float(sum(opened.objective.weights.get(name, 0.0) * float(s.tally[name][0]) for name in s.tally.dtype.names or ()))
+    return (1.0 / abs(paid), 1.0 if paid < 0 else -1.0) if paid else (1.0, 0.0)
 
 
 def _plans() -> Array:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gpuyard.metrics import jobs, queue, system  # registers the built-in metrics
+from gpuyard.metrics import jobs, objective, queue, system  # registers the built-in metrics
 from gpuyard.metrics.base import AGGREGATIONS, METRICS, Metric, aggregate, measure, metric, resolve
 from gpuyard.metrics.groups import GROUPINGS, counts, measure_by
 from gpuyard.metrics.queue import backlog_level, recovery_after
@@ -22,6 +22,7 @@ __all__ = [
     "measure",
     "measure_by",
     "metric",
+    "objective",
     "queue",
     "recovery_after",
     "resolve",

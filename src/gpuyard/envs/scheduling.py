@@ -1,0 +1,189 @@
+"""The environments on the engine: which job next, which host, which scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuyard.engine import state as st
+from gpuyard.engine.slots import Program
+from gpuyard.envs.episodes import Source, episode_number
+from gpuyard.envs.kinds import ENVS, EnvKind
+from gpuyard.envs.reward import OBJECTIVES
+from gpuyard.envs.vector import EngineEnvs, Opened
+from gpuyard.errors import UsageError
+from gpuyard.features.hosts import HOST
+from gpuyard.features.jobs import JOB
+from gpuyard.features.schema import Schema
+from gpuyard.features.system import SWITCH
+from gpuyard.model.jobs import Array
+from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_slots
+from gpuyard.policies.learned import network_ordering, network_placement, network_switch
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_spec import NetworkSpec
+
+HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")  # what a meta-scheduler chooses from unless told otherwise
+PICKED = "learned"  # the name of a policy under training
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all three have: how choices are rewarded, and how many episodes there are."""
+
+    objective: str = "bsld"
+    weights: tuple[str, ...] = ()  # TERM=WEIGHT, in place of those of the objective
+    baseline: str = ""  # a scheduler; rewards are then shares of what it pays, and its share is added at the end
+    shaping: float = 0.0  # 1: unfinished jobs are charged as time passes; the best policy stays the same
+    gamma: float = 1.0  # of the learner, for `shaping`
+    pool: int = 512  # episodes, made once; environments take them in random order
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        OBJECTIVES[self.objective]  # refuses an unknown name
+        self.parsed_weights()
+        if self.pool < 1 or not 1 <= self.threads <= 256:
+            raise UsageError(f"a pool of {self.pool} episodes and {self.threads} threads: at least one of each")
+
+    def parsed_weights(self) -> dict[str, float]:
+        """Term → weight."""
+        found = {}
+        for text in self.weights:
+            name, _, value = text.partition("=")
+            try:
+                found[name.strip()] = float(value)
+            except ValueError:
+                raise UsageError(f"weight {text!r} is not TERM=NUMBER", hint="e.g. missed=-5") from None
+        OBJECTIVES[self.objective].with_weights(found)
+        return found
+
+    def opened(self, decision: int, program: Program, **more: Any) -> Opened:
+        """The simulation with that decision left open."""
+        objective = OBJECTIVES[self.objective].with_weights(self.parsed_weights())
+        baseline = parse_scheduler(self.baseline) if self.baseline else None
+        if isinstance(baseline, Decider):
+            raise UsageError(
+                f"baseline {self.baseline!r} is asked from Python at every decision", hint="give one that is compiled, e.g. sjf"
+            )
+        return Opened(decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, **more)
+
+
+def _batch(opened: Opened, options: Common, source: Source, count: int, seed: int) -> EngineEnvs:
+    first = episode_number(seed, 0, 0)
+    numbers = [first + k for k in range(min(options.pool, source.size))]  # in a row: they go through all combinations
+
+    def made(number: int) -> Any:
+        episode = source.episode(number)
+        return episode.workload, episode.cluster
+
+    return EngineEnvs(opened, made, numbers, count, threads=options.threads)
+
+
+# ── which job next ──
+
+
+@dataclass(frozen=True)
+class PickJob(Common):
+    """The ordering is left open: choose among the first `window` waiting jobs, in the order of `ordering`."""
+
+    ordering: str = "fcfs"
+    placement: str = "fewest"
+    backfill: str = "none"
+    window: int = 128
+
+    def scheduler(self) -> Scheduler:
+        return parse_slots(f"{self.ordering}/{self.placement}/{self.backfill}")
+
+
+def _job_envs(source: Source, options: PickJob, count: int, seed: int) -> EngineEnvs:
+    opened = options.opened(st.OPEN_ORDERING, options.scheduler().program(), window=options.window)
+    return _batch(opened, options, source, count, seed)
+
+
+def _job_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickJob) -> Scheduler:
+    return replace(options.scheduler(), ordering=network_ordering(Network.of(spec, arrays), PICKED))
+
+
+def _job_baselines(options: PickJob) -> tuple[str, ...]:
+    orderings = ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest")
+    return tuple(f"{ordering}/{options.placement}/{options.backfill}" for ordering in orderings)
+
+
+# ── which host ──
+
+
+@dataclass(frozen=True)
+class PickHost(Common):
+    """The placement is left open: choose a node for each job that can start, in the order of `ordering`."""
+
+    objective: str = "wait"
+    ordering: str = "fcfs"
+    backfill: str = "none"
+
+    def scheduler(self, placement: str = "first") -> Scheduler:
+        return parse_slots(f"{self.ordering}/{placement}/{self.backfill}")
+
+
+def _host_envs(source: Source, options: PickHost, count: int, seed: int) -> EngineEnvs:
+    return _batch(options.opened(st.OPEN_PLACEMENT, options.scheduler().program()), options, source, count, seed)
+
+
+def _host_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickHost) -> Scheduler:
+    return replace(options.scheduler(), placement=network_placement(Network.of(spec, arrays), PICKED))
+
+
+def _host_baselines(options: PickHost) -> tuple[str, ...]:
+    return tuple(options.scheduler(placement).label for placement in ("first", "best", "worst", "balance", "packing", "random"))
+
+
+# ── which scheduler ──
+
+
+@dataclass(frozen=True)
+class Switch(Common):
+    """The choice of the scheduler is left open: every `every` seconds while jobs wait, or at every pass."""
+
+    objective: str = "balanced"
+    schedulers: tuple[str, ...] = HEURISTICS
+    every: float = 60.0  # s; 0: at every pass
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= len(self.schedulers) <= st.OUTPUTS:
+            raise UsageError(f"{len(self.schedulers)} schedulers to choose from; from 2 to {st.OUTPUTS}")
+
+    def meta(self, network: Network) -> Meta:
+        return Meta(tuple(parse_slots(text) for text in self.schedulers), network_switch(network, PICKED), self.every)
+
+
+def _switch_program(options: Switch) -> Program:
+    schedulers = [parse_slots(text) for text in options.schedulers]
+    timer = options.every or next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
+    return Program(tuple(s.slot() for s in schedulers), "open", timer=timer)
+
+
+def _switch_envs(source: Source, options: Switch, count: int, seed: int) -> EngineEnvs:
+    return _batch(options.opened(st.OPEN_SWITCH, _switch_program(options), every=options.every), options, source, count, seed)
+
+
+def _switch_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: Switch) -> Meta:
+    return options.meta(Network.of(spec, arrays))
+
+
+def _kind(name: str, title: str, schema: Schema, options: type[Any], alias: str, **more: Any) -> None:
+    ENVS.add(name, EnvKind(name, title, schema, options, aliases=(alias,), **more))
+
+
+_kind(
+    "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=_job_envs, scheduler=_job_scheduler, baselines=_job_baselines,
+    choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
+)  # fmt: skip
+_kind(
+    "PickHost", "which node a job gets", HOST, PickHost, "host", make=_host_envs, scheduler=_host_scheduler, baselines=_host_baselines,
+    objective="wait", choices=lambda options: {"ordering": options.ordering, "backfill": options.backfill},
+)  # fmt: skip
+_kind(
+    "Switch", "which scheduler is in use", SWITCH, Switch, "meta", make=_switch_envs, scheduler=_switch_scheduler,
+    baselines=lambda options: options.schedulers, objective="balanced",
+    choices=lambda options: {"schedulers": list(options.schedulers), "period": options.every},
+)  # fmt: skip
