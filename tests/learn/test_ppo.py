@@ -101,11 +101,10 @@ def test_gradients_are_clipped_to_their_norm() -> None:
     assert float(ppo.norm(adam.mu)) == pytest.approx(0.05, rel=1e-5)
 
 
-@pytest.mark.parametrize("make", [lambda: LargestRow(8), lambda: TwoSteps(8), lambda: Machines.random(8, 2, 3, seed=1)])
+@pytest.mark.parametrize("make", [lambda: LargestRow(8), lambda: TwoSteps(8), lambda: Machines.random(8, 2, 5, seed=1)])
 def test_resumed_equals_never_stopped_bit_for_bit(make) -> None:  # type: ignore[no-untyped-def]
     through = Ppo(make(), SMALL, seed=5)
-    for _ in range(5):
-        last = through.update()
+    facts = [through.update() for _ in range(5)]
     before = Ppo(make(), SMALL, seed=5)
     for _ in range(3):
         before.update()
@@ -114,13 +113,13 @@ def test_resumed_equals_never_stopped_bit_for_bit(make) -> None:  # type: ignore
     resumed.update()
     resumed.restore(saved)
     assert resumed.steps == before.steps == 3 * 4 * 8
-    for _ in range(2):
-        again = resumed.update()
+    again = [resumed.update() for _ in range(2)]
     expected, got = through.save(), resumed.save()
     assert expected.keys() == got.keys()
     assert all(np.array_equal(expected[name], got[name]) for name in expected)
     assert all(each.dtype != object for each in expected.values())
-    np.testing.assert_equal({k: v for k, v in again.items() if "time" not in k}, {k: v for k, v in last.items() if "time" not in k})
+    for one, other in zip(facts[3:], again, strict=True):
+        np.testing.assert_equal(*({name: each for name, each in of.items() if "time" not in name} for of in (one, other)))
 
 
 def test_state_of_another_network_is_refused() -> None:
@@ -145,6 +144,15 @@ def test_masks_are_never_violated(kind: str) -> None:
     mask, action = np.asarray(learner._rollout.mask), np.asarray(learner._rollout.action)
     assert np.take_along_axis(mask, action[..., None], -1).all()
     assert not mask.all()
+
+
+def test_every_step_and_update_draws_anew() -> None:
+    learner = Ppo(ActionByObservation(64), replace(SMALL, learning_rate=0.0), seed=1)
+    drawn = []
+    for _ in range(2):
+        learner.update()
+        drawn += list(np.asarray(learner._rollout.action))
+    assert len({tuple(each.tolist()) for each in drawn}) == 8
 
 
 def test_what_is_kept_of_a_rollout_is_what_was_seen() -> None:
