@@ -31,6 +31,8 @@ def setup(device: str = "cpu") -> jax.Device:
     if options.jax_compilation_cache_dir is None:
         options.update("jax_compilation_cache_dir", str(cache_folder()))
         options.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    if device == "gpu":
+        options.update("jax_default_matmul_precision", "float32")  # else products have 10 bits of mantissa: not what is exported
     for platform in PLATFORMS[device]:
         try:
             return jax.devices(platform)[0]

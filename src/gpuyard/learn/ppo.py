@@ -182,6 +182,11 @@ def optimiser(config: PpoConfig) -> Any:
     return optax.chain(clipping, optax.scale_by_adam(eps=1e-5))
 
 
+def norm(tree: Params) -> jax.Array:
+    """Of all arrays together."""
+    return jnp.sqrt(sum((jnp.sum(each**2) for each in tree.values()), jnp.zeros(())))
+
+
 def minibatch_step(
     spec: NetworkSpec, config: PpoConfig, agent: Agent, sample: Sample, rate: jax.Array, entropy_weight: jax.Array
 ) -> tuple[Agent, dict[str, jax.Array]]:
@@ -190,7 +195,13 @@ def minibatch_step(
     (total, facts), gradient = jax.value_and_grad(partial(loss, spec, config), has_aux=True)(trained, fixed, sample, entropy_weight)
     change, adam = optimiser(config).update(gradient, agent.adam)
     params = {**jax.tree.map(lambda p, c: p - rate * c, trained, change), **fixed}
-    return Agent(params, adam, agent.seen), {**facts, "loss/total": total, "gradient": optax.global_norm(gradient)}
+    return Agent(params, adam, agent.seen), {**facts, "loss/total": total, "gradient": norm(gradient)}
+
+
+@partial(jax.jit, static_argnames="spec")
+def believed(spec: NetworkSpec, agent: Agent, seen: Observation) -> jax.Array:
+    """(envs,) the value in units of the reward."""
+    return networks.value(spec, agent.params, *seen) * agent.seen.returns.std + agent.seen.returns.mean
 
 
 def samples(
@@ -199,7 +210,7 @@ def samples(
     """The rollout as one long batch with advantages and targets, what was seen with it counted in, and the explained variance."""
     mean, std = agent.seen.returns.mean, agent.seen.returns.std
     value = rollout.value * std + mean
-    after = networks.value(spec, agent.params, *last) * std + mean
+    after = believed(spec, agent, last)
     advantage = advantages(reward, done, value, after, config.gamma, config.gae_lambda)
     returns = advantage + value
     seen = agent.seen
@@ -332,8 +343,7 @@ class Ppo:
 
     def values(self, seen: Observation) -> Array:
         """(envs,) what the learner believes the rest of the episode to be worth."""
-        mean, std = self.agent.seen.returns.mean, self.agent.seen.returns.std
-        return np.asarray(networks.value(self.spec, self.agent.params, *map(jnp.asarray, seen)) * std + mean)
+        return np.asarray(believed(self.spec, self.agent, seen))
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
         return self.spec, {name: np.array(each) for name, each in self.agent.params.items()}

@@ -1,0 +1,114 @@
+"""Behaviour cloning: a network that chooses as a teacher does, to start reinforcement learning from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gpuyard.envs.base import Envs, Observation
+from gpuyard.errors import LearningError
+from gpuyard.learn import networks
+from gpuyard.learn.networks import Params
+from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen
+from gpuyard.model.jobs import Array
+from gpuyard.policies.network_spec import NetworkSpec
+
+Teacher = Callable[[Observation], Array]  # (envs,) i4
+
+
+class Imitated(NamedTuple):
+    """What imitation gives: the network, and how well it chose as the teacher did, batch by batch."""
+
+    params: Params
+    losses: list[float]  # masked cross-entropy in nats
+    agreement: list[float]  # share of equal choices, before learning from the batch
+
+
+def demonstrations(envs: Envs, teacher: Teacher, steps: int, seed: int, explore: float = 0.0) -> Iterator[tuple[Observation, Array]]:
+    """One batch (envs,) for each step: what was seen, and what the teacher chose.
+
+    With probability `explore` a random legal choice is made instead, so that situations off the teacher's way are seen too;
+    what is learned is the teacher's choice all the same.
+    """
+    random = np.random.default_rng(seed)
+    seen = envs.reset(seed)
+    for _ in range(steps):
+        kept = Observation(*(each.copy() for each in seen))
+        actions = np.asarray(teacher(kept), np.int32)
+        yield kept, actions
+        stray = np.where(kept.mask, random.random(kept.mask.shape), -1.0).argmax(1)
+        seen = envs.step(np.where(random.random(envs.count) < explore, stray, actions).astype(np.int32)).observation
+
+
+def gathered(batches: Iterable[tuple[Observation, Array]], size: int) -> Iterator[tuple[Observation, Array]]:
+    """The same pairs in batches of `size`; a rest that does not fill one is left out."""
+    held: list[tuple[Array, ...]] = []
+    for seen, actions in batches:
+        held.append((*seen, actions))
+        if sum(len(each[-1]) for each in held) >= size:
+            together = [np.concatenate(parts) for parts in zip(*held, strict=True)]
+            for start in range(0, len(together[-1]) - size + 1, size):
+                rows, context, mask, chosen = (each[start : start + size] for each in together)
+                yield Observation(rows, context, mask), chosen
+            rest = len(together[-1]) % size
+            held = [tuple(each[len(each) - rest :] for each in together)] if rest else []
+
+
+def imitate(
+    params: Params,
+    spec: NetworkSpec,
+    batches: Iterable[tuple[Observation, Array]],
+    learning_rate: float = 3e-3,
+    normalise: bool = True,
+    epochs: int = 1,
+) -> Imitated:
+    """Minimise the masked cross-entropy over pairs of observation and choice, by Adam, one step a batch; all batches of one size.
+
+    `normalise` sets rows.mean … context.scale from all pairs first. More than one epoch, or normalising, keeps all batches in memory.
+    """
+    if normalise or epochs > 1:
+        batches = list(batches)
+    if normalise:
+        seen = nothing_seen(spec.rows, spec.context)
+        for observation, _ in batches:
+            seen = _count(spec, seen, observation)
+        params = normalised_params(params, seen)
+    adam = optax.adam(1.0).init(networks.trained(params))
+    losses, agreement = [], []
+    for _ in range(epochs):
+        for observation, chosen in batches:
+            params, adam, loss, same = _imitation_step(spec, params, adam, observation, chosen, np.float32(learning_rate))
+            losses.append(float(loss))
+            agreement.append(float(same))
+            if not np.isfinite(losses[-1]):
+                raise LearningError(f"the loss of imitation is not finite in batch {len(losses) - 1}", hint="lower the learning rate")
+    return Imitated(params, losses, agreement)
+
+
+@partial(jax.jit, static_argnames="spec")
+def _count(spec: NetworkSpec, seen: Seen, observation: Observation) -> Seen:
+    seen = seen._replace(context=merge(seen.context, jnp.asarray(observation.context)))
+    return seen._replace(rows=merge(seen.rows, jnp.asarray(observation.rows), jnp.asarray(observation.mask))) if spec.rows else seen
+
+
+@partial(jax.jit, static_argnames="spec")
+def _imitation_step(
+    spec: NetworkSpec, params: Params, adam: Any, observation: Observation, chosen: jax.Array, rate: jax.Array
+) -> tuple[Params, Any, jax.Array, jax.Array]:
+    fixed = networks.normalisation(params)
+
+    def cross_entropy(trained: Params) -> tuple[jax.Array, jax.Array]:
+        scores = networks.apply(spec, {**trained, **fixed}, *observation)
+        of_all = networks.log_probabilities(scores)
+        loss = -jnp.take_along_axis(of_all, chosen[:, None], -1).mean()
+        return loss, (scores.argmax(-1) == chosen).mean()
+
+    (loss, same), gradient = jax.value_and_grad(cross_entropy, has_aux=True)(networks.trained(params))
+    change, adam = optax.adam(1.0).update(gradient, adam)  # −1 × the direction: the learning rate is an argument
+    return {**jax.tree.map(lambda p, c: p + rate * c, networks.trained(params), change), **fixed}, adam, loss, same

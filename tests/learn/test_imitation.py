@@ -1,0 +1,76 @@
+"""Imitation: the teacher's choices are learned, and PPO can go on from there."""
+
+import jax
+import numpy as np
+import pytest
+
+from gpuyard.envs.base import Observation
+from gpuyard.learn import networks
+from gpuyard.learn.imitation import demonstrations, gathered, imitate
+from gpuyard.learn.ppo import Ppo, PpoConfig
+from gpuyard.learn.probes import LargestRow, Machines
+
+
+def largest(seen: Observation) -> np.ndarray:
+    return np.where(seen.mask, seen.rows[..., 0], -np.inf).argmax(1)
+
+
+def smith(seen: Observation) -> np.ndarray:
+    return np.where(seen.mask, seen.rows[..., 1] / np.maximum(seen.rows[..., 0], 1e-6), -np.inf).argmax(1)
+
+
+def test_teacher_is_learned() -> None:
+    envs = LargestRow(64)
+    spec = networks.network_for(envs.schema, envs.actions, width=16)
+    pairs = gathered(demonstrations(envs, largest, 100, seed=1), 128)
+    params, losses, agreement = imitate(networks.init(spec, jax.random.key(0)), spec, pairs, epochs=4)
+    assert losses[-1] < 0.3 * losses[0]
+    assert np.mean(agreement[-10:]) > 0.95
+    seen = envs.reset(2)
+    assert (np.asarray(networks.apply(spec, params, *seen)).argmax(1) == largest(seen)).mean() > 0.9
+
+
+def test_pairs_are_what_was_seen_before_the_choice() -> None:
+    envs, again = Machines.random(4, 2, 3, seed=1), Machines.random(4, 2, 3, seed=1)
+    seen = again.reset(6)
+    for kept, actions in list(demonstrations(envs, smith, 7, seed=6)):
+        assert all(np.array_equal(a, b) for a, b in zip(kept, seen, strict=True))
+        assert np.array_equal(actions, smith(seen))
+        seen = again.step(actions).observation
+
+
+def test_exploring_leaves_the_way_but_not_the_teacher() -> None:
+    strayed = list(demonstrations(Machines.random(16, 2, 4, seed=1), smith, 8, seed=6, explore=1.0))
+    straight = list(demonstrations(Machines.random(16, 2, 4, seed=1), smith, 8, seed=6))
+    assert all(np.array_equal(actions, smith(seen)) for seen, actions in strayed)
+    assert any(not np.array_equal(a[0].mask, b[0].mask) for a, b in zip(strayed, straight, strict=True))
+
+
+@pytest.mark.parametrize("size", [3, 8, 20])
+def test_gathering_keeps_order_and_loses_only_the_rest(size: int) -> None:
+    pairs = [(Observation(np.zeros((8, 0, 0)), np.full((8, 1), k), np.ones((8, 2), bool)), np.arange(8) + 8 * k) for k in range(5)]
+    together = list(gathered(pairs, size))
+    assert {len(actions) for _, actions in together} == {size}
+    kept = np.concatenate([actions for _, actions in together])
+    assert np.array_equal(kept, np.arange(40 // size * size))
+    assert np.array_equal(np.concatenate([seen.context[:, 0] for seen, _ in together]), kept // 8)
+
+
+def test_ppo_starts_where_imitation_ended() -> None:
+    envs = Machines.random(32, problems=2, jobs=4, seed=3)
+    config = PpoConfig(rollout=8, minibatches=2, width=16, gamma=1.0, updates=10)
+    learner, fresh = Ppo(envs, config, seed=1), Ppo(Machines.random(32, problems=2, jobs=4, seed=3), config, seed=1)
+    pairs = gathered(demonstrations(envs, smith, 120, seed=1, explore=0.3), 128)
+    learner.start_from(imitate(learner.agent.params, learner.spec, pairs, epochs=10).params)
+    best = float(envs.optimum().mean())
+    with_start, without = learner.update()["return"], fresh.update()["return"]
+    assert best - with_start < 0.3 * (best - without)
+
+
+def test_without_normalisation_the_four_arrays_stay() -> None:
+    envs = LargestRow(16)
+    spec = networks.network_for(envs.schema, envs.actions, width=8)
+    start = networks.init(spec, jax.random.key(0))
+    params = imitate(start, spec, demonstrations(envs, largest, 3, seed=1), normalise=False).params
+    assert all(np.array_equal(params[name], start[name]) for name in networks.NORMALISATION)
+    assert not np.array_equal(params["head.0.weight"], start["head.0.weight"])
