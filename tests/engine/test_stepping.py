@@ -13,6 +13,7 @@ from gpuyard import Action, Decision, Part, Result, Rules, Simulation, Snapshot,
 from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.jobs import COLUMNS
+from gpuyard.model.result import STATUS
 from gpuyard.policies import Meta, Preemption, Scheduler, make_switch, parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.invariants import check_invariants
@@ -440,3 +441,30 @@ def test_a_result_taken_on_the_way_does_not_change_when_the_simulation_goes_on()
         snapshot = simulation.advance()
     assert early.table.tobytes() == kept
     assert simulation.result().table.tobytes() != kept
+
+
+@pytest.mark.parametrize("seed", range(630_000, 630_012))
+def test_every_end_before_the_last_decision_is_told_of_once_as_it_was(seed: int):
+    case = random_case(seed)
+    simulation = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules)
+    scheduler = parse_scheduler("sjf/first/skip")
+    told: list[Any] = []
+    last = 0.0
+    while (snapshot := simulation.advance()) is not None:
+        assert not np.isin(snapshot.ended["job"], snapshot.jobs.index).any()
+        assert (snapshot.ended["end"] <= snapshot.now).all()
+        told += snapshot.ended.tolist()
+        last = snapshot.now
+        simulation.apply(scheduler.decide(snapshot))
+    table = simulation.result().table
+    over = np.isin(table["status"], [STATUS.index("done"), STATUS.index("killed")])
+    expected = np.flatnonzero(over & (table["end"] < last)).tolist()
+    jobs = [line[0] for line in told]
+    assert len(set(jobs)) == len(jobs)
+    assert set(expected) <= set(jobs) <= set(np.flatnonzero(over & (table["end"] <= last)).tolist())
+    for job, node, start, end, killed in told:
+        assert end == table["end"][job]
+        assert node == table["node"][job]
+        assert killed == (table["status"][job] == STATUS.index("killed"))
+        if table["preemptions"][job] == 0:
+            assert start == table["start"][job]

@@ -19,6 +19,7 @@ from gpuyard.engine.jit import entry, inner
 from gpuyard.errors import UsageError
 from gpuyard.model.jobs import Array
 
+_NEAR = 20.0  # s: a kick is followed by a search among the tasks that came so near to it
 _WINDOW = 20  # s after its arrival in which the relaxation may start a task; the bound holds whatever it is
 
 
@@ -32,7 +33,7 @@ class Offline:
     bound: float  # s, no choice of devices and order has less
 
 
-def offline_optimum(arrival: Array, seconds: Array, start: Sequence[Sequence[int]], seed: int = 0, *, kicks: int = 500) -> Offline:
+def offline_optimum(arrival: Array, seconds: Array, start: Sequence[Sequence[int]], seed: int = 0, *, kicks: int = 10_000) -> Offline:
     """For tasks with `arrival` (tasks,) s and `seconds` (tasks, devices), inf where they cannot run; `start`: queues to improve on."""
     tasks, devices = seconds.shape
     if sorted(task for queue in start for task in queue) != list(range(tasks)) or len(start) != devices:
@@ -42,11 +43,12 @@ def offline_optimum(arrival: Array, seconds: Array, start: Sequence[Sequence[int
         queue[device, : len(given)] = given
     arrival, seconds = np.ascontiguousarray(arrival, np.float64), np.ascontiguousarray(seconds, np.float64)
     rng = np.random.default_rng([seed, 500])
-    best = _search(arrival, seconds, queue, count)
+    best = _search(arrival, seconds, queue, count, -np.inf, np.inf)
     for _ in range(kicks if tasks > 1 else 0):
         other, lengths = queue.copy(), count.copy()
-        _kick(other, lengths, seconds, rng)
-        total = _search(arrival, seconds, other, lengths)
+        when = float(rng.choice(arrival))
+        _kick(other, lengths, arrival, seconds, when, rng)
+        total = _search(arrival, seconds, other, lengths, when - _NEAR, when + _NEAR)
         if total < best - 1e-9:
             best, queue, count = total, other, lengths
     queues = tuple(tuple(queue[d, : count[d]].tolist()) for d in range(devices))
@@ -58,26 +60,26 @@ def offline_optimum(arrival: Array, seconds: Array, start: Sequence[Sequence[int
     return Offline(end, queues, float((end - arrival).sum()), lower_bound(arrival, seconds))
 
 
-def _kick(queue: Array, count: Array, seconds: Array, rng: np.random.Generator) -> None:
-    """Three tasks that are near in the queues change to a place of about the same time in another queue."""
-    where = rng.random()
-    for _ in range(3):
-        source = int(rng.choice(np.flatnonzero(count > 0)))
-        at = min(int(where * count[source]) + int(rng.integers(0, 6)), int(count[source]) - 1)
-        task = int(queue[source, at])
-        target = int(rng.choice(np.flatnonzero(np.isfinite(seconds[task]))))
-        queue[source, at : count[source] - 1] = queue[source, at + 1 : count[source]]
+def _kick(queue: Array, count: Array, arrival: Array, seconds: Array, when: float, rng: np.random.Generator) -> None:
+    """Three tasks that came at about the same time change to a place of about that time in any queue that suits them."""
+    near = np.argsort(np.abs(arrival - when))[:12]
+    for task in rng.choice(near, min(3, len(near)), replace=False).tolist():
+        source = int(np.argmax([(queue[d, : count[d]] == task).any() for d in range(len(count))]))
+        at = int(np.argmax(queue[source, : count[source]] == task))
+        queue[source, at : count[source] - 1] = queue[source, at + 1 : count[source]].copy()
         count[source] -= 1
-        place = min(int(where * count[target]) + int(rng.integers(0, 6)), int(count[target]))
+        target = int(rng.choice(np.flatnonzero(np.isfinite(seconds[task]))))
+        later = np.flatnonzero(arrival[queue[target, : count[target]]] > when)
+        place = int(later[0]) if len(later) else int(count[target])
         queue[target, place + 1 : count[target] + 1] = queue[target, place : count[target]].copy()
         queue[target, place] = task
         count[target] += 1
 
 
-def _search(arrival: Array, seconds: Array, queue: Array, count: Array) -> float:
-    """Improve the queues in place until no single move helps; the sum of turnarounds."""
+def _search(arrival: Array, seconds: Array, queue: Array, count: Array, low: float, high: float) -> float:
+    """Improve the queues in place until no single move of a task that came in low..high s helps; the sum of turnarounds."""
     end = np.zeros(queue.shape)
-    return float(_kernel()(arrival, seconds, queue, count, end) - arrival.sum())
+    return float(_kernel()(arrival, seconds, queue, count, end, low, high) - arrival.sum())
 
 
 def lower_bound(arrival: Array, seconds: Array) -> float:
@@ -147,12 +149,20 @@ def _prices(arrival: Array, kinds: Array, size: Array, horizon: int) -> Array:
 @cache
 def _kernel() -> Any:
     """Compiled when first used."""
-    arrays = (types.float64[::1], types.float64[:, ::1], types.int64[:, ::1], types.int64[::1], types.float64[:, ::1])
+    arrays = (
+        types.float64[::1],
+        types.float64[:, ::1],
+        types.int64[:, ::1],
+        types.int64[::1],
+        types.float64[:, ::1],
+        types.float64,
+        types.float64,
+    )
     return entry(types.float64(*arrays))(_descend)
 
 
-def _descend(arrival: Any, seconds: Any, queue: Any, count: Any, end: Any) -> Any:
-    """Take out each task in turn and put it where it adds least, until a round changes nothing; `end` is room to work in.
+def _descend(arrival: Any, seconds: Any, queue: Any, count: Any, end: Any, low: Any, high: Any) -> Any:
+    """Take out each task that came in low..high s in turn and put it where it adds least, until a round changes nothing; `end` is room to work in.
 
     Returns the sum of ends.
     """
@@ -166,6 +176,8 @@ def _descend(arrival: Any, seconds: Any, queue: Any, count: Any, end: Any) -> An
             while at + 1 < count[source]:  # tasks come and go meanwhile
                 at += 1
                 job = queue[source, at]
+                if not low <= arrival[job] <= high:
+                    continue
                 saved = end[source, at] + _lost_by(arrival, seconds, queue, count, end, source, at)
                 count[source] -= 1
                 for i in range(at, count[source]):

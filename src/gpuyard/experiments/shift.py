@@ -43,7 +43,7 @@ class ShiftConfig:
     memory: Range = Range(4.0, 12.0)  # noqa: RUF009 - GB
     shortest_first: bool = True  # how those who predict seconds order the queue of a device; False: first in, first out
     epsilon: float = 0.02  # of the online agent, at its first task
-    kicks: int = 500  # of the search for the offline optimum
+    kicks: int = 10_000  # of the search for the offline optimum
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,83 @@
+"""gpuyard/PickDevice-v0 follows Gymnasium."""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from gpuyard.envs.device import DeviceConfig, TaskEpisodes
+from gpuyard.envs.registration import IDS, register_all
+
+SMALL = TaskEpisodes(jobs=12)
+
+
+@pytest.fixture(autouse=True)
+def ids() -> None:
+    register_all()
+    register_all()  # twice does no harm
+
+
+@pytest.mark.parametrize("name", list(IDS))
+def test_the_checker_is_content(name: str):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gym.make(name).unwrapped)
+
+
+@pytest.mark.parametrize("physics", [False, True])
+def test_episodes_end_and_observations_are_in_their_space(physics: bool):
+    env = gym.make("gpuyard/PickDevice-v0", source=SMALL, config=DeviceConfig(physics=physics))
+    seen, info = env.reset(seed=4)
+    rng, lengths, length = np.random.default_rng(0), [], 0
+    while len(lengths) < 3:
+        assert env.observation_space.contains(seen)
+        assert info["action_mask"].tolist() == seen["mask"].tolist()
+        seen, reward, terminated, truncated, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+        assert reward < 0
+        assert not truncated
+        assert not info["illegal"]
+        length += 1
+        if terminated:
+            lengths, length = [*lengths, length], 0
+            seen, info = env.reset()
+    assert lengths == [12, 12, 12]
+
+
+def rollout(seed: int, episodes: int = 2) -> list[float]:
+    env = gym.make("gpuyard/PickDevice-v0", source=SMALL)
+    found = []
+    for episode in range(episodes):
+        env.reset(seed=seed if episode == 0 else None)
+        done = False
+        while not done:
+            _, reward, done, _, _ = env.step(4)
+            found.append(float(reward))
+    return found
+
+
+def test_seeded_and_the_next_episode_is_another():
+    first = rollout(1)
+    assert first == rollout(1)
+    assert first != rollout(2)
+    assert first[:12] != first[12:]
+
+
+def test_an_illegal_action_is_told_of():
+    env = gym.make("gpuyard/PickDevice-v0", source=TaskEpisodes(jobs=12, memory=type(SMALL.memory)(20, 30)))
+    _, info = env.reset(seed=0)
+    assert info["action_mask"].tolist() == [1, 1, 1, 1, 0, 0]
+    assert env.step(5)[4]["illegal"]
+    assert not env.step(0)[4]["illegal"]
+    assert env.unwrapped.action_masks().tolist() == [True] * 4 + [False] * 2
+
+
+def test_a_reset_in_the_middle_begins_another_episode():
+    env = gym.make("gpuyard/PickDevice-v0", source=SMALL)
+    first, _ = env.reset(seed=0)
+    env.step(0)
+    again, _ = env.reset()
+    assert not np.array_equal(first["context"], again["context"])

@@ -1,0 +1,177 @@
+"""Device choice by learned seconds: what the models learn, that learning is real, and that nothing hidden is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpuyard import Cluster, Simulation, Workload, load_cluster, simulate
+from gpuyard.engine.simulation import HasDecide
+from gpuyard.learn.device import Exploration, ForestModel, LearnedDevice, LinearModel, Model, PredictedDevice, Profile, profile
+from gpuyard.learn.online import NetworkModel, OnlineConfig
+from gpuyard.model.jobs import Array
+from gpuyard.model.units import Range
+from gpuyard.policies import parse_scheduler
+from gpuyard.traces.tasks import tasks
+
+CLUSTER = load_cluster("tasks")
+TINY = OnlineConfig(hidden=(16,), steps=300, online_steps=8)
+
+
+@pytest.fixture(scope="module")
+def heavy() -> Profile:
+    return profile(tasks(1, jobs=400, intensity=Range(0.7, 1), memory=Range(0.1, 1)), CLUSTER)
+
+
+@pytest.fixture(scope="module")
+def light() -> Workload:
+    return tasks(2, jobs=120, intensity=Range(0, 0.3), memory=Range(4, 12))
+
+
+@pytest.fixture(scope="module")
+def network(heavy: Profile) -> NetworkModel:
+    return NetworkModel.trained(heavy, 0, TINY)
+
+
+class Known(Model):
+    """Tells the law of tasks."""
+
+    def predict(self, facts: Array) -> Array:
+        size, c, memory = facts.T
+        on_cpu = size**1.5 / (c + 0.5)
+        return np.stack([on_cpu, on_cpu / (1 + 3 * c) + memory / 16], axis=1)
+
+
+def test_a_profile_is_the_law_of_tasks(heavy: Profile):
+    assert heavy.seconds == pytest.approx(Known().predict(heavy.facts))
+
+
+def test_with_the_true_law_it_is_greedy(light: Workload):
+    """The same Result, with no physics but those of the model."""
+    result = simulate(light, CLUSTER, LearnedDevice("known", Known))
+    assert result.table.tobytes() == simulate(light, CLUSTER, parse_scheduler("greedy-device")).table.tobytes()
+
+
+def test_shortest_first_orders_a_queue():
+    """One CPU: 4 s runs, then 1 s before 2 s before 3 s, in whichever order they came."""
+    columns = {"submit": [0.0, 1.0, 1.0, 1.0]}
+    workload = Workload.build(columns, [4.0, 3.0, 1.0, 2.0])
+    cluster = replace(Cluster.uniform(1, 1), types=(replace(Cluster.uniform(1, 1).types[0], name="cpu"),))
+
+    class Size(Model):
+        def predict(self, facts: Array) -> Array:
+            return np.repeat(facts[:, :1] ** 1.5, 2, axis=1)
+
+    ends = [simulate(workload, cluster, LearnedDevice("size", Size, shortest_first=first)).table["end"].tolist() for first in (False, True)]
+    assert ends == [[4.0, 7.0, 8.0, 10.0], [4.0, 10.0, 5.0, 7.0]]
+
+
+def errors(model: Model, data: Profile) -> Array:
+    """(kinds,) mean error of log seconds."""
+    found: Array = np.abs(np.log(model.predict(data.facts) / data.seconds)).mean(axis=0)
+    return found
+
+
+@pytest.mark.parametrize("name", ["network", "linear"])
+def test_learning_in_evaluation_adapts_and_a_frozen_one_stays(name: str, heavy: Profile, light: Workload, network: NetworkModel):
+    makers: dict[str, Callable[[], Model]] = {"network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy)}
+    model = makers[name]()
+    truth = profile(light, CLUSTER)
+    assert (errors(model, heavy) < 0.1).all()  # it has learned what it was shown
+    before = errors(model, truth)
+    simulate(light, CLUSTER, LearnedDevice(name, lambda: model))
+    assert (errors(model, truth) < 0.6 * before).all()
+
+
+def test_weights_change_while_it_decides_unless_learning_is_off(light: Workload, network: NetworkModel):
+    learner, frozen = network.fresh(1), network.fresh(1, learning=False)
+    for model in (learner, frozen):
+        simulate(light, CLUSTER, LearnedDevice("net", lambda model=model: model))
+    start = network.weights
+    assert all(np.array_equal(frozen.weights[name], start[name]) for name in start)
+    assert frozen.measured == 0
+    assert all(not np.array_equal(learner.weights[name], start[name]) for name in start)
+    assert 100 <= learner.measured <= len(light)  # those that end after the last decision are not told of
+
+
+def test_what_is_learned_stays_in_its_simulation_and_the_seed_decides(light: Workload, network: NetworkModel):
+    scheduler = LearnedDevice("net", lambda: network.fresh(1), Exploration(0.3))
+    first, again, other = (simulate(light, CLUSTER, scheduler, seed=seed) for seed in (0, 0, 1))
+    assert first.same_bytes(again)
+    assert not first.same_bytes(other)
+
+
+def test_the_memory_keeps_the_latest(network: NetworkModel):
+    model = network.fresh(0, memory=4)
+    facts = np.full((6, 3), 1.0)
+    model.learn(facts, np.zeros(6, int), np.arange(1.0, 7.0))
+    assert sorted(np.exp(model._target).round(3).tolist()) == [3.0, 4.0, 5.0, 6.0]
+
+
+def test_the_bandit_learns_of_the_device_that_was_chosen_alone():
+    model, facts = LinearModel(Profile(np.ones((3, 3)), np.full((3, 2), 2.0))), np.ones((1, 3))
+    before = model.predict(facts)[0]
+    model.learn(np.ones((50, 3)), np.ones(50, int), np.full(50, 9.0))
+    after = model.predict(facts)[0]
+    assert after[0] == before[0]
+    assert after[1] > 2 * before[1]
+
+
+def test_little_known_is_hoped_for(heavy: Profile):
+    model = LinearModel(heavy)
+    known, unknown = heavy.facts[:1], np.array([[2.0, 0.1, 10.0]])
+    gain = [float((model.predict(facts) / model.hope(facts)).min()) for facts in (known, unknown)]
+    assert 1.0 <= gain[0] < 1.2 < gain[1]
+    model.learn(np.repeat(unknown, 40, axis=0), np.repeat([0, 1], 20), np.full(40, 3.0))
+    assert float((model.predict(unknown) / model.hope(unknown)).max()) < 1.05
+
+
+class Noting:
+    """Notes when each task was given its device."""
+
+    def __init__(self, inner: PredictedDevice) -> None:
+        self.inner, self.chosen = inner, {}  # type: PredictedDevice, dict[int, tuple[float, tuple[int, int]]]
+
+    def decide(self, snapshot):  # type: ignore[no-untyped-def]
+        decisions = self.inner.decide(snapshot)
+        for index, lane in self.inner._lane.items():
+            self.chosen.setdefault(index, (snapshot.now, lane))
+        return decisions
+
+
+def choices(workload: Workload, decider: HasDecide, until: float) -> dict[int, tuple[int, int]]:
+    noting = Noting(decider)  # type: ignore[arg-type]
+    simulation = Simulation(workload, CLUSTER)
+    while (snapshot := simulation.advance()) is not None:
+        simulation.apply(noting.decide(snapshot))
+    return {index: lane for index, (now, lane) in noting.chosen.items() if now <= until}
+
+
+@pytest.mark.parametrize("name", ["forest", "network", "linear"])
+def test_true_times_of_unfinished_tasks_do_not_influence_a_choice(name: str, heavy: Profile, light: Workload, network: NetworkModel):
+    makers: dict[str, Callable[[], Model]] = {
+        "forest": lambda: ForestModel.fit(heavy, 0), "network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy),
+    }  # fmt: skip
+    until = 60.0
+    scheduler = LearnedDevice(name, makers[name], Exploration(0.1), shortest_first=True)
+    ends = simulate(light, CLUSTER, scheduler).table["end"]
+    slow = replace(light, runtime=np.where(ends > until, 5 * light.runtime, light.runtime))
+    submitted = int((light.jobs.submit <= until).sum())
+    assert (ends[:submitted] > until).sum() >= 3
+    first, second = (choices(workload, scheduler.begin(), until) for workload in (light, slow))
+    assert first == second
+    assert len(first) == submitted
+    everything = [choices(workload, scheduler.begin(), 1e9) for workload in (light, slow)]
+    assert everything[0] != everything[1]  # later the measured times do count
+
+
+def test_the_whole_machinery_survives_devices_that_fail(heavy: Profile, light: Workload):
+    from gpuyard.model.cluster import Outage
+
+    cluster = replace(CLUSTER, outages=(Outage(4, 5.0, 60.0), Outage(0, 20.0, 90.0), Outage(5, 30.0, 1e6)))
+    result = simulate(light, cluster, LearnedDevice("linear", lambda: LinearModel(heavy), Exploration(0.2), shortest_first=True))
+    assert np.isfinite(result.table["end"]).all()
+    assert result.table["preemptions"].sum() > 0
