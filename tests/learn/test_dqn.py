@@ -9,11 +9,13 @@ import jax
 import numpy as np
 import pytest
 
+from gpuyard.envs.base import Observation
 from gpuyard.errors import LearningError, UsageError
+from gpuyard.features.schema import Schema
 from gpuyard.learn import heads, networks
 from gpuyard.learn.dqn import D3qnConfig, Dqn, DqnConfig, RainbowConfig, project
 from gpuyard.learn.off_policy import merged
-from gpuyard.learn.probes import PROBES, Machines
+from gpuyard.learn.probes import PROBES, ActionByObservation, Machines
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
 
@@ -75,6 +77,25 @@ def test_optimum_of_small_scheduling_problems(name: str, problem: str) -> None:
     config = replace(CONFIGS[name], discount=1.0, width=32, network="pool", rate="linear", steps=20_000, steps_per_update=2)
     learner = trained(Dqn(probe, replace(config, epsilon_last=0.3, epsilon_steps=8000), seed=4), 20_000)
     assert greedy_return(learner, PROBES[problem](32)) == pytest.approx(np.repeat(probe.optimum(), 32), abs=1e-5)
+
+
+class Remembered(ActionByObservation):
+    """What counts is in the history, the last feature; what is seen now says nothing."""
+
+    schema = Schema("probe", 1, (), ("now", "then"))
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        return seen._replace(context=np.concatenate([np.zeros_like(seen.context), seen.context], axis=1))
+
+
+@pytest.mark.parametrize("history", [0, 1])
+def test_regime_embedding(history: int) -> None:
+    probe = Remembered(32)
+    learner = trained(Dqn(probe, replace(CONFIGS["d3qn"], history=history), seed=5), 5000)
+    spec, arrays = learner.network()
+    assert bool(spec.memory_layers) == any(name.startswith("memory.") for name in arrays) == bool(history)
+    assert exported_scores(learner, probe.observe()) == pytest.approx(probe.rewards(), abs=0.05)
 
 
 def test_projection_as_the_slow_one() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuyard.envs.base import Observation
-from gpuyard.errors import LearningError
+from gpuyard.errors import DataError, LearningError
 from gpuyard.learn import replay as replay_module
 from gpuyard.learn.replay import Replay, ReplayConfig
 from gpuyard.learn.saving import generator_from, generator_state
@@ -141,3 +141,11 @@ def test_refused_when_the_allocation_fails(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_to_draw() -> None:
     with pytest.raises(LearningError, match="empty replay buffer"):
         filled(1, ReplayConfig(capacity=10)).sample(1, 1, np.random.default_rng(0))
+
+
+def test_saved_with_other_settings() -> None:
+    saved = filled(11, ReplayConfig(capacity=16)).save()
+    with pytest.raises(DataError, match="does not fit .*; hint: resume with the settings"):
+        Replay(observation(0), ReplayConfig(capacity=20)).restore(saved)
+    with pytest.raises(DataError, match="does not fit"):
+        Replay(observation(0, envs=3), ReplayConfig(capacity=24)).restore(saved)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuyard.envs.base import Observation
-from gpuyard.errors import LearningError
+from gpuyard.errors import DataError, LearningError
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.saving import nested, part
 from gpuyard.learn.strata import Strata
@@ -185,10 +185,14 @@ class Replay:
         return saved | (nested("strata", self.strata.save()) if self.strata is not None else {})
 
     def restore(self, saved: Arrays) -> None:
-        """Go on from there."""
-        for name, values in part("columns", saved).items():
-            self.columns[name][: len(values)] = values
+        """Go on from there; what another capacity or observation was saved from is refused."""
         self.added = int(saved["added"])
+        filled = min(self.added, self.slots)
+        for name, column in self.columns.items():
+            values = saved.get(f"columns/{name}")
+            if values is None or values.shape != (filled, *column.shape[1:]):
+                raise DataError(f"the saved replay buffer does not fit ({name})", hint="resume with the settings it was saved with")
+            column[:filled] = values
         self.highest = float(saved["highest"])
         if self.tree is not None:
             self.tree.nodes[:] = saved["tree"]
