@@ -8,6 +8,7 @@ from gpuyard.envs.base import Observation
 from gpuyard.learn import networks
 from gpuyard.learn.imitation import demonstrations, gathered, imitate
 from gpuyard.learn.ppo import Ppo, PpoConfig
+from gpuyard.learn.presets import network_for
 from gpuyard.learn.probes import LargestRow, Machines
 
 
@@ -21,7 +22,7 @@ def smith(seen: Observation) -> np.ndarray:
 
 def test_teacher_is_learned() -> None:
     envs = LargestRow(64)
-    spec = networks.network_for(envs.schema, envs.actions, width=16)
+    spec = network_for(envs.schema, envs.actions, width=16)
     pairs = gathered(demonstrations(envs, largest, 100, seed=1), 128)
     params, losses, agreement = imitate(networks.init(spec, jax.random.key(0)), spec, pairs, epochs=4)
     assert losses[-1] < 0.3 * losses[0]
@@ -69,7 +70,7 @@ def test_ppo_starts_where_imitation_ended() -> None:
 
 def test_without_normalisation_the_four_arrays_stay() -> None:
     envs = LargestRow(16)
-    spec = networks.network_for(envs.schema, envs.actions, width=8)
+    spec = network_for(envs.schema, envs.actions, width=8)
     start = networks.init(spec, jax.random.key(0))
     params = imitate(start, spec, demonstrations(envs, largest, 3, seed=1), normalise=False).params
     assert all(np.array_equal(params[name], start[name]) for name in networks.NORMALISATION)

@@ -8,6 +8,7 @@ import pytest
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn import networks
+from gpuyard.learn.presets import NETWORKS, network_for
 from gpuyard.policies.network_spec import NetworkSpec
 
 ROWS = Schema("host", 1, tuple("abcdefghij"), tuple("klmnopqr"))
@@ -164,22 +165,22 @@ def test_entropy_has_finite_gradients_where_choices_are_masked() -> None:
 
 
 def test_host_preset_has_about_2500_parameters() -> None:
-    assert 2300 <= networks.parameter_count(networks.network_for(ROWS, 50, "host")) <= 2700
+    assert 2300 <= networks.parameter_count(network_for(ROWS, 50, "host")) <= 2700
 
 
-@pytest.mark.parametrize("kind", list(networks.NETWORKS))
+@pytest.mark.parametrize("kind", list(NETWORKS))
 def test_every_preset_can_be_made_and_evaluated(kind: str) -> None:
-    of_rows, _ = networks.NETWORKS[kind]
-    spec = networks.network_for(ROWS if of_rows else FIXED, 4, kind, width=8, history=0 if of_rows else 3)
+    of_rows, _ = NETWORKS[kind]
+    spec = network_for(ROWS if of_rows else FIXED, 4, kind, width=8, history=0 if of_rows else 3)
     rows, context, mask = inputs(spec, 2)
     scores = networks.apply(spec, networks.init(spec, jax.random.key(0)), rows, context, mask)
     assert ((np.asarray(scores) > networks.ILLEGAL / 2) == mask).all()
 
 
 def test_presets_by_default() -> None:
-    assert networks.network_for(ROWS, 50) == networks.network_for(ROWS, 50, "kernel")
-    assert networks.network_for(FIXED, 3) == networks.network_for(FIXED, 3, "mlp")
-    assert networks.network_for(FIXED, 3, history=2).history == 2
+    assert network_for(ROWS, 50) == network_for(ROWS, 50, "kernel")
+    assert network_for(FIXED, 3) == network_for(FIXED, 3, "mlp")
+    assert network_for(FIXED, 3, history=2).history == 2
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_presets_by_default() -> None:
 )
 def test_presets_that_do_not_fit_are_refused(schema: Schema, kind: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        networks.network_for(schema, 3, kind)
+        network_for(schema, 3, kind)
 
 
 def test_width_that_heads_do_not_divide_is_refused() -> None:

@@ -217,6 +217,7 @@ CONTROL_ROW = np.dtype(
         ("timeline", "i8"),  # time integrals are kept in bins
         ("tallying", "i8"),  # sums for rewards are kept
         ("network", "i8"),  # of the switch rule; 0: none
+        ("asked", "i8"),  # how often a network was asked
         ("samples", "i8"),  # written to `history` so far
         ("sampled_job", "i8"),  # next_job at the last of them
         ("open", "i8"),  # which decision is left open; OPEN_*

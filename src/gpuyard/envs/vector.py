@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,10 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 from gpuyard.policies import Meta, Scheduler
+from gpuyard.policies.network import Network
+
+if TYPE_CHECKING:
+    from gpuyard.envs.rollout import Rollouts
 
 Episode = tuple[Workload, Cluster]
 
@@ -90,8 +95,9 @@ class EngineEnvs:
         self.opened = opened
         self.count = count
         made = [source(seed) for seed in seeds]
-        self._pool = [_pristine(opened, *episode) for episode in made]
-        self._scales = np.array([_scale(opened, *episode) for episode in made]).reshape(-1, 2)
+        self._made = made
+        self._pool = [pristine_state(opened, *episode) for episode in made]
+        self._scales = np.array([scale_of(opened, *episode) for episode in made]).reshape(-1, 2)
         if not self._pool or count < 1:
             raise UsageError(f"{count} environments over {len(self._pool)} episodes: at least one of each")
         self._headers = np.array([header.ctypes.data for _, header in self._pool], np.int64)
@@ -101,8 +107,8 @@ class EngineEnvs:
         self.schema: Schema = _SCHEMAS[opened.decision]
         self._rows = {st.OPEN_ORDERING: opened.window, st.OPEN_PLACEMENT: max(nodes), st.OPEN_SWITCH: 0}[opened.decision]
         self.actions = self._rows or len(opened.program.slots)
-        self._plans = _plans()
-        self._states = [_own(self._pool, self._plans, opened.window) for _ in range(count)]
+        self._plans = plans()
+        self._states = [own_state(self._pool, self._plans, opened.window) for _ in range(count)]
         self._own_headers = [header_of(s) for s in self._states]
         self._seed = 0
         self._episodes = np.zeros(count, np.int64)
@@ -208,6 +214,12 @@ class EngineEnvs:
         over = step(self._slots, self._setup, self._weights, actions, edges[0], edges[1])
         return over + sum(part.result() for part in parts)
 
+    def rollouts(self, like: Network, *, threads: int = 0) -> Rollouts:
+        """The same episodes, to be run as a whole with networks of the shape of `like`; 0 threads: as many as here."""
+        from gpuyard.envs.rollout import Rollouts
+
+        return Rollouts(self.opened, self._made, like, threads=threads or self._threads)
+
     # ── saving: an episode is its number and the choices made in it ──
 
     def save(self) -> dict[str, Array]:
@@ -241,7 +253,7 @@ class EngineEnvs:
         return self._observation
 
 
-def _pristine(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.State, Array]:
+def pristine_state(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.State, Array]:
     """A state at its beginning, and its header."""
     s = build_state(workload.jobs, workload.runtime, cluster, opened.program, 0, opened.rules, segments=False)
     control = s.control
@@ -262,7 +274,7 @@ def _pristine(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.
     return s, header_of(s)
 
 
-def _scale(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[float, float]:
+def scale_of(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[float, float]:
     """What rewards of an episode are multiplied by, and what is added at its end."""
     if opened.baseline is None:
         return (1.0 / max(len(workload), 1) if opened.objective.per_job else 1.0), 0.0
@@ -277,15 +289,16 @@ def _scale(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[float,
     return (1.0 / abs(paid), 1.0 if paid < 0 else -1.0) if paid else (1.0, 0.0)
 
 
-def _plans() -> Array:
-    plans = np.zeros((len(st.State._fields), 2), np.int64)
+def plans() -> Array:
+    """(fields, 2) how each field of a state is brought back, and the bytes of an item: see gpuyard.envs.kernels."""
+    found = np.zeros((len(st.State._fields), 2), np.int64)
     for f, name in enumerate(st.State._fields):
         how = SHARE if name in _SHARED else COPY if name in _COPIED else KEEP if name in _KEPT else LENGTH
-        plans[f] = how, np.dtype(st.DTYPES[name]).itemsize
-    return plans
+        found[f] = how, np.dtype(st.DTYPES[name]).itemsize
+    return found
 
 
-def _own(pool: Sequence[tuple[st.State, Array]], plans: Array, window: int) -> st.State:
+def own_state(pool: Sequence[tuple[st.State, Array]], plans: Array, window: int) -> st.State:
     """A state with room for every episode of the pool."""
     first = pool[0][0]
     arrays = {}

@@ -162,7 +162,8 @@ def _kernel() -> Any:
 
 
 def _descend(arrival: Any, seconds: Any, queue: Any, count: Any, end: Any, low: Any, high: Any) -> Any:
-    """Take out each task that came in low..high s in turn and put it where it adds least, until a round changes nothing; `end` is room to work in.
+    """Take out each task that came in low..high s in turn and put it where it adds least, until a round changes nothing;
+    `end` is room to work in.
 
     Returns the sum of ends.
     """

@@ -16,8 +16,9 @@ from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import UsageError
 from gpuyard.learn import heads
 from gpuyard.learn.base import Arrays, learner
-from gpuyard.learn.networks import Params, network_for, support
+from gpuyard.learn.networks import Params, support
 from gpuyard.learn.off_policy import OffPolicy, OffPolicyConfig, merged
+from gpuyard.learn.presets import network_for
 from gpuyard.learn.replay import Batch, Data
 from gpuyard.learn.schedules import anneal
 from gpuyard.model.jobs import Array

@@ -20,6 +20,7 @@ from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.jax_setup import setup
 from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen, seen_before
+from gpuyard.learn.presets import network_for
 from gpuyard.learn.schedules import anneal
 from gpuyard.learn.state import pack, part, unpack
 from gpuyard.model.jobs import Array
@@ -282,7 +283,7 @@ class Ppo:
             raise UsageError(f"{size} cannot be split into {config.minibatches} minibatches", hint="choose a number that divides it")
         self.device = setup(config.device)
         self.envs, self.config, self.seed = envs, config, seed
-        self.spec = spec or networks.network_for(envs.schema, envs.actions, config.network, config.width, config.history)
+        self.spec = spec or network_for(envs.schema, envs.actions, config.network, config.width, config.history)
         self.updates = 0
         self._seen = envs.reset(seed)
         self._returns = np.zeros(envs.count)  # of the episodes that are going on

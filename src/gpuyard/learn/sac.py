@@ -18,6 +18,7 @@ from gpuyard.learn import networks
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.networks import Params
 from gpuyard.learn.off_policy import OffPolicy, OffPolicyConfig, merged
+from gpuyard.learn.presets import network_for
 from gpuyard.learn.replay import Batch, Data
 from gpuyard.model.jobs import Array
 from gpuyard.policies.network_spec import NetworkSpec
@@ -48,7 +49,7 @@ class Sac(OffPolicy):
     def __init__(self, envs: Envs, config: SacConfig, seed: int) -> None:
         super().__init__(envs, config, seed)
         self.config = config
-        spec = networks.network_for(envs.schema, envs.actions, config.network, config.width, config.history)
+        spec = network_for(envs.schema, envs.actions, config.network, config.width, config.history)
         self.spec = replace(spec, value_layers=())
         actor, *critics = (_initial(self.spec, key) for key in jax.random.split(self.key, 3))
         both = jax.tree.map(lambda *each: jnp.stack(each), *critics)

@@ -339,6 +339,7 @@ def _switch(s: Any) -> Any:
         return 0
     _observe(s)
     if control.network != 0:
+        control.asked += 1
         choice = call_state(control.switch, s, 0, 0, control.network)
     else:
         choice = call_switch(control.switch, s.system, control.now, s.params, params_at(0, SWITCH))

@@ -66,6 +66,7 @@ def _fill_keys(s: Any, p: Any, behind: Any) -> Any:
     lo, hi = part.head, part.tail
     slot = s.slots[control.active]
     if slot.reads_clock == CLOCK_STATE:
+        control.asked += 1
         status = call_state(slot.ordering, s, p, behind, slot.ordering_network)
     else:
         at = params_at(control.active, ORDERING)

@@ -102,6 +102,7 @@ def _fill_scores(s: Any, count: Any, j: Any, slot: Any) -> Any:
         fill_builtin(s, count, s.rows[j], slot.score)
         return True
     if slot.score == SCORE_NETWORK:
+        s.control[0].asked += 1
         status = call_state(slot.placement, s, j, count, slot.placement_network)
     else:
         at = params_at(s.control[0].active, PLACEMENT)

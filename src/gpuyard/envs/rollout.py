@@ -1,0 +1,109 @@
+"""Whole episodes with a network in the place of the open decision, run by the engine on several threads: what is wanted is the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.engine.driver import Driver
+from gpuyard.engine.entry import run_step
+from gpuyard.engine.kernels.events import FINISHED, PAUSED, PREPARE, RUN
+from gpuyard.engine.pointer import header_of
+from gpuyard.engine.slots import SCORES, Program, Slot
+from gpuyard.envs.kernels import COPY, SLOT, kernels
+from gpuyard.envs.vector import Episode, Opened, own_state, plans, pristine_state, scale_of
+from gpuyard.model.jobs import Array
+from gpuyard.policies.choosing import order_by_network, place_by_network, scratch_for, switch_by_network
+from gpuyard.policies.network import Network
+
+
+def closed_program(opened: Opened, network: Network) -> Program:
+    """The program with the network where the decision was left open."""
+    program = replace(opened.program, scratch=scratch_for([network]), keep=(network,))
+    if opened.decision == st.OPEN_SWITCH:
+        timer = opened.every or program.timer
+        return replace(program, switch=switch_by_network(), switch_every=opened.every, network=network.address, timer=timer)
+    slot = _ordered(program.slots[0], network) if opened.decision == st.OPEN_ORDERING else _placed(program.slots[0], network)
+    return replace(program, slots=(slot,))
+
+
+def _ordered(slot: Slot, network: Network) -> Slot:
+    return replace(slot, ordering=order_by_network(), reads_clock=st.CLOCK_STATE, ordering_network=network.address)
+
+
+def _placed(slot: Slot, network: Network) -> Slot:
+    return replace(slot, placement=place_by_network(), score=SCORES.index("network"), placement_network=network.address)
+
+
+class Rollouts:
+    """Episodes that can be run again and again with other networks of one shape."""
+
+    def __init__(self, opened: Opened, episodes: Sequence[Episode], like: Network, *, threads: int = 2) -> None:
+        self._opened = opened
+        self._program = closed_program(opened, like)
+        closed = replace(opened, decision=st.OPEN_NONE, program=self._program)
+        self._pool = [pristine_state(closed, *episode) for episode in episodes]
+        self._ids = [episode[0].jobs.id for episode in episodes]
+        self._scales = np.array([scale_of(opened, *episode) for episode in episodes]).reshape(-1, 2)
+        self._plans = plans()
+        self._plans[st.State._fields.index("slots"), 0] = COPY  # each has another network
+        self._threads = max(threads, 1)
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        for _ in range(self._threads):
+            self._idle.put(_Worker(own_state(self._pool, self._plans, 1)))
+        self._weights = {name: opened.objective.weights.get(name, 0.0) for name in st.TALLY_ROW.names or ()}
+        self.asked = 0  # how often networks were asked in all
+
+    def __len__(self) -> int:
+        return len(self._pool)
+
+    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
+        """(networks, episodes) what each would be rewarded with over each episode, terms that are counted per choice left out."""
+        tasks = [(network, episode) for network in networks for episode in episodes]
+        with ThreadPoolExecutor(self._threads) as pool:
+            found = list(pool.map(lambda task: self._run(*task), tasks))
+        self.asked += sum(asked for _, asked in found)
+        return np.array([value for value, _ in found]).reshape(len(networks), len(episodes))
+
+    def _run(self, network: Network, episode: int) -> tuple[float, int]:
+        worker = self._idle.get()
+        try:
+            _, header = self._pool[episode]
+            kernels().put_back(worker.slot, worker.which, np.array([header.ctypes.data]), self._plans)
+            worker.use(network, self._opened.decision)
+            run_step(worker.state, worker.header, PREPARE)
+            status = PAUSED
+            while status == PAUSED:
+                status = run_step(worker.state, worker.header, RUN)
+            if status != FINISHED:
+                raise Driver(worker.state, self._program.label, self._ids[episode]).failure(status)
+            sums = worker.state.tally[0]
+            value = sum(weight * float(sums[name]) for name, weight in self._weights.items() if weight)
+            scale, bonus = self._scales[episode]
+            return value * scale + bonus, int(worker.state.control["asked"][0])
+        finally:
+            self._idle.put(worker)
+
+
+class _Worker:
+    """The memory of one simulation."""
+
+    def __init__(self, state: st.State) -> None:
+        self.state = state
+        self.header = header_of(state)
+        self.slot = np.zeros(1, SLOT)
+        self.slot["header"] = self.header.ctypes.data
+        self.which = np.zeros(1, np.int32)
+
+    def use(self, network: Network, decision: int) -> None:
+        if decision == st.OPEN_SWITCH:
+            self.state.control["network"] = network.address
+        elif decision == st.OPEN_ORDERING:
+            self.state.slots["ordering_network"][:1] = network.address
+        else:
+            self.state.slots["placement_network"][:1] = network.address

@@ -1,0 +1,235 @@
+"""Evolution strategies on the compiled engine: the metric itself is optimised, over whole episodes, with no credit assignment.
+
+Salimans et al. 2017: gradients of the expected outcome under Gaussian noise on the weights, from mirrored pairs, outcomes replaced by their
+ranks; all members of a generation run the same episodes. No learning framework is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gpuyard.envs.base import Envs, Observation
+from gpuyard.errors import LearningError, UsageError
+from gpuyard.learn.base import Arrays, learner
+from gpuyard.learn.presets import network_for
+from gpuyard.learn.schedules import anneal
+from gpuyard.model.jobs import Array
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_shapes import tensor_shapes
+from gpuyard.policies.network_spec import NetworkSpec
+
+FIXED = ("rows.mean", "rows.scale", "context.mean", "context.scale")
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
+
+
+@dataclass(frozen=True)
+class EvolutionConfig:
+    """Sizes of the search."""
+
+    pairs: int = 16  # mirrored pairs in a generation
+    episodes: int = 16  # that each member runs
+    sigma: float = 0.05  # standard deviation of the noise on a weight
+    learning_rate: float = 0.02
+    schedule: str = "cosine"  # of the learning rate, down to a tenth
+    decay: float = 0.0005  # of the weights, per generation
+    updates: int = 500  # generations over which the learning rate falls
+    network: str = ""  # kernel, attention …; by the kind of decision unless given
+    width: int = 32  # of its layers
+    history: int = 0  # the last features of the context that are history
+    threads: int = 0  # 0: as many as the environments have
+    rank: bool = True  # ranks in place of outcomes
+
+    def __post_init__(self) -> None:
+        for name in ("pairs", "episodes", "sigma", "learning_rate", "updates"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"evolution: {name} = {getattr(self, name)} is not above 0")
+
+
+class Judge(Protocol):
+    """Runs whole episodes."""
+
+    asked: int
+
+    def __len__(self) -> int:
+        """Episodes to choose from."""
+
+    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
+        """(networks, episodes)."""
+
+
+@learner("evolution", title="evolution strategies on the outcome of whole episodes", config=EvolutionConfig)
+class Evolution:
+    """One generation is one update. `start_from` begins with given weights."""
+
+    def __init__(self, envs: Envs, config: EvolutionConfig, seed: int) -> None:
+        self.config = config
+        self.spec = network_for(envs.schema, envs.actions, config.network, width=config.width, history=config.history)
+        self._seed = seed
+        self._names = [name for name in tensor_shapes(self.spec) if name not in FIXED]
+        self._arrays = initial(self.spec, seed)
+        self._mean = self._flat(self._arrays)
+        self._first, self._second = np.zeros_like(self._mean), np.zeros_like(self._mean)
+        self._generation = 0
+        self._judge = self._judge_of(envs)
+        self._before = 0  # asked before this object was made
+
+    def _judge_of(self, envs: Envs) -> Judge:
+        make = getattr(envs, "rollouts", None)
+        like = self._network(self._mean)
+        if make is None:
+            return _SteppedEpisodes(envs, self._seed)
+        judge: Judge = make(like, threads=self.config.threads)
+        return judge
+
+    @property
+    def steps(self) -> int:
+        return self._before + self._judge.asked
+
+    @property
+    def updates(self) -> int:
+        return self._generation
+
+    def start_from(self, arrays: Mapping[str, Array]) -> None:
+        """Begin with these weights."""
+        self._arrays = {name: np.asarray(arrays[name], np.float32) for name in tensor_shapes(self.spec)}
+        self._mean = self._flat(self._arrays)
+
+    def update(self) -> Mapping[str, float]:
+        """One generation."""
+        began = time.perf_counter()
+        config = self.config
+        rng = np.random.default_rng([self._seed, self._generation])
+        noise = rng.standard_normal((config.pairs, len(self._mean))).astype(np.float32)
+        episodes = rng.choice(len(self._judge), min(config.episodes, len(self._judge)), replace=False).tolist()
+        members = [self._network(self._mean + sign * config.sigma * each) for each in noise for sign in (1.0, -1.0)]
+        outcomes = self._judge.returns(members, episodes)
+        if not np.isfinite(outcomes).all():
+            raise LearningError(f"generation {self._generation}: the outcome of an episode is not a number")
+        collected = time.perf_counter()
+        gradient = self._gradient(noise, outcomes)
+        rate = anneal(config.schedule, config.learning_rate, 0.1 * config.learning_rate, min(self._generation / config.updates, 1.0))
+        self._adam(gradient, rate)
+        self._generation += 1
+        return {
+            "return": float(outcomes.mean()), "best": float(outcomes.mean(axis=1).max()), "learning_rate": rate,
+            "gradient_norm": float(np.linalg.norm(gradient)), "weight_norm": float(np.linalg.norm(self._mean)),
+            "time/collect": collected - began, "time/learn": time.perf_counter() - collected,
+        }  # fmt: skip
+
+    def _gradient(self, noise: Array, outcomes: Array) -> Array:
+        """Of the expected outcome, up to a factor: that of every episode is compared within the generation."""
+        values = centred_ranks(outcomes) if self.config.rank else outcomes - outcomes.mean(axis=0)
+        fitness = values.mean(axis=1)
+        gradient: Array = (fitness[0::2] - fitness[1::2]) @ noise / (2 * self.config.pairs * self.config.sigma)
+        return gradient
+
+    def _adam(self, gradient: Array, rate: float) -> None:
+        t = self._generation + 1
+        self._first = BETA1 * self._first + (1 - BETA1) * gradient
+        self._second = BETA2 * self._second + (1 - BETA2) * gradient**2
+        step = (self._first / (1 - BETA1**t)) / (np.sqrt(self._second / (1 - BETA2**t)) + EPSILON)
+        self._mean = ((1 - self.config.decay) * self._mean + rate * step).astype(np.float32)
+
+    # ── weights as one vector ──
+
+    def _flat(self, arrays: Mapping[str, Array]) -> Array:
+        return np.concatenate([arrays[name].ravel() for name in self._names]).astype(np.float32)
+
+    def _unflat(self, vector: Array) -> Arrays:
+        found, at = dict(self._arrays), 0
+        for name in self._names:
+            shape = self._arrays[name].shape
+            size = math.prod(shape)
+            found[name] = vector[at : at + size].reshape(shape).astype(np.float32)
+            at += size
+        return found
+
+    def _network(self, vector: Array) -> Network:
+        return Network.of(self.spec, self._unflat(vector))
+
+    def network(self) -> tuple[NetworkSpec, Arrays]:
+        """The mean of the search."""
+        return self.spec, self._unflat(self._mean)
+
+    def save(self) -> Arrays:
+        """A generation is decided by the seed and its number: nothing else is random."""
+        numbers = np.array([self._generation, self.steps, self._seed], np.int64)
+        fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in FIXED}
+        return {"mean": self._mean, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
+
+    def restore(self, saved: Arrays) -> None:
+        """Go on from there."""
+        if saved["mean"].shape != self._mean.shape:
+            raise LearningError(f"saved with {saved['mean'].size} weights, not {self._mean.size}")
+        self._mean, self._first, self._second = saved["mean"], saved["first"], saved["second"]
+        self._generation, self._before, self._seed = (int(number) for number in saved["numbers"])
+        self._arrays |= {name: saved[f"fixed/{name}"] for name in FIXED if f"fixed/{name}" in saved}
+        self._judge.asked = 0
+
+
+def initial(spec: NetworkSpec, seed: int) -> Arrays:
+    """Weights N(0, 1 / inputs), the last layer of the head a tenth of that; biases 0, no normalisation."""
+    rng = np.random.default_rng([seed, 0x65766F])
+    last = f"head.{len(spec.head_layers)}.weight"
+    found = {}
+    for name, shape in tensor_shapes(spec).items():
+        if name.endswith(".weight"):
+            scale = (0.1 if name == last else 1.0) / math.sqrt(shape[1])
+            found[name] = (scale * rng.standard_normal(shape)).astype(np.float32)
+        else:
+            found[name] = np.full(shape, 1.0 if name.endswith(".scale") else 0.0, np.float32)
+    return found
+
+
+def centred_ranks(outcomes: Array) -> Array:
+    """(members, episodes) outcomes → their ranks among the members of an episode, −0.5 … 0.5; equal outcomes share a rank."""
+    members = len(outcomes)
+    below = (outcomes[None, :, :] < outcomes[:, None, :]).sum(axis=1)
+    same = (outcomes[None, :, :] == outcomes[:, None, :]).sum(axis=1)
+    ranks: Array = (below + (same - 1) / 2) / max(members - 1, 1) - 0.5
+    return ranks
+
+
+class _SteppedEpisodes:
+    """For environments that are only stepped: one episode in each of the batch counts as one."""
+
+    def __init__(self, envs: Envs, seed: int) -> None:
+        self._envs = envs
+        self._seed = seed
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
+        return np.array([[self._mean_return(network, episode) for episode in episodes] for network in networks])
+
+    def _mean_return(self, network: Network, episode: int) -> float:
+        seen = self._envs.reset(self._seed + episode)
+        over = np.zeros(self._envs.count, bool)
+        total = np.zeros(self._envs.count)
+        while not over.all():
+            step = self._envs.step(best_actions(network, seen))
+            total += np.where(over, 0.0, step.reward)
+            over |= step.done
+            self.asked += self._envs.count
+            seen = step.observation
+        return float(total.mean())
+
+
+def best_actions(network: Network, seen: Observation) -> Array:
+    """(envs,) the highest-scored legal actions."""
+    chosen = np.zeros(len(seen.mask), np.int32)
+    for e, mask in enumerate(seen.mask):
+        if network.spec.rows:
+            legal = np.flatnonzero(mask)
+            chosen[e] = legal[int(np.argmax(network.scores(seen.rows[e][legal], seen.context[e])))]
+        else:
+            chosen[e] = int(np.argmax(np.where(mask, network.scores(seen.rows[e], seen.context[e]), -np.inf)))
+    return chosen
