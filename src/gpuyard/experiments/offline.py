@@ -162,10 +162,9 @@ def _kernel() -> Any:
 
 
 def _descend(arrival: Any, seconds: Any, queue: Any, count: Any, end: Any, low: Any, high: Any) -> Any:
-    """Take out each task that came in low..high s in turn and put it where it adds least, until a round changes nothing;
-    `end` is room to work in.
+    """Take out each task that came in low..high s in turn and put it where it adds least, until a round changes nothing.
 
-    Returns the sum of ends.
+    Returns the sum of ends; `end` is room to work in.
     """
     for d in range(queue.shape[0]):
         _set_ends(arrival, seconds, queue, count, end, d, 0)

@@ -1,7 +1,7 @@
 """A change of distribution: trained on compute-heavy tasks, tested on low-intensity, memory-heavy ones.
 
 What is trained before (forest, network, linear bandit) sees the same profile of compute-heavy tasks. In the test the forest stays as it
-is; the network and the bandit learn from each task that ends. All of them choose and order by the seconds that they predict.
+is; the network and the bandit learn from each task that ends. All three use the seconds that they predict in the same way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShiftConfig:
     training_memory: Range = Range(0.1, 1.0)  # noqa: RUF009 - GB
     intensity: Range = Range(0.0, 0.3)  # noqa: RUF009
     memory: Range = Range(4.0, 12.0)  # noqa: RUF009 - GB
-    shortest_first: bool = True  # how those who predict seconds order the queue of a device; False: first in, first out
+    replan: bool = True  # whether those who predict seconds assign and order anew who waits; False: assigned stays, first in first out
     epsilon: float = 0.02  # of the online agent, at its first task
     kicks: int = 10_000  # of the search for the offline optimum
 
@@ -108,7 +108,7 @@ def learned(data: Profile, seed: int, config: ShiftConfig) -> list[LearnedDevice
         (ONLINE, lambda: network.fresh(seed), config.epsilon),
         ("linucb", lambda: LinearModel(data), 0.0),
     )
-    return [LearnedDevice(name, make, Exploration(epsilon), config.shortest_first) for name, make, epsilon in models]
+    return [LearnedDevice(name, make, Exploration(epsilon), config.replan) for name, make, epsilon in models]
 
 
 def report_of(seed: int, config: ShiftConfig, results: Mapping[str, Result], bound: float) -> ShiftReport:

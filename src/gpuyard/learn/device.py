@@ -20,7 +20,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.workload import Workload
 from gpuyard.policies.base import Decides
 from gpuyard.policies.capacity import Request
-from gpuyard.policies.devices import Board, DeviceQueues, Lane
+from gpuyard.policies.devices import Board, DeviceQueues, optimal_queues
 
 KINDS = ("cpu", "gpu")
 
@@ -158,41 +158,30 @@ class Exploration:
 class PredictedDevice(DeviceQueues):
     """Each task, when it is submitted, to the device on which it is predicted to end first, behind all that waits there.
 
-    The model is told of each task that has ended (not of one that was killed, stopped or assigned twice). When it has learned, what is
+    The model is told of each task that has ended (not of one that was killed or had been stopped). When it has learned, what is
     believed of waiting and running tasks is predicted anew; they stay where they are. The true times of unfinished tasks are never read.
     """
 
-    def __init__(self, model: Model, exploration: Exploration | None = None, *, shortest_first: bool = False) -> None:
+    def __init__(self, model: Model, exploration: Exploration | None = None) -> None:
         super().__init__()
         self.model = model
-        self._shortest_first = shortest_first
         self._exploration = exploration or Exploration()
         self._facts: dict[int, Array] = {}  # job → (3,), until it has ended
-        self._kind: dict[int, int] = {}
-        self._again: set[int] = set()  # assigned more than once: its last run is not all of it
+        self._kind: dict[int, int] = {}  # job → the kind of device that it was given last
+        self._avoided: dict[int, int] = {}  # job → the kind that it is kept off: it is to try the other
+        self._again: set[int] = set()  # has been stopped: its last run is not all of it
         self._assigned = 0
 
     def assign(self, board: Board, tasks: list[Request]) -> None:
         self._learn(board.snapshot)
         if not tasks:
             return
-        free = self.free_at(board)
-        kinds = is_gpu(board.snapshot.cluster)[[node for node, _ in board.lanes]].astype(int)
+        ends = self.believed_ends(board)
         for task in tasks:
-            suits = np.isfinite(board.seconds(task))
-            if suits.any():
-                facts = np.array(task_facts(board.snapshot.jobs, task.row))
-                hoped = self.model.hope(facts[None])[0][kinds]
-                places, added = zip(*map(self._cheapest, board.lanes, free, hoped), strict=True)
-                chosen = self._choose(np.where(suits, added, np.inf), kinds, np.random.default_rng([board.snapshot.seed, task.index]))
-                self._note(task, facts, int(kinds[chosen]))
-                self.put(task, board.lanes[chosen], float(self.model.predict(facts[None])[0][kinds[chosen]]), places[chosen])
-
-    def _cheapest(self, lane: Lane, free: float, seconds: float) -> tuple[int, float]:
-        """The place in that queue, and what a task of `seconds` there adds to the sum of ends: its own, and what the later ones lose."""
-        queue = self.believed_queue(lane)
-        place = int((queue <= seconds).sum()) if self._shortest_first else len(queue)
-        return place, free + float(queue[:place].sum()) + seconds * (1 + len(queue) - place)
+            seconds = self._hoped(board, task)
+            if np.isfinite(seconds).any():
+                chosen = int(np.argmin(ends + seconds))
+                ends[chosen] += self._give(board, task, chosen)
 
     def running_end(self, snapshot: Snapshot, row: int) -> float:
         """By the prediction; a task that has outlived it is believed to take twice as long, until that lies ahead."""
@@ -204,24 +193,39 @@ class PredictedDevice(DeviceQueues):
     def report(self) -> dict[str, float]:
         return {"assigned": float(self._assigned)}
 
-    def _choose(self, ends: Array, kinds: Array, rng: np.random.Generator) -> int:
-        best = int(np.argmin(ends))
-        self._assigned += 1
-        if rng.random() >= self._exploration.rate(self._assigned - 1):
-            return best
-        others = np.where(kinds == kinds[best], np.inf, ends)
-        return int(np.argmin(others)) if np.isfinite(others).any() else best
-
-    def _note(self, task: Request, facts: Array, kind: int) -> None:
-        if task.index in self._facts:
+    def _hoped(self, board: Board, task: Request) -> Array:
+        """(lanes,) s on each device; inf where it cannot run, or is not to run because the other kind is tried."""
+        if task.index not in self._facts:
+            self._meet(board.snapshot, task)
+        elif board.snapshot.live["preemptions"][task.row] > 0:
             self._again.add(task.index)
-        self._facts[task.index], self._kind[task.index] = facts, kind
+        kinds = _kinds(board)
+        seconds = np.where(np.isfinite(board.seconds(task)), self.model.hope(self._facts[task.index][None])[0][kinds], np.inf)
+        tried = np.where(kinds == self._avoided.get(task.index, -1), np.inf, seconds)
+        return tried if np.isfinite(tried).any() else seconds
+
+    def _meet(self, snapshot: Snapshot, task: Request) -> None:
+        """A task that is new: what it is, and whether the kind that looks worse is tried."""
+        facts = np.array(task_facts(snapshot.jobs, task.row))
+        self._facts[task.index] = facts
+        if np.random.default_rng([snapshot.seed, task.index]).random() < self._exploration.rate(self._assigned):
+            self._avoided[task.index] = int(np.argmin(self.model.hope(facts[None])[0]))
+        self._assigned += 1
+
+    def _give(self, board: Board, task: Request, chosen: int) -> float:
+        """Put it into that queue; returns the seconds that it is predicted to take there."""
+        kind = int(_kinds(board)[chosen])
+        seconds = float(self.model.predict(self._facts[task.index][None])[0][kind])
+        self._kind[task.index] = kind
+        self.put(task, board.lanes[chosen], seconds)
+        return seconds
 
     def _learn(self, snapshot: Snapshot) -> None:
         samples = []
         for ended in snapshot.ended:
             index = int(ended["job"])
             facts, kind = self._facts.pop(index, None), self._kind.pop(index, 0)
+            self._avoided.pop(index, None)
             seconds = float(ended["end"] - ended["start"])
             if facts is not None and index not in self._again and not ended["killed"] and seconds > 0:
                 samples.append((facts, kind, seconds))
@@ -237,14 +241,44 @@ class PredictedDevice(DeviceQueues):
                 self._seconds[index] = float(seconds[self._kind[index]])
 
 
+class PlannedByPrediction(PredictedDevice):
+    """As `optimal-device` does with known seconds: whenever a task comes or ends, all that wait are assigned and ordered anew.
+
+    The sum of their predicted ends is then least. Beyond `most` waiting tasks those submitted first are looked at.
+    """
+
+    most = 200
+
+    def assign(self, board: Board, tasks: list[Request]) -> None:
+        self._learn(board.snapshot)
+        if not tasks and not len(board.snapshot.ended):
+            return
+        self.take_back()
+        waiting = [board.requests[row] for row in board.snapshot.waiting.tolist()]
+        known = [(task, seconds) for task in waiting[: self.most] if np.isfinite(seconds := self._hoped(board, task)).any()]
+        free = self.free_at(board) - board.snapshot.now
+        for lane, queue in optimal_queues(np.array([seconds for _, seconds in known]), free):
+            for k in queue:
+                self._give(board, known[k][0], lane)
+
+
+def _kinds(board: Board) -> Array:
+    """(lanes,) 0: a CPU, 1: a GPU."""
+    kinds: Array = is_gpu(board.snapshot.cluster)[[node for node, _ in board.lanes]].astype(int)
+    return kinds
+
+
 @dataclass(frozen=True)
 class LearnedDevice:
-    """As a scheduler for `simulate`: `make` gives a model for each simulation, so that what is learned in one stays in it."""
+    """As a scheduler for `simulate`: `make` gives a model for each simulation, so that what is learned in one stays in it.
+
+    `replan`: tasks that wait may change their device and their place; otherwise they stay, first in first out.
+    """
 
     label: str
     make: Callable[[], Model]
     exploration: Exploration = Exploration()
-    shortest_first: bool = False
+    replan: bool = False
 
     def begin(self) -> Decides:
-        return PredictedDevice(self.make(), self.exploration, shortest_first=self.shortest_first)
+        return (PlannedByPrediction if self.replan else PredictedDevice)(self.make(), self.exploration)

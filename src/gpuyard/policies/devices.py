@@ -70,20 +70,23 @@ class Queues:
         new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
         return board, [board.requests[row] for row in new]
 
-    def put(self, task: Request, lane: Lane, seconds: float, place: int | None = None) -> None:
-        """Behind all that waits there, or before the one that has that place now."""
+    def put(self, task: Request, lane: Lane, seconds: float) -> None:
+        """Behind all that waits there."""
         self._lane[task.index] = lane
         self._seconds[task.index] = seconds
-        queue = self._queue.setdefault(lane, [])
-        queue.insert(len(queue) if place is None else place, task.index)
+        self._queue.setdefault(lane, []).append(task.index)
 
-    def believed_queue(self, lane: Lane) -> Array:
-        """(waiting there,) s that each is believed to take, in order."""
-        return np.array([self._seconds[index] for index in self._queue.get(lane, [])], float)
+    def take_back(self) -> None:
+        """Nobody waits for a device any more; who runs stays."""
+        for queue in self._queue.values():
+            for index in queue:
+                del self._lane[index]
+        self._queue = {}
 
     def believed_ends(self, board: Board) -> Array:
         """(lanes,) when each device is believed to have done what it has."""
-        return self.free_at(board) + [float(self.believed_queue(lane).sum()) for lane in board.lanes]
+        waits = [sum(self._seconds[index] for index in self._queue.get(lane, [])) for lane in board.lanes]
+        return self.free_at(board) + waits
 
     def free_at(self, board: Board) -> Array:
         """(lanes,) when each device is believed to have done what runs there."""
@@ -283,10 +286,7 @@ class OptimalDevice(DeviceQueues):
         return early or any(end < now - slack for end in self._believed.values())
 
     def _solve(self, board: Board) -> None:
-        for queue in self._queue.values():
-            for index in queue:
-                del self._lane[index]
-        self._queue = {}
+        self.take_back()
         tasks = [board.requests[row] for row in board.snapshot.waiting.tolist()]
         ends = self.believed_ends(board) - board.snapshot.now
         for cpu in (True, False):
