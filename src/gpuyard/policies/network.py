@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numba import types
 
-from gpuyard.engine.jit import entry
+from gpuyard.engine.entry import source_hash
+from gpuyard.engine.jit import INTERPRETED, entry, inner
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import Array
 from gpuyard.policies import network_kernels as nk
@@ -70,13 +72,13 @@ class Network:
             raise DataError(f"network: a context of shape {context.shape}, not {(spec.context,)}")
         if not spec.rows:
             out = np.empty(spec.actions)
-            _score_actions(self.address, context, np.empty(self._room, _F4), out)
+            _entries()[0](self.address, context, np.empty(self._room, _F4), out)
             return out
         rows = np.ascontiguousarray(rows, _F4)
         if rows.ndim != 2 or rows.shape[1] != spec.rows:
             raise DataError(f"network: rows of shape {rows.shape}, not (n, {spec.rows})")
         out = np.empty(len(rows))
-        _score_rows(self.address, rows, context, np.empty(self._room, _F4), out)
+        _entries()[1](self.address, rows, context, np.empty(self._room, _F4), out)
         return out
 
     @property
@@ -222,15 +224,10 @@ def scratch_size(spec: NetworkSpec) -> int:
     return _places(spec)["end"]
 
 
-_FLOATS, _ROWS, _OUT = types.float32[::1], types.float32[:, ::1], types.float64[::1]
-
-
-@entry(types.void(types.int64, _FLOATS, _FLOATS, _OUT))
 def _score_actions(net: Any, context: Any, scratch: Any, out: Any) -> None:
     nk.net_score_actions(net, context, 0, scratch, 0, out, 0)
 
 
-@entry(types.void(types.int64, _ROWS, _FLOATS, _FLOATS, _OUT))
 def _score_rows(net: Any, rows: Any, context: Any, scratch: Any, out: Any) -> None:
     """Scores of all rows; a block of them is laid out at the end of the scratch."""
     total, features = rows.shape
@@ -249,3 +246,27 @@ def _score_rows(net: Any, rows: Any, context: Any, scratch: Any, out: Any) -> No
                 nk.net_score_block(net, scratch, b_at, count, scratch, 0, out, first)
         if number < passes - 1:
             nk.net_end_pool(net, scratch, 0)
+
+
+@lru_cache(maxsize=1)
+def _entries() -> tuple[Callable[..., None], Callable[..., None]]:
+    """(_score_actions, _score_rows), compiled on first use and cached on disk: loading them takes a third of a second."""
+    if INTERPRETED:
+        return _score_actions, _score_rows
+    return _compile(inner(_score_actions), inner(_score_rows), source_hash("policies"))
+
+
+def _compile(actions: Any, rows: Any, source: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    floats, table, scores = types.float32[::1], types.float32[:, ::1], types.float64[::1]
+
+    @entry(types.void(types.int64, floats, floats, scores))
+    def of_actions(net: Any, context: Any, scratch: Any, out: Any) -> None:
+        if source != 0:  # never 0; part of the cache's key
+            actions(net, context, scratch, out)
+
+    @entry(types.void(types.int64, table, floats, floats, scores))
+    def of_rows(net: Any, given: Any, context: Any, scratch: Any, out: Any) -> None:
+        if source != 0:
+            rows(net, given, context, scratch, out)
+
+    return of_actions, of_rows
