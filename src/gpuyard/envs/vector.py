@@ -104,7 +104,7 @@ class EngineEnvs:
         nodes = {len(s.nodes) for s, _ in self._pool}
         if opened.decision == st.OPEN_PLACEMENT and len(nodes) > 1:
             raise UsageError(f"episodes have {min(nodes)} to {max(nodes)} hosts: all environments of a batch need the same number")
-        self.schema: Schema = _SCHEMAS[opened.decision]
+        self.schema = self.schema_of(opened.decision)
         self._rows = {st.OPEN_ORDERING: opened.window, st.OPEN_PLACEMENT: max(nodes), st.OPEN_SWITCH: 0}[opened.decision]
         self.actions = self._rows or len(opened.program.slots)
         self._plans = plans()
@@ -115,6 +115,11 @@ class EngineEnvs:
         self._make_arrays()
         self._threads = min(threads, count)
         self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+
+    @staticmethod
+    def schema_of(decision: int) -> Schema:
+        """What is seen before choices of that kind."""
+        return _SCHEMAS[decision]
 
     def _make_arrays(self) -> None:
         count = self.count

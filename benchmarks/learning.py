@@ -1,0 +1,171 @@
+"""How fast environments are stepped and learners learn: everything in one run, with the same work done plainly beside it.
+
+    python benchmarks/learning.py [--quick]
+
+`bench.py` puts these lines into its page. Each speed is the median of some repetitions after a warm-up; compiling is not in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numba
+import numpy as np
+
+from gpuyard.engine import state as st
+from gpuyard.envs.rollout import Rollouts
+from gpuyard.envs.vector import EngineEnvs, Episode, Opened
+from gpuyard.learn.evolution import initial
+from gpuyard.learn.plan import Request, plan_of
+from gpuyard.learn.presets import network_for
+from gpuyard.learn.training import parts_of
+from gpuyard.model.cluster_file import load_cluster
+from gpuyard.policies import parse_scheduler
+from gpuyard.policies.network import Network
+from gpuyard.traces import load_workload
+
+JOBS = ("lublin:jobs=256,nodes=256,load=1.0", "32x8:gpu")
+HOSTS = "eda:jobs=400,arrivals=0.6:1.6 on hosts:count=50,cores=16:32,memory=64:256,seed={seed}"
+FAMILY = "family:shape=base|bursty|diurnal|shifted_diurnal,intensity=low|medium|high,gpus=2|4|8|16 on {gpus}"
+ENVS, WINDOW = 256, 128
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def random_legal(mask: Any, start: Any, out: Any) -> None:
+    """The first legal action at or after a random place, round the end."""
+    for e in range(len(mask)):
+        a = start[e] % mask.shape[1]
+        while not mask[e, a]:
+            a = (a + 1) % mask.shape[1]
+        out[e] = a
+
+
+def job_episode(seed: int) -> Episode:
+    return load_workload(JOBS[0], seed), load_cluster(JOBS[1])
+
+
+def median_rate(task: Callable[[], int], repetitions: int) -> float:
+    """Units a second: `task` returns how many it did."""
+    task()
+    rates = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        done = task()
+        rates.append(done / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
+def job_steps(threads: int) -> Callable[[], int]:
+    """Steps of 256 environments with random legal choices, choosing included."""
+    opened = Opened(st.OPEN_ORDERING, parse_scheduler("fcfs/fewest/none").program(), window=WINDOW)
+    envs = EngineEnvs(opened, job_episode, range(1_000_000, 1_000_128), ENVS, threads=threads)
+    seen = envs.reset(0)
+    rng = np.random.default_rng(0)
+    actions = np.zeros(ENVS, np.int32)
+
+    def steps() -> int:
+        nonlocal seen
+        places = rng.integers(0, WINDOW, (200, ENVS))
+        for k in range(200):
+            random_legal(seen.mask, places[k], actions)
+            seen = envs.step(actions).observation
+        return 200 * ENVS
+
+    return steps
+
+
+def plain_job_steps() -> Callable[[], int]:
+    """The same environment one by one behind Gymnasium's own vector class."""
+    import gymnasium as gym
+
+    from gpuyard.envs.registration import register_all
+
+    register_all()
+    made = [lambda: gym.make("gpuyard/PickJob-v0", workload=f"{JOBS[0]} on {JOBS[1]}", disable_env_checker=True) for _ in range(16)]
+    envs = gym.vector.SyncVectorEnv(made)
+    seen, _ = envs.reset(seed=0)
+    rng = np.random.default_rng(0)
+    actions = np.zeros(16, np.int32)
+
+    def steps() -> int:
+        nonlocal seen
+        for _ in range(50):
+            random_legal(seen["mask"] > 0, rng.integers(0, WINDOW, 16), actions)
+            seen, *_ = envs.step(actions)
+        return 50 * 16
+
+    return steps
+
+
+def learner_steps(env: str, learner: str, workload: str, *sets: str) -> Callable[[], int]:
+    """Choices that a learner makes and learns from, environments and all."""
+    settings = tuple(f"training.{text}" if text.startswith(("envs", "steps", "validation")) else text for text in sets)
+    request = Request(env=env, learner=learner, workloads=(workload,), sets=(*settings, "training.validation_episodes=1"))
+    agent = parts_of(plan_of(request)).learner
+
+    def steps() -> int:
+        before = agent.steps
+        while agent.steps - before < 16_000:
+            agent.update()
+        return agent.steps - before
+
+    return steps
+
+
+def evolution_choices() -> Callable[[], int]:
+    """Choices by networks inside the engine."""
+    opened = Opened(st.OPEN_ORDERING, parse_scheduler("fcfs/fewest/none").program())
+    spec = network_for(EngineEnvs.schema_of(st.OPEN_ORDERING), WINDOW, "kernel", width=16)
+    networks = [Network.of(spec, initial(spec, seed)) for seed in range(4)]
+    rollouts = Rollouts(opened, [job_episode(seed) for seed in range(1_000_000, 1_000_016)], networks[0])
+
+    def choices() -> int:
+        before = rollouts.asked
+        rollouts.returns(networks, range(16))
+        return rollouts.asked - before
+
+    return choices
+
+
+def lines(repetitions: int = 5) -> list[tuple[str, str, str, str]]:
+    """(what, measured, target, note)."""
+    both, one = median_rate(job_steps(2), repetitions), median_rate(job_steps(1), repetitions)
+    found = [
+        (
+            f"PickJob: {ENVS} environments, window {WINDOW} × 8, random legal choices", f"{both:,.0f} steps/s", "≥ 1,000,000 steps/s",
+            f"one thread: {one:,.0f}",
+        ),
+    ]  # fmt: skip
+    if find_spec("gymnasium"):
+        plain = median_rate(plain_job_steps(), repetitions)
+        found.append(("the same behind Gymnasium's SyncVectorEnv, one by one", f"{plain:,.0f} steps/s", "", f"{both / plain:.0f} × slower"))
+    host = learner_steps("PickHost", "ppo", HOSTS, "env.pool=64", "envs=256", "learner.network=host", "learner.epochs=2")
+    found.append(
+        (
+            "PPO end to end: PickHost, 50 hosts, about 2,500 weights, two epochs",
+            f"{median_rate(host, repetitions):,.0f} steps/s",
+            "≥ 15,000 steps/s",
+            "",
+        )
+    )
+    meta = learner_steps("Switch", "dqn", FAMILY, "env.pool=96", "envs=64", "learner.steps_per_update=4", "learner.double=true")
+    found.append(
+        ("DQN end to end: Switch, one update per 4 steps", f"{median_rate(meta, repetitions):,.0f} steps/s", "≥ 8,000 steps/s", "")
+    )
+    evolution = median_rate(evolution_choices(), repetitions)
+    found.append(("evolution strategies: choices by networks inside the engine", f"{evolution:,.0f} choices/s", "≥ 100,000 choices/s", ""))
+    return found
+
+
+def main() -> None:
+    for what, measured, target, note in lines(2 if "--quick" in sys.argv else 5):
+        print(f"{what:75} {measured:>22}   {target:22} {note}")
+
+
+if __name__ == "__main__":
+    main()
