@@ -9,11 +9,12 @@ import typer
 
 from gpuyard.cli import options
 from gpuyard.cli.output import Format, Output, Table, emit, short
+from gpuyard.errors import UsageError
 
 Record = dict[str, Any]
 _KIND_NAMES = (
     "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers",
-    "estimates", "datasets", "clusters", "devices",
+    "estimates", "datasets", "clusters", "devices", "learned", "environments", "objectives", "learners",
 )  # fmt: skip
 
 
@@ -22,7 +23,7 @@ def listing(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what there is: policies, metrics, workloads, transforms, readers, datasets, clusters, devices."""
+    """List what there is: policies, metrics, workloads, transforms, readers, datasets, clusters, devices, environments, learners."""
     from gpuyard.registry import unknown_name
 
     if kind is None:
@@ -41,6 +42,8 @@ def listing(
     if kind not in KINDS:
         raise unknown_name("kind", kind, list(KINDS))
     records = KINDS[kind]()
+    if not records:
+        raise UsageError(f"there are no {kind} here", hint="learners need pip install 'gpuyard[learn]'" if kind == "learners" else "")
     header = tuple(records[0])
     rows = [tuple(short(v) if isinstance(v, float) else str(v) for v in record.values()) for record in records]
     numeric = {k for k, name in enumerate(header) if isinstance(records[0][name], float)}
@@ -179,8 +182,44 @@ def _devices() -> list[Record]:
     ]  # fmt: skip
 
 
+def _learned() -> list[Record]:
+    from gpuyard.policies.checkpoint import find_checkpoint, read_checkpoint, shipped_names
+
+    found = {name: read_checkpoint(find_checkpoint(f"learned:{name}")).manifest for name in shipped_names()}
+    return [
+        {"name": f"learned:{name}", "is": each.title, "decides about": each.schema.decision, "objective": each.objective,
+         "learner": each.training.learner}
+        for name, each in found.items()
+    ]  # fmt: skip
+
+
+def _environments() -> list[Record]:
+    from gpuyard.envs.kinds import environments
+
+    return [
+        {"name": each.name, "is": each.title, "id": each.id, "objective": each.objective,
+         "seen": f"{len(each.schema.rows)} features of each row, {len(each.schema.context)} of the situation"}
+        for _, each in environments().items()
+    ]  # fmt: skip
+
+
+def _objectives() -> list[Record]:
+    from gpuyard.envs.reward import OBJECTIVES
+
+    return [
+        {"name": name, "is": each.title, "weights": parameters_text(each.weights.items()), "judged by": each.metric}
+        for name, each in OBJECTIVES.items()
+    ]
+
+
+def _learners() -> list[Record]:
+    from gpuyard.learn.catalog import learners
+
+    return [{"name": name, "is": each.title} for name, each in learners().items()]
+
+
 _LISTS = (
     _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _estimates,
-    _datasets, _clusters, _devices,
+    _datasets, _clusters, _devices, _learned, _environments, _objectives, _learners,
 )  # fmt: skip
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

@@ -20,7 +20,8 @@ Facts = list[tuple[str, str]]
 
 def show(
     name: Annotated[str, typer.Argument(
-        help="A policy, metric, workload, reader, cluster or device; a scheduler (sjf/best/easy); a file; a saved result's folder.",
+        help="A policy, metric, workload, reader, cluster or device; a scheduler (sjf/best/easy); a file; a saved result's folder; "
+        "a checkpoint, an environment, a learner.",
         show_default=False)],
     cluster: Annotated[str | None, typer.Option(metavar="C", help="Of a workload: what its load is on this cluster.")] = None,
     seed: Annotated[int, typer.Option(help="Of a generated workload.")] = 0,
@@ -170,6 +171,65 @@ def _reader(name: str) -> Facts:
     return [("files", " ".join(READERS[name].globs)), *_reader_facts(READERS[name])] if name in READERS else []
 
 
+def _checkpoint(text: str) -> Facts:
+    """What the manifest of a checkpoint says."""
+    from gpuyard.policies.checkpoint import find_checkpoint, read_checkpoint
+    from gpuyard.policies.learned import PREFIX, is_learned
+
+    if not is_learned(text) or (text.startswith(PREFIX) and "/" in text):
+        return []
+    manifest = read_checkpoint(find_checkpoint(text)).manifest
+    training, network = manifest.training, manifest.network
+    parts = [
+        (f"{what} on", _use_text(use))
+        for what, uses in (("trained", training.workloads), ("validated", training.validation))
+        for use in uses
+    ]
+    layers = ", ".join(f"{name} {'-'.join(map(str, sizes))}" for name, sizes in (
+        ("rows", network.row_layers), ("context", network.context_layers), ("memory", network.memory_layers), ("head", network.head_layers),
+    ) if sizes)  # fmt: skip
+    return [
+        ("title", manifest.title), ("decides about", manifest.schema.decision), ("with", _text(dict(manifest.choices))),
+        ("objective", manifest.objective), ("learner", f"{training.learner}, {training.steps:,} choices, seed {training.seed}"), *parts,
+        ("network", f"{layers}, pool {network.pool}"), ("sees of a row", ", ".join(manifest.schema.rows)),
+        ("sees of the situation", ", ".join(manifest.schema.context)), ("schema", manifest.schema.hash), ("command", manifest.command),
+    ]  # fmt: skip
+
+
+def _use_text(use: Any) -> str:
+    from gpuyard.envs.splits import describe
+
+    return str(describe(use))
+
+
+def _environment(name: str) -> Facts:
+    from gpuyard.envs.kinds import environments
+
+    kinds = environments()
+    if name not in kinds:
+        return []
+    each = kinds[name]
+    defaults = each.options()
+    settings = [("setting", f"{key}={value!r}") for key, value in vars(defaults).items()]
+    return [
+        ("id", each.id), ("title", each.title), ("definition", _doc(each.options)), ("objective", each.objective),
+        ("sees of a row", ", ".join(each.schema.rows)), ("sees of the situation", ", ".join(each.schema.context)), *settings,
+    ]  # fmt: skip
+
+
+def _learner(name: str) -> Facts:
+    from gpuyard.learn.base import LEARNERS
+    from gpuyard.learn.catalog import learners
+
+    if not name.isidentifier() and "-" not in name:
+        return []
+    learners()
+    if name not in LEARNERS:
+        return []
+    each = LEARNERS[name]
+    return [("title", each.title), ("definition", _doc(each.make)), *(("setting", f"{k}={v!r}") for k, v in vars(each.config()).items())]
+
+
 def _reader_facts(each: Any) -> Facts:
     facts = [("title", each.title), ("definition", _doc(each.function))]
     for p in each.parameters:
@@ -215,6 +275,9 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "dataset": _dataset,
     "cluster": _preset,
     "device": _device,
+    "checkpoint": _checkpoint,
+    "environment": _environment,
+    "learner": _learner,
 }
 
 

@@ -77,13 +77,19 @@ class EnvKind:
 
 
 ENVS: Registry[EnvKind] = Registry("environment")
-MODULES: tuple[str, ...] = ("scheduling",)  # of gpuyard.envs: each registers its kinds when it is imported
+MODULES: tuple[str, ...] = ("scheduling", "device_kind")  # of gpuyard.envs: each registers its kinds when it is imported
+
+
+def environments() -> Registry[EnvKind]:
+    """The registry, with all that come with the package."""
+    for module in MODULES:
+        import_module(f"gpuyard.envs.{module}")
+    return ENVS
 
 
 def find_env(text: str) -> EnvKind:
     """`PickJob`, `gpuyard/PickJob-v0`, `pick-job`, or an alias; case, hyphens and underscores do not matter."""
-    for module in MODULES:
-        import_module(f"gpuyard.envs.{module}")
+    environments()
     match = _ID.fullmatch(text.strip())
     asked = _plain(match["name"] if match else text)
     for _, kind in ENVS.items():

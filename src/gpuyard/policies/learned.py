@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.features.devices import DEVICE
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
-from gpuyard.policies.base import Meta, Ordering, Placement, Scheduler, Switch
+from gpuyard.policies.base import Decider, Meta, Ordering, Placement, Scheduler, Switch
 from gpuyard.policies.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.policies.network import Network
+from gpuyard.policies.network_device import network_devices
 
 PREFIX = "learned:"
 SUFFIX = ".safetensors"
-SCHEMAS: Mapping[str, Schema] = {schema.decision: schema for schema in (JOB, HOST, SWITCH)}
+SCHEMAS: Mapping[str, Schema] = {schema.decision: schema for schema in (JOB, HOST, SWITCH, DEVICE)}
 ParseSlots = Callable[[str], Scheduler]
 
 
@@ -38,7 +40,7 @@ def checkpoint_of(text: str) -> Checkpoint:
     found = _read(path, path.stat().st_mtime_ns)
     decision = found.manifest.schema.decision
     if decision not in SCHEMAS:
-        raise CheckpointError(f"{text}: decides about a {decision}: it is no part of a scheduler", hint="gpuyard evaluate runs it")
+        raise CheckpointError(f"{text}: decides about a {decision}, of which this version knows nothing")
     check_schema(found.manifest, SCHEMAS[decision])
     return found
 
@@ -83,7 +85,7 @@ def network_switch(network: Network, name: str, title: str = "") -> Switch:
     return Switch(name, title, None, network=network)
 
 
-def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta:
+def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta | Decider:
     """The whole scheduler that a checkpoint was trained as."""
     manifest = checkpoint_of(text).manifest
     return _WHOLE[manifest.schema.decision](text, manifest.choices, parse_slots)
@@ -116,8 +118,14 @@ def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots)
     return Meta(tuple(parse_slots(each) for each in texts), rule, float(period))
 
 
-_WHOLE: Mapping[str, Callable[[str, Mapping[str, Any], ParseSlots], Scheduler | Meta]] = {
+def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Decider:
+    found = checkpoint_of(text)
+    return network_devices(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+
+
+_WHOLE: Mapping[str, Callable[[str, Mapping[str, Any], ParseSlots], Scheduler | Meta | Decider]] = {
     JOB.decision: _with_ordering,
     HOST.decision: _with_placement,
     SWITCH.decision: _with_switch,
+    DEVICE.decision: _as_decider,
 }

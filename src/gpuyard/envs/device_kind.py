@@ -1,0 +1,50 @@
+"""PickDevice by name, for training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuyard.envs.device import REWARDS, DeviceConfig, DeviceEnvs
+from gpuyard.envs.episodes import Source
+from gpuyard.envs.kinds import ENVS, EnvKind
+from gpuyard.features.devices import DEVICE
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array
+from gpuyard.model.workload import Workload
+from gpuyard.policies import Decider
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_device import network_devices
+from gpuyard.policies.network_spec import NetworkSpec
+
+
+@dataclass(frozen=True)
+class PickDevice:
+    """The device of each task is left open: choose a queue for it when it is submitted."""
+
+    objective: str = "turnaround"
+    lanes: int = 0  # rows; 0: as many devices as the first cluster has
+
+    def __post_init__(self) -> None:
+        REWARDS[self.objective]  # refuses an unknown name
+
+
+def _envs(source: Source, options: PickDevice, count: int, seed: int) -> DeviceEnvs:
+    def made(number: int) -> tuple[Workload, Cluster]:
+        episode = source.episode(number)
+        return episode.workload, episode.cluster
+
+    return DeviceEnvs(made, count, DeviceConfig(rewards=((options.objective, 1.0),), lanes=options.lanes))
+
+
+def _scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickDevice) -> Decider:
+    return network_devices(Network.of(spec, arrays), "learned")
+
+
+ENVS.add(
+    "PickDevice",
+    EnvKind(
+        "PickDevice", "which device a task goes to, CPU or GPU", DEVICE, PickDevice, make=_envs, scheduler=_scheduler,
+        baselines=("round-robin", "random-device", "greedy-device"), objective="turnaround", aliases=("device",),
+    ),
+)  # fmt: skip
