@@ -24,6 +24,7 @@ As published, the wait in WFP3 and UNICEP is −1 − submit for waiting jobs (t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -40,7 +41,9 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 
 _JOB = np.dtype([("submit", "f8"), ("procs", "f8"), ("requested", "f8"), ("run", "f8"), ("start", "f8"), ("key", "f8"), ("fixed", "f8")])
-_CONTROL = np.dtype([("now", "f8"), ("free", "f8"), ("waiting", "i8"), ("running", "i8"), ("next", "i8")])
+_CONTROL = np.dtype(
+    [("now", "f8"), ("free", "f8"), ("total", "f8"), ("waiting", "i8"), ("running", "i8"), ("next", "i8"), ("recent", "i8"), ("asked", "i8")]
+)
 _FIXED, _WFP3, _UNICEP = range(3)
 # What `_sort_running` sorts by.
 _BELIEVED_END, _END = range(2)
@@ -71,28 +74,59 @@ _CLOCKED = MappingProxyType({"wfp3": _WFP3, "unicep": _UNICEP})
 RLSCHEDULER_ORDERINGS = (*_KNOWN, *_CLOCKED)
 
 
+Kernel = Callable[[Array, Array, Array, Array, int, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """What brings a job to the head of the queue in place of a score by name; `gpuyard.policies.rlscheduler` makes one of a network."""
+
+    name: str
+    kernel: Kernel  # of `kernel_with`
+    number: int  # passed to it
+    scratch: int  # floats that it needs
+    keep: object = None  # what must live as long
+
+
 def rlscheduler(
-    workload: Workload, processors: int, ordering: str = "fcfs", *, backfill: bool = False, published_wait_bug: bool = False
+    workload: Workload, processors: int, ordering: str | Chooser = "fcfs", *, backfill: bool = False, published_wait_bug: bool = False
 ) -> Result:
     """Run `workload` on a counter of `processors` by the rules of the SC 2020 simulator; see the module's text for them.
 
-    `ordering`: fcfs, sjf, f1, wfp3 or unicep. The requested time is `jobs.estimate`; F1 reads `jobs.submit`, so keep the trace's own
-    seconds. `published_wait_bug` concerns wfp3 and unicep only. The Result has every job's start and end; its timeline is empty.
+    `ordering`: fcfs, sjf, f1, wfp3, unicep or a Chooser. The requested time is `jobs.estimate`; F1 reads `jobs.submit`, so keep the trace's
+    own seconds. `published_wait_bug` concerns wfp3 and unicep only. The Result has every job's start and end; its timeline is empty.
     """
+    chooser = ordering if isinstance(ordering, Chooser) else _by_name(ordering)
+    jobs = columns(workload, processors)
+    if chooser.name in _KNOWN:
+        jobs["fixed"] = _KNOWN[chooser.name](jobs)
+    run(jobs, processors, chooser, backfill=backfill, published_wait_bug=published_wait_bug)
+    rules = ("easy-once" if backfill else "none") + ("/published-wait" if published_wait_bug else "")
+    return _result(workload, processors, jobs, f"rlscheduler:{chooser.name}/{rules}")
+
+
+def _by_name(ordering: str) -> Chooser:
     if ordering not in RLSCHEDULER_ORDERINGS:
         raise unknown_name("ordering of the rlscheduler mode", ordering, RLSCHEDULER_ORDERINGS)
-    if not 1 <= processors <= 1_000_000:
-        raise UsageError(f"rlscheduler: processors = {processors} does not lie in 1..1,000,000")
-    jobs = _columns(workload, processors)
-    if ordering in _KNOWN:
-        jobs["fixed"] = _KNOWN[ordering](jobs)
+    return Chooser(ordering, _kernel(), _CLOCKED.get(ordering, _FIXED), 1)
+
+
+def run(jobs: Array, processors: int, chooser: Chooser, *, backfill: bool, published_wait_bug: bool = False) -> int:
+    """Fill the starts of `columns(…)`; returns how many times a job was chosen."""
     lists = np.zeros((3, len(jobs)), np.int32)  # queue, running, scratch of the sort
     control = np.zeros(1, _CONTROL)
-    control["free"] = processors
+    control["free"] = control["total"] = processors
+    scratch = np.zeros(chooser.scratch, np.float32)
     with np.errstate(all="ignore"):
-        _kernel()(jobs, lists, control, _CLOCKED.get(ordering, _FIXED), int(backfill), int(published_wait_bug))
-    rules = ("easy-once" if backfill else "none") + ("/published-wait" if published_wait_bug else "")
-    return _result(workload, processors, jobs, f"rlscheduler:{ordering}/{rules}")
+        chooser.kernel(jobs, lists, control, scratch, chooser.number, int(backfill), int(published_wait_bug))
+    return int(control["asked"][0])
+
+
+def columns(workload: Workload, processors: int) -> Array:
+    """The jobs as the kernel has them, none started; refuses what does not fit the machine."""
+    if not 1 <= processors <= 1_000_000:
+        raise UsageError(f"rlscheduler: processors = {processors} does not lie in 1..1,000,000")
+    return _columns(workload, processors)
 
 
 def _columns(workload: Workload, processors: int) -> Array:
@@ -168,7 +202,7 @@ def _merge(jobs: Any, lists: Any, which: Any, low: Any, middle: Any, high: Any) 
 
 
 @inner
-def _sort_by_score(jobs: Any, lists: Any, control: Any, ordering: Any, bug: Any) -> Any:
+def _sort_by_score(jobs: Any, lists: Any, control: Any, scratch: Any, ordering: Any, bug: Any) -> None:
     """The queue, lowest score first."""
     now = -1.0 if bug else control[0]["now"]
     for i in range(control[0]["waiting"]):
@@ -279,28 +313,42 @@ def _wait_for(jobs: Any, lists: Any, control: Any, head: Any, backfill: Any) -> 
         _one_event(jobs, lists, control)
 
 
-def _simulate(jobs: Any, lists: Any, control: Any, ordering: Any, backfill: Any, bug: Any) -> None:
-    """Fill jobs.start."""
-    state = control[0]
-    while state["waiting"] > 0 or state["next"] < len(jobs):
-        while state["waiting"] == 0:
-            _one_event(jobs, lists, control)
-        _sort_by_score(jobs, lists, control, ordering, bug)
-        head = lists[0, 0]
-        if jobs[head]["procs"] > state["free"]:
-            _wait_for(jobs, lists, control, head, backfill)
-        at = 0
-        while lists[0, at] != head:  # the queue may have been sorted otherwise meanwhile
-            at += 1
-        _start(jobs, lists, control, at)
+def _simulation(choose: Any, source: int) -> Any:
+    """What fills jobs.start, with choose(jobs, lists, control, scratch, number, bug) bringing a job to the head of the queue.
+
+    `source` stands for all that `choose` is made of: it is part of the key of the cache on disk.
+    """
+
+    def simulate(jobs: Any, lists: Any, control: Any, scratch: Any, number: Any, backfill: Any, bug: Any) -> None:
+        state = control[0]
+        while source >= 0 and (state["waiting"] > 0 or state["next"] < len(jobs)):
+            while state["waiting"] == 0:
+                _one_event(jobs, lists, control)
+            choose(jobs, lists, control, scratch, number, bug)
+            state["asked"] += 1
+            head = lists[0, 0]
+            if jobs[head]["procs"] > state["free"]:
+                _wait_for(jobs, lists, control, head, backfill)
+            at = 0
+            while lists[0, at] != head:  # the queue may have been sorted otherwise meanwhile
+                at += 1
+            _start(jobs, lists, control, at)
+
+    return simulate
+
+
+def kernel_with(choose: Any, source: int = 0) -> Kernel:
+    """The compiled simulation with `choose`, which is an `inner` kernel: cached on disk. `source` is a hash, at least 0, of its files."""
+    simulate = _simulation(choose, source)
+    if INTERPRETED:
+        return simulate  # type: ignore[no-any-return]
+    signature = types.void(
+        from_dtype(_JOB)[::1], types.int32[:, ::1], from_dtype(_CONTROL)[::1], types.float32[::1], types.int64, types.int64, types.int64
+    )  # fmt: skip
+    return entry(signature)(simulate)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1)
-def _kernel() -> Callable[..., None]:
-    """The compiled `_simulate`: made on first use, cached on disk."""
-    if INTERPRETED:
-        return _simulate
-    signature = types.void(
-        from_dtype(_JOB)[::1], types.int32[:, ::1], from_dtype(_CONTROL)[::1], types.int64, types.int64, types.int64
-    )  # fmt: skip
-    return entry(signature)(_simulate)
+def _kernel() -> Kernel:
+    """Of the scores by name: made on first use."""
+    return kernel_with(_sort_by_score)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Literal
 
-from gpuyard.engine.simulation import AnyScheduler
+from gpuyard.engine.simulation import AnyScheduler, simulate
 from gpuyard.envs.base import Envs
-from gpuyard.envs.episodes import Source
+from gpuyard.envs.episodes import Episode, Source
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import METRICS, measure, resolve
@@ -52,6 +52,7 @@ class EnvKind:
     objectives: Mapping[str, Callable[[Any], Objective]] = field(
         default_factory=lambda: MappingProxyType({})
     )  # of options; besides metrics
+    results: Callable[[Episode, Any, Any], Sequence[Result]] | None = None  # of (episode, scheduler, options); None: the engine's
     choices: Callable[[Any], Mapping[str, Any]] = lambda options: {}  # of options: what a checkpoint must know to be a scheduler
     version: int = 0
     aliases: tuple[str, ...] = ()
@@ -63,6 +64,12 @@ class EnvKind:
     def baselines_for(self, options: Any) -> tuple[str, ...]:
         """Texts of the schedulers that a policy must beat."""
         return self.baselines(options) if callable(self.baselines) else self.baselines
+
+    def results_of(self, episode: Episode, scheduler: AnyScheduler, options: Any) -> Sequence[Result]:
+        """The episode run from beginning to end, by each of the rules that the options name."""
+        if self.results is not None and getattr(options, "rules", ()):
+            return self.results(episode, scheduler, options)
+        return [simulate(episode.workload, episode.cluster, scheduler, seed=episode.seed)]
 
     def objective_for(self, name: str, options: Any) -> Objective:
         """One of its own objectives, or a metric such as `bsld` or `wait.p95`."""

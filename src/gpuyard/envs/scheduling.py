@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuyard.engine import state as st
+from gpuyard.engine.compat_rlscheduler import RLSCHEDULER_ORDERINGS
 from gpuyard.engine.slots import Program
-from gpuyard.envs.episodes import Source, episode_number
+from gpuyard.envs.episodes import Episode, Source, episode_number
 from gpuyard.envs.kinds import ENVS, EnvKind
 from gpuyard.envs.reward import OBJECTIVES
+from gpuyard.envs.rules import RULES, WholeEpisodes, check_rules, run_by
 from gpuyard.envs.vector import EngineEnvs, Opened
 from gpuyard.errors import UsageError
 from gpuyard.features.hosts import HOST
@@ -18,6 +20,7 @@ from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
 from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
 from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_slots
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
 from gpuyard.policies.network import Network
@@ -68,7 +71,7 @@ class Common:
         return Opened(decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, **more)
 
 
-def _batch(opened: Opened, options: Common, source: Source, count: int, seed: int) -> EngineEnvs:
+def _batch(opened: Opened, options: Common, source: Source, count: int, seed: int, rules: tuple[str, ...] = ()) -> EngineEnvs:
     first = episode_number(seed, 0, 0)
     numbers = [first + k for k in range(min(options.pool, source.size))]  # in a row: they go through all combinations
 
@@ -76,6 +79,8 @@ def _batch(opened: Opened, options: Common, source: Source, count: int, seed: in
         episode = source.episode(number)
         return episode.workload, episode.cluster
 
+    if rules:
+        return WholeEpisodes(opened, made, numbers, count, rules, options.baseline, threads=options.threads)
     return EngineEnvs(opened, made, numbers, count, threads=options.threads)
 
 
@@ -90,14 +95,29 @@ class PickJob(Common):
     placement: str = "fewest"
     backfill: str = "none"
     window: int = 128
+    rules: tuple[str, ...] = ()  # of gpuyard.envs.rules: each episode is run, as a whole, by each of them; none: `backfill` alone
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rules(self.rules)
 
     def scheduler(self) -> Scheduler:
         return parse_slots(f"{self.ordering}/{self.placement}/{self.backfill}")
 
+    @property
+    def compatible(self) -> bool:
+        """Whether some of the rules know few orderings."""
+        return any(RULES[name].compatible for name in self.rules)
+
 
 def _job_envs(source: Source, options: PickJob, count: int, seed: int) -> EngineEnvs:
     opened = options.opened(st.OPEN_ORDERING, options.scheduler().program(), window=options.window)
-    return _batch(opened, options, source, count, seed)
+    return _batch(opened, options, source, count, seed, rules=options.rules)
+
+
+def _job_results(episode: Episode, scheduler: Scheduler, options: PickJob) -> list[Result]:
+    run = episode.workload, episode.cluster
+    return [run_by(name, run, scheduler, episode.seed) for name in options.rules or (options.backfill,)]
 
 
 def _job_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickJob) -> Scheduler:
@@ -105,7 +125,7 @@ def _job_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: Pick
 
 
 def _job_baselines(options: PickJob) -> tuple[str, ...]:
-    orderings = ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest")
+    orderings = RLSCHEDULER_ORDERINGS if options.compatible else ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest")
     return tuple(f"{ordering}/{options.placement}/{options.backfill}" for ordering in orderings)
 
 
@@ -176,6 +196,7 @@ def _kind(name: str, title: str, schema: Schema, options: type[Any], alias: str,
 
 _kind(
     "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=_job_envs, scheduler=_job_scheduler, baselines=_job_baselines,
+    results=_job_results,
     choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
 )  # fmt: skip
 _kind(

@@ -36,6 +36,7 @@ JOB = Schema(
 )
 ROWS = len(JOB.rows)
 CONTEXT = len(JOB.context)
+RECENT = 300.0  # s that `recent` looks back
 SHORTEST = 10.0  # s; shorter jobs count as this long in `stretch` and `slack`
 
 
@@ -101,5 +102,5 @@ def advance_recent(s: Any) -> None:
     """Let control.recent_job be the first that was submitted in the last 300 s (a snapshot says how many came)."""
     control = s.control[0]
     if control.noting == 0:
-        while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - 300.0:
+        while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - RECENT:
             control.recent_job += 1

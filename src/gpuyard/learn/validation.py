@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
-from gpuyard.engine.simulation import AnyScheduler, simulate
+from gpuyard.engine.simulation import AnyScheduler
 from gpuyard.envs.episodes import Episode
 from gpuyard.envs.kinds import EnvKind
 from gpuyard.errors import SimulationError
@@ -70,8 +70,8 @@ class EngineValidation:
         return math.fsum(values) / len(values)
 
     def _value(self, episode: Episode, scheduler: AnyScheduler) -> float:
-        result = simulate(episode.workload, episode.cluster, scheduler, seed=episode.seed)
-        value = float(self._objective.measure(result))
+        results = self._kind.results_of(episode, scheduler, self._options)
+        value = math.fsum(float(self._objective.measure(result)) for result in results) / len(results)
         if not math.isfinite(value):
             raise SimulationError(f"validation: {self.objective} of {episode.text} with seed {episode.seed} is {value}")
         return value

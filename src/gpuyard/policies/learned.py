@@ -52,6 +52,12 @@ def _of_kind(text: str, decision: str) -> Checkpoint:
     return found
 
 
+def job_network(text: str) -> Network:
+    """The network of a checkpoint that chooses jobs."""
+    found = _of_kind(text, JOB.decision)
+    return Network.of(found.manifest.network, found.arrays)
+
+
 def learned_ordering(text: str) -> Ordering:
     """The ordering in a checkpoint."""
     found = _of_kind(text, JOB.decision)
