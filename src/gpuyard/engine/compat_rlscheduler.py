@@ -42,7 +42,7 @@ from gpuyard.registry import unknown_name
 
 _JOB = np.dtype([("submit", "f8"), ("procs", "f8"), ("requested", "f8"), ("run", "f8"), ("start", "f8"), ("key", "f8"), ("fixed", "f8")])
 _CONTROL = np.dtype(
-    [("now", "f8"), ("free", "f8"), ("total", "f8"), ("waiting", "i8"), ("running", "i8"), ("next", "i8"), ("recent", "i8"), ("asked", "i8")]
+    [("now", "f8"), ("free", "f8"), ("total", "f8"), ("waiting", "i8"), ("running", "i8"), ("next", "i8"), ("recent", "i8"), ("asked", "i8"), ("backfill", "i8")]
 )
 _FIXED, _WFP3, _UNICEP = range(3)
 # What `_sort_running` sorts by.
@@ -116,6 +116,7 @@ def run(jobs: Array, processors: int, chooser: Chooser, *, backfill: bool, publi
     lists = np.zeros((3, len(jobs)), np.int32)  # queue, running, scratch of the sort
     control = np.zeros(1, _CONTROL)
     control["free"] = control["total"] = processors
+    control["backfill"] = int(backfill)
     scratch = np.zeros(chooser.scratch, np.float32)
     with np.errstate(all="ignore"):
         chooser.kernel(jobs, lists, control, scratch, chooser.number, int(backfill), int(published_wait_bug))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import inner
+from gpuyard.engine.kernels.passes import BACKFILL_NONE
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema
 
@@ -32,6 +33,7 @@ JOB = Schema(
         "next_end",  # log2 of s until the first running job of the partition is believed to end
         "behind",  # 1: a job is chosen that may pass the head
         "size",  # log2 of the partition's GPUs
+        "passing",  # 1: while the head waits, others may pass it (backfilling)
     ),
 )
 ROWS = len(JOB.rows)
@@ -58,7 +60,7 @@ def write_job(
 
 @inner
 def write_queue(
-    out: Any, at: Any, free: Any, total: Any, waiting: Any, work: Any, running: Any, recent: Any, next_end: Any, behind: Any
+    out: Any, at: Any, free: Any, total: Any, waiting: Any, work: Any, running: Any, recent: Any, next_end: Any, behind: Any, passing: Any
 ) -> None:
     """The context of a queue into out[at …]: `work` in GPU-s, `next_end` in s from now."""
     out[at] = share(free, total)
@@ -69,6 +71,7 @@ def write_queue(
     out[at + 5] = log(max(next_end, 0.0)) * np.float32(TIME)
     out[at + 6] = np.float32(behind)
     out[at + 7] = log(float(total)) * np.float32(COUNT)
+    out[at + 8] = np.float32(passing)
 
 
 @inner
@@ -94,7 +97,9 @@ def queue_context(s: Any, p: Any, behind: Any, out: Any, at: Any) -> None:
     if part.running > 0:
         next_end = s.rows[s.running_jobs[part.queue_lo]].est_end - control.now
     recent = control.next_job - control.recent_job
-    write_queue(out, at, float(part.free), float(part.total), part.tail - part.head, part.work, control.running, recent, next_end, behind)
+    passing = 0.0 if s.slots[control.active].backfill == BACKFILL_NONE else 1.0
+    waiting = part.tail - part.head
+    write_queue(out, at, float(part.free), float(part.total), waiting, part.work, control.running, recent, next_end, behind, passing)
 
 
 @inner

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError, UsageError
+from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.presets import network_for
 from gpuyard.learn.schedules import anneal
@@ -23,6 +24,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_shapes import tensor_shapes
 from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.registry import unknown_name
 
 FIXED = ("rows.mean", "rows.scale", "context.mean", "context.scale")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
@@ -44,6 +46,7 @@ class EvolutionConfig:
     history: int = 0  # the last features of the context that are history
     threads: int = 0  # 0: as many as the environments have
     rank: bool = True  # ranks in place of outcomes
+    first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: a score to begin with, besides small random weights
 
     def __post_init__(self) -> None:
         for name in ("pairs", "episodes", "sigma", "learning_rate", "updates"):
@@ -73,6 +76,8 @@ class Evolution:
         self._seed = seed
         self._names = [name for name in tensor_shapes(self.spec) if name not in FIXED]
         self._arrays = initial(self.spec, seed)
+        if config.first:
+            begin_with(self.spec, self._arrays, envs.schema, config.first)
         self._mean = self._flat(self._arrays)
         self._first, self._second = np.zeros_like(self._mean), np.zeros_like(self._mean)
         self._generation = 0
@@ -185,6 +190,30 @@ def initial(spec: NetworkSpec, seed: int) -> Arrays:
         else:
             found[name] = np.full(shape, 1.0 if name.endswith(".scale") else 0.0, np.float32)
     return found
+
+
+def begin_with(spec: NetworkSpec, arrays: Arrays, schema: Schema, first: Sequence[str]) -> None:
+    """Let the first unit of each layer carry the score Σ weight · feature, so that it is what is chosen by at first."""
+    if spec.row_layers or spec.pool != "none" or not spec.head_layers:
+        raise UsageError("evolution: first is for networks whose head sees the features of rows as they are", hint="network=kernel")
+    weights = np.zeros(arrays["head.0.weight"].shape[1], np.float32)
+    for text in first:
+        name, _, value = text.partition("=")
+        if name not in schema.rows:
+            raise unknown_name("feature of a row:", name, schema.rows)
+        weights[schema.rows.index(name)] = _number(text, value)
+    arrays["head.0.weight"][0] = weights
+    arrays["head.0.bias"][0] = np.abs(weights).sum()  # features are of order one: never below 0
+    for layer in range(1, len(spec.head_layers) + 1):
+        arrays[f"head.{layer}.weight"][0] *= 0.0 if layer < len(spec.head_layers) else 1.0
+        arrays[f"head.{layer}.weight"][0, 0] = 1.0
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"evolution: first: {text!r} is not FEATURE=NUMBER", hint="e.g. estimate=-1") from None
 
 
 def centred_ranks(outcomes: Array) -> Array:

@@ -52,8 +52,9 @@ def _queue_context(jobs: Any, lists: Any, control: Any, scratch: Any) -> None:
         job = jobs[lists[1, i]]
         left = job["start"] + job["requested"] - state["now"]
         next_end = left if i == 0 else min(next_end, left)
-    recent = state["next"] - state["recent"]
-    write_queue(scratch, _CONTEXT, state["free"], state["total"], state["waiting"], work, state["running"], recent, next_end, 0.0)
+    recent, free, total = state["next"] - state["recent"], state["free"], state["total"]
+    passing = float(state["backfill"])
+    write_queue(scratch, _CONTEXT, free, total, state["waiting"], work, state["running"], recent, next_end, 0.0, passing)
 
 
 @inner
