@@ -196,8 +196,9 @@ def _potential(s: Any, weights: Any) -> Any:
 def _charge(row: Any, now: Any, weights: Any) -> Any:
     age = now - row.submit
     wait = (row.start if row.start >= 0 else now) - row.submit
-    alone = max(row.runtime, 1e-9)
-    value = weights[1] * age / alone + weights[2] * min(age / alone, 10.0) / 10.0 + weights[3] * age / max(row.runtime, 10.0)
+    zero = 1.0 if row.runtime == 0 else 0.0  # as the metric has it
+    slowdown = (age + zero) / (row.runtime + zero)
+    value = weights[1] * slowdown + weights[2] * min(slowdown, 10.0) / 10.0 + weights[3] * age / max(row.runtime, 10.0)
     value += weights[4] * (1.0 if now > row.deadline else 0.0) + weights[5] * wait + weights[6] * min(wait, 3600.0) / 3600.0
     return value + weights[7] * age
 

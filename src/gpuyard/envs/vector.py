@@ -255,6 +255,10 @@ class EngineEnvs:
         """The workload and the cluster that an environment is in."""
         return self._made[self.episode_of(env)]
 
+    def exact_reward(self, env: int) -> float:
+        """Of the last choice of an environment, before it was rounded to float32."""
+        return float(self._slots["reward"][env])
+
     def counts(self, env: int) -> dict[str, float]:
         """Choices made in the episode that an environment is in, those that were not legal, and the rewards' sum."""
         slot = self._slots[env]
@@ -328,7 +332,8 @@ def _pristine(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.
     control["window"] = opened.window
     control["timeline"] = opened.recorded
     control["tallying"] = 1
-    control["tracking"] = 1
+    if opened.decision == st.OPEN_ORDERING:  # as where a network orders; with the others believed ends are revised as the program has it
+        control["tracking"] = 1
     if opened.decision == st.OPEN_SWITCH:
         control["switch"] = 0
         control["switch_every"] = opened.every

@@ -241,8 +241,9 @@ def _node_lanes(scene: Scene, edges: Array) -> list[tuple[str, str]]:
 
 
 def _queue_lines(scene: Scene) -> list[str]:
+    lettered = scene.by_device(MOST_LANES)
     lines = [
-        f"{'▸' if w.choosable else ' '} {LETTERS[w.job % len(LETTERS)] if scene.by_device(MOST_LANES) else ' '} {w.job:>4} {w.gpus:>6g} {w.cpus:>7g}"
+        f"{'▸' if w.choosable else ' '} {LETTERS[w.job % len(LETTERS)] if lettered else ' '} {w.job:>4} {w.gpus:>6g} {w.cpus:>7g}"
         f" {format_seconds(w.estimate):>9} {format_seconds(w.wait):>9}"
         for w in scene.waiting
     ]
