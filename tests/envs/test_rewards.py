@@ -143,9 +143,9 @@ def every_policy(envs) -> dict[tuple[int, ...], tuple[float, ...]]:
 
 
 SMALL = {
-    "job": (PickJob(backfill="skip"), 5, Cluster.uniform(1, 2)),
-    "host": (PickHost(), 6, Cluster.uniform(3, 2)),
-    "switch": (Switch(schedulers=("fcfs", "sjf", "ljf"), every=0.0), 4, Cluster.uniform(1, 2)),
+    "job": (PickJob(backfill="skip"), 7, Cluster.uniform(1, 2)),
+    "host": (PickHost(), 8, Cluster.uniform(2, 2)),
+    "switch": (Switch(schedulers=("fcfs", "ljf"), every=0.0), 6, Cluster.uniform(1, 2)),
 }
 
 
@@ -155,9 +155,8 @@ SMALL = {
 def test_shaping_moves_the_return_of_every_policy_by_the_same(kind: str, gamma: float, objective: str):
     options, jobs, cluster = SMALL[kind]
     rng = np.random.default_rng(5)
-    columns = {
-        "submit": rng.uniform(0, 20, jobs), "gpus": rng.choice([1.0, 1.0, 2.0], jobs), "deadline": rng.uniform(30, 400, jobs),
-    }  # fmt: skip
+    gpus = np.resize([1.0, 1.0, 2.0], jobs)
+    columns = {"submit": rng.uniform(0, 20, jobs), "gpus": gpus, "chunk": gpus, "deadline": rng.uniform(30, 400, jobs)}
     workload = Workload.build(columns, rng.uniform(10, 90, jobs))
     opened = replace(options.left_open(), objective=OBJECTIVES[objective], gamma=gamma)
     plain = every_policy(one_episode(opened, workload, cluster))

@@ -240,9 +240,9 @@ class EngineEnvs:
         return self._reward
 
     @property
-    def mask(self) -> Array:
-        """(envs, actions) bool, of the present observation."""
-        return self._observation.mask
+    def observation(self) -> Observation:
+        """What is seen now."""
+        return self._observation
 
     @property
     def rows(self) -> int:

@@ -83,7 +83,7 @@ class Scene:
             now=now, since=since, bars=tuple(bar for bar in bars if bar.end > since or bar.believed > now),
             waiting=_waiting(s, envs.opened.decision), in_queue=int(control["waiting"]), running=int(control["running"]),
             ended=int(control["next_job"]) - int(control["waiting"]) - int(control["running"]), jobs=len(workload),
-            busy=_busy(s), legal=tuple(np.flatnonzero(envs.mask[env]).tolist()), decision=envs.opened.decision,
+            busy=_busy(s), legal=tuple(np.flatnonzero(envs.observation.mask[env]).tolist()), decision=envs.opened.decision,
             active=schedulers[active] if active < len(schedulers) else f"scheduler {active}", names=tuple(nodes.names),
             devices=nodes.gpus, use=lambda edges: _use(bars, s, nodes, edges),
         )  # fmt: skip
