@@ -39,5 +39,9 @@ class SimulationError(GpuyardError):
     """The engine could not go on; the message names the job and the time."""
 
 
+class NoChoiceError(SimulationError):
+    """An episode is over before anything could be chosen in it."""
+
+
 class LearningError(GpuyardError):
     """Training could not go on; the message names the environment or the update, and the step."""

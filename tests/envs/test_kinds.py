@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
-from gpuyard.envs import kinds
+from gpuyard.envs import kinds, scheduling  # noqa: F401  (registers its kinds where they belong before the registry is replaced)
 from gpuyard.envs.kinds import EnvKind, Objective, find_env
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.features.schema import Schema

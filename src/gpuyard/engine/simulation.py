@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -219,11 +219,7 @@ class Simulation:
     def result(self) -> Result:
         """What has happened so far; complete after the end."""
         self._driver.order(FINISH)
-        s = self._state
-        table = s.result.view(np.ndarray)  # the kernels write no more to it once the end is reached
-        control = s.control[0]
-        wall = time.perf_counter() - self._began
-        passes = max(int(control["passes"]), 1)
+        passes = max(int(self._state.control["passes"][0]), 1)
         manifest = {
             "measured": False,
             "scheduler": self.label,
@@ -233,14 +229,22 @@ class Simulation:
             "python": sys.version.split()[0],
             "numpy": np.__version__,
             "platform": platform.platform(),
-            "wall_s": wall,
+            "wall_s": time.perf_counter() - self._began,
             "decision_us": self._deciding / passes * 1e6,
         }
-        return Result(
-            self.workload, self.cluster, self.label, self.seed,
-            table=_frozen(table if self._over else table.copy()), timeline=_timeline(s), segments=_segments(s),
-            totals=MappingProxyType(_totals(s, self.cluster)), manifest=MappingProxyType(manifest),
-        )  # fmt: skip
+        return result_of(self._state, self.workload, self.cluster, self.label, self.seed, manifest, over=self._over)
+
+
+def result_of(
+    s: st.State, workload: Workload, cluster: Cluster, label: str, seed: int, manifest: Mapping[str, Any], *, over: bool = False
+) -> Result:
+    """What a state says; FINISH must have been ordered. `over`: the kernels write no more to it, and nothing need be copied."""
+    table = s.result.view(np.ndarray)
+    return Result(
+        workload, cluster, label, seed,
+        table=_frozen(table if over else table.copy()), timeline=_timeline(s), segments=_segments(s),
+        totals=MappingProxyType(_totals(s, cluster)), manifest=MappingProxyType(dict(manifest)),
+    )  # fmt: skip
 
 
 _ACTIONS = {

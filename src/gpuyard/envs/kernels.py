@@ -11,7 +11,7 @@ from numba import from_dtype, types
 
 from gpuyard.engine.entry import source_hash
 from gpuyard.engine.jit import INTERPRETED, call_engine, entry, inner
-from gpuyard.engine.kernels.events import DECIDE, PAUSED, PREPARE, RUN
+from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.engine.lanes import bytes_at, floats_at, ints_at, words_at
 from gpuyard.engine.pointer import state_at
@@ -196,8 +196,9 @@ def _potential(s: Any, weights: Any) -> Any:
 def _charge(row: Any, now: Any, weights: Any) -> Any:
     age = now - row.submit
     wait = (row.start if row.start >= 0 else now) - row.submit
-    alone = max(row.runtime, 1e-9)
-    value = weights[1] * age / alone + weights[2] * min(age / alone, 10.0) / 10.0 + weights[3] * age / max(row.runtime, 10.0)
+    zero = 1.0 if row.runtime == 0 else 0.0  # as the metric has it
+    slowdown = (age + zero) / (row.runtime + zero)
+    value = weights[1] * slowdown + weights[2] * min(slowdown, 10.0) / 10.0 + weights[3] * age / max(row.runtime, 10.0)
     value += weights[4] * (1.0 if now > row.deadline else 0.0) + weights[5] * wait + weights[6] * min(wait, 3600.0) / 3600.0
     return value + weights[7] * age
 
@@ -206,14 +207,26 @@ def _charge(row: Any, now: Any, weights: Any) -> Any:
 
 
 @inner
-def _go_on(s: Any, slot: Any, setup: Any) -> None:
-    """Run to the next choice or to the end."""
+def _go_on(s: Any, slot: Any, setup: Any, weights: Any, first: Any) -> Any:
+    """Run to the first or the next choice or to the end, and say what it was worth; returns 0 at a choice.
+
+    A full log stops it on the way: give it space and let it go on.
+    """
     status = call_engine(setup.engine, slot.header, RUN, 0)
     while status == PAUSED:
         status = call_engine(setup.engine, slot.header, RUN, 0)
     slot.status = status
     if status == DECIDE:
         _observe(s, slot, setup)
+    if status == GROW_LOG:
+        return 1
+    if first:
+        _clear(s.tally[0])
+        if setup.shaping != 0.0 and status == DECIDE:
+            slot.potential = setup.shaping * _potential(s, weights)
+    else:
+        _reward(s, slot, setup, weights, status != DECIDE)
+    return 0 if status == DECIDE else 1
 
 
 def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: Any) -> Any:
@@ -226,10 +239,7 @@ def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: A
         trail = ints_at(slot.trail, slot.choices + 1)
         trail[slot.choices] = _choose(s, slot, setup, np.int64(actions[e]))
         slot.choices += 1
-        _go_on(s, slot, setup)
-        if slot.status != DECIDE:
-            over += 1
-        _reward(s, slot, setup, weights, slot.status != DECIDE)
+        over += _go_on(s, slot, setup, weights, False)
     return over
 
 
@@ -246,12 +256,16 @@ def _begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
         slot.potential = 0.0
         s = state_at(slot.header)
         _clear(s.tally[0])
-        _go_on(s, slot, setup)
-        if slot.status != DECIDE:
-            over += 1
-        _clear(s.tally[0])
-        if setup.shaping != 0.0 and slot.status == DECIDE:
-            slot.potential = setup.shaping * _potential(s, weights)
+        over += _go_on(s, slot, setup, weights, True)
+    return over
+
+
+def _resume(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+    """Let the environments `which` go on that stopped because their logs were full; returns how many are not at a choice."""
+    over = 0
+    for i in range(len(which)):
+        slot = slots[which[i]]
+        over += _go_on(state_at(slot.header), slot, setups[0], weights, slot.choices == 0)
     return over
 
 
@@ -291,6 +305,7 @@ class Kernels(NamedTuple):
 
     step: Callable[..., int]
     begin: Callable[..., int]
+    resume: Callable[..., int]
     put_back: Callable[..., None]
 
 
@@ -302,7 +317,7 @@ def kernels() -> Kernels:
     return _compile(source_hash("features", "envs"))
 
 
-_inner_step, _inner_begin, _inner_put_back = inner(_step), inner(_begin), inner(_put_back)
+_inner_step, _inner_begin, _inner_resume, _inner_put_back = inner(_step), inner(_begin), inner(_resume), inner(_put_back)
 
 
 def _compile(source: int) -> Kernels:
@@ -317,9 +332,13 @@ def _compile(source: int) -> Kernels:
     def begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
         return _inner_begin(slots, setups, weights, which) if source != 0 else -9
 
+    @entry(types.int64(slots, setup, floats, ints))
+    def resume(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+        return _inner_resume(slots, setups, weights, which) if source != 0 else -9
+
     @entry(types.void(slots, ints, words, types.int64[:, ::1]))
     def put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
         if source != 0:
             _inner_put_back(slots, which, pristine, plans)
 
-    return Kernels(step, begin, put_back)
+    return Kernels(step, begin, resume, put_back)

@@ -1,17 +1,21 @@
-"""The Gymnasium ids."""
+"""The Gymnasium ids. With the package installed, `gymnasium.make` knows them without an import: see the entry points of pyproject.toml."""
 
 from __future__ import annotations
 
 import gymnasium as gym
 
-# id → where its class is; a new version is a new id
-IDS = {
-    "gpuyard/PickDevice-v0": "gpuyard.envs.pick_device:PickDevice",
+# id → where its class is, the class of many at once, and the arguments of both; a new version is a new id
+_ENGINE = ("gpuyard.envs.gym:SchedulingEnv", "gpuyard.envs.gym:VectorGym")
+IDS: dict[str, tuple[str, str | None, dict[str, str]]] = {
+    "gpuyard/PickJob-v0": (*_ENGINE, {"kind": "PickJob"}),
+    "gpuyard/PickHost-v0": (*_ENGINE, {"kind": "PickHost"}),
+    "gpuyard/Switch-v0": (*_ENGINE, {"kind": "Switch"}),
+    "gpuyard/PickDevice-v0": ("gpuyard.envs.pick_device:PickDevice", None, {}),
 }
 
 
 def register_all() -> None:
     """Make the ids known to `gymnasium.make`; once is enough, twice does no harm."""
-    for name, entry in IDS.items():
+    for name, (one, many, arguments) in IDS.items():
         if name not in gym.registry:
-            gym.register(id=name, entry_point=entry)
+            gym.register(id=name, entry_point=one, vector_entry_point=many, kwargs=dict(arguments))

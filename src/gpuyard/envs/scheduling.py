@@ -60,7 +60,11 @@ class Common:
         OBJECTIVES[self.objective].with_weights(found)
         return found
 
-    def opened(self, decision: int, program: Program, **more: Any) -> Opened:
+    def left_open(self) -> Opened:
+        """The simulation in which the decision is left open."""
+        raise NotImplementedError
+
+    def _opened(self, decision: int, program: Program, **more: Any) -> Opened:
         """The simulation with that decision left open."""
         objective = OBJECTIVES[self.objective].with_weights(self.parsed_weights())
         baseline = parse_scheduler(self.baseline) if self.baseline else None
@@ -71,7 +75,7 @@ class Common:
         return Opened(decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, **more)
 
 
-def _batch(opened: Opened, options: Common, source: Source, count: int, seed: int, rules: tuple[str, ...] = ()) -> EngineEnvs:
+def _make(source: Source, options: Common, count: int, seed: int) -> EngineEnvs:
     first = episode_number(seed, 0, 0)
     numbers = [first + k for k in range(min(options.pool, source.size))]  # in a row: they go through all combinations
 
@@ -79,9 +83,10 @@ def _batch(opened: Opened, options: Common, source: Source, count: int, seed: in
         episode = source.episode(number)
         return episode.workload, episode.cluster
 
+    rules = getattr(options, "rules", ())
     if rules:
-        return WholeEpisodes(opened, made, numbers, count, rules, options.baseline, threads=options.threads)
-    return EngineEnvs(opened, made, numbers, count, threads=options.threads)
+        return WholeEpisodes(options.left_open(), made, numbers, count, rules, options.baseline, threads=options.threads)
+    return EngineEnvs(options.left_open(), made, numbers, count, threads=options.threads)
 
 
 # ── which job next ──
@@ -109,10 +114,8 @@ class PickJob(Common):
         """Whether some of the rules know few orderings."""
         return any(RULES[name].compatible for name in self.rules)
 
-
-def _job_envs(source: Source, options: PickJob, count: int, seed: int) -> EngineEnvs:
-    opened = options.opened(st.OPEN_ORDERING, options.scheduler().program(), window=options.window)
-    return _batch(opened, options, source, count, seed, rules=options.rules)
+    def left_open(self) -> Opened:
+        return self._opened(st.OPEN_ORDERING, self.scheduler().program(), window=self.window)
 
 
 def _job_results(episode: Episode, scheduler: Scheduler, options: PickJob) -> list[Result]:
@@ -143,9 +146,8 @@ class PickHost(Common):
     def scheduler(self, placement: str = "first") -> Scheduler:
         return parse_slots(f"{self.ordering}/{placement}/{self.backfill}")
 
-
-def _host_envs(source: Source, options: PickHost, count: int, seed: int) -> EngineEnvs:
-    return _batch(options.opened(st.OPEN_PLACEMENT, options.scheduler().program()), options, source, count, seed)
+    def left_open(self) -> Opened:
+        return self._opened(st.OPEN_PLACEMENT, self.scheduler().program())
 
 
 def _host_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickHost) -> Scheduler:
@@ -175,15 +177,11 @@ class Switch(Common):
     def meta(self, network: Network) -> Meta:
         return Meta(tuple(parse_slots(text) for text in self.schedulers), network_switch(network, PICKED), self.every)
 
-
-def _switch_program(options: Switch) -> Program:
-    schedulers = [parse_slots(text) for text in options.schedulers]
-    timer = options.every or next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
-    return Program(tuple(s.slot() for s in schedulers), "open", timer=timer)
-
-
-def _switch_envs(source: Source, options: Switch, count: int, seed: int) -> EngineEnvs:
-    return _batch(options.opened(st.OPEN_SWITCH, _switch_program(options), every=options.every), options, source, count, seed)
+    def left_open(self) -> Opened:
+        schedulers = [parse_slots(text) for text in self.schedulers]
+        timer = self.every or next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
+        program = Program(tuple(s.slot() for s in schedulers), "open", timer=timer)
+        return self._opened(st.OPEN_SWITCH, program, every=self.every)
 
 
 def _switch_scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: Switch) -> Meta:
@@ -195,16 +193,16 @@ def _kind(name: str, title: str, schema: Schema, options: type[Any], alias: str,
 
 
 _kind(
-    "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=_job_envs, scheduler=_job_scheduler, baselines=_job_baselines,
+    "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=_make, scheduler=_job_scheduler, baselines=_job_baselines,
     results=_job_results,
     choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
 )  # fmt: skip
 _kind(
-    "PickHost", "which node a job gets", HOST, PickHost, "host", make=_host_envs, scheduler=_host_scheduler, baselines=_host_baselines,
+    "PickHost", "which node a job gets", HOST, PickHost, "host", make=_make, scheduler=_host_scheduler, baselines=_host_baselines,
     objective="wait", choices=lambda options: {"ordering": options.ordering, "backfill": options.backfill},
 )  # fmt: skip
 _kind(
-    "Switch", "which scheduler is in use", SWITCH, Switch, "meta", make=_switch_envs, scheduler=_switch_scheduler,
+    "Switch", "which scheduler is in use", SWITCH, Switch, "meta", make=_make, scheduler=_switch_scheduler,
     baselines=lambda options: options.schedulers, objective="balanced",
     choices=lambda options: {"schedulers": list(options.schedulers), "period": options.every},
 )  # fmt: skip

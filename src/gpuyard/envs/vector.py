@@ -14,17 +14,19 @@ from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.entry import engine_address
-from gpuyard.engine.kernels.events import DECIDE, FINISHED, PREPARE, RUN
+from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, GROW_LOG, PREPARE, RUN
 from gpuyard.engine.pointer import header_of
+from gpuyard.engine.simulation import result_of
 from gpuyard.engine.slots import BACKFILLS, Program
 from gpuyard.envs.base import Observation, Step
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SETUP, SHARE, SLOT, kernels
 from gpuyard.envs.reward import OBJECTIVES, Objective
-from gpuyard.errors import SimulationError, UsageError
+from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features import hosts, jobs, system
 from gpuyard.features.schema import Schema
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 from gpuyard.policies import Meta, Scheduler
@@ -57,6 +59,8 @@ _KEPT = (
 )
 _SCHEMAS = {st.OPEN_ORDERING: jobs.JOB, st.OPEN_PLACEMENT: hosts.HOST, st.OPEN_SWITCH: system.SWITCH}
 
+_NONE = np.empty(0, np.int32)
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -71,6 +75,7 @@ class Opened:
     gamma: float = 1.0  # of the learner; the potential's part needs it
     baseline: Scheduler | Meta | None = None  # rewards are shares of what it pays in the same episode, and its share is added at the end
     rules: Rules = field(default_factory=Rules)
+    recorded: bool = False  # the timeline and who held which devices are kept, for results and pictures
 
     def __post_init__(self) -> None:
         if not 1 <= self.window <= 100_000:
@@ -94,10 +99,9 @@ class EngineEnvs:
     def __init__(self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, *, threads: int = 2) -> None:
         self.opened = opened
         self.count = count
-        made = [source(seed) for seed in seeds]
-        self._made = made
-        self._pool = [pristine_state(opened, *episode) for episode in made]
-        self._scales = np.array([scale_of(opened, *episode) for episode in made]).reshape(-1, 2)
+        self._made = [source(seed) for seed in seeds]
+        self._pool = [pristine_state(opened, *episode) for episode in self._made]
+        self._scales = np.array([scale_of(opened, *episode) for episode in self._made]).reshape(-1, 2)
         if not self._pool or count < 1:
             raise UsageError(f"{count} environments over {len(self._pool)} episodes: at least one of each")
         self._headers = np.array([header.ctypes.data for _, header in self._pool], np.int64)
@@ -160,24 +164,34 @@ class EngineEnvs:
         self._begin(np.arange(self.count, dtype=np.int32))
         return self._observation
 
+    def skip(self) -> Observation:
+        """Leave the episodes as they are and begin the next ones."""
+        self._episodes += 1
+        self._begin(np.arange(self.count, dtype=np.int32))
+        return self._observation
+
     def episode_of(self, env: int) -> int:
         """The number, in the pool, of the episode that an environment is in."""
         return int(np.random.default_rng([self._seed, env, int(self._episodes[env])]).integers(len(self._pool)))
 
     def _begin(self, which: Array) -> None:
         """Begin episodes until each has one with a choice in it."""
-        for _ in range(1000):
+        for _ in range(1000 if len(self._pool) > 1 else 1):
             episodes = [self.episode_of(int(e)) for e in which]
             pristine = self._headers[episodes]
             self._slots["scale"][which], self._slots["bonus"][which] = self._scales[episodes].T
             kernels().put_back(self._slots, which, pristine, self._plans)
-            if kernels().begin(self._slots, self._setup, self._weights, which) == 0:
+            if self.opened.recorded:
+                for e in which.tolist():
+                    self._states[e].bins[:] = 0
+            over = kernels().begin(self._slots, self._setup, self._weights, which)
+            if over == 0 or self._with_log_space(over) == 0:
                 return
             which = which[self._slots["status"][which] != DECIDE].astype(np.int32)
             self._check(which)
             self._episodes[which] += 1
-        raise SimulationError(
-            "a thousand episodes without a single choice", hint="the workload never keeps two jobs waiting: raise its load"
+        raise NoChoiceError(
+            "episode after episode without a single choice", hint="the workload never keeps two jobs waiting: raise its load"
         )
 
     def _check(self, which: Array) -> None:
@@ -187,26 +201,94 @@ class EngineEnvs:
                 state, _ = self._pool[self.episode_of(e)]
                 raise Driver(self._states[e], self.opened.program.label, state.table["id"]).failure(status)
 
+    def _with_log_space(self, over: int) -> int:
+        """Where a log is full, make it larger and go on; returns how many environments, of `over`, are at no choice after that."""
+        while self.opened.recorded and over:
+            which = np.flatnonzero(self._slots["status"] == GROW_LOG).astype(np.int32)
+            if not len(which):
+                return over
+            for e in which.tolist():
+                old, at = self._states[e].log, 2 * st.State._fields.index("log")
+                log = np.zeros(2 * len(old) + int(self._states[e].control["parts_used"][0]), old.dtype)
+                log[: len(old)] = old
+                self._states[e] = self._states[e]._replace(log=log)
+                self._own_headers[e][at : at + 2] = log.ctypes.data, len(log)
+            over += kernels().resume(self._slots, self._setup, self._weights, which) - len(which)
+        return over
+
     # ── steps ──
 
     def step(self, actions: Array) -> Step:
         """Choose; where an episode is over, the next one has begun."""
+        over = self.choose(actions)
+        if len(over):
+            self._episodes[over] += 1
+            self._begin(over)
+        return Step(self._observation, self._reward, self._done)
+
+    def choose(self, actions: Array) -> Array:
+        """Choose, and begin no new episode: returns the environments that are at their ends. Their observations stay as they were."""
         chosen = np.array(actions, np.int32)  # a copy: those of a learner may be read-only
         if chosen.shape != (self.count,):
             raise UsageError(f"actions have the shape {chosen.shape}, not ({self.count},)")
         if int(self._slots["choices"].max()) + 2 > self._trails.shape[1]:
             self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
             self._point_to_trails()
-        over = self._run(chosen)
+        over = self._with_log_space(self._run(chosen))
         self._reward[:] = self._slots["reward"]
         self._done[:] = False
-        if over:
-            which = np.flatnonzero(self._slots["status"] != DECIDE).astype(np.int32)
-            self._check(which)
-            self._done[which] = True
-            self._episodes[which] += 1
-            self._begin(which)
-        return Step(self._observation, self._reward, self._done)
+        if not over:
+            return _NONE
+        which = np.flatnonzero(self._slots["status"] != DECIDE).astype(np.int32)
+        self._check(which)
+        self._done[which] = True
+        return which
+
+    @property
+    def reward(self) -> Array:
+        """(envs,) f4, of the last choices."""
+        return self._reward
+
+    @property
+    def observation(self) -> Observation:
+        """What is seen now."""
+        return self._observation
+
+    @property
+    def rows(self) -> int:
+        """Of an observation; 0: it has none."""
+        return self._rows
+
+    # ── what is going on ──
+
+    def episode(self, env: int) -> Episode:
+        """The workload and the cluster that an environment is in."""
+        return self._made[self.episode_of(env)]
+
+    def exact_reward(self, env: int) -> float:
+        """Of the last choice of an environment, before it was rounded to float32."""
+        return float(self._slots["reward"][env])
+
+    def counts(self, env: int) -> dict[str, float]:
+        """Choices made in the episode that an environment is in, those that were not legal, and the rewards' sum."""
+        slot = self._slots[env]
+        return {"choices": int(slot["choices"]), "illegal": int(slot["illegal"]), "return": float(slot["total"])}
+
+    def state(self, env: int) -> st.State:
+        """The simulation of an environment; the arrays are those it works on."""
+        own, given = self._states[env], self._pool[self.episode_of(env)][0]
+        shown = {}
+        for (how, _), name in zip(self._plans.tolist(), st.State._fields, strict=True):
+            array = getattr(given if how == SHARE else own, name)
+            shown[name] = array if how in (SHARE, KEEP) else array[: len(getattr(given, name))]
+        return st.State(**shown)
+
+    def result(self, env: int) -> Result:
+        """What has happened in an environment so far; with `recorded` also the timeline and who held which devices."""
+        workload, cluster = self.episode(env)
+        s = self.state(env)
+        Driver(s, self.opened.program.label, workload.jobs.id).order(FINISH)
+        return result_of(s, workload, cluster, self.opened.program.label, seed=0, manifest={"measured": False})
 
     def _run(self, actions: Array) -> int:
         step = kernels().step
@@ -254,19 +336,20 @@ class EngineEnvs:
         for e in range(self.count):
             for action in saved["envs.trail"][at[e] : at[e + 1]].tolist():
                 actions[e] = action
-                kernels().step(self._slots, self._setup, self._weights, actions, e, e + 1)
+                self._with_log_space(kernels().step(self._slots, self._setup, self._weights, actions, e, e + 1))
         return self._observation
 
 
 def pristine_state(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[st.State, Array]:
     """A state at its beginning, and its header."""
-    s = build_state(workload.jobs, workload.runtime, cluster, opened.program, 0, opened.rules, segments=False)
+    s = build_state(workload.jobs, workload.runtime, cluster, opened.program, 0, opened.rules, segments=opened.recorded)
     control = s.control
     control["open"] = opened.decision
     control["window"] = opened.window
-    control["timeline"] = 0
+    control["timeline"] = opened.recorded
     control["tallying"] = 1
-    control["tracking"] = 1
+    if opened.decision == st.OPEN_ORDERING:  # as where a network orders; with the others believed ends are revised as the program has it
+        control["tracking"] = 1
     if opened.decision == st.OPEN_SWITCH:
         control["switch"] = 0
         control["switch_every"] = opened.every

@@ -52,5 +52,7 @@ def squash(x: Any) -> Any:
 
 @inner
 def share(part: Any, whole: Any) -> Any:
-    """part / whole; 0 of nothing or of infinitely much."""
-    return np.float32(part / whole) if 0 < whole < np.inf else np.float32(0.0)
+    """part / whole; 0 of nothing or of infinitely much; 1 where the part has no limit and the whole has one."""
+    if not 0 < whole < np.inf:
+        return np.float32(0.0)
+    return np.float32(part / whole) if part < np.inf else np.float32(1.0)

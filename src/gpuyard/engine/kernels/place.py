@@ -88,6 +88,8 @@ def _choose_among(s: Any, count: Any, j: Any, slot: Any) -> Any:
     if count > 1 and not _fill_scores(s, count, j, slot):
         return BAD_SCORE
     picked = _pick(s, count, row, slot.span)
+    if picked > 1 and slot.score == SCORE_NETWORK:
+        picked = _span_by_network(s, count, j, slot)
     if slot.span == SPAN_TIER2 and _breaks_open(s, picked, row):
         picked = _spare_whole_nodes(s, count, row, picked)
     if 0 < row.gpus < 1:
@@ -151,6 +153,33 @@ def _span(s: Any, count: Any, units: Any, fewest: Any) -> Any:
         picked += 1
         missing -= given
         s.room[n] = -s.room[n]
+    return picked
+
+
+@inner
+def _span_by_network(s: Any, count: Any, j: Any, slot: Any) -> Any:
+    """Several of the candidates, whose scores are known. After each pick the others are scored anew: a network may look at all of them."""
+    picked = 0
+    missing = np.int64(s.rows[j].units)
+    _restore_rooms(s, count)
+    while missing > 0:
+        best = 0
+        for i in range(1, count):
+            if s.score[i] < s.score[best]:
+                best = i
+        n = s.candidates[best]
+        given = min(np.int64(s.room[n]), missing)
+        s.pick_node[picked] = n
+        s.pick_units[picked] = given
+        picked += 1
+        missing -= given
+        s.room[n] = -s.room[n]
+        count -= 1
+        for i in range(best, count):
+            s.candidates[i] = s.candidates[i + 1]
+            s.score[i] = s.score[i + 1]
+        if missing > 0 and count > 1 and not _fill_scores(s, count, j, slot):
+            return BAD_SCORE
     return picked
 
 

@@ -1,0 +1,277 @@
+"""The environments as Gymnasium knows them: one at a time, and many in one compiled call.
+
+`gpuyard/PickJob-v0`, `gpuyard/PickHost-v0` and `gpuyard/Switch-v0` take the options of their kind (see `gpuyard.envs.scheduling`) and
+`workload`, `cluster` and `split` (see `gpuyard.envs.episodes`):
+
+    gymnasium.make("gpuyard/PickJob-v0", workload="family:shape=bursty on 8", window=32, objective="wait")
+    gymnasium.make_vec("gpuyard/PickJob-v0", num_envs=256, vectorization_mode="vector_entry_point")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from gpuyard.envs.base import Observation
+from gpuyard.envs.episodes import Source, Workloads, episode_number
+from gpuyard.envs.kinds import EnvKind, find_env
+from gpuyard.envs.splits import check_split
+from gpuyard.envs.vector import EngineEnvs
+from gpuyard.errors import NoChoiceError, UsageError
+from gpuyard.features.schema import Schema
+from gpuyard.metrics import measure
+from gpuyard.model.jobs import Array
+from gpuyard.registry import unknown_name
+
+Seen = dict[str, Array]
+# What each kind is of where no workload is given; nothing need be read.
+WORKLOADS: Mapping[str, str] = MappingProxyType(
+    {
+        "PickJob": "lublin:jobs=256,nodes=64,load=0.9 on 8x8:gpu",
+        "PickHost": "eda:jobs=256,arrivals=1:3 on hosts:count=20,seed=1",
+        "Switch": "family:shape=base|bursty|diurnal,gpus=8 on {gpus}",
+    }
+)
+LIMIT = 16.0  # log2 of a float32 is at most 128, and is divided by 16 or more; a spread is a quarter of at most 64; all else is at most 1
+# Over what the largest host has, or what is left there: a host without a limit may be asked for any number.
+OPEN_ENDED = frozenset({"job_cores", "job_memory", "job_gpus", "cores_left", "memory_left", "gpus_left"})
+MOST_EMPTY = 1000  # episodes in a row without a choice
+
+
+def space_of(schema: Schema, rows: int, actions: int) -> spaces.Dict:
+    """`rows` (rows, features), if there are any, `context` (features,) and `mask` (actions,)."""
+    parts: dict[str, gym.Space[Any]] = {}
+    if rows:
+        limit = np.tile(_limits(schema.rows), (rows, 1))
+        parts["rows"] = spaces.Box(-limit, limit, dtype=np.float32)
+    limit = _limits(schema.context)
+    return spaces.Dict({**parts, "context": spaces.Box(-limit, limit, dtype=np.float32), "mask": spaces.MultiBinary(actions)})
+
+
+def _limits(names: Sequence[str]) -> Array:
+    return np.array([np.finfo(np.float32).max if name in OPEN_ENDED else LIMIT for name in names], np.float32)
+
+
+class OneEnv(gym.Env[Seen, np.int64]):
+    """One environment at a time. `info["action_mask"]` (actions,) int8 says what may be chosen, as `mask` of the observation does.
+
+    The seed given to `reset` decides the episode and all that follow it; a reset without one begins the next. An action that may not be
+    chosen counts as the first that may, and `info["illegal"]` is true. At the end of an episode nothing is open any more: the last
+    observation stands.
+    """
+
+    def __init__(self, schema: Schema, rows: int, actions: int) -> None:
+        self.action_space = spaces.Discrete(actions)
+        self.observation_space: gym.Space[Any] = space_of(schema, rows, actions)
+        self._seen: Observation | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        if seed is None and self._seen is None:
+            seed = int(self.np_random.integers(2**31))
+        self._seen = self._next() if seed is None else self._first(seed)
+        return self._copy(), {"action_mask": self._copy()["mask"]}
+
+    def step(self, action: np.int64) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """Choose `action`."""
+        mask = self.action_masks()
+        illegal = not (0 <= int(action) < len(mask) and bool(mask[int(action)]))
+        last = self._copy()
+        reward, facts = self._choose(int(action))
+        seen = last if facts else self._copy()
+        info = {"action_mask": seen["mask"].copy(), "illegal": illegal}
+        return seen, reward, bool(facts), False, info | ({"episode_facts": facts} if facts else {})
+
+    def action_masks(self) -> Array:
+        """(actions,) bool, as sb3-contrib's maskable learners ask for it."""
+        mask: Array = self._shown().mask[0].copy()
+        return mask
+
+    def _first(self, seed: int) -> Observation:
+        """Begin the first episode of a seed."""
+        raise NotImplementedError
+
+    def _next(self) -> Observation:
+        """Begin the next episode."""
+        raise NotImplementedError
+
+    def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
+        """The reward, and facts about the episode if it is over."""
+        raise NotImplementedError
+
+    def _shown(self) -> Observation:
+        if self._seen is None:
+            raise UsageError("an environment in which no episode has begun", hint="call reset first")
+        return self._seen
+
+    def _copy(self) -> Seen:
+        seen = self._shown()
+        rows = {"rows": seen.rows[0].copy()} if seen.rows.shape[1] else {}
+        return {**rows, "context": seen.context[0].copy(), "mask": seen.mask[0].astype(np.int8)}
+
+
+# ── on the engine ──
+
+
+def options_of(kind: EnvKind, settings: Mapping[str, Any]) -> Any:
+    """The options of a kind with these settings, lists as tuples."""
+    names = [field.name for field in dataclasses.fields(kind.options)]
+    for name in settings:
+        if name not in names:
+            raise unknown_name(f"option of {kind.id}:", name, [*names, "workload", "cluster", "split"])
+    return kind.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+
+
+def source_of(kind: EnvKind, workload: str | Sequence[str], cluster: str, split: str) -> Source:
+    """Where episodes come from; the kind's own workload where none is given."""
+    if cluster and not workload:
+        raise UsageError(f"{kind.id}: a cluster without a workload", hint="give workload=… too")
+    texts = [workload] if isinstance(workload, str) else list(workload)
+    return Workloads([text for text in texts if text] or [WORKLOADS[kind.name]], cluster).part(check_split(split))
+
+
+class SchedulingEnv(OneEnv):
+    """A simulation with one decision left open; a new workload for every episode. `settings` are the options of the kind.
+
+    At the end `info["episode_facts"]` has the value of the objective's metric under its name, `jobs`, `choices`, `illegal` (choices),
+    `return` and `number`, that of the episode in the source.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+
+    def __init__(
+        self,
+        kind: str,
+        workload: str | Sequence[str] = "",
+        cluster: str = "",
+        split: str = "train",
+        render_mode: str | None = None,
+        **settings: Any,
+    ) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise unknown_name("render mode", render_mode, self.metadata["render_modes"])
+        self.kind = find_env(kind)
+        self.render_mode = render_mode
+        self.source = source_of(self.kind, workload, cluster, split)
+        self.options = options_of(self.kind, settings)
+        self._opened = dataclasses.replace(self.options.left_open(), recorded=True)
+        self._seed, self._number, self._turn = 0, 0, 0
+        self._envs = self._made(0)
+        super().__init__(self._envs.schema, self._envs.rows, self._envs.actions)
+
+    def render(self) -> Any:
+        """A text of at most 100 columns, or a picture (height, width, 3) u1; None without a render mode."""
+        if self.render_mode is None:
+            return None
+        from gpuyard.envs import viewer
+
+        self._shown()
+        return viewer.VIEWS[self.render_mode](viewer.Scene.of(self._envs, 0, getattr(self.options, "schedulers", ())))
+
+    @property
+    def envs(self) -> EngineEnvs:
+        """What it stands on: a batch of one, with the episode that is under way."""
+        return self._envs
+
+    def _made(self, number: int) -> EngineEnvs:
+        episode = self.source.episode(number)
+        return EngineEnvs(self._opened, lambda _: (episode.workload, episode.cluster), [number], 1, threads=1)
+
+    def _first(self, seed: int) -> Observation:
+        self._seed, self._turn = seed, -1
+        return self._next()
+
+    def _next(self) -> Observation:
+        for _ in range(MOST_EMPTY):
+            self._turn += 1
+            self._number = episode_number(self._seed, 0, self._turn)
+            self._envs = self._made(self._number)
+            if self._envs.actions != int(self.action_space.n):  # type: ignore[attr-defined]
+                what = f"an episode with {self._envs.actions} hosts, the first had {self.action_space.n}"  # type: ignore[attr-defined]
+                raise UsageError(f"{self.source.text}: {what}", hint="all clusters of one environment need the same number")
+            try:
+                return self._envs.reset(0)
+            except NoChoiceError:
+                continue
+        raise NoChoiceError(f"{self.source.text}: {MOST_EMPTY} episodes in a row without a choice", hint="raise its load")
+
+    def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
+        over = len(self._envs.choose(np.array([action])))
+        return float(self._envs.reward[0]), self._facts() if over else {}
+
+    def _facts(self) -> dict[str, Any]:
+        envs, metric = self._envs, self._opened.objective.metric
+        counts = envs.counts(0)
+        return {metric: measure(envs.result(0), [metric])[metric], "jobs": len(envs.episode(0)[0]), "number": self._number, **counts}
+
+
+class VectorGym(VectorEnv[Seen, Array, Array]):
+    """`num_envs` simulations that are stepped in one compiled call, over a pool of `pool` episodes (an option of the kind).
+
+    A seed decides which episodes come in which order. Where an episode ends, the next one begins in the same step; `info["final_obs"]`
+    then has the observation before the last choice, which stands at the end. The arrays are copies.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
+
+    def __init__(
+        self, kind: str, num_envs: int = 1, workload: str | Sequence[str] = "", cluster: str = "", split: str = "train", **settings: Any
+    ) -> None:
+        self.kind = find_env(kind)
+        made = self.kind.make(source_of(self.kind, workload, cluster, split), options_of(self.kind, settings), num_envs, 0)
+        assert isinstance(made, EngineEnvs)
+        self.envs = made
+        self.num_envs = num_envs
+        self.single_action_space = spaces.Discrete(made.actions)
+        self.single_observation_space = space_of(made.schema, made.rows, made.actions)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._seen: Seen = {}
+
+    def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """Begin the first episodes of the seed, or the next ones."""
+        if isinstance(seed, list):
+            raise UsageError("the environments of a batch share one seed", hint="give a single number")
+        super().reset(seed=seed)
+        if seed is None and not self._seen:
+            seed = int(self.np_random.integers(2**31))
+        self._seen = self._copy(self.envs.skip() if seed is None else self.envs.reset(seed))
+        return self._seen, {"action_mask": self._seen["mask"], "_action_mask": np.ones(self.num_envs, bool)}
+
+    def step(self, actions: Array) -> tuple[Seen, Array, Array, Array, dict[str, Any]]:
+        """Choose `actions` (num_envs,)."""
+        if not self._seen:
+            raise UsageError("environments in which no episode has begun", hint="call reset first")
+        chosen, last = np.asarray(actions).astype(np.int64), self._seen
+        everyone = np.ones(self.num_envs, bool)
+        legal = last["mask"][np.arange(self.num_envs), np.clip(chosen, 0, self.envs.actions - 1)].astype(bool)
+        step = self.envs.step(chosen)
+        self._seen, done = self._copy(step.observation), step.done.copy()
+        info: dict[str, Any] = {"action_mask": self._seen["mask"], "_action_mask": everyone}
+        info |= {"illegal": ~legal | (chosen < 0) | (chosen >= self.envs.actions), "_illegal": everyone}
+        if done.any():
+            final = np.full(self.num_envs, None, object)
+            for e in np.flatnonzero(done).tolist():
+                final[e] = {name: part[e] for name, part in last.items()}
+            info |= {"final_obs": final, "_final_obs": done.copy(), "_final_info": done.copy()}
+            info["final_info"] = {"action_mask": last["mask"], "_action_mask": done.copy()}
+        return self._seen, step.reward.astype(np.float64), done, np.zeros(self.num_envs, bool), info
+
+    def action_masks(self) -> Array:
+        """(num_envs, actions) bool."""
+        mask: Array = self._seen["mask"].astype(bool)
+        return mask
+
+    @staticmethod
+    def _copy(seen: Observation) -> Seen:
+        rows = {"rows": seen.rows.copy()} if seen.rows.shape[1] else {}
+        return {**rows, "context": seen.context.copy(), "mask": seen.mask.astype(np.int8)}

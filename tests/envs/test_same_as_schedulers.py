@@ -1,0 +1,129 @@
+"""An environment whose choices are those of a scheduler gives that scheduler's result, to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as hs
+
+from gpuyard import parse_scheduler, simulate
+from gpuyard.envs.scheduling import PickHost, PickJob, Switch
+from gpuyard.features.hosts import HOST
+from gpuyard.features.jobs import JOB
+from gpuyard.features.system import SWITCH
+from gpuyard.policies import parse_slots
+from gpuyard.policies.learned import network_ordering, network_placement
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.testing.conformance import compare_segments, compare_tables
+from gpuyard.testing.playing import by_network, jobs_in_rows, one_episode, play
+from gpuyard.testing.reference_network import random_arrays
+from gpuyard.testing.strategies import random_case
+
+SEEDS = hs.integers(0, 2**32 - 1)
+ORDERING = NetworkSpec(rows=len(JOB.rows), context=len(JOB.context), head_layers=(8,))
+PLACEMENT = NetworkSpec(
+    rows=len(HOST.rows), context=len(HOST.context), row_layers=(8,), context_layers=(4,), pool="attention", heads=2, head_layers=(8,)
+)
+CHOICE = NetworkSpec(rows=0, context=len(SWITCH.context), actions=3, context_layers=(8,), history=32, memory_layers=(4,), head_layers=(8,))
+SCHEDULERS = ("fcfs", "sjf/best/skip", "largest/fewest/easy")
+
+
+def network(spec: NetworkSpec, seed: int) -> Network:
+    return Network.of(spec, random_arrays(spec, np.random.default_rng(seed)))
+
+
+def differences(opened, rule, scheduler, case) -> list[str]:
+    """Between an environment played by a rule and a scheduler; none where the environment has no choice to make."""
+    played = play(one_episode(opened, case.workload, case.cluster, case.rules), rule)
+    if played is None:
+        return []
+    expected = simulate(case.workload, case.cluster, scheduler, rules=case.rules, segments=True)
+    return compare_tables(played.result.table, expected.table) + compare_segments(played.result.segments, expected.segments)
+
+
+# ── networks ──
+
+
+@pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_a_network_orders_jobs_as_in_the_engine(backfill: str, seed: int):
+    options = PickJob(backfill=backfill)
+    net = network(ORDERING, seed)
+    scheduler = replace(options.scheduler(), ordering=network_ordering(net, "net"))
+    assert differences(options.left_open(), by_network(net), scheduler, random_case(seed)) == []
+
+
+@pytest.mark.parametrize("backfill", ["none", "skip"])
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_a_network_places_jobs_as_in_the_engine(backfill: str, seed: int):
+    options = PickHost(backfill=backfill, ordering="sjf")
+    net = network(PLACEMENT, seed)
+    scheduler = replace(options.scheduler(), placement=network_placement(net, "net"))
+    assert differences(options.left_open(), by_network(net), scheduler, random_case(seed)) == []
+
+
+@pytest.mark.parametrize("every", [0.0, 20.0])
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_a_network_chooses_schedulers_as_in_the_engine(every: float, seed: int):
+    options = Switch(schedulers=SCHEDULERS, every=every)
+    net = network(CHOICE, seed)
+    assert differences(options.left_open(), by_network(net), options.meta(net), random_case(seed)) == []
+
+
+# ── rules whose schedulers have nothing to do with networks ──
+
+
+def shortest(envs, seen) -> int:
+    jobs = jobs_in_rows(envs)
+    legal = np.flatnonzero(seen.mask[0])
+    return int(legal[np.argmin(envs.episode(0)[0].jobs.estimate[jobs[legal]])])
+
+
+@pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_the_lowest_estimate_first_is_sjf(backfill: str, seed: int):
+    assert differences(PickJob(backfill=backfill).left_open(), shortest, parse_scheduler(f"sjf/fewest/{backfill}"), random_case(seed)) == []
+
+
+def fullest(envs, seen) -> int:
+    s = envs.state(0)
+    free = np.empty(envs.rows)
+    free[s.nodes["number"]] = s.nodes["free"]
+    legal = np.flatnonzero(seen.mask[0])
+    return int(legal[np.argmin(free[legal])])
+
+
+@pytest.mark.parametrize("backfill", ["none", "skip"])
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_the_fullest_host_is_best_fit(backfill: str, seed: int):
+    assert differences(PickHost(backfill=backfill).left_open(), fullest, parse_scheduler(f"fcfs/best/{backfill}"), random_case(seed)) == []
+
+
+@pytest.mark.parametrize("chosen", range(3))
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_always_the_same_scheduler_is_that_scheduler(chosen: int, seed: int):
+    options = Switch(schedulers=SCHEDULERS, every=0.0)
+    assert differences(options.left_open(), lambda *_: chosen, parse_slots(SCHEDULERS[chosen]), random_case(seed)) == []
+
+
+def test_there_are_cases_with_every_trait_and_with_choices():
+    """Else the tests above would show little."""
+    traits, choices = set(), 0
+    for seed in range(60):
+        case = random_case(seed)
+        played = play(one_episode(PickJob(backfill="easy").left_open(), case.workload, case.cluster, case.rules), shortest)
+        if played is not None:
+            traits |= case.features
+            choices += len(played.actions)
+    assert traits >= {"gangs", "chunks", "cpus", "memory", "shares", "partitions", "quotas", "whole outages", "partial outages", "kills"}
+    assert choices > 500

@@ -1,0 +1,104 @@
+"""Pictures of environments."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from gpuyard.envs.registration import register_all
+from gpuyard.envs.scheduling import PickJob
+from gpuyard.envs.viewer import COLUMNS, Scene, as_picture, as_text
+from gpuyard.testing.playing import at_random, one_episode, play
+from gpuyard.testing.strategies import random_case
+
+NAMES = ("gpuyard/PickJob-v0", "gpuyard/PickHost-v0", "gpuyard/Switch-v0")
+
+
+def after(name: str, steps: int, mode: str):
+    register_all()
+    env = gym.make(name, render_mode=mode)
+    _, info = env.reset(seed=2)
+    for _ in range(steps):
+        *_, over, _, info = env.step(int(np.flatnonzero(info["action_mask"])[0]))
+        if over:
+            break
+    return env
+
+
+@pytest.mark.parametrize("steps", [0, 40, 10**6])
+@pytest.mark.parametrize("name", NAMES)
+def test_text(name: str, steps: int):
+    env = after(name, steps, "ansi")
+    text = env.render()
+    lines = text.splitlines()
+    assert all(len(line) <= COLUMNS for line in lines)
+    assert ("the episode is over" in text) == (steps == 10**6)
+    jobs = len(env.unwrapped.envs.episode(0)[0])
+    assert f"of {jobs} jobs over" in lines[0]
+
+
+def test_the_choosable_jobs_are_marked():
+    env = after("gpuyard/PickJob-v0", 60, "ansi")
+    scene = Scene.of(env.unwrapped.envs, 0)
+    assert [w.choosable for w in scene.waiting] == env.unwrapped.action_masks()[: len(scene.waiting)].tolist()
+    assert env.render().count("▸") == sum(w.choosable for w in scene.waiting)
+
+
+def test_the_choosable_hosts_are_marked():
+    env = after("gpuyard/PickHost-v0", 60, "ansi")
+    mask = env.unwrapped.action_masks()
+    marked = [line.split()[0].startswith("▸") for line in env.render().splitlines() if line.strip().lstrip("▸").startswith("n")]
+    assert marked[: len(mask)] == mask.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_picture(name: str):
+    before, later = (after(name, steps, "rgb_array").render() for steps in (0, 50))
+    assert before.dtype == np.uint8
+    assert before.shape == later.shape == (560, 1000, 3)
+    assert (before != later).any()
+    assert len(np.unique(later.reshape(-1, 3), axis=0)) > 5
+
+
+def test_without_a_mode_there_is_none():
+    register_all()
+    env = gym.make("gpuyard/PickJob-v0")
+    env.reset(seed=0)
+    assert env.unwrapped.render() is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_anything_can_be_drawn(seed: int):
+    """Shares, pools, nodes without devices, partitions, outages."""
+    case = random_case(seed + 40)
+    envs = one_episode(PickJob().left_open(), case.workload, case.cluster, case.rules)
+    rng, drawn = np.random.default_rng(seed), 0
+
+    def rule(envs, seen):
+        nonlocal drawn
+        scene = Scene.of(envs, 0)
+        assert all(len(line) <= COLUMNS for line in as_text(scene).splitlines())
+        use = scene.use(np.linspace(scene.since, scene.now + 1, 20))
+        assert ((use >= 0) & (use <= 1)).all()
+        if drawn == 0:
+            as_picture(scene)
+        drawn += 1
+        return at_random(rng)(envs, seen)
+
+    played = play(envs, rule)
+    assert (played is None) == (drawn == 0)
+
+
+def test_the_log_grows():
+    """More runs than a new log has room for."""
+    register_all()
+    env = gym.make("gpuyard/PickJob-v0", workload="lublin:jobs=1500,nodes=16,load=1.0 on 2x8:gpu", window=8)
+    env.reset(seed=0)
+    over = False
+    while not over:
+        over = env.step(0)[2]
+    result = env.unwrapped.envs.result(0)
+    assert set(result.segments["job"]) == set(range(1500))
+    held = (result.segments["gpus"] * (result.segments["end"] - result.segments["start"])).sum()
+    assert held == pytest.approx(result.table["gpu_seconds"].sum())
