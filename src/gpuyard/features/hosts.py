@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import inner
+from gpuyard.engine.kernels.runs import revised_end
 from gpuyard.features.numbers import COUNT, TIME, log, share
 from gpuyard.features.schema import Schema
 
@@ -83,7 +84,7 @@ def measure_hosts(s: Any, p: Any) -> None:
         most[2] = max(most[2], float(node.gpus))
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
-        end = row.est_end if row.est_end > now else now + max(now - row.run_start, 1.0)
+        end = revised_end(row, s.control[0])
         k = row.alloc
         while k >= 0:
             piece = s.parts[k]
