@@ -51,8 +51,8 @@ def write_host(
     """The features of one host into out[at], out[at + stride] … `left`: s until its last job is believed to end."""
     out[at] = share(cpus - free_cpus, cpus)
     out[at + stride] = share(memory - free_memory, memory)
-    out[at + 2 * stride] = share(cpus, most_cpus)
-    out[at + 3 * stride] = share(memory, most_memory)
+    out[at + 2 * stride] = share(min(cpus, most_cpus), most_cpus)  # one without a limit is as the largest that has one
+    out[at + 3 * stride] = share(min(memory, most_memory), most_memory)
     out[at + 4 * stride] = share(gpus - free, gpus)
     out[at + 5 * stride] = share(gpus, most_gpus)
     out[at + 6 * stride] = share(speed, fastest)

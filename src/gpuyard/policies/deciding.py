@@ -27,7 +27,7 @@ from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB as JOB_SCHEMA
 from gpuyard.features.system import SWITCH
 from gpuyard.model.decision import Action, Decision, Part
-from gpuyard.model.jobs import JOB, Array, Jobs
+from gpuyard.model.jobs import JOB, Array
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 from gpuyard.policies.base import Meta, Scheduler
 from gpuyard.policies.network import Network
@@ -288,5 +288,3 @@ def network_of(scheduler: Scheduler | Meta) -> Network:
         raise UsageError(f"{scheduler.label}: no network is part of it")
     return found
 
-
-__all__ = ["HostChooser", "JobChooser", "Jobs", "SwitchChooser", "network_of"]
