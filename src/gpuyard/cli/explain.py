@@ -1,0 +1,2 @@
+def explain() -> None:
+    """x."""
