@@ -48,9 +48,7 @@ def explain(
     for each in [contender(text) for text in checkpoint]:
         schema = each.checkpoint.manifest.schema
         with progress_bar("permuting", len(schema.rows) + len(schema.context)) as progress:
-            found.append(
-                explained(each, workload or (), cluster or "", episodes=episodes, seed=inputs.check_seed(seed), progress=progress)
-            )
+            found.append(explained(each, workload or (), cluster or "", episodes=episodes, seed=inputs.check_seed(seed), progress=progress))
     output = describe(found, max(top, 1))
     if report is not None:
         from gpuyard.cli.learned_report import write_explanations
@@ -64,9 +62,7 @@ def describe(explanations: Sequence[Explanation], top: int = TOP) -> Output:
     """Tables for people; json has everything, csv a row for each feature."""
     tables = [table for explanation in explanations for table in _tables(explanation, top)]
     records = [
-        {"checkpoint": explanation.checkpoint, **_feature_data(feature)}
-        for explanation in explanations
-        for feature in explanation.features
+        {"checkpoint": explanation.checkpoint, **_feature_data(feature)} for explanation in explanations for feature in explanation.features
     ]
     return Output(tables, [as_data(explanation) for explanation in explanations], records, [_words(each) for each in explanations])
 

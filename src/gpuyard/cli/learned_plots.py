@@ -121,7 +121,7 @@ def _draw_dependence(axes: Axes, explanation: Explanation) -> None:
     axes.set_ylabel("%", fontsize=8)
     axes.set_ylim(-3, 103)
     axes.set_title("partial dependence", fontsize=9)
-    axes.legend(fontsize=6.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    axes.legend(fontsize=6.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
     axes.tick_params(labelsize=7)
 
 
@@ -165,14 +165,16 @@ def _draw_over_time(figure: Any, explanation: Explanation) -> None:
     values = np.array(explanation.over_time)  # (decisions, actions)
     hours = np.array(explanation.times) / 3600.0
     for k, action in enumerate(explanation.actions):
-        scores.plot(hours, values[:, k], color=(*COLOURS, GREY)[k % 8], lw=1.2, label=action)
+        above = values[:, k] - values.mean(axis=1)  # the level, common to all, would hide what tells them apart
+        scores.plot(hours, above, color=(*COLOURS, GREY)[k % 8], lw=1.0, label=action)
     chosen = values.argmax(axis=1)
     use.scatter(hours, chosen, c=[(*COLOURS, GREY)[k % 8] for k in chosen], s=9, marker="s")
     use.set_yticks(range(len(explanation.actions)), explanation.actions)
     use.set_ylim(len(explanation.actions) - 0.5, -0.5)
     use.set_xlabel("hours", fontsize=8)
     use.tick_params(labelsize=7, length=0)
-    scores.set_ylabel("value", fontsize=8)
+    scores.set_ylabel("value above the mean\nof all choices", fontsize=8)
+    scores.axhline(0.0, color=GREY, lw=0.6)
     scores.tick_params(labelsize=7)
     scores.legend(fontsize=7, frameon=False, ncols=min(len(explanation.actions), 6), loc="upper center", bbox_to_anchor=(0.5, 1.14))
     figure.suptitle(clean(f"values of the choices over one run: {explanation.run}"), fontsize=9, x=0.01, ha="left")

@@ -323,7 +323,9 @@ def gap_sentence(verdict: Verdict) -> str:
         return ""
     gap = verdict.gap
     text = f"{100 * gap.mean:+.3g} % [{100 * gap.low:+.3g}, {100 * gap.high:+.3g}]".replace("-", "−")
-    return f"{verdict.checkpoint}: gap to the best baseline of each run, {text} of its {resolve(verdict.metric)[0].title} (below 0: better)."
+    return (
+        f"{verdict.checkpoint}: gap to the best baseline of each run, {text} of its {resolve(verdict.metric)[0].title} (below 0: better)."
+    )
 
 
 def _line(comparison: Comparison, label: str) -> Line:

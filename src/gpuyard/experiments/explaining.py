@@ -117,7 +117,7 @@ def explain(
     stage = _Stage(contender, chosen, np.random.default_rng(seed))
     features = stage.features(progress or (lambda _: None))
     manifest = contender.checkpoint.manifest
-    common = {
+    common: dict[str, Any] = {
         "checkpoint": contender.text, "decision": manifest.schema.decision, "workloads": source.text, "objective": manifest.objective,
         "episodes": len(chosen), "decisions": len(stage.seen), "features": features,
     }  # fmt: skip

@@ -126,7 +126,7 @@ class _Desk:
             self._begin(snapshot)
         if len(table) > self._jobs or len(held) > self._parts:
             self._grow(len(table), len(held))
-        given = (table, snapshot.live, held, snapshot.nodes, snapshot.ended)
+        given: tuple[Array, ...] = (table, snapshot.live, held, snapshot.nodes, snapshot.ended)
         if self._run is None:
             chosen = self._interpret(which, given, snapshot)
         else:
@@ -141,8 +141,8 @@ class _Desk:
 
     def _interpret(self, which: int, given: tuple[Array, ...], snapshot: Snapshot) -> int:
         with np.errstate(all="ignore"):
-            views = [np.asarray(a).view(np.recarray) for a in given]
-            lay_out(self.state, *views, self._where, snapshot.now, snapshot.submitted)
+            table, live, held, nodes, ended = (np.asarray(a).view(np.recarray) for a in given)
+            lay_out(self.state, table, live, held, nodes, ended, self._where, snapshot.now, snapshot.submitted)
             return int(_choose(self.state, self._what, which))
 
     def _begin(self, snapshot: Snapshot) -> None:
@@ -185,7 +185,7 @@ class _Desk:
 
 
 class SwitchChooser:
-    """Which of its schedulers a learned meta-scheduler uses now. It remembers the past that the network sees: one object serves one cluster."""
+    """Which of its schedulers a learned meta-scheduler uses now. It remembers the past that the network sees: one object, one cluster."""
 
     def __init__(self, scheduler: Meta | str) -> None:
         made = _parsed(scheduler, SWITCH.decision)
@@ -287,4 +287,3 @@ def network_of(scheduler: Scheduler | Meta) -> Network:
     if found is None:
         raise UsageError(f"{scheduler.label}: no network is part of it")
     return found
-

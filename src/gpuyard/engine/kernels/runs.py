@@ -85,7 +85,7 @@ def believed_end_now(est_end: Any, now: Any) -> Any:
 
 @inner
 def revised_end(row: Any, control: Any) -> Any:
-    """When a running job is believed to end: one that has outlived that is believed to take twice as long, and again, until it lies ahead."""
+    """When a running job is believed to end; one that has outlived that is believed to take twice as long, until it lies ahead."""
     end = row.est_end
     if end > control.now:
         return end
