@@ -261,8 +261,8 @@ class Verdict:
 
     @property
     def clear(self) -> bool:
-        """The interval does not hold 0, and the test, where there is one, agrees."""
-        return (self.gain.low > 0 or self.gain.high < 0) and not self.p > LEVEL
+        """The interval does not hold 0."""
+        return self.gain.low > 0 or self.gain.high < 0
 
 
 def verdicts(comparison: Comparison, challengers: Sequence[str]) -> list[Verdict]:
@@ -307,7 +307,8 @@ def sentence(verdict: Verdict, comparison: Comparison) -> str:
     if math.isnan(gain.low):
         sure = f"{'better' if gain.mean > 0 else 'worse'} by {percent}, without an interval: one sample"
         return f"{verdict.checkpoint}: against the best baseline, {verdict.baseline}, {sure} ({values})."
-    chance = "" if math.isnan(verdict.p) else f"; p = {verdict.p:.2g}"
+    unsure = ": more runs would make it sure" if verdict.p > LEVEL and verdict.clear else ""
+    chance = "" if math.isnan(verdict.p) else f"; p = {verdict.p:.2g}{unsure}"
     if not verdict.clear:
         span = f"{100 * gain.mean:+.3g} % [{100 * gain.low:+.3g}, {100 * gain.high:+.3g}]".replace("-", "−")
         return f"{verdict.checkpoint} cannot be told from the best baseline, {verdict.baseline}: {span} better ({values}; {runs}{chance})."

@@ -202,6 +202,8 @@ class _Stage:
             return Feature(name, of_row, 0.0, 0.0)
         disturb = self._permuting(values, k, of_row)
         others = [int(np.argmax(self.network.scores(*disturb(each.rows, each.context)))) != each.chosen for each in self.sample]
+        if not any(others):
+            return Feature(name, of_row, 0.0, 0.0)  # runs would be as they were
         permuted = [self._play(number, disturb) for number in range(len(self.episodes))]
         base = math.fsum(self.returns)
         worse = (base - math.fsum(permuted)) / abs(base) if base else 0.0
@@ -316,13 +318,15 @@ def _regimes(episodes: Sequence[Episode]) -> dict[str, list[int]]:
     for k, episode in enumerate(episodes):
         recipe = parse_recipe(episode.text)
         name, _, arguments = recipe.base.partition(":")
-        values = {"workload": name, "cluster": episode.cluster.name}
-        if recipe.is_generator:
-            values |= parse_assignments(arguments, name)
+        values = parse_assignments(arguments, name) if recipe.is_generator else {}
+        values = {**values, "workload": name, "cluster": episode.cluster.name}
         for parameter, value in values.items():
             named.setdefault(parameter, {}).setdefault(f"{parameter}={value}", []).append(k)
     telling = [groups for groups in named.values() if 1 < len(groups) <= len(episodes) / 2]
-    found = {tuple(numbers): text for groups in telling for text, numbers in groups.items()}  # of two names for the same runs, one
+    found: dict[tuple[int, ...], str] = {}
+    for groups in telling:
+        for text, numbers in groups.items():
+            found.setdefault(tuple(numbers), text)  # of two names for the same runs the first
     return {text: list(numbers) for numbers, text in found.items()}
 
 
