@@ -68,7 +68,7 @@ def compare(
     from gpuyard.experiments.logged import LABEL
     from gpuyard.policies import parse_scheduler
 
-    count, chosen = _threads(threads), _seeds(seeds, seed)
+    count, chosen = thread_count(threads), _seeds(seeds, seed)
     _check_names(scheduler or (), estimate or (), metric or ())
     if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
         scheduler = [*scheduler, baseline]
@@ -144,7 +144,7 @@ def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(number))
 
 
-def _threads(count: int | None) -> int:
+def thread_count(count: int | None) -> int:
     number = min(os.cpu_count() or 1, 8) if count is None else count
     if not 1 <= number <= MAX_THREADS:
         raise UsageError(f"--threads {number} does not lie in 1..{MAX_THREADS}")

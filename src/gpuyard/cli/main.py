@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gpuyard import __version__
-from gpuyard.cli import bench, check, compare, listing, show, simulate, trace, train
+from gpuyard.cli import bench, check, compare, evaluate, explain, listing, show, simulate, trace, train
 from gpuyard.cli.options import Settings, Verbose
 from gpuyard.cli.output import clean
 from gpuyard.errors import GpuyardError
@@ -25,6 +25,8 @@ app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("bench")(bench.bench)
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("explain")(explain.explain)
 app.add_typer(trace.app)
 
 

@@ -41,7 +41,7 @@ class _Bar:
     end: float
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -51,7 +51,7 @@ def _new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _write(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
     """Without dates inside, so that the same run gives the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -70,7 +70,7 @@ def save_figure(result: Result, path: Path) -> None:
     """Gantt chart (of a window where there is much), queue length and utilisation over time."""
     lanes = _lanes(result)
     height = min(max(2.2, 0.045 * lanes.total), 7.0)
-    figure = _new_figure(11.0, height + 3.8)
+    figure = new_figure(11.0, height + 3.8)
     gantt, queue, use = figure.subplots(3, 1, height_ratios=[height, 1.5, 1.5])
     title = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
     figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
@@ -83,7 +83,7 @@ def save_figure(result: Result, path: Path) -> None:
         for axes in (queue, use):
             axes.axvspan(window[0] / size, window[1] / size, color=GREY, alpha=0.15, lw=0)
         queue.annotate("shown above", (window[0] / size, 1.0), xycoords=("data", "axes fraction"), fontsize=7, color=GREY, va="bottom")
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def _span(result: Result) -> tuple[float, float]:
@@ -266,7 +266,7 @@ def save_comparison(comparison: Comparison, path: Path) -> None:
     labels = [label if len(label) <= 34 else label[:33] + "…" for label in labels]
     base = [line.scheduler for line in comparison.lines].index(comparison.baseline)
     metrics = comparison.metrics[:8]
-    figure = _new_figure(2.4 + 1.9 * len(metrics), 1.4 + 0.27 * len(labels))
+    figure = new_figure(2.4 + 1.9 * len(metrics), 1.4 + 0.27 * len(labels))
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, metrics, strict=True):
         _draw_metric(axes, numbers(comparison, name), [name in line.best for line in comparison.lines], base)
@@ -274,7 +274,7 @@ def save_comparison(comparison: Comparison, path: Path) -> None:
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
     title = f"{Path(comparison.workload).name} on {comparison.cluster} (estimates: {comparison.estimate}, seeds: {len(comparison.seeds)})"
     figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base: int) -> None:

@@ -174,6 +174,10 @@ class EngineEnvs:
         """The number, in the pool, of the episode that an environment is in."""
         return int(np.random.default_rng([self._seed, env, int(self._episodes[env])]).integers(len(self._pool)))
 
+    def now(self, env: int) -> float:
+        """The clock of an environment, s."""
+        return float(self._states[env].control["now"][0])
+
     def _begin(self, which: Array) -> None:
         """Begin episodes until each has one with a choice in it."""
         for _ in range(1000 if len(self._pool) > 1 else 1):

@@ -58,6 +58,7 @@ class Plan:
     seeds: tuple[int, ...] = tuple(range(8))
     estimates: tuple[str | None, ...] = (None,)  # None: as the workload has them
     baseline: str = ""  # a scheduler's label; the log, or else the first, unless given
+    challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline of each table is the best of all others
     rules: Rules = field(default_factory=Rules)
 
     @property
@@ -138,6 +139,9 @@ def _check(plan: Plan) -> None:
     twins = [label for label in labels if labels.count(label) > 1]
     if twins:
         raise UsageError(f"scheduler {twins[0]!r} is given twice")
+    for label in plan.challengers:
+        if label not in labels:
+            raise unknown_name("challenger", label, labels)
     if plan.baseline and plan.baseline not in (LABEL, *labels):
         raise unknown_name("baseline", plan.baseline, [LABEL, *labels])
     for name in plan.metrics:
@@ -245,6 +249,8 @@ def _compared(plan: Plan, table: _Table) -> Comparison:
         raise DataError(f"{table.source.name} on {table.cluster.name}: all jobs are rejected: {next(iter(last.reasons))}", hint=hint)
     labels = [LABEL, *plan.labels] if table.log else plan.labels
     base = labels.index(plan.baseline) if plan.baseline in labels else 0
+    if plan.challengers:
+        base = _best_other(plan, labels, table.cells)
     stand_in = _stand_in(labels) if table.log else base
     columns = [[row[k] for row in table.cells] for k in range(len(labels))]
     values = [{name: _interval(column, name) for name in plan.metrics} for column in columns]
@@ -258,6 +264,7 @@ def _compared(plan: Plan, table: _Table) -> Comparison:
         Line(
             label, words[label], values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k],
             None if label == LABEL else against[k], label in preempting, _sums(columns[k]),
+            tuple(cell.values[plan.primary].mean for cell in columns[k]),
         )
         for k, label in enumerate(labels)
     )  # fmt: skip
@@ -266,6 +273,15 @@ def _compared(plan: Plan, table: _Table) -> Comparison:
         _notes(plan, table, workload), table.log, int(len(workload) if table.counted is None else table.counted.sum()),
         labels[stand_in] if table.log else "", accuracy(workload),
     )  # fmt: skip
+
+
+def _best_other(plan: Plan, labels: list[str], cells: list[list[_Cell]]) -> int:
+    """The simulated scheduler with the best mean that is no challenger; the first of equals."""
+    others = [k for k, label in enumerate(labels) if label not in (LABEL, *plan.challengers)]
+    if not others:
+        raise UsageError("no scheduler to compare with", hint="name one that is not learned")
+    sign = -1.0 if resolve(plan.primary)[0].better == "higher" else 1.0
+    return min(others, key=lambda k: sign * float(np.nanmean([row[k].values[plan.primary].mean for row in cells])))
 
 
 def _stand_in(labels: list[str]) -> int:

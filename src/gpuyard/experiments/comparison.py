@@ -43,6 +43,7 @@ class Line:
     against: Change | None  # to the stand-in of a log; None where there is none, or this is it or the log itself
     preempts: bool  # may stop running jobs
     counts: Mapping[str, int]  # jobs, done, killed, rejected, unfinished, over all seeds
+    samples: tuple[float, ...] = ()  # the primary metric at each seed
 
 
 @dataclass(frozen=True)

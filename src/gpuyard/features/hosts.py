@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import inner
+from gpuyard.engine.kernels.runs import revised_end
 from gpuyard.features.numbers import COUNT, TIME, log, share
 from gpuyard.features.schema import Schema
 
@@ -50,8 +51,8 @@ def write_host(
     """The features of one host into out[at], out[at + stride] … `left`: s until its last job is believed to end."""
     out[at] = share(cpus - free_cpus, cpus)
     out[at + stride] = share(memory - free_memory, memory)
-    out[at + 2 * stride] = share(cpus, most_cpus)
-    out[at + 3 * stride] = share(memory, most_memory)
+    out[at + 2 * stride] = share(min(cpus, most_cpus), most_cpus)  # one without a limit is as the largest that has one
+    out[at + 3 * stride] = share(min(memory, most_memory), most_memory)
     out[at + 4 * stride] = share(gpus - free, gpus)
     out[at + 5 * stride] = share(gpus, most_gpus)
     out[at + 6 * stride] = share(speed, fastest)
@@ -83,7 +84,7 @@ def measure_hosts(s: Any, p: Any) -> None:
         most[2] = max(most[2], float(node.gpus))
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
-        end = row.est_end if row.est_end > now else now + max(now - row.run_start, 1.0)
+        end = revised_end(row, s.control[0])
         k = row.alloc
         while k >= 0:
             piece = s.parts[k]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import inner
+from gpuyard.engine.kernels.runs import revised_end
 from gpuyard.engine.state import HISTORY, SAMPLE
 from gpuyard.features.jobs import SHORTEST, advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
@@ -150,9 +151,7 @@ def _running_jobs(s: Any, out: Any, at: Any) -> None:
     first, left_sum, late = np.inf, 0.0, 0.0
     for i in range(control.heap):
         row = s.rows[s.ends[i]]
-        left = row.est_end - control.now
-        if left <= 0:  # it has outlived its estimate: as long again as it ran
-            left = max(control.now - row.run_start, 1.0)
+        left = revised_end(row, control) - control.now
         first = min(first, left)
         left_sum += left
         late += 1.0 if control.now + left > row.deadline else 0.0

@@ -135,7 +135,7 @@ def _open_pass(s: Any) -> Any:
         return open_ordering(s)
     if control.open == OPEN_PLACEMENT:
         return open_placement(s)
-    if control.stage == 0 and _switch_is_due(control):
+    if control.stage == 0 and switch_is_due(control):
         control.stage = 1
         _observe(s)
         return DECIDE
@@ -322,7 +322,7 @@ def _plan_has_space(s: Any) -> Any:
 
 
 @inner
-def _switch_is_due(control: Any) -> Any:
+def switch_is_due(control: Any) -> Any:
     """Whether the scheduler may be changed now; if so, the next time is set."""
     if control.switch_every > 0:
         if control.now < control.next_switch:
@@ -335,7 +335,7 @@ def _switch_is_due(control: Any) -> Any:
 def _switch(s: Any) -> Any:
     """Let the switch rule choose the active scheduler; returns a status."""
     control = s.control[0]
-    if not _switch_is_due(control):
+    if not switch_is_due(control):
         return 0
     _observe(s)
     if control.network != 0:

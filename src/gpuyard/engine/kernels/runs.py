@@ -84,8 +84,22 @@ def believed_end_now(est_end: Any, now: Any) -> Any:
 
 
 @inner
+def revised_end(row: Any, control: Any) -> Any:
+    """When a running job is believed to end; one that has outlived that is believed to take twice as long, until it lies ahead."""
+    end = row.est_end
+    if end > control.now:
+        return end
+    while end <= control.now:
+        end = row.run_start + max(2.0 * (end - row.run_start), 1.0)
+    limit = row.run_start + max(row.walltime - row.ran, 0.0)
+    if control.kills == 1 and limit > control.now:  # a real cluster may let a job run past its limit
+        end = min(end, limit)
+    return end
+
+
+@inner
 def revise_ends(s: Any, p: Any) -> None:
-    """Running jobs that have outlived their believed end are believed to take twice as long, and again, until it lies ahead."""
+    """Bring the believed ends of the running jobs of partition p up to now."""
     control = s.control[0]
     part = s.partitions[p]
     while part.running > 0:
@@ -94,11 +108,7 @@ def revise_ends(s: Any, p: Any) -> None:
         if row.est_end > control.now:
             return
         running_remove(s.rows, s.running_jobs, part, j)
-        while row.est_end <= control.now:
-            row.est_end = row.run_start + max(2.0 * (row.est_end - row.run_start), 1.0)
-        limit = row.run_start + max(row.walltime - row.ran, 0.0)
-        if control.kills == 1 and limit > control.now:  # a real cluster may let a job run past its limit
-            row.est_end = min(row.est_end, limit)
+        row.est_end = revised_end(row, control)
         running_insert(s.rows, s.running_jobs, part, j)
 
 

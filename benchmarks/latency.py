@@ -1,0 +1,156 @@
+"""How long one decision of a learned policy takes, from a snapshot, one at a time.
+
+    python benchmarks/latency.py [--calls N] [--json]
+
+A switch among five schedulers (32 jobs wait, 24 run on 32 nodes), the first of 128 waiting jobs, and a host among 1,000 (700 jobs run).
+Networks of the usual sizes with random weights: what they say does not change how long they take. Beside it the forward pass of the same
+network alone, in plain numpy, on the same features: what a policy would cost without compiled code, before a single feature is worked out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gpuyard.features import hosts, jobs, system
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
+from gpuyard.policies import Meta, parse_slots
+from gpuyard.policies.deciding import HostChooser, JobChooser, SwitchChooser
+from gpuyard.policies.learned import network_ordering, network_placement, network_switch
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.testing.reference_network import random_arrays
+
+GPUS = 8  # of a node
+TARGETS = {"switch": 8.0, "job": 40.0, "host": 200.0}  # µs, p50
+SPECS = {
+    "switch": NetworkSpec(0, system.CONTEXT, actions=5, context_layers=(64,), memory_layers=(16,), history=32, head_layers=(64,)),
+    "job": NetworkSpec(jobs.ROWS, jobs.CONTEXT, head_layers=(32, 16)),
+    "host": NetworkSpec(hosts.ROWS, hosts.CONTEXT, row_layers=(16,), head_layers=(32,)),
+}
+WHAT = {"switch": "a scheduler among 5", "job": "a job among 128", "host": "a host among 1,000"}
+
+
+def snapshot(nodes: int, waiting: int, running: int, seed: int = 0) -> Snapshot:
+    """Jobs of 1 or 2 GPUs; those that run hold theirs on random nodes."""
+    rng = np.random.default_rng(seed)
+    count = waiting + running
+    columns = {"submit": np.sort(rng.uniform(0, 100, count)), "gpus": rng.integers(1, 3, count), "estimate": rng.uniform(10, 1e4, count)}
+    made, _ = Jobs.build(columns)
+    live = np.zeros(count, LIVE)
+    live["start"] = -1
+    live["running"][:running] = True
+    live["run_start"][:running] = 50.0
+    live["est_end"][:running] = rng.uniform(200, 1200, running)
+    held = np.zeros(running, HELD)
+    held["row"], held["device"] = np.arange(running), -1
+    held["node"] = rng.permutation(nodes)[:running]
+    held["gpus"] = made.gpus[:running]
+    held["devices"] = (1 << held["gpus"]) - 1
+    states = np.zeros(nodes, NODE)
+    states["mask"] = (1 << GPUS) - 1
+    return Snapshot(110.0, made, live, held, states, Cluster.uniform(nodes, GPUS), Rules(), 0, submitted=count)
+
+
+def choosers() -> dict[str, Callable[[], object]]:
+    """By name a call that makes one decision."""
+    networks = {name: Network.of(spec, random_arrays(spec, np.random.default_rng(0))) for name, spec in SPECS.items()}
+    fcfs = parse_slots("fcfs")
+    schedulers = tuple(map(parse_slots, ("fcfs", "priority", "edf", "sjf", "saf")))
+    switch = SwitchChooser(Meta(schedulers, network_switch(networks["switch"], "switch")))
+    job = JobChooser(replace(fcfs, ordering=network_ordering(networks["job"], "job")))
+    host = HostChooser(replace(fcfs, placement=network_placement(networks["host"], "host")))
+    few, queue, many = snapshot(32, 32, 24), snapshot(64, 128, 48), snapshot(1000, 32, 700)
+    return {
+        "switch": lambda: switch.choose(few),
+        "job": lambda: job.choose(queue),
+        "host": lambda: host.choose(many, 720),
+    }
+
+
+def plain_networks() -> dict[str, Callable[[], object]]:
+    """By name a call that evaluates the same network in numpy."""
+    rng = np.random.default_rng(0)
+    counts = {"switch": 0, "job": 128, "host": 1000}
+    return {name: _plain(spec, random_arrays(spec, np.random.default_rng(0)), counts[name], rng) for name, spec in SPECS.items()}
+
+
+def _plain(spec: NetworkSpec, arrays: Mapping[str, Array], rows: int, rng: np.random.Generator) -> Callable[[], object]:
+    context = rng.random(spec.context, np.float32)
+    table = rng.random((rows, spec.rows), np.float32)
+
+    def layers(name: str, x: Array, *, linear_last: bool = False) -> Array:
+        count = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in arrays)
+        for k in range(count):
+            x = x @ arrays[f"{name}.{k}.weight"].T + arrays[f"{name}.{k}.bias"]
+            x = x if linear_last and k == count - 1 else np.maximum(x, 0)
+        return x
+
+    def of_actions() -> object:
+        z = (context - arrays["context.mean"]) * arrays["context.scale"]
+        now = spec.context - spec.history
+        e = layers("context", np.concatenate([z[:now], layers("memory", z[now:])]))
+        return int(np.argmax(layers("head", e, linear_last=True)))
+
+    def of_rows() -> object:
+        e = (context - arrays["context.mean"]) * arrays["context.scale"]
+        h = layers("row", (table - arrays["rows.mean"]) * arrays["rows.scale"])
+        both = np.concatenate([h, np.broadcast_to(e, (len(h), len(e)))], axis=1)
+        return int(np.argmax(layers("head", both, linear_last=True)))
+
+    return of_rows if spec.rows else of_actions
+
+
+def percentiles(call: Callable[[], object], calls: int) -> tuple[float, float]:
+    """p50 and p99 in µs; nothing is collected meanwhile."""
+    for _ in range(max(calls // 20, 20)):
+        call()
+    clock, taken = time.perf_counter_ns, np.empty(calls, np.int64)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        for k in range(calls):
+            began = clock()
+            call()
+            taken[k] = clock() - began
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    p50, p99 = np.percentile(taken, [50, 99]) / 1000
+    return float(p50), float(p99)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    plain, found = plain_networks(), {}
+    for name, call in choosers().items():
+        p50, p99 = percentiles(call, given.calls)
+        alone, _ = percentiles(plain[name], given.calls)
+        found[name] = {"p50": p50, "p99": p99, "target_p50": TARGETS[name], "numpy_network_p50": alone, "numpy_over_ours": alone / p50}
+    if given.json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    lines = ["| decision | p50 (µs) | p99 (µs) | target p50 (µs) | p99 / p50 | the network alone in numpy (µs) | ratio |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|")
+    for name, row in found.items():
+        cells = (row["p50"], row["p99"], row["target_p50"], row["p99"] / row["p50"], row["numpy_network_p50"], row["numpy_over_ours"])
+        lines.append(f"| {WHAT[name]} | " + " | ".join(f"{cell:.3g}" for cell in cells) + " |")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""`gpuyard evaluate`: checkpoints as schedulers, against every baseline, on workloads that were held out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli import compare, inputs, options
+from gpuyard.cli.output import Format, Output, emit, progress_bar, say
+from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.comparison import Comparison
+    from gpuyard.experiments.evaluation import Contender, Held, Verdict
+
+_RANGE = re.compile(r"(?P<first>[0-9]{1,10})(?:[-–](?P<last>[0-9]{1,10}))?")
+MAX_SEEDS = 100_000
+_HELD = "Held-out workloads"
+
+
+def evaluate(
+    checkpoint: Annotated[list[str], typer.Argument(help="PATH.safetensors or learned:NAME; several are put side by side.")],
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="W[OPTIONS][ on C]",
+            help="As for `train`: family:shape=bursty on 8, log.swf[from=0.8; jobs=all]; those of its training unless given; repeatable.",
+            rich_help_panel=_HELD,
+        ),
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="Of workloads that name none.", rich_help_panel=_HELD)] = None,
+    split: Annotated[str, typer.Option(metavar="NAME", help="test, validation or train.", rich_help_panel=_HELD)] = "test",
+    seeds: Annotated[str | None, typer.Option(metavar="42,43,50-59", help="Of generators.", rich_help_panel=_HELD)] = None,
+    jobs: Annotated[str | None, typer.Option(metavar="N|all", help="In a window; 256 of a trace.", rich_help_panel=_HELD)] = None,
+    batches: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs per workload: random windows, or seeds; 10 unless given.", rich_help_panel=_HELD)
+    ] = None,
+    against: Annotated[list[str] | None, typer.Option(metavar="S", help="A further scheduler to compare with; repeatable.")] = None,
+    ordering: options.OrderingOption = None,
+    placement: options.PlacementOption = None,
+    backfill: options.BackfillOption = None,
+    metric: options.Metrics = None,
+    threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
+    report: options.Report = None,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """Run checkpoints as schedulers on workloads they were not trained on, beside every baseline, and say who is better.
+
+    All schedulers run the same workloads: differences are paired, with 95 % intervals, and taken to the best baseline.
+    A workload that shares data with the training is refused.
+    """
+    from gpuyard.envs.splits import check_split
+    from gpuyard.experiments.evaluation import Held, Slots, contender
+    from gpuyard.metrics import resolve
+
+    for name in metric or ():
+        resolve(name)
+    count = compare.thread_count(threads)
+    held = Held(
+        tuple(workload or ()), cluster or "", check_split(split), parse_seeds(seeds or ""), jobs or "", _batches(batches),
+    )  # fmt: skip
+    slots = Slots(ordering or "", placement or "", backfill or "")
+    contenders = [contender(text, slots) for text in checkpoint]
+    comparisons = _evaluated(contenders, held, against or (), metric or (), count)
+    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
+        say(f"note: {note}")
+    output = describe(comparisons, [each.scheduler.label for each in contenders])
+    if report is not None:
+        from gpuyard.cli.learned_report import write_evaluation
+
+        write_evaluation(comparisons, output, [each.scheduler.label for each in contenders], report)
+        say(f"report written in {report}")
+    emit(output, how)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`42,43,50-59` → the seeds, each once."""
+    found: dict[int, None] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _RANGE.fullmatch(part)
+        first = int(match["first"]) if match else 0
+        last = int(match["last"] or first) if match else -1
+        if not first <= last:
+            raise UsageError(f"--seeds {text!r}: {part!r} is no seed and no range of seeds", hint="e.g. 42,43,44 or 0-99")
+        if last - first >= MAX_SEEDS:
+            raise UsageError(f"--seeds {text!r}: more than {MAX_SEEDS:,} seeds")
+        found |= dict.fromkeys(range(first, last + 1))
+    return tuple(inputs.check_seed(seed) for seed in found)
+
+
+def _batches(count: int | None) -> int:
+    if count is not None and count < 1:
+        raise UsageError(f"--batches {count}: at least 1")
+    return count or 0
+
+
+def _evaluated(
+    contenders: Sequence[Contender], held: Held, against: Sequence[str], metrics: Sequence[str], threads: int
+) -> list[Comparison]:
+    from gpuyard.experiments.evaluation import evaluate as run
+    from gpuyard.experiments.evaluation import held_out
+
+    sources = held_out(contenders, held)  # told before anything is simulated
+    names = {name for each in contenders for name in each.kind.baselines_for(each.options)}
+    total = (len(contenders) + len(names | set(against))) * sum(len(numbers) for _, numbers in sources)
+    with progress_bar("simulating", total) as progress:
+        return run(contenders, held, against=against, metrics=metrics, threads=threads, progress=lambda done, _: progress(done))
+
+
+def describe(comparisons: Sequence[Comparison], challengers: Sequence[str]) -> Output:
+    """The tables of `compare`, and the answer in words."""
+    from gpuyard.experiments.evaluation import gap_sentence, sentence, verdicts
+
+    plain = compare.describe(comparisons)
+    text, found = [], []
+    for comparison in comparisons:
+        if len(comparisons) > 1:
+            text.append(f"{comparison.workload}:")
+        for verdict in verdicts(comparison, challengers):
+            text += filter(None, (sentence(verdict, comparison), gap_sentence(verdict)))
+            found.append(as_data(verdict, sentence(verdict, comparison)))
+    return Output(plain.tables, {"verdicts": found, "comparisons": plain.data}, plain.records, text)
+
+
+def as_data(verdict: Verdict, words: str) -> dict[str, Any]:
+    """A verdict in plain values; shares are of the best baseline's mean."""
+    gain, gap = verdict.gain, verdict.gap
+    return {
+        "checkpoint": verdict.checkpoint, "workload": verdict.workload, "metric": verdict.metric, "best_baseline": verdict.baseline,
+        "gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "n": gain.n, "p": verdict.p,
+        "gap_per_run": None if gap is None else {"mean": gap.mean, "low": gap.low, "high": gap.high}, "answer": words,
+    }  # fmt: skip
+
+
+def report_folder(path: Path) -> Path:
+    """The folder, made if need be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be made: {error.strerror or error}") from None
+    return path

@@ -1,0 +1,115 @@
+"""`gpuyard evaluate` and `gpuyard explain`: every format, reports, and bad input in one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from gpuyard.cli.evaluate import parse_seeds
+from gpuyard.envs.episodes import Workloads
+from gpuyard.errors import UsageError
+from gpuyard.features.jobs import JOB
+from gpuyard.features.schema import Schema
+from gpuyard.testing.checkpoints import write_linear
+
+GANGS = "gangs:jobs=60,load=1.5 on 16"
+SLOTS = {"placement": "fewest", "backfill": "none"}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    uses = Workloads([GANGS]).part("train").uses
+    return write_linear(tmp_path / "sjf.safetensors", "job", {"estimate": -1.0}, SLOTS, workloads=[GANGS], trained_on=uses)
+
+
+def test_evaluate_answers_in_words_and_as_data(cli, checkpoint, tmp_path):
+    code, out, err = cli("evaluate", checkpoint, "--batches", 3, "--report", tmp_path / "report")
+    assert code == 0, err
+    assert "best baseline" in out and "gap to the best baseline of each run" in out and "sjf/fewest" not in out
+    for name in ("report.md", "table.md", "table.csv", "table.json", "evaluation-1.png", "evaluation-1.pdf"):
+        assert (tmp_path / "report" / name).stat().st_size > 100
+    data = json.loads((tmp_path / "report" / "table.json").read_text())
+    [verdict] = data["verdicts"]
+    schedulers = {line["scheduler"]: line for line in data["comparisons"][0]["schedulers"]}
+    base = schedulers[verdict["best_baseline"]]["metrics"]["bsld"]["mean"]
+    mine = schedulers[verdict["checkpoint"]]["metrics"]["bsld"]["mean"]
+    assert verdict["gain"] == pytest.approx(1 - mine / base)
+    assert verdict["answer"] in out.replace("\n", " ")
+
+
+def test_evaluate_as_csv_and_markdown(cli, checkpoint):
+    rows = list(csv.DictReader(io.StringIO(cli("evaluate", checkpoint, "--batches", 2, "-f", "csv").out)))
+    assert [row["scheduler"] for row in rows][:2] == [f"{checkpoint}/fewest/none", "fcfs"]
+    assert "| scheduler |" in cli("evaluate", checkpoint, "--batches", 2, "-f", "md").out
+
+
+def test_explain_in_every_format(cli, checkpoint, tmp_path):
+    code, out, err = cli("explain", checkpoint, "--episodes", 2, "--top", 3, "--report", tmp_path / "report")
+    assert code == 0, err
+    assert "looks at estimate most; of the heuristics it is most like sjf, 100 %" in out
+    for name in ("report.md", "table.csv", "table.json", "explanation-1.png", "explanation-1.pdf"):
+        assert (tmp_path / "report" / name).stat().st_size > 100
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "table.csv").read_text())))
+    assert rows[0]["feature"] == "estimate" and len(rows) == 16
+    data = json.loads((tmp_path / "report" / "table.json").read_text())
+    assert data[0]["likeness"][0]["name"] == "sjf" and len(data[0]["features"]) == 16
+
+
+def test_explain_a_switch_has_its_values_over_time(cli, tmp_path):
+    path = write_linear(
+        tmp_path / "meta.safetensors", "switch", [{"bias": 0.2}, {"waiting": 1.0}], {"schedulers": ["fcfs", "sjf"], "period": 60.0},
+        objective="balanced", workloads=["family:shape=base|bursty,gpus=4,horizon=1200 on 4"],
+    )  # fmt: skip
+    code, out, err = cli("explain", path, "--episodes", 4, "--report", tmp_path / "report")
+    assert code == 0, err
+    assert "choices by regime" in out and "shape=bursty" in out
+    assert (tmp_path / "report" / "explanation-1-over-time.png").stat().st_size > 1000
+
+
+def test_seeds_as_text():
+    assert parse_seeds("42,43, 50-52,43") == (42, 43, 50, 51, 52)
+    assert parse_seeds("") == ()
+    for text in ("a", "5-3", "1,,x", "-4"):
+        with pytest.raises(UsageError, match="no seed and no range"):
+            parse_seeds(text)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "explain"])
+def test_what_is_no_checkpoint_of_ours_is_told_in_one_line(cli, checkpoint, tmp_path, verb):
+    text = tmp_path / "text.safetensors"
+    text.write_text("no tensors")
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(checkpoint.read_bytes()[:-40])
+    other = Schema("job", 1, (*JOB.rows[:-1], "colour"), JOB.context)
+    odd = write_linear(tmp_path / "odd.safetensors", "job", {"colour": 1.0}, SLOTS, schema=other)
+    said = {
+        tmp_path / "none.safetensors": "there is no such checkpoint", text: "text.safetensors", cut: "cut.safetensors",
+        odd: "made for other features: row has also 'colour'", "learned:nobody": "learned policy",
+    }  # fmt: skip
+    for path, expected in said.items():
+        code, out, err = cli(verb, path)
+        assert code != 0 and out == "" and expected in err and err.count("\n") == 1, err
+
+
+def test_bad_usage_is_told_in_one_line(cli, checkpoint):
+    wrong = {
+        ("--seeds", "1000000"): "the policy was trained on",
+        ("--split", "train"): "the policy was trained on",
+        ("--split", "exam"): "unknown split",
+        ("--workload", "nothing.swf on 8"): "nothing.swf",
+        ("--workload", "gangz on 8"): "gangz",
+        ("--batches", "0"): "--batches 0",
+        ("--jobs", "some"): "some",
+        ("--against", "nope"): "nope",
+        ("--metric", "beauty"): "beauty",
+        ("--ordering", "sjf"): "decides about a job",
+        ("--threads", "0"): "--threads 0",
+    }
+    for arguments, expected in wrong.items():
+        code, out, err = cli("evaluate", checkpoint, *arguments)
+        assert code != 0 and out == "" and expected in err and err.count("\n") == 1, (arguments, err)
+    code, _, err = cli("explain", checkpoint, "--episodes", "0")
+    assert code == 2 and "--episodes 0" in err

@@ -1,0 +1,94 @@
+"""What is said of policies whose weights are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpuyard.errors import UsageError
+from gpuyard.experiments.evaluation import contender
+from gpuyard.experiments.explaining import GRID, explain
+from gpuyard.testing.checkpoints import write_linear
+
+GANGS = "gangs:jobs=60,load=1.5 on 16"
+
+
+def features_of(explanation):
+    return {feature.name: feature for feature in explanation.features}
+
+
+def test_a_policy_that_looks_at_estimates_alone(tmp_path):
+    path = write_linear(
+        tmp_path / "sjf.safetensors", "job", {"estimate": -1.0}, {"placement": "fewest", "backfill": "none"}, workloads=[GANGS]
+    )
+    found = explain(contender(str(path)), episodes=3)
+    features = features_of(found)
+    assert found.features[0].name == "estimate"
+    assert features["estimate"].changed > 0.3 and features["estimate"].worse > 0.1
+    assert all(feature.changed == feature.worse == 0 for name, feature in features.items() if name != "estimate")
+    curve = features["estimate"].curve
+    assert len(curve) == GRID and features["estimate"].of == "is put before others"
+    assert list(curve) == sorted(curve, reverse=True) and curve[0] > 0.9 and curve[-1] < 0.1
+    best = found.likeness[0]
+    assert (best.name, best.same) == ("sjf", 1.0) and best.rank == pytest.approx(1.0) and best.decisions > 10
+    assert len(features) == 16 and not found.actions
+
+
+def test_the_same_seed_gives_the_same_explanation(tmp_path):
+    weights = {"estimate": -1.0, "wait": 0.5, "waiting": 1.0}
+    path = write_linear(tmp_path / "a.safetensors", "job", weights, {"placement": "fewest", "backfill": "none"}, workloads=[GANGS])
+    one, two = (explain(contender(str(path)), episodes=2, seed=5) for _ in range(2))
+    assert one.features == two.features and one.likeness == two.likeness
+
+
+def test_a_switch_that_always_chooses_one(tmp_path):
+    path = write_linear(
+        tmp_path / "a.safetensors", "switch", [{"bias": 0.0}, {"bias": 1.0}, {"bias": 0.5}],
+        {"schedulers": ["fcfs", "sjf", "edf"], "period": 60.0}, objective="balanced",
+        workloads=["family:shape=base|bursty,gpus=2|4,horizon=1200 on {gpus}"],
+    )  # fmt: skip
+    found = explain(contender(str(path)), episodes=4)
+    assert all(feature.changed == feature.worse == 0 for feature in found.features)
+    assert found.actions == ("fcfs", "sjf", "edf")
+    assert [regime.name for regime in found.regimes] == ["all", "shape=base", "shape=bursty", "gpus=2", "gpus=4"]
+    assert all(regime.shares == (0.0, 1.0, 0.0) and regime.entropy == 0 for regime in found.regimes)
+    assert sum(regime.decisions for regime in found.regimes[1:3]) == found.regimes[0].decisions == found.decisions
+    assert len(found.over_time) == len(found.times) and list(found.times) == sorted(found.times)
+    assert set(found.over_time) == {(0.0, 1.0, 0.5)}
+
+
+def test_a_switch_that_looks_at_the_queue(tmp_path):
+    path = write_linear(
+        tmp_path / "a.safetensors", "switch", [{"bias": 0.2}, {"waiting": 1.0}], {"schedulers": ["fcfs", "sjf"], "period": 60.0},
+        objective="balanced", workloads=["family:shape=bursty,gpus=4,horizon=1200 on 4"],
+    )  # fmt: skip
+    found = explain(contender(str(path)), episodes=2)
+    assert found.features[0].name == "waiting" and found.features[0].changed > 0.05
+    assert found.features[0].of in ("chooses sjf", "chooses fcfs")
+    assert {found.features[0].curve[0], found.features[0].curve[-1]} == {0.0, 1.0}
+    assert 0 < found.regimes[0].entropy < 1
+    chosen = [max(range(2), key=lambda k: scores[k]) for scores in found.over_time]
+    assert set(chosen) == {0, 1}
+
+
+def test_hosts_are_likened_to_placements(tmp_path):
+    path = write_linear(
+        tmp_path / "a.safetensors", "host", {"cores_left": -1.0, "memory": 0.01}, {"ordering": "fcfs", "backfill": "none"},
+        objective="wait", workloads=["eda:jobs=60"], cluster="hosts:count=6,seed={seed}",
+    )  # fmt: skip
+    found = explain(contender(str(path)), episodes=2)
+    features = features_of(found)
+    assert found.features[0].name == "cores_left"
+    assert {name for name, feature in features.items() if feature.changed > 0} <= {"cores_left", "memory"}
+    assert "core_use (situation)" in features and "core_use" in features
+    assert all(0 <= each.same <= 1 and math.isnan(each.rank) and each.decisions > 0 for each in found.likeness)
+
+
+def test_workloads_without_a_choice_and_checkpoints_without_workloads(tmp_path):
+    slots = {"placement": "fewest", "backfill": "none"}
+    path = write_linear(tmp_path / "a.safetensors", "job", {"estimate": -1.0}, slots)
+    with pytest.raises(UsageError, match="does not say which workloads"):
+        explain(contender(str(path)))
+    found = explain(contender(str(path)), [GANGS], episodes=1)
+    assert found.workloads == GANGS and found.episodes == 1
