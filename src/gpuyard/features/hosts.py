@@ -27,9 +27,9 @@ HOST = Schema(
         "gpus_left",
         "until_free",  # s until its last running job is believed to end, over that + the job's estimate
         "room",  # share of jobs that would fit on it, if they were spread evenly up to twice the mean of those that run or wait
-        "room_left",  # … when the job is on it
+        "room_lost",  # how much less it is when the job is on it: a number of its own, because it is small beside both
         "next_fit",  # share of the first LOOK other waiting jobs that would fit on it; 0 if none wait
-        "next_fit_left",  # … when the job is on it
+        "next_fit_lost",
     ),
     context=(
         "job_cores",  # over those of the largest host
@@ -42,6 +42,8 @@ HOST = Schema(
         "gpu_use",
         "mean_cores",  # of the jobs that run or wait, over those of the largest host
         "mean_memory",
+        "room",  # mean over all hosts: what a choice takes away shows in the next situation, long before somebody waits for it
+        "next_fit",  # share of the first LOOK other waiting jobs that would fit on some host; 1 if none wait
     ),
 )
 ROWS = len(HOST.rows)
@@ -50,7 +52,7 @@ LOOK = 8  # waiting jobs that are compared with each host
 DEPTH = 64  # waiting jobs that count for the means
 
 # Places in `host_sums`.
-MOST_CPUS, MOST_MEMORY, MOST_GPUS, CPUS, USED_CPUS, MEMORY, USED_MEMORY, MEAN_CPUS, MEAN_MEMORY, MEAN_GPUS, NEXT, FIRST_NEXT = range(12)
+MOST_CPUS, MOST_MEMORY, MOST_GPUS, CPUS, USED_CPUS, MEMORY, USED_MEMORY, MEAN_CPUS, MEAN_MEMORY, MEAN_GPUS, ROOM, NEXT_FIT, NEXT, FIRST_NEXT = range(14)
 assert FIRST_NEXT + 3 * LOOK == HOST_SUMS
 
 
@@ -107,6 +109,7 @@ def measure_hosts(s: Any, p: Any, j: Any) -> None:
             s.busy_until[piece.node] = max(s.busy_until[piece.node], end)
             k = piece.next
     _measure_queue(s, p, j, running)
+    _measure_room(s, p)
 
 
 @inner
@@ -139,6 +142,24 @@ def _measure_queue(s: Any, p: Any, j: Any, running: Any) -> None:
 
 
 @inner
+def _measure_room(s: Any, p: Any) -> None:
+    """The mean room of hosts, and the share of the next jobs that fit somewhere."""
+    part = s.partitions[p]
+    most = s.host_sums
+    fitting = 0
+    for n in range(part.node_lo, part.node_hi):
+        node = s.nodes[n]
+        most[ROOM] += float(_room(most, node.free_cpus, node.free_memory, float(node.free)))
+        for k in range(int(most[NEXT])):
+            if _fits(most, k, node.free_cpus, node.free_memory, float(node.free)):
+                fitting |= 1 << k
+    most[ROOM] /= max(float(part.node_hi - part.node_lo), 1.0)
+    for k in range(int(most[NEXT])):
+        most[NEXT_FIT] += float(fitting >> k & 1)
+    most[NEXT_FIT] = most[NEXT_FIT] / most[NEXT] if most[NEXT] > 0 else 1.0
+
+
+@inner
 def _part_that_fits(free: Any, mean: Any) -> Any:
     """The share of numbers spread evenly from 0 to twice the mean that are at most `free`."""
     return min(max(free, 0.0) / (2.0 * mean), 1.0) if mean > 0 else 1.0
@@ -151,11 +172,16 @@ def _room(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
 
 
 @inner
+def _fits(most: Any, k: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+    at = FIRST_NEXT + 3 * k
+    return most[at] <= cpus and most[at + 1] <= memory and most[at + 2] <= gpus
+
+
+@inner
 def _next_fit(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
     found = 0.0
     for k in range(int(most[NEXT])):
-        at = FIRST_NEXT + 3 * k
-        found += 1.0 if most[at] <= cpus and most[at + 1] <= memory and most[at + 2] <= gpus else 0.0
+        found += 1.0 if _fits(most, k, cpus, memory, gpus) else 0.0
     return np.float32(found / max(most[NEXT], 1.0))
 
 
@@ -174,10 +200,11 @@ def host_row(s: Any, n: Any, j: Any, fastest: Any, out: Any, at: Any, stride: An
         row.cpus, row.memory, row.gpus, row.remaining, most[MOST_CPUS], most[MOST_MEMORY], most[MOST_GPUS], fastest,
     )  # fmt: skip
     cpus, memory, gpus = node.free_cpus - row.cpus, node.free_memory - row.memory, free - row.gpus
-    out[at + 11 * stride] = _room(most, node.free_cpus, node.free_memory, free)
-    out[at + 12 * stride] = _room(most, cpus, memory, gpus)
-    out[at + 13 * stride] = _next_fit(most, node.free_cpus, node.free_memory, free)
-    out[at + 14 * stride] = _next_fit(most, cpus, memory, gpus)
+    room, next_fit = _room(most, node.free_cpus, node.free_memory, free), _next_fit(most, node.free_cpus, node.free_memory, free)
+    out[at + 11 * stride] = room
+    out[at + 12 * stride] = room - _room(most, cpus, memory, gpus)
+    out[at + 13 * stride] = next_fit
+    out[at + 14 * stride] = next_fit - _next_fit(most, cpus, memory, gpus)
 
 
 @inner
@@ -205,3 +232,5 @@ def host_context(s: Any, p: Any, j: Any, out: Any, at: Any) -> None:
     out[at + 7] = share(float(part.total - part.free), float(part.total))
     out[at + 8] = share(most[MEAN_CPUS], most[MOST_CPUS])
     out[at + 9] = share(most[MEAN_MEMORY], most[MOST_MEMORY])
+    out[at + 10] = np.float32(most[ROOM])
+    out[at + 11] = np.float32(most[NEXT_FIT])
