@@ -53,21 +53,9 @@ DEPTH = 64  # waiting jobs that count for the means
 
 # Places in `host_sums`.
 (
-    MOST_CPUS,
-    MOST_MEMORY,
-    MOST_GPUS,
-    CPUS,
-    USED_CPUS,
-    MEMORY,
-    USED_MEMORY,
-    MEAN_CPUS,
-    MEAN_MEMORY,
-    MEAN_GPUS,
-    ROOM,
-    NEXT_FIT,
-    NEXT,
-    FIRST_NEXT,
-) = range(14)
+    MOST_CPUS, MOST_MEMORY, MOST_GPUS, CPUS, USED_CPUS, MEMORY, USED_MEMORY, MEAN_CPUS, MEAN_MEMORY, MEAN_GPUS, ROOM, NEXT_FIT,
+    NEXT, FIRST_NEXT,
+) = range(14)  # fmt: skip
 assert FIRST_NEXT + 3 * LOOK == HOST_SUMS
 
 

@@ -40,7 +40,7 @@ class Training:
             if getattr(self, name) < low:
                 raise UsageError(f"training.{name} = {getattr(self, name)} is below {low}")
         if self.name and not NAME.fullmatch(self.name):
-            raise UsageError(f"training.name = {self.name!r} is no name of a policy", hint="small letters, digits, - and _, e.g. hosts")
+            raise UsageError(f"training.name = {self.name!r} is no name of a policy", hint="small letters, digits, . - and _, e.g. hosts")
 
 
 @dataclass(frozen=True)
