@@ -174,6 +174,16 @@ def test_no_improvement_for_long_ends_it(toy, tmp_path):
     assert [row["update"] for row in outcome.progress.curve] == [0, 3, 6]
 
 
+def test_a_policy_is_called_what_it_is_to_be_called(toy, unbroken, tmp_path):
+    sets = (*request(toy).sets, "training.name=small", "training.title=a small one")
+    plan = plan_of(request(toy, sets=sets, flags={"training": {"steps": 64, "envs": 8}}))
+    trained(plan, tmp_path / "run")
+    named, unnamed = (read_checkpoint(folder / LAST).manifest for folder in (tmp_path / "run", unbroken[0]))
+    assert (named.name, named.title) == ("small", "a small one")
+    assert (unnamed.name, unnamed.title) == ("toy-ppo-0", unnamed.title)
+    assert unnamed.title
+
+
 def test_unless_it_is_said_how_often_it_validates_fifty_times(toy, tmp_path):
     sets = tuple(text for text in request(toy).sets if "_every" not in text)
     outcome, _ = trained(plan_of(request(toy, sets=sets, flags={"training": {"steps": 64 * 100, "envs": 8}})), tmp_path / "run")
@@ -235,6 +245,7 @@ WRONG = {
     ("train", "Toy", *SMALL, "--set", "flavour=salty"): "unknown value of env.flavour 'salty'",
     ("train", "Toy", *SMALL, "--set", "epochs"): "is not NAME=VALUE",
     ("train", "Toy", *SMALL, "--set", "patience=-1"): "training.patience = -1 is below 0",
+    ("train", "Toy", *SMALL, "--set", "training.name=Big One"): "training.name = 'Big One' is no name of a policy",
     ("train", "Toy", *SMALL, "--set", "save_every=9"): "'save_every' is given twice",
     ("train", "Toy", *SMALL, "--config", "nowhere.toml"): "nowhere.toml: No such file",
     ("train", "Toy", *SMALL, "--objective", "bsd"): "did you mean 'bsld'",

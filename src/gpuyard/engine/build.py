@@ -95,7 +95,7 @@ def build_state(
         scratch=np.zeros(max(program.scratch, 1), np.float32),
         outputs=np.zeros(st.OUTPUTS),
         busy_until=np.zeros(m),
-        host_sums=np.zeros(7),
+        host_sums=np.zeros(st.HOST_SUMS),
     )
     return as_seen_by_kernels(made)
 

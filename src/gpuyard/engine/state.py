@@ -267,6 +267,7 @@ OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY = 8  # samples of the past that a switch rule may see
 SAMPLE = 4  # numbers of a sample
+HOST_SUMS = 37  # numbers that features of hosts share
 PARAMS = 8  # of one policy
 EXPLOSION = 200  # jobs waiting
 INDEX_FROM = 16  # nodes in a partition from which the index of free nodes pays
@@ -330,7 +331,7 @@ class State(NamedTuple):
     scratch: Array  # f4, of networks
     outputs: Array  # (OUTPUTS,) f8 scratch: what a network says of each action
     busy_until: Array  # (nodes,) f8 scratch: s, when the last job of a node is believed to end
-    host_sums: Array  # (7,) f8 scratch: largest cpus, memory, gpus of a node; cpus, used cpus, memory, used memory of all
+    host_sums: Array  # (HOST_SUMS,) f8 scratch: see gpuyard.features.hosts
 
 
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {

@@ -101,7 +101,7 @@ def _observe_hosts(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> No
             rows[i] = np.float32(0.0)
         for i in range(setup.rows):
             mask[i] = 0
-    hosts.measure_hosts(s, p)
+    hosts.measure_hosts(s, p, j)
     fastest = hosts.fastest_for(s, j)
     for n in range(part.node_lo, part.node_hi):
         number = np.int64(s.nodes[n].number)

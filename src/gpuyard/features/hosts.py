@@ -8,6 +8,7 @@ import numpy as np
 
 from gpuyard.engine.jit import inner
 from gpuyard.engine.kernels.runs import revised_end
+from gpuyard.engine.state import HOST_SUMS
 from gpuyard.features.numbers import COUNT, TIME, log, share
 from gpuyard.features.schema import Schema
 
@@ -26,6 +27,10 @@ HOST = Schema(
         "memory_left",
         "gpus_left",
         "until_free",  # s until its last running job is believed to end, over that + the job's estimate
+        "room",  # share of jobs that would fit on it, if they were spread evenly up to twice the mean of those that run or wait
+        "room_lost",  # how much less it is when the job is on it: a number of its own, because it is small beside both
+        "next_fit",  # share of the first LOOK other waiting jobs that would fit on it; 0 if none wait
+        "next_fit_lost",
     ),
     context=(
         "job_cores",  # over those of the largest host
@@ -36,10 +41,23 @@ HOST = Schema(
         "core_use",  # of all hosts
         "memory_use",
         "gpu_use",
+        "mean_cores",  # of the jobs that run or wait, over those of the largest host
+        "mean_memory",
+        "room",  # mean over all hosts: what a choice takes away shows in the next situation, long before somebody waits for it
+        "next_fit",  # share of the first LOOK other waiting jobs that would fit on some host; 1 if none wait
     ),
 )
 ROWS = len(HOST.rows)
 CONTEXT = len(HOST.context)
+LOOK = 8  # waiting jobs that are compared with each host
+DEPTH = 64  # waiting jobs that count for the means
+
+# Places in `host_sums`.
+(
+    MOST_CPUS, MOST_MEMORY, MOST_GPUS, CPUS, USED_CPUS, MEMORY, USED_MEMORY, MEAN_CPUS, MEAN_MEMORY, MEAN_GPUS, ROOM, NEXT_FIT,
+    NEXT, FIRST_NEXT,
+) = range(14)  # fmt: skip
+assert FIRST_NEXT + 3 * LOOK == HOST_SUMS
 
 
 @inner
@@ -63,8 +81,8 @@ def write_host(
 
 
 @inner
-def measure_hosts(s: Any, p: Any) -> None:
-    """Fill `busy_until` for the nodes of partition p, and `host_sums`."""
+def measure_hosts(s: Any, p: Any, j: Any) -> None:
+    """Fill `busy_until` for the nodes of partition p, and `host_sums`, for a choice about job j."""
     part = s.partitions[p]
     now = s.control[0].now
     most = s.host_sums
@@ -74,22 +92,101 @@ def measure_hosts(s: Any, p: Any) -> None:
         node = s.nodes[n]
         s.busy_until[n] = now
         if node.cpus < np.inf:
-            most[0] = max(most[0], node.cpus)
-            most[3] += node.cpus
-            most[4] += node.cpus - node.free_cpus
+            most[MOST_CPUS] = max(most[MOST_CPUS], node.cpus)
+            most[CPUS] += node.cpus
+            most[USED_CPUS] += node.cpus - node.free_cpus
         if node.memory < np.inf:
-            most[1] = max(most[1], node.memory)
-            most[5] += node.memory
-            most[6] += node.memory - node.free_memory
-        most[2] = max(most[2], float(node.gpus))
+            most[MOST_MEMORY] = max(most[MOST_MEMORY], node.memory)
+            most[MEMORY] += node.memory
+            most[USED_MEMORY] += node.memory - node.free_memory
+        most[MOST_GPUS] = max(most[MOST_GPUS], float(node.gpus))
+    running = 0
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
         end = revised_end(row, s.control[0])
+        if row.partition == p:
+            running += 1
+            _count(most, row)
         k = row.alloc
         while k >= 0:
             piece = s.parts[k]
             s.busy_until[piece.node] = max(s.busy_until[piece.node], end)
             k = piece.next
+    _measure_queue(s, p, j, running)
+    _measure_room(s, p)
+
+
+@inner
+def _count(most: Any, row: Any) -> None:
+    most[MEAN_CPUS] += row.cpus
+    most[MEAN_MEMORY] += row.memory
+    most[MEAN_GPUS] += row.gpus
+
+
+@inner
+def _measure_queue(s: Any, p: Any, j: Any, running: Any) -> None:
+    """The means over running and waiting jobs, and what the first waiting ones other than j ask for."""
+    part = s.partitions[p]
+    most = s.host_sums
+    upto = min(part.tail, part.head + DEPTH)
+    found = 0
+    for i in range(part.head, upto):
+        other = s.queue_jobs[i]
+        row = s.rows[other]
+        _count(most, row)
+        if other != j and found < LOOK:
+            at = FIRST_NEXT + 3 * found
+            most[at], most[at + 1], most[at + 2] = row.cpus, row.memory, row.gpus
+            found += 1
+    most[NEXT] = float(found)
+    count = max(float(running + upto - part.head), 1.0)
+    most[MEAN_CPUS] /= count
+    most[MEAN_MEMORY] /= count
+    most[MEAN_GPUS] /= count
+
+
+@inner
+def _measure_room(s: Any, p: Any) -> None:
+    """The mean room of hosts, and the share of the next jobs that fit somewhere."""
+    part = s.partitions[p]
+    most = s.host_sums
+    fitting = 0
+    for n in range(part.node_lo, part.node_hi):
+        node = s.nodes[n]
+        most[ROOM] += float(_room(most, node.free_cpus, node.free_memory, float(node.free)))
+        for k in range(int(most[NEXT])):
+            if _fits(most, k, node.free_cpus, node.free_memory, float(node.free)):
+                fitting |= 1 << k
+    most[ROOM] /= max(float(part.node_hi - part.node_lo), 1.0)
+    for k in range(int(most[NEXT])):
+        most[NEXT_FIT] += float(fitting >> k & 1)
+    most[NEXT_FIT] = most[NEXT_FIT] / most[NEXT] if most[NEXT] > 0 else 1.0
+
+
+@inner
+def _part_that_fits(free: Any, mean: Any) -> Any:
+    """The share of numbers spread evenly from 0 to twice the mean that are at most `free`."""
+    return min(max(free, 0.0) / (2.0 * mean), 1.0) if mean > 0 else 1.0
+
+
+@inner
+def _room(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+    fits = _part_that_fits(cpus, most[MEAN_CPUS]) * _part_that_fits(memory, most[MEAN_MEMORY])
+    return np.float32(fits * _part_that_fits(gpus, most[MEAN_GPUS]))
+
+
+@inner
+def _fits(most: Any, k: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+    at = FIRST_NEXT + 3 * k
+    return most[at] <= cpus and most[at + 1] <= memory and most[at + 2] <= gpus
+
+
+@inner
+def _next_fit(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+    found = 0.0
+    for k in range(int(most[NEXT])):
+        found += 1.0 if _fits(most, k, cpus, memory, gpus) else 0.0
+    return np.float32(found / max(most[NEXT], 1.0))
 
 
 @inner
@@ -99,12 +196,19 @@ def host_row(s: Any, n: Any, j: Any, fastest: Any, out: Any, at: Any, stride: An
     row = s.rows[j]
     most = s.host_sums
     speed = s.speed[row.job_class * len(s.types) + node.gpu_type]
+    free = float(node.free)
     write_host(
         out, at, stride,
-        node.cpus, node.free_cpus, node.memory, node.free_memory, float(node.gpus), float(node.free), speed,
+        node.cpus, node.free_cpus, node.memory, node.free_memory, float(node.gpus), free, speed,
         s.busy_until[n] - s.control[0].now,
-        row.cpus, row.memory, row.gpus, row.remaining, most[0], most[1], most[2], fastest,
+        row.cpus, row.memory, row.gpus, row.remaining, most[MOST_CPUS], most[MOST_MEMORY], most[MOST_GPUS], fastest,
     )  # fmt: skip
+    cpus, memory, gpus = node.free_cpus - row.cpus, node.free_memory - row.memory, free - row.gpus
+    room, next_fit = _room(most, node.free_cpus, node.free_memory, free), _next_fit(most, node.free_cpus, node.free_memory, free)
+    out[at + 11 * stride] = room
+    out[at + 12 * stride] = room - _room(most, cpus, memory, gpus)
+    out[at + 13 * stride] = next_fit
+    out[at + 14 * stride] = next_fit - _next_fit(most, cpus, memory, gpus)
 
 
 @inner
@@ -122,11 +226,15 @@ def host_context(s: Any, p: Any, j: Any, out: Any, at: Any) -> None:
     part = s.partitions[p]
     row = s.rows[j]
     most = s.host_sums
-    out[at] = share(row.cpus, most[0])
-    out[at + 1] = share(row.memory, most[1])
-    out[at + 2] = share(row.gpus, most[2])
+    out[at] = share(row.cpus, most[MOST_CPUS])
+    out[at + 1] = share(row.memory, most[MOST_MEMORY])
+    out[at + 2] = share(row.gpus, most[MOST_GPUS])
     out[at + 3] = log(row.remaining) * np.float32(TIME)
     out[at + 4] = log(float(part.tail - part.head)) * np.float32(COUNT)
-    out[at + 5] = share(most[4], most[3])
-    out[at + 6] = share(most[6], most[5])
+    out[at + 5] = share(most[USED_CPUS], most[CPUS])
+    out[at + 6] = share(most[USED_MEMORY], most[MEMORY])
     out[at + 7] = share(float(part.total - part.free), float(part.total))
+    out[at + 8] = share(most[MEAN_CPUS], most[MOST_CPUS])
+    out[at + 9] = share(most[MEAN_MEMORY], most[MOST_MEMORY])
+    out[at + 10] = np.float32(most[ROOM])
+    out[at + 11] = np.float32(most[NEXT_FIT])

@@ -14,6 +14,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.learn import settings
 from gpuyard.learn.base import LearnerKind
 from gpuyard.learn.catalog import find_learner
+from gpuyard.policies.manifest import NAME
 
 SECTIONS = ("training", "env", "learner")
 
@@ -30,12 +31,16 @@ class Training:
     save_every: int = 0  # updates; 0: 10 times over the training
     patience: int = 0  # validations without improvement after which it ends; 0: never
     threshold: float = 0.0  # an improvement is larger, in units of the objective
+    name: str = ""  # of the policy in its checkpoints; empty: ENV-LEARNER-SEED
+    title: str = ""  # one line about it; empty: that of the environment
 
     def __post_init__(self) -> None:
         least = {"steps": 1, "update_limit": 0, "envs": 1, "validate_every": 0, "validation_episodes": 1, "save_every": 0, "patience": 0}
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise UsageError(f"training.{name} = {getattr(self, name)} is below {low}")
+        if self.name and not NAME.fullmatch(self.name):
+            raise UsageError(f"training.name = {self.name!r} is no name of a policy", hint="small letters, digits, . - and _, e.g. hosts")
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,8 @@ class Trainer:
         training = Made(plan.learner, config, plan.seed, at.steps, parts.trained_on, parts.validated_on)
         baselines = {f"validation/{name}": value for name, value in self.validator.baselines.items()}
         return Manifest(
-            f"{plan.env}-{plan.learner}-{plan.seed}".lower(), parts.kind.title, parts.envs.schema, spec, plan.objective,
+            plan.training.name or f"{plan.env}-{plan.learner}-{plan.seed}".lower(), plan.training.title or parts.kind.title,
+            parts.envs.schema, spec, plan.objective,
             parts.kind.choices(plan.options), training, versions(), plan.command,
             tuple({**row, **baselines} if k == 0 else row for k, row in enumerate(at.curve)),
         )  # fmt: skip

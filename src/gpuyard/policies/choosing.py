@@ -62,7 +62,7 @@ def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
 def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
     """Score candidates[:count] for job j: minus the scores; returns 0."""
     p = np.int64(s.rows[j].partition)
-    hosts.measure_hosts(s, p)
+    hosts.measure_hosts(s, p, j)
     hosts.host_context(s, p, j, s.scratch, _CONTEXT)
     fastest = hosts.fastest_for(s, j)
     net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
