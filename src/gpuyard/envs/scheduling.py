@@ -22,8 +22,8 @@ from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_sl
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.policies.online import HEURISTICS
 
-HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")  # what a meta-scheduler chooses from unless told otherwise
 PICKED = "learned"  # the name of a policy under training
 
 
