@@ -475,7 +475,7 @@ def decider(name: str, *, title: str = "", inner: Scheduler | Several | None = N
     return register
 
 
-def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | None = None) -> Decider:
+def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | Several | None = None) -> Decider:
     """A decider from a class."""
     return Decider(name, title or _summary(make), make, tuple(decider_parameters(make).items()), inner)
 
