@@ -33,7 +33,8 @@ class Common:
 
     objective: str = "bsld"
     weights: tuple[str, ...] = ()  # TERM=WEIGHT, in place of those of the objective
-    baseline: str = ""  # a scheduler; rewards are then shares of what it pays, and its share is added at the end
+    baseline: str = ""  # a scheduler; rewards are then shares of what it pays
+    bonus: bool = True  # with a baseline, its own share is added at the end: a return above 0 is better; False: only the scale is its own
     shaping: float = 0.0  # 1: unfinished jobs are charged as time passes; the best policy stays the same
     gamma: float = 1.0  # of the learner, for `shaping`
     pool: int = 512  # episodes, made once; environments take them in random order
@@ -65,7 +66,9 @@ class Common:
             raise UsageError(
                 f"baseline {self.baseline!r} is asked from Python at every decision", hint="give one that is compiled, e.g. sjf"
             )
-        return Opened(decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, **more)
+        return Opened(
+            decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, bonus=self.bonus, **more
+        )
 
 
 def _batch(opened: Opened, options: Common, source: Source, count: int, seed: int) -> EngineEnvs:
