@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from gpuyard.envs.base import Step
-from gpuyard.errors import LearningError
+from gpuyard.envs.base import Observation, Step
+from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn import bandits, dqn, sac  # noqa: F401  (they register)
 from gpuyard.learn.base import LEARNERS, Learner
-from gpuyard.learn.probes import PROBES, LargestRow, MaskedAction, Probe
+from gpuyard.learn.probes import PROBES, ConstantReward, LargestRow, MaskedAction, ObservedReward, Probe
 from gpuyard.model.jobs import Array
-from gpuyard.testing.learning import SMALL
+from gpuyard.testing.learning import SMALL, exported_scores, trained
 
 OFF: dict[str, Any] = {**SMALL, "capacity": 600, "warmup": 200, "updates_per_round": 8, "batch": 16}
 CASES: list[tuple[str, dict[str, Any], str]] = [
@@ -114,3 +114,31 @@ def test_what_an_update_tells(name: str, settings: dict[str, Any], probe: str) -
     assert before == 0 < learner.steps
     assert {"return", "time/collect", "time/learn"} <= told.keys()
     assert min(told["time/collect"], told["time/learn"]) >= 0
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_a_hidden_feature_changes_no_score(name: str) -> None:
+    """The reward is what is seen; who cannot see it values both signals alike."""
+    probe = ObservedReward(8)
+    settings = {**OFF, "learning_rate": 1e-2}
+    seeing = trained(made(name, settings, probe), 1500)
+    blind = trained(made(name, {**settings, "hidden": ("signal",)}, ObservedReward(8)), 1500)
+    rows, mask = np.zeros((2, 0, 0), np.float32), np.ones((2, 2), bool)
+    both = Observation(rows, np.array([[-1.0], [1.0]], np.float32), mask)
+    assert np.array_equal(*exported_scores(blind, both))
+    assert not np.array_equal(*exported_scores(seeing, both))
+    _, arrays = blind.network()
+    assert arrays["context.scale"].tolist() == [0.0]
+
+
+def test_a_hidden_feature_must_exist() -> None:
+    with pytest.raises(UsageError, match="signall"):
+        made("dqn", {**OFF, "hidden": ("signall",)}, ObservedReward(8))
+
+
+def test_rewards_are_scaled_for_learning_only() -> None:
+    """The reward is always 1, an episode one step."""
+    learner = trained(made("dqn", {**OFF, "reward_scale": 7.0, "learning_rate": 1e-2}, ConstantReward(8)), 3000)
+    seen = Observation(np.zeros((1, 0, 0), np.float32), np.ones((1, 1), np.float32), np.ones((1, 2), bool))
+    assert exported_scores(learner, seen)[0] == pytest.approx([7.0, 7.0], abs=0.3)
+    assert learner.update()["return"] == pytest.approx(1.0)

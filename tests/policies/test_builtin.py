@@ -122,6 +122,18 @@ def test_switch_rules():
     assert [SWITCHES["urgency"].function(system, NOW, share) for share in (0.2, 0.25)] == [1, 0]
 
 
+def test_random_switching_draws_all_alike_and_the_same_again():
+    rule = SWITCHES["random"].function
+    assert rule is not None
+    drawn = {seed: np.array([rule(SimpleNamespace(schedulers=5.0), 60.0 * k, seed) for k in range(5000)]) for seed in (0.0, 1.0)}
+    for each in drawn.values():
+        assert np.bincount(each, minlength=5) == pytest.approx(np.full(5, 1000), abs=100)  # 3.5 standard deviations
+        pairs = np.bincount(5 * each[:-1] + each[1:], minlength=25)
+        assert pairs == pytest.approx(np.full(25, 200), abs=55)
+    assert (drawn[0.0] == drawn[1.0]).mean() == pytest.approx(0.2, abs=0.03)
+    assert rule(SimpleNamespace(schedulers=5.0), 120.0, 1.0) == drawn[1.0][2]
+
+
 # --- placements: three nodes with 4, 2 and 8 free devices, of speeds 1, 3 and 2 ----------------------------------------------
 
 

@@ -157,7 +157,8 @@ SLOT_ROW = np.dtype(
     ],
     align=True,
 )
-SYSTEM_ROW = np.dtype([(n, "f8") for n in ("waiting", "running", "free", "gpus", "oldest", "urgent", "work", "recent")], align=True)
+SYSTEM = ("waiting", "running", "free", "gpus", "oldest", "urgent", "work", "recent", "schedulers")  # the last: how many to choose from
+SYSTEM_ROW = np.dtype([(n, "f8") for n in SYSTEM], align=True)
 BIN_ROW = np.dtype([("span", "f8"), ("queue", "f8"), ("queue_max", "f8"), ("busy", "f8"), ("up", "f8")], align=True)
 LOG_ROW = np.dtype([("job", "i4"), ("node", "i4"), ("gpus", "f8"), ("devices", "u8"), ("start", "f8"), ("end", "f8")], align=True)
 CONTROL_ROW = np.dtype(

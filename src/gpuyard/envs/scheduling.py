@@ -25,8 +25,8 @@ from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_sl
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.policies.online import HEURISTICS
 
-HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")  # what a meta-scheduler chooses from unless told otherwise
 PICKED = "learned"  # the name of a policy under training
 
 
@@ -36,7 +36,8 @@ class Common:
 
     objective: str = "bsld"
     weights: tuple[str, ...] = ()  # TERM=WEIGHT, in place of those of the objective
-    baseline: str = ""  # a scheduler; rewards are then shares of what it pays, and its share is added at the end
+    baseline: str = ""  # a scheduler; rewards are then shares of what it pays
+    bonus: bool = True  # with a baseline, its own share is added at the end: a return above 0 is better; False: only the scale is its own
     shaping: float = 0.0  # 1: unfinished jobs are charged as time passes; the best policy stays the same
     gamma: float = 1.0  # of the learner, for `shaping`
     pool: int = 512  # episodes, made once; environments take them in random order
@@ -72,7 +73,9 @@ class Common:
             raise UsageError(
                 f"baseline {self.baseline!r} is asked from Python at every decision", hint="give one that is compiled, e.g. sjf"
             )
-        return Opened(decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, **more)
+        return Opened(
+            decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, bonus=self.bonus, **more
+        )
 
 
 def _make(source: Source, options: Common, count: int, seed: int) -> EngineEnvs:

@@ -73,7 +73,8 @@ class Opened:
     objective: Objective = field(default_factory=lambda: OBJECTIVES["bsld"])
     shaping: float = 0.0  # weight of the potential that spreads the reward over time; 0: none
     gamma: float = 1.0  # of the learner; the potential's part needs it
-    baseline: Scheduler | Meta | None = None  # rewards are shares of what it pays in the same episode, and its share is added at the end
+    baseline: Scheduler | Meta | None = None  # rewards are shares of what it pays in the same episode
+    bonus: bool = True  # with a baseline: its share is added at the end. It comes as a surprise where the end cannot be foreseen
     rules: Rules = field(default_factory=Rules)
     recorded: bool = False  # the timeline and who held which devices are kept, for results and pictures
 
@@ -378,7 +379,8 @@ def scale_of(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[floa
     while driver.order(RUN) != FINISHED:
         pass
     paid = float(sum(opened.objective.weights.get(name, 0.0) * float(s.tally[name][0]) for name in s.tally.dtype.names or ()))
-    return (1.0 / abs(paid), 1.0 if paid < 0 else -1.0) if paid else (1.0, 0.0)
+    share = float(opened.bonus) * (1.0 if paid < 0 else -1.0)
+    return (1.0 / abs(paid), share) if paid else (1.0, 0.0)
 
 
 def plans() -> Array:

@@ -36,19 +36,27 @@ NOW = (
     "mean_left",  # log2 of s that running jobs are believed to have left, mean
     "late",  # share of running jobs that are believed to miss their deadlines
 )
+# Of the job that was submitted first, has the highest priority, the earliest deadline, the least work left, the least slack for its
+# priority: what it is believed to take (log2 of s), and how long it can wait, in estimates and in 5 minutes (both squashed).
+HEADS = ("first", "top", "earliest", "shortest", "pressing")
+HEAD = ("estimate", "slack", "time")
+OF_HEADS = tuple(f"{who}_{what}" for who in HEADS for what in HEAD)
 AGES = ("oldest", "mean_wait", "mean_stretch")  # log2 of s; wait / (wait + estimate)
 SAMPLES = ("arrivals", "waiting", "busy", "stretch")  # of the past: log2 of the jobs since the sample before; log2; share; mean
 PAST = tuple(f"{name}-{k}" for k in range(HISTORY, 0, -1) for name in SAMPLES)
-SWITCH = Schema("switch", 1, rows=(), context=(*NOW, *AGES, *PAST))
+SWITCH = Schema("switch", 1, rows=(), context=(*NOW, *OF_HEADS, *AGES, *PAST))
 CONTEXT = len(SWITCH.context)
-FIRST_AGE = len(NOW)
-FIRST_PAST = len(NOW) + len(AGES)
+FIRST_HEAD = len(NOW)
+FIRST_AGE = FIRST_HEAD + len(OF_HEADS)
+FIRST_PAST = FIRST_AGE + len(AGES)
+PATIENCE = 300.0  # s
 
 
 @inner
 def system_context(s: Any, out: Any, at: Any) -> None:
     """All of SWITCH.context into out[at …], and a new sample into the history: call it once at each decision."""
     _waiting_jobs(s, out, at)
+    _heads(s, out, at + FIRST_HEAD)
     _running_jobs(s, out, at)
     _cluster(s, out, at)
     control = s.control[0]
@@ -142,6 +150,44 @@ def _waiting_jobs(s: Any, out: Any, at: Any) -> None:
     out[at + FIRST_AGE] = log(oldest) * np.float32(TIME)
     out[at + FIRST_AGE + 1] = log(waits / count) * np.float32(TIME)
     out[at + FIRST_AGE + 2] = np.float32(stretches / count)
+
+
+@inner
+def _heads(s: Any, out: Any, at: Any) -> None:
+    """The jobs that five orderings would start next; of equals the one that was submitted first."""
+    now = s.control[0].now
+    for k in range(5):
+        best, key, since = np.int64(-1), np.inf, np.inf
+        for p in range(len(s.partitions)):
+            part = s.partitions[p]
+            for i in range(part.head, part.tail):
+                j = np.int64(s.queue_jobs[i])
+                row = s.rows[j]
+                value = _head_key(row, now, k)
+                if best < 0 or value < key or (value == key and row.submit < since):
+                    best, key, since = j, value, row.submit
+        for i in range(3):
+            out[at + 3 * k + i] = np.float32(0.0)
+        if best >= 0:
+            row = s.rows[best]
+            slack = row.deadline - now - row.remaining
+            out[at + 3 * k] = log(row.remaining) * np.float32(TIME)
+            out[at + 3 * k + 1] = squash(slack / max(row.remaining, SHORTEST))
+            out[at + 3 * k + 2] = squash(slack / PATIENCE)
+
+
+@inner
+def _head_key(row: Any, now: Any, k: Any) -> Any:
+    """Lower goes first, by the k-th of HEADS."""
+    if k == 0:
+        return row.submit
+    if k == 1:
+        return -row.priority
+    if k == 2:
+        return row.deadline
+    if k == 3:
+        return row.remaining
+    return (row.deadline - now - row.remaining) / (max(row.priority, 0.0) + 1.0)
 
 
 @inner

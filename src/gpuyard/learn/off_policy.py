@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,7 @@ from gpuyard.learn.schedules import anneal
 from gpuyard.learn.state import pack, unpack
 from gpuyard.model.jobs import Array
 from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.registry import unknown_name
 
 _LOAD_WORDS = ("queue", "load", "arrival", "util", "wait", "demand")  # in names of features that tell a regime
 _MOST_STRATA = 4096
@@ -38,7 +39,9 @@ class OffPolicyConfig:
     network: str = ""  # a preset of gpuyard.learn.networks; none: the usual one for the decision
     width: int = 64
     history: int = 0  # the last features of the context that are history and get a regime embedding; 0: no embedding
+    hidden: tuple[str, ...] = ()  # context features that are kept from the network, which sees 0 in their place
     normalise: bool = True  # observations to mean 0 and spread 1, by running statistics
+    reward_scale: float = 1.0  # rewards are learned from multiplied by it: values of about 1 to 100 suit Adam and the Huber loss
     discount: float = 0.99
     learning_rate: float = 5e-4
     rate: str = "constant"  # how it falls: constant, linear, exponential, cosine, warm-up-cosine
@@ -76,6 +79,7 @@ class OffPolicy(ABC):
         self.replay = Replay(self._seen, _replay_config(config, envs.schema))
         self.episodes = Episodes(envs.count)
         self.normalisation = jax.device_put(nothing_seen(len(envs.schema.rows), len(envs.schema.context)), self.device)
+        self._visible = visible(envs.schema, config.hidden)
         self.round_steps = max(1, -(-config.updates_per_round * config.steps_per_update // envs.count))
         self.updates = max(1, self.round_steps * envs.count // config.steps_per_update)
         self._steps = 0
@@ -113,7 +117,8 @@ class OffPolicy(ABC):
     def scaling(self) -> Params:
         """The normalisation arrays of the network, as they are now."""
         names = [name for name in NORMALISATION if self.envs.schema.rows or name.startswith("context.")]
-        return normalised_params(dict.fromkeys(names, jnp.zeros(0)), self.normalisation)
+        found = normalised_params(dict.fromkeys(names, jnp.zeros(0)), self.normalisation)
+        return {**found, "context.scale": found["context.scale"] * self._visible}
 
     def _collect(self) -> None:
         scaling = self.scaling()  # the same for a whole round
@@ -122,7 +127,7 @@ class OffPolicy(ABC):
             actions = self.choose(kept, scaling)
             step = self.envs.step(actions)
             self.episodes.add(step.reward, step.done)
-            self.replay.add(kept, actions, step.reward, step.done)
+            self.replay.add(kept, actions, step.reward * np.float32(self.base.reward_scale), step.done)
             self._seen = step.observation
             self._steps += self.envs.count
         if self.base.normalise:
@@ -163,6 +168,14 @@ def _counted_in(seen: Seen, rows: jax.Array, context: jax.Array, mask: jax.Array
     """Statistics with one more round: all rounds count alike, as what was seen in all of them is learned from."""
     seen = seen._replace(context=merge(seen.context, context, memory=np.inf))
     return seen._replace(rows=merge(seen.rows, rows, mask, memory=np.inf)) if rows.size else seen
+
+
+def visible(schema: Schema, hidden: Sequence[str]) -> Array:
+    """(context,) f4: 0 for the features that are kept from the network, else 1."""
+    for name in hidden:
+        if name not in schema.context:
+            raise unknown_name(f"feature of a {schema.decision} decision:", name, schema.context)
+    return np.array([name not in hidden for name in schema.context], dtype=np.float32)
 
 
 def merged(params: Params, scaling: Params) -> Params:

@@ -3,6 +3,7 @@
 from gpuyard.policies import devices as _devices
 from gpuyard.policies import gavel as _gavel
 from gpuyard.policies import milp as _milp
+from gpuyard.policies import online as _online
 from gpuyard.policies import orderings as _orderings
 from gpuyard.policies import placements as _placements
 from gpuyard.policies import preemptions as _preemptions
@@ -22,6 +23,7 @@ from gpuyard.policies.base import (
     Placement,
     Preemption,
     Scheduler,
+    Several,
     Switch,
     decider,
     make_decider,
@@ -60,6 +62,7 @@ __all__ = [
     "Placement",
     "Preemption",
     "Scheduler",
+    "Several",
     "Switch",
     "decider",
     "make_decider",
@@ -80,4 +83,4 @@ __all__ = [
     "preemption",
     "switch",
 ]
-del _devices, _gavel, _milp, _orderings, _placements, _preemptions, _switches
+del _devices, _gavel, _milp, _online, _orderings, _placements, _preemptions, _switches

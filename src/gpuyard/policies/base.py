@@ -287,8 +287,29 @@ class Decides(Protocol):
 
 
 @dataclass(frozen=True)
+class Several:
+    """Schedulers that a decider chooses from."""
+
+    schedulers: tuple[Scheduler, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.schedulers) < 2:
+            raise UsageError(f"{len(self.schedulers)} schedulers to choose from", hint="give at least two: (fcfs, sjf/best/easy)")
+        half_life_of(self.schedulers)
+
+    @property
+    def label(self) -> str:
+        return ", ".join(scheduler.label for scheduler in self.schedulers)
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage halves that they want to see."""
+        return half_life_of(self.schedulers) or HALF_LIFE
+
+
+@dataclass(frozen=True)
 class Decider:
-    """A class with `decide(snapshot)`, its parameters, and the scheduler that it builds on (None: on none).
+    """A class with `decide(snapshot)`, its parameters, and the scheduler, or the several, that it builds on (None: on none).
 
     `every`, if it is a parameter, is the period in seconds at which it is also asked, as long as jobs wait.
     """
@@ -297,7 +318,7 @@ class Decider:
     title: str
     make: Callable[..., Decides]
     params: Params = ()
-    inner: Scheduler | None = None
+    inner: Scheduler | Several | None = None
 
     def __post_init__(self) -> None:
         check_period(self.every, f"decider {self.name}")
@@ -444,8 +465,8 @@ def make_switch(function: Function, name: str, title: str = "", *, builtin: bool
 D = TypeVar("D", bound=Callable[..., Any])
 
 
-def decider(name: str, *, title: str = "", inner: Scheduler | None = None) -> Callable[[D], D]:
-    """Register a class `(*, parameter=number …)` with `decide(snapshot)`; with `inner` it takes a scheduler first."""
+def decider(name: str, *, title: str = "", inner: Scheduler | Several | None = None) -> Callable[[D], D]:
+    """Register a class `(*, parameter=number …)` with `decide(snapshot)`; with `inner` it takes a scheduler, or several, first."""
 
     def register(make: D) -> D:
         DECIDERS.add(name, make_decider(make, name, title, inner=inner))
@@ -454,7 +475,7 @@ def decider(name: str, *, title: str = "", inner: Scheduler | None = None) -> Ca
     return register
 
 
-def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | None = None) -> Decider:
+def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | Several | None = None) -> Decider:
     """A decider from a class."""
     return Decider(name, title or _summary(make), make, tuple(decider_parameters(make).items()), inner)
 

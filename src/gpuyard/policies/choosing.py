@@ -26,7 +26,7 @@ from gpuyard.policies.network_kernels import (
 
 # Where things are in the scratch of a state.
 _CONTEXT = 0
-_BLOCK = 64  # the longest context has fewer features
+_BLOCK = 128  # the longest context has fewer features
 _NETWORK = _BLOCK + BLOCK * max(jobs.ROWS, hosts.ROWS)
 
 

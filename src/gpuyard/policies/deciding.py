@@ -43,7 +43,7 @@ def _choose(s: Any, what: Any, which: Any) -> Any:
     """After `lay_out`: the number of a scheduler, or the row of a job whose nodes (control.picked of them) are picked and described."""
     control = s.control[0]
     if what == _SWITCH:
-        if switch_is_due(control):
+        if switch_is_due(s):
             control.active = call_state(control.switch, s, 0, 0, control.network)
         return control.active if control.active >= 0 else _FAILED
     row = which

@@ -30,6 +30,7 @@ from gpuyard.policies.base import (
     Placement,
     Preemption,
     Scheduler,
+    Several,
     Switch,
     make_decider,
     make_ordering,
@@ -88,7 +89,7 @@ def parse_backfill(text: str) -> Backfill:
 def parse_scheduler(text: str) -> AnyScheduler:
     """`ordering[/placement[/backfill[/preemption]]]`, several with a switch rule, `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`, or a decider.
 
-    A decider is `NAME[:PARAMETER=NUMBER,…][(SCHEDULER)]`, or `./mine.py:CLASS` with the same.
+    A decider is `NAME[:PARAMETER=NUMBER,…][(SCHEDULER)]`, or `./mine.py:CLASS` with the same; one that chooses has several in brackets.
     """
     if is_learned(text) and len(_slash_parts(text)) == 1:
         return learned_scheduler(text, parse_slots)
@@ -103,8 +104,7 @@ def parse_scheduler(text: str) -> AnyScheduler:
     match = _META.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"scheduler {text!r} is not meta:RULE(SCHEDULER, SCHEDULER …)[@PERIOD]")
-    schedulers = [part.strip() for part in re.split(r",\s", match["of"]) if part.strip()]
-    return make_meta(match["rule"], schedulers, match["every"] or "0")
+    return make_meta(match["rule"], _listed(match["of"]), match["every"] or "0")
 
 
 def _parse_decider(text: str) -> Decider | None:
@@ -121,7 +121,14 @@ def _parse_decider(text: str) -> Decider | None:
         return found
     if found.inner is None:
         raise UsageError(f"decider {found.name!r} builds on no scheduler, but {match['inner']!r} is given")
+    if isinstance(found.inner, Several):
+        return replace(found, inner=Several(tuple(parse_slots(text) for text in _listed(match["inner"]))))
     return replace(found, inner=parse_slots(match["inner"].strip()))
+
+
+def _listed(text: str) -> list[str]:
+    """Schedulers separated by a comma and a space; commas without one belong to parameters."""
+    return [part.strip() for part in re.split(r",\s", text) if part.strip()]
 
 
 def _decider_from_file(name: str) -> Decider | None:

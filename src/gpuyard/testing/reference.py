@@ -41,6 +41,7 @@ class System:
     urgent: float  # waiting jobs believed to miss their deadline even if started now
     work: float  # reference GPU-seconds believed to wait
     recent: float  # jobs submitted in the last RECENT seconds
+    schedulers: float  # to choose from
 
 
 @dataclass(eq=False)
@@ -337,6 +338,7 @@ class _Simulation:
             urgent=float(sum(job.deadline - self.now - job.remaining < 0 for job in waiting)),
             work=work,
             recent=float(sum(self.now - RECENT < job.submit <= self.now for job in self.jobs)),
+            schedulers=float(len(self.schedulers)),
         )
 
     # --- the pass ---------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def _open_pass(s: Any) -> Any:
         return open_ordering(s)
     if control.open == OPEN_PLACEMENT:
         return open_placement(s)
-    if control.stage == 0 and switch_is_due(control):
+    if control.stage == 0 and switch_is_due(s):
         control.stage = 1
         _observe(s)
         return DECIDE
@@ -322,20 +322,45 @@ def _plan_has_space(s: Any) -> Any:
 
 
 @inner
-def switch_is_due(control: Any) -> Any:
-    """Whether the scheduler may be changed now; if so, the next time is set."""
-    if control.switch_every > 0:
-        if control.now < control.next_switch:
-            return False
-        control.next_switch = _next_multiple(control.switch_every, control.now)
+def switch_is_due(s: Any) -> Any:
+    """Whether the scheduler may be changed now; if so, the next time is set. Without a period it is, wherever it matters."""
+    control = s.control[0]
+    if control.switch_every <= 0:
+        return _choice_matters(s)
+    if control.now < control.next_switch:
+        return False
+    control.next_switch = _next_multiple(control.switch_every, control.now)
     return True
+
+
+@inner
+def _choice_matters(s: Any) -> Any:
+    """Whether schedulers may differ in what they start in this pass: something can start, and there is more than one job to choose from."""
+    same = True
+    first = s.slots[0]
+    for k in range(len(s.slots)):
+        slot = s.slots[k]
+        if slot.preemption != 0:
+            return True
+        same = same and slot.placement == 0 and slot.placement_network == 0 and slot.score == first.score
+        same = same and slot.span == first.span and slot.backfill == first.backfill and slot.depth == first.depth
+    if same and s.control[0].waiting < 2:
+        return False
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        if part.head < part.tail and part.free > 0:
+            return True
+        for i in range(part.head, part.tail):
+            if s.rows[s.queue_jobs[i]].gpus < 1:  # a share of a device in use, or none
+                return True
+    return False
 
 
 @inner
 def _switch(s: Any) -> Any:
     """Let the switch rule choose the active scheduler; returns a status."""
     control = s.control[0]
-    if not switch_is_due(control):
+    if not switch_is_due(s):
         return 0
     _observe(s)
     if control.network != 0:
@@ -392,6 +417,7 @@ def _observe(s: Any) -> None:
             control.recent_job += 1
     view.free, view.gpus, view.oldest, view.urgent, view.work = free, gpus, oldest, urgent, work
     view.recent = control.next_job - control.recent_job
+    view.schedulers = len(s.slots)
 
 
 # ── decisions from outside ──
