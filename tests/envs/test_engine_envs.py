@@ -96,7 +96,8 @@ def test_extreme_jobs(name: str, limits: str):
     cluster = Cluster.uniform(3, 2)
     if limits == "some are":
         cluster = replace(cluster, nodes=replace(cluster.nodes, cpus=np.array([4.0, np.inf, 0.5]), memory=np.array([np.inf, 1.0, 8.0])))
-    envs = one_episode(KINDS[name].left_open(), Workload.build(columns, runtime), cluster)
+    options = replace(KINDS[name], every=0.0) if name == "Switch" else KINDS[name]  # a timer would ring for years
+    envs = one_episode(options.left_open(), Workload.build(columns, runtime), cluster)
 
     def rule(envs, seen):
         check(envs, seen)
@@ -104,7 +105,7 @@ def test_extreme_jobs(name: str, limits: str):
 
     played = play(envs, rule)
     assert played is not None
-    assert len(played.actions) > 20
+    assert len(played.actions) > 10
     assert np.isfinite(played.rewards).all()
 
 
@@ -232,7 +233,7 @@ def test_what_is_refused():
     with pytest.raises(NoChoiceError, match="raise its load"):
         one_episode(PickJob().left_open(), lonely, Cluster.uniform(1, 2)).reset(0)
     with pytest.raises(UsageError, match="there is no preemption"):
-        replace(PickJob().left_open(), program=Switch(schedulers=("fcfs", "srpt")).left_open().program)
+        replace(PickJob().left_open(), program=Switch(schedulers=("fcfs", "sjf/best/none/srpt")).left_open().program)
 
 
 def test_interpreted_code_is_refused():

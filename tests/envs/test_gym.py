@@ -19,7 +19,7 @@ ENGINE = [name for name in IDS if "PickDevice" not in name]
 SMALL = {
     "gpuyard/PickJob-v0": {"workload": "lublin:jobs=40,nodes=16,load=1.2 on 2x8:gpu", "window": 8},
     "gpuyard/PickHost-v0": {"workload": "eda:jobs=60,arrivals=1:3 on hosts:count=5,seed=1"},
-    "gpuyard/Switch-v0": {"workload": "family:shape=bursty,gpus=4 on 4", "schedulers": ["fcfs", "sjf", "edf"]},
+    "gpuyard/Switch-v0": {"workload": "family:shape=bursty,gpus=4 on 4", "schedulers": ["fcfs", "sjf", "edf"], "every": 600.0},
 }
 
 
@@ -151,7 +151,7 @@ def test_batches_of_ours(name: str):
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     seen, info = envs.reset(seed=4)
     rng, ends = np.random.default_rng(0), 0
-    for _ in range(400):
+    for _ in range(700):
         last = seen
         assert envs.observation_space.contains(seen)
         assert (info["action_mask"] == seen["mask"]).all()

@@ -98,6 +98,7 @@ class EngineEnvs:
     """
 
     def __init__(self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, *, threads: int = 2) -> None:
+        kernels()  # refuses to be interpreted
         self.opened = opened
         self.count = count
         self._made = [source(seed) for seed in seeds]
