@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LONGEST = 34  # characters of a label
 MOST_FEATURES = 16
+MOST_CHOICES = 240  # of a run, that can still be told apart
 LEARNED, OTHERS = COLOURS[5], COLOURS[0]
 
 
@@ -162,8 +163,8 @@ def _draw_likeness(axes: Axes, explanation: Explanation) -> None:
 def _draw_over_time(figure: Any, explanation: Explanation) -> None:
     """Scores of each scheduler over one run, and below which one was in use."""
     scores, use = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
-    values = np.array(explanation.over_time)  # (decisions, actions)
-    hours = np.array(explanation.times) / 3600.0
+    values = np.array(explanation.over_time)[:MOST_CHOICES]  # (decisions, actions)
+    hours = np.array(explanation.times)[:MOST_CHOICES] / 3600.0
     for k, action in enumerate(explanation.actions):
         above = values[:, k] - values.mean(axis=1)  # the level, common to all, would hide what tells them apart
         scores.plot(hours, above, color=(*COLOURS, GREY)[k % 8], lw=1.0, label=action)
@@ -177,4 +178,6 @@ def _draw_over_time(figure: Any, explanation: Explanation) -> None:
     scores.axhline(0.0, color=GREY, lw=0.6)
     scores.tick_params(labelsize=7)
     scores.legend(fontsize=7, frameon=False, ncols=min(len(explanation.actions), 6), loc="upper center", bbox_to_anchor=(0.5, 1.14))
-    figure.suptitle(clean(f"values of the choices over one run: {explanation.run}"), fontsize=9, x=0.01, ha="left")
+    count = len(explanation.times)
+    shown = f"the first {MOST_CHOICES} of {count:,} choices" if count > MOST_CHOICES else f"{count:,} choices"
+    figure.suptitle(clean(f"values of the choices over one run, {shown}: {explanation.run}"), fontsize=9, x=0.01, ha="left")

@@ -344,7 +344,8 @@ def _likeness(contender: Contender, scheduler: Scheduler, episodes: Sequence[Epi
     programs = {name: other.program() for name, other in others.items() if not isinstance(other, Decider)}
     mine = scheduler.program()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
-    for snapshot in _snapshots(scheduler, episodes, rng, 2 if decision == "job" else 1):
+    waiting, most = (2, SNAPSHOTS) if decision == "job" else (1, 4 * SNAPSHOTS)  # most jobs find one host with room, or none
+    for snapshot in _snapshots(scheduler, episodes, rng, waiting, most):
         order, starts = decide_in_order(mine, snapshot)
         asked = {name: decide_in_order(program, snapshot) for name, program in programs.items()}
         if decision == "job":
@@ -367,7 +368,7 @@ def _mean_likeness(name: str, pairs: Sequence[tuple[float, float]]) -> Likeness:
     return Likeness(name, float(same.mean()), float(np.mean(rank)), len(pairs))
 
 
-def _snapshots(scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, waiting: int) -> list[Snapshot]:
+def _snapshots(scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, waiting: int, most: int) -> list[Snapshot]:
     """Some of those at which so many jobs wait, and one starts, along its own runs; as many of each run."""
     found: list[Snapshot] = []
     runs = episodes[:4]
@@ -379,7 +380,7 @@ def _snapshots(scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random
             if decisions and len(snapshot.waiting) >= waiting:
                 kept.append(snapshot)
             simulation.apply(decisions)
-        picks = rng.permutation(len(kept))[: SNAPSHOTS // len(runs)]
+        picks = rng.permutation(len(kept))[: most // len(runs)]
         found += [kept[int(k)] for k in sorted(picks)]
     return found
 

@@ -113,7 +113,7 @@ def _set_held(s: Any, held: Any, where: Any) -> None:
     for k in range(len(held)):
         row = s.rows[held[k].row]
         piece = s.parts[k]
-        piece.mask, piece.gpus, piece.gpu = held[k].devices, held[k].gpus, held[k].device
+        piece.mask, piece.gpus, piece.gpu = held[k].devices, held[k].gpus, held[k]["device"]  # numpy has an attribute of that name
         piece.node = where[held[k].node]
         piece.next = row.alloc
         row.alloc = k
