@@ -42,7 +42,17 @@ from gpuyard.registry import unknown_name
 
 _JOB = np.dtype([("submit", "f8"), ("procs", "f8"), ("requested", "f8"), ("run", "f8"), ("start", "f8"), ("key", "f8"), ("fixed", "f8")])
 _CONTROL = np.dtype(
-    [("now", "f8"), ("free", "f8"), ("total", "f8"), ("waiting", "i8"), ("running", "i8"), ("next", "i8"), ("recent", "i8"), ("asked", "i8"), ("backfill", "i8")]
+    [
+        ("now", "f8"),
+        ("free", "f8"),
+        ("total", "f8"),
+        ("waiting", "i8"),
+        ("running", "i8"),
+        ("next", "i8"),
+        ("recent", "i8"),
+        ("asked", "i8"),
+        ("backfill", "i8"),
+    ]
 )
 _FIXED, _WFP3, _UNICEP = range(3)
 # What `_sort_running` sorts by.
