@@ -67,7 +67,7 @@ class EnvKind:
 
     def results_of(self, episode: Episode, scheduler: AnyScheduler, options: Any) -> Sequence[Result]:
         """The episode run from beginning to end, by each of the rules that the options name."""
-        if self.results is not None and bool(getattr(options, "rules", False)):
+        if self.results is not None and bool(getattr(options, "rules", None)):
             return self.results(episode, scheduler, options)
         return [simulate(episode.workload, episode.cluster, scheduler, seed=episode.seed)]
 

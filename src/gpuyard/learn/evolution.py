@@ -46,12 +46,15 @@ class EvolutionConfig:
     history: int = 0  # the last features of the context that are history
     threads: int = 0  # 0: as many as the environments have
     rank: bool = True  # ranks in place of outcomes
+    averaging: float = 0.0  # share of the past in the running mean of the search that is the policy; 0: its latest place
     first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: a score to begin with, besides small random weights
 
     def __post_init__(self) -> None:
         for name in ("pairs", "episodes", "sigma", "learning_rate", "updates"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"evolution: {name} = {getattr(self, name)} is not above 0")
+        if not 0 <= self.averaging < 1:
+            raise UsageError(f"evolution: averaging = {self.averaging} does not lie in [0, 1)")
 
 
 class Judge(Protocol):
@@ -79,6 +82,7 @@ class Evolution:
         if config.first:
             begin_with(self.spec, self._arrays, envs.schema, config.first)
         self._mean = self._flat(self._arrays)
+        self._average = self._mean.copy()
         self._first, self._second = np.zeros_like(self._mean), np.zeros_like(self._mean)
         self._generation = 0
         self._judge = self._judge_of(envs)
@@ -104,6 +108,7 @@ class Evolution:
         """Begin with these weights."""
         self._arrays = {name: np.asarray(arrays[name], np.float32) for name in tensor_shapes(self.spec)}
         self._mean = self._flat(self._arrays)
+        self._average = self._mean.copy()
 
     def update(self) -> Mapping[str, float]:
         """One generation."""
@@ -120,6 +125,8 @@ class Evolution:
         gradient = self._gradient(noise, outcomes)
         rate = anneal(config.schedule, config.learning_rate, 0.1 * config.learning_rate, min(self._generation / config.updates, 1.0))
         self._adam(gradient, rate)
+        share = min(config.averaging, self._generation / (self._generation + 1))
+        self._average = (share * self._average + (1 - share) * self._mean).astype(np.float32)
         self._generation += 1
         return {
             "return": float(outcomes.mean()), "best": float(outcomes.mean(axis=1).max()), "learning_rate": rate,
@@ -159,20 +166,21 @@ class Evolution:
         return Network.of(self.spec, self._unflat(vector))
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """The mean of the search."""
-        return self.spec, self._unflat(self._mean)
+        """The mean of the search, or the running mean of it."""
+        return self.spec, self._unflat(self._average)
 
     def save(self) -> Arrays:
         """A generation is decided by the seed and its number: nothing else is random."""
         numbers = np.array([self._generation, self.steps, self._seed], np.int64)
         fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in FIXED}
-        return {"mean": self._mean, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
+        return {"mean": self._mean, "average": self._average, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
 
     def restore(self, saved: Arrays) -> None:
         """Go on from there."""
         if saved["mean"].shape != self._mean.shape:
             raise LearningError(f"saved with {saved['mean'].size} weights, not {self._mean.size}")
         self._mean, self._first, self._second = saved["mean"], saved["first"], saved["second"]
+        self._average = saved["average"]
         self._generation, self._before, self._seed = (int(number) for number in saved["numbers"])
         self._arrays |= {name: saved[f"fixed/{name}"] for name in FIXED if f"fixed/{name}" in saved}
         self._judge.asked = 0
