@@ -37,8 +37,8 @@ NOW = (
     "late",  # share of running jobs that are believed to miss their deadlines
 )
 # Of the job that was submitted first, has the highest priority, the earliest deadline, the least work left, the least slack for its
-# priority: what it is believed to take (log2 of s), and how long it can wait, in estimates and in 5 minutes (both squashed).
-HEADS = ("first", "top", "earliest", "shortest", "pressing")
+# priority, was submitted last: what it is believed to take (log2 of s), and how long it can wait, in estimates and in 5 minutes (both squashed).
+HEADS = ("first", "top", "earliest", "shortest", "pressing", "newest")
 HEAD = ("estimate", "slack", "time")
 OF_HEADS = tuple(f"{who}_{what}" for who in HEADS for what in HEAD)
 AGES = ("oldest", "mean_wait", "mean_stretch")  # log2 of s; wait / (wait + estimate)
@@ -50,6 +50,7 @@ FIRST_HEAD = len(NOW)
 FIRST_AGE = FIRST_HEAD + len(OF_HEADS)
 FIRST_PAST = FIRST_AGE + len(AGES)
 PATIENCE = 300.0  # s
+SIX = len(HEADS)
 
 
 @inner
@@ -154,9 +155,9 @@ def _waiting_jobs(s: Any, out: Any, at: Any) -> None:
 
 @inner
 def _heads(s: Any, out: Any, at: Any) -> None:
-    """The jobs that five orderings would start next; of equals the one that was submitted first."""
+    """The jobs that six orderings would start next; of equals the one that was submitted first."""
     now = s.control[0].now
-    for k in range(5):
+    for k in range(SIX):
         best, key, since = np.int64(-1), np.inf, np.inf
         for p in range(len(s.partitions)):
             part = s.partitions[p]
@@ -187,7 +188,9 @@ def _head_key(row: Any, now: Any, k: Any) -> Any:
         return row.deadline
     if k == 3:
         return row.remaining
-    return (row.deadline - now - row.remaining) / (max(row.priority, 0.0) + 1.0)
+    if k == 4:
+        return (row.deadline - now - row.remaining) / (max(row.priority, 0.0) + 1.0)
+    return -row.submit
 
 
 @inner
