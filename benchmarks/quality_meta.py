@@ -30,6 +30,7 @@ from gpuyard.traces.family import Intensity, Shape, family
 SHAPES: tuple[Shape, ...] = ("base", "bursty", "diurnal", "shifted_diurnal")
 INTENSITIES: tuple[Intensity, ...] = ("low", "medium", "high")
 GPUS = (2, 4, 8, 16)
+FURTHER = "lcfs"  # what the meta-scheduler may choose besides the five; no part of the oracle, and a line of its own
 METRICS = ("slowdown", "balanced", "deadline_met")
 
 
@@ -131,7 +132,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "md", "json"), default="table")
     given = parser.parse_args()
     five = ", ".join(HEURISTICS)
-    others = [f"meta:random({five})@{given.period}"]
+    others = [FURTHER, f"meta:random({five})@{given.period}"]
     if not given.no_bandits:
         others += [f"{name}:every={given.period}({five})" for name in ("epsilon-greedy", "exp3", "linucb")]
     texts = [*HEURISTICS, *(given.meta or ["learned:meta"]), *others]
