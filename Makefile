@@ -2,14 +2,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_ARGS ?= compare demo --checkpoint 10m --restart-cost 1m --report demo-report
+DEMO_ARGS ?= compare demo --learned --checkpoint 10m --restart-cost 1m --report demo-report
 # compile the engine once before several processes ask for it
 WARM := @$(BIN)/python -c "from gpuyard.engine.entry import engine; engine()"
 PYTEST_ARGS ?=
 
 .PHONY: demo test test-all lint format bench clean
 
-demo: $(STAMP)  ## compare a dozen schedulers on an embedded workload
+demo: $(STAMP)  ## compare built-in and trained schedulers on an embedded workload
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
 test: $(STAMP)  ## all tests but the long ones: two or three minutes

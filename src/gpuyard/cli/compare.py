@@ -52,6 +52,7 @@ def compare(
     with_: options.With = None,
     apply: options.Apply = None,
     metric: options.Metrics = None,
+    learned: Annotated[bool, typer.Option("--learned", help="Also the trained policies that come with the package.")] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None,
     how: options.FormatOption = Format.table,
@@ -76,7 +77,9 @@ def compare(
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     plan = Plan(
         sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
-        schedulers=tuple(several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()))),
+        schedulers=tuple(
+            several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()), learned=learned)
+        ),
         metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),

@@ -65,12 +65,16 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
     return [Scheduler(*combination) for combination in product(*parsed)]
 
 
-def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload]) -> list[AnyScheduler]:
-    """Those of `--scheduler`, then the cross of the slots' options; the defaults without any. Each label once.
+def several_schedulers(
+    texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], *, learned: bool = False
+) -> list[AnyScheduler]:
+    """Those of `--scheduler`, then the cross of the slots' options; the defaults without any; `learned` ones besides. Each label once.
 
     Of the defaults, those that look at deadlines or priorities are left out where no job has any, and conservative for long workloads.
     """
     from gpuyard.policies import parse_scheduler
+    from gpuyard.policies.checkpoint import shipped_names
+    from gpuyard.policies.learned import PREFIX
 
     found: list[AnyScheduler] = [parse_scheduler(text) for text in texts]
     if any(slots):
@@ -81,6 +85,8 @@ def several_schedulers(texts: Sequence[str], slots: Sequence[Sequence[str] | Non
         found = [
             parse_scheduler(text) for text in DEFAULTS if text.partition("/")[0] not in idle and not (long and "/conservative" in text)
         ]
+    if learned:
+        found += [parse_scheduler(f"{PREFIX}{name}") for name in shipped_names()]
     return list({scheduler.label: scheduler for scheduler in found}.values())
 
 
