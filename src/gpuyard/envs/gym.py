@@ -42,7 +42,7 @@ WORKLOADS: Mapping[str, str] = MappingProxyType(
 )
 LIMIT = 16.0  # log2 of a float32 is at most 128, and is divided by 16 or more; a spread is a quarter of at most 64; all else is at most 1
 # Over what the largest host has, or what is left there: a host without a limit may be asked for any number.
-OPEN_ENDED = frozenset({"job_cores", "job_memory", "job_gpus", "cores_left", "memory_left", "gpus_left"})
+OPEN_ENDED = frozenset({"job_cores", "job_memory", "job_gpus", "cores_left", "memory_left", "gpus_left", "mean_cores", "mean_memory"})
 MOST_EMPTY = 1000  # episodes in a row without a choice
 
 
