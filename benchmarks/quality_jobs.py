@@ -43,9 +43,9 @@ def cut(workload: Workload, starts: Iterable[int]) -> list[Workload]:
     return [workload.take(np.arange(start, start + LENGTH)) for start in starts]
 
 
-def disjoint(workload: Workload, begin: int = 0) -> list[Workload]:
-    """All that follow one another from job `begin` on; of many, MOST_WINDOWS spread evenly."""
-    starts = np.arange(begin, len(workload) - LENGTH + 1, LENGTH)
+def disjoint(workload: Workload) -> list[Workload]:
+    """All that follow one another; of many, MOST_WINDOWS spread evenly."""
+    starts = np.arange(0, len(workload) - LENGTH + 1, LENGTH)
     if len(starts) > MOST_WINDOWS:
         starts = starts[np.linspace(0, len(starts) - 1, MOST_WINDOWS).astype(int)]
     return cut(workload, starts.tolist())
@@ -112,13 +112,14 @@ def logs(traces: Path, checkpoint: str) -> None:
 
 
 def gpu(traces: Path, checkpoint: str, estimates: Sequence[str], load: float) -> None:
-    """The last 30 % of the two traces."""
+    """The last 30 % of the two traces; estimates are made on the whole, from the past of each job, before arrivals are scaled."""
     for title, file in GPU_TRACES.items():
-        workload = apply_all(load_workload(str(traces / file)), (f"load:target={load},gpus={GPUS}",), 0)
+        workload = load_workload(str(traces / file))
         submit = workload.jobs.submit
         begin = int(np.searchsorted(submit, submit[0] + TESTED_FROM * (submit[-1] - submit[0])))
         for estimate in estimates:
-            parts = disjoint(with_estimate(workload, estimate), begin)
+            last = with_estimate(workload, estimate).take(np.arange(begin, len(workload)))
+            parts = disjoint(apply_all(last, (f"load:target={load},gpus={GPUS}",), 0))
             engine_tables(f"{title}, load {load}, estimates {estimate}", parts, f"{GPUS // 8}x8:gpu", ("gpu", checkpoint), ("none", "easy"))
 
 
