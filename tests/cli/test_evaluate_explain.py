@@ -53,7 +53,7 @@ def test_explain_in_every_format(cli, checkpoint, tmp_path):
     for name in ("report.md", "table.csv", "table.json", "explanation-1.png", "explanation-1.pdf"):
         assert (tmp_path / "report" / name).stat().st_size > 100
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "table.csv").read_text())))
-    assert rows[0]["feature"] == "estimate" and len(rows) == 16
+    assert rows[0]["feature"] == "estimate" and len(rows) == len(JOB.rows) + len(JOB.context)
     data = json.loads((tmp_path / "report" / "table.json").read_text())
     assert data[0]["likeness"][0]["name"] == "sjf" and len(data[0]["features"]) == 16
 

@@ -172,7 +172,7 @@ def test_shaping_moves_the_return_of_every_policy_by_the_same(kind: str, gamma: 
     assert np.ptp(with_shaping - without) < 1e-9 * max(np.abs(without).max(), 1.0)
     assert without.argmax() == with_shaping.argmax()
     moved = sum(abs(np.subtract(shaped[policy], plain[policy])).sum() for policy in plain)
-    assert moved > 0 or (kind, objective) == ("host", "wait")  # it does something; there nobody waits at a choice
+    assert moved > 0 or objective == "wait"  # it does something; the wait is charged as it grows already
 
 
 # ── refused ──

@@ -9,6 +9,7 @@ import pytest
 from gpuyard.errors import UsageError
 from gpuyard.experiments.evaluation import contender
 from gpuyard.experiments.explaining import GRID, explain
+from gpuyard.features.jobs import JOB
 from gpuyard.testing.checkpoints import write_linear
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"
@@ -32,7 +33,7 @@ def test_a_policy_that_looks_at_estimates_alone(tmp_path):
     assert list(curve) == sorted(curve, reverse=True) and curve[0] > 0.9 and curve[-1] < 0.1
     best = found.likeness[0]
     assert (best.name, best.same) == ("sjf", 1.0) and best.rank == pytest.approx(1.0) and best.decisions > 10
-    assert len(features) == 16 and not found.actions
+    assert len(features) == len(JOB.rows) + len(JOB.context) and not found.actions
 
 
 def test_the_same_seed_gives_the_same_explanation(tmp_path):

@@ -12,6 +12,9 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.snapshots import snapshot_of, state_of
 from gpuyard.errors import PolicyError, UsageError
+from gpuyard.features.hosts import HOST as HOST_SCHEMA
+from gpuyard.features.jobs import JOB as JOB_SCHEMA
+from gpuyard.features.system import SWITCH as SWITCH_SCHEMA
 from gpuyard.model.decision import Action
 from gpuyard.policies import Meta, parse_slots
 from gpuyard.policies.deciding import HostChooser, JobChooser, SwitchChooser
@@ -21,9 +24,9 @@ from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.testing.reference_network import random_arrays
 from gpuyard.testing.strategies import random_case
 
-SWITCH = NetworkSpec(0, 56, actions=3, context_layers=(16,), memory_layers=(8,), history=32, head_layers=(16,))
-JOB = NetworkSpec(8, 8, head_layers=(16,))
-HOST = NetworkSpec(11, 8, row_layers=(8,), head_layers=(16,), pool="mean")
+SWITCH = NetworkSpec(0, len(SWITCH_SCHEMA.context), actions=3, context_layers=(16,), memory_layers=(8,), history=32, head_layers=(16,))
+JOB = NetworkSpec(len(JOB_SCHEMA.rows), len(JOB_SCHEMA.context), head_layers=(16,))
+HOST = NetworkSpec(len(HOST_SCHEMA.rows), len(HOST_SCHEMA.context), row_layers=(8,), head_layers=(16,), pool="mean")
 
 
 def network(spec, seed=0):
@@ -77,7 +80,7 @@ def test_a_switch_sees_what_the_engine_sees(number):
         chooser.begin()
         chosen = chooser.choose(snapshot)
         s = loaded(meta, snapshot, PASS)
-        np.testing.assert_array_max_ulp(chooser.features, s.scratch[:56], 1)
+        np.testing.assert_array_max_ulp(chooser.features, s.scratch[: SWITCH.context], 1)
         assert chosen == s.control["active"][0]
 
 
@@ -92,7 +95,7 @@ def test_an_ordering_sees_what_the_engine_sees(number):
         s = loaded(scheduler, snapshot, PREPARE)
         waiting = [p for p, part in enumerate(s.partitions) if part["head"] < part["tail"]]
         chosen = chooser.choose(snapshot, waiting[-1])  # the slow way ordered this partition last
-        np.testing.assert_array_max_ulp(chooser.features, s.scratch[:8], 1)
+        np.testing.assert_array_max_ulp(chooser.features, s.scratch[: JOB.context], 1)
         assert chosen.job == snapshot.jobs.index[s.queue_jobs[s.partitions["head"][waiting[-1]]]]
 
 

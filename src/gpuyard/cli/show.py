@@ -217,6 +217,15 @@ def _environment(name: str) -> Facts:
     ]  # fmt: skip
 
 
+def _objective(name: str) -> Facts:
+    from gpuyard.envs.reward import OBJECTIVES
+
+    if name not in OBJECTIVES:
+        return []
+    each = OBJECTIVES[name]
+    return [("title", each.title), ("weights", parameters_text(each.weights.items())), ("judged by", each.metric)]
+
+
 def _learner(name: str) -> Facts:
     from gpuyard.learn.base import LEARNERS
     from gpuyard.learn.catalog import learners
@@ -277,6 +286,7 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "device": _device,
     "checkpoint": _checkpoint,
     "environment": _environment,
+    "objective": _objective,
     "learner": _learner,
 }
 

@@ -37,8 +37,8 @@ NOW = (
     "late",  # share of running jobs that are believed to miss their deadlines
 )
 # Of the job that was submitted first, has the highest priority, the earliest deadline, the least work left, the least slack for its
-# priority, was submitted last: what it is believed to take (log2 of s), and
-# how long it can wait, in estimates and in 5 minutes (both squashed).
+# priority, was submitted last: what it is believed to take (log2 of s), and how long it can wait, in estimates and in 5 minutes
+# (both squashed).
 HEADS = ("first", "top", "earliest", "shortest", "pressing", "newest")
 HEAD = ("estimate", "slack", "time")
 OF_HEADS = tuple(f"{who}_{what}" for who in HEADS for what in HEAD)
