@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuyard.cli.output import Output, clean, csv_text, json_text, md_text
-from gpuyard.errors import DataError
+from gpuyard.cli.report import write_texts
 
 if TYPE_CHECKING:
     from gpuyard.experiments.comparison import Comparison
@@ -49,9 +49,4 @@ def _write_texts(title: str, output: Output, figures: Sequence[str], folder: Pat
         "table.csv": csv_text(output.records),
         "table.json": json_text(output.data),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{folder}: the report cannot be written: {error.strerror or error}") from None
+    write_texts(folder, texts)

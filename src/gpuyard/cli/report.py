@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,7 @@ def write_report(comparisons: Sequence[Comparison], folder: Path) -> None:
         "table.json": json_text(output.data),
         "report.md": _report(comparisons),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{folder}: the report cannot be written: {error.strerror or error}") from None
+    write_texts(folder, texts)
     for k, comparison in enumerate(comparisons):
         save_comparison(comparison, folder / _figure(k))
 
@@ -55,3 +50,13 @@ def _report(comparisons: Sequence[Comparison]) -> str:
         parts += [f"- {clean(note)}" for note in comparison.notes]
     parts += [md_text([table]) for table in side_by_side(comparisons)]
     return "\n\n".join(parts) + "\n"
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """File name → text, in a folder that is made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{folder}: the report cannot be written: {error.strerror or error}") from None

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -96,17 +97,17 @@ class OneEnv(gym.Env[Seen, np.int64]):
         mask: Array = self._shown().mask[0].copy()
         return mask
 
+    @abstractmethod
     def _first(self, seed: int) -> Observation:
         """Begin the first episode of a seed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _next(self) -> Observation:
         """Begin the next episode."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
         """The reward, and facts about the episode if it is over."""
-        raise NotImplementedError
 
     def _shown(self) -> Observation:
         if self._seen is None:

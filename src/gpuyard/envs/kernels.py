@@ -13,6 +13,7 @@ from gpuyard.engine.entry import source_hash
 from gpuyard.engine.jit import INTERPRETED, call_engine, entry, inner
 from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
+from gpuyard.engine.kernels.runs import power
 from gpuyard.engine.lanes import bytes_at, floats_at, ints_at, words_at
 from gpuyard.engine.pointer import state_at
 from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
@@ -154,22 +155,13 @@ def _reward(s: Any, slot: Any, setup: Any, weights: Any, over: Any) -> None:
     if weights[SUMS + 1] != 0.0:
         value += weights[SUMS + 1] * min(float(control.waiting), 100.0) / 100.0
     if weights[SUMS + 2] != 0.0:
-        value += weights[SUMS + 2] * min(_watts(s), 800.0) / 800.0
+        value += weights[SUMS + 2] * min(power(s), 800.0) / 800.0
     if setup.shaping != 0.0:
         after = 0.0 if over else setup.shaping * _potential(s, weights)
         value += setup.gamma * after - slot.potential
         slot.potential = after
     slot.reward = value * slot.scale + (slot.bonus if over else 0.0)
     slot.total += slot.reward
-
-
-@inner
-def _watts(s: Any) -> Any:
-    watts = 0.0
-    for t in range(len(s.types)):
-        kind = s.types[t]
-        watts += kind.up * kind.idle_watts + kind.held * (kind.busy_watts - kind.idle_watts)
-    return watts
 
 
 @inner

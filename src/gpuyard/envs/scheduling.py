@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +32,7 @@ PICKED = "learned"  # the name of a policy under training
 
 
 @dataclass(frozen=True)
-class Common:
+class Common(ABC):
     """What all three have: how choices are rewarded, and how many episodes there are."""
 
     objective: str = "bsld"
@@ -61,9 +62,9 @@ class Common:
         OBJECTIVES[self.objective].with_weights(found)
         return found
 
+    @abstractmethod
     def left_open(self) -> Opened:
         """The simulation in which the decision is left open."""
-        raise NotImplementedError
 
     def _opened(self, decision: int, program: Program, **more: Any) -> Opened:
         """The simulation with that decision left open."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import inner
-from gpuyard.engine.kernels.runs import revised_end
+from gpuyard.engine.kernels.runs import power, revised_end
 from gpuyard.engine.state import HISTORY, SAMPLE
 from gpuyard.features.jobs import SHORTEST, advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
@@ -91,10 +91,9 @@ def _cluster(s: Any, out: Any, at: Any) -> None:
         free += float(part.free)
         gpus += float(part.total)
         work += part.work
-    watts, most = 0.0, 0.0
+    most = 0.0
     for t in range(len(s.types)):
         kind = s.types[t]
-        watts += kind.up * kind.idle_watts + kind.held * (kind.busy_watts - kind.idle_watts)
         most += kind.up * kind.busy_watts
     out[at] = log(float(control.waiting)) * np.float32(COUNT)
     out[at + 1] = log(float(control.running)) * np.float32(COUNT)
@@ -102,7 +101,7 @@ def _cluster(s: Any, out: Any, at: Any) -> None:
     out[at + 3] = log(work / max(gpus, 1.0)) * np.float32(TIME)
     out[at + 4] = log(float(control.next_job - control.recent_job)) * np.float32(COUNT)
     out[at + 5] = log(gpus) * np.float32(COUNT)
-    out[at + 17] = share(watts, most)
+    out[at + 17] = share(power(s), most)
 
 
 @inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,13 +56,14 @@ class Bandit(Protocol):
     def restore(self, saved: Arrays) -> None: ...
 
 
-class _Drawn:
+class _Drawn(ABC):
     """Draws from `probabilities` and remembers with which probability."""
 
     last: float = 1.0
 
+    @abstractmethod
     def probabilities(self, context: Array, mask: Array | None = None) -> Array:
-        raise NotImplementedError
+        """(actions,) how likely each is."""
 
     def choose(self, context: Array, rng: np.random.Generator, mask: Array | None = None) -> int:
         chances = self.probabilities(context, mask)

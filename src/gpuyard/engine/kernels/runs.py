@@ -433,7 +433,7 @@ def tick(s: Any, until: Any) -> None:
         sums.queue_time += (until - at) * control.waiting
         sums.busy_time += (until - at) * control.busy
         sums.gpu_seconds += (until - at) * control.up
-        sums.energy += (until - at) * _power(s)
+        sums.energy += (until - at) * power(s)
     if control.timeline == 0:
         control.last_tick = max(at, until)
         return
@@ -460,7 +460,7 @@ def tick(s: Any, until: Any) -> None:
 
 
 @inner
-def _power(s: Any) -> Any:
+def power(s: Any) -> Any:
     """Watts of all devices in order now."""
     watts = 0.0
     for t in range(len(s.types)):
