@@ -3,8 +3,9 @@
     python benchmarks/quality_jobs.py [--hpc CHECKPOINT] [--gpu CHECKPOINT] [--traces FOLDER] [--only protocol|logs|gpu]
 
 - protocol: trace lublin_256 by the rules of RLScheduler (Zhang et al., SC 2020), its ten windows (which overlap) and disjoint ones.
-- logs: all disjoint windows of 1,024 jobs of other SWF logs, textbook EASY, requested times.
-- gpu: disjoint windows of the last 30 % of Philly and Helios Venus, arrivals scaled to a load of 256 GPUs.
+- logs: disjoint windows of 1,024 jobs of SWF logs, textbook EASY, requested times: the last 30 % of four whose first 70 % was trained on,
+  and one of which nothing was.
+- gpu: disjoint windows of 2,048 jobs of the last 30 % of Philly and Helios Venus, arrivals scaled to a load of 256 GPUs.
 
 Each line: the mean over windows of the mean over jobs; then ours − it with a paired 95 % interval over the windows, and on how many ours is
 lower.
@@ -28,27 +29,35 @@ from gpuyard.traces import apply_all, guess_cluster, with_estimate
 from gpuyard.traces.swf_rlscheduler import load_rlscheduler
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
-LENGTH = 1024  # jobs in a window
+LENGTH, GPU_LENGTH = 1024, 2048  # jobs in a window
 STARTS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)  # of the protocol's windows
 PUBLISHED_RL = {False: 254.67, True: 58.64}  # by backfilling
 ORDERINGS = ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest")
-LOGS = ("KTH-SP2-1996-2.1-cln", "CTC-SP2-easy-resimulated", "SDSC-SP2-easy-resimulated", "HPC2N-2002-2.1-cln", "SDSC-BLUE-2000-4.2-cln")
+TRAINED_LOGS = ("KTH-SP2-1996-2.1-cln", "CTC-SP2-easy-resimulated", "SDSC-SP2-easy-resimulated", "HPC2N-2002-2.1-cln")
+OTHER_LOGS = ("SDSC-BLUE-2000-4.2-cln",)
 GPU_TRACES = {"Philly": "philly/philly_jobs_vc.csv.gz", "Helios Venus": "helios/helios_venus_gpu_jobs.csv.gz"}
 GPUS, TESTED_FROM = 256, 0.7  # share of the span that training and validation had
 MOST_WINDOWS = 40  # of a log
 
 
-def cut(workload: Workload, starts: Iterable[int]) -> list[Workload]:
-    """Windows of LENGTH jobs, with the trace's own times."""
-    return [workload.take(np.arange(start, start + LENGTH)) for start in starts]
+def cut(workload: Workload, starts: Iterable[int], length: int = LENGTH) -> list[Workload]:
+    """Windows, with the trace's own times."""
+    return [workload.take(np.arange(start, start + length)) for start in starts]
 
 
-def disjoint(workload: Workload) -> list[Workload]:
+def disjoint(workload: Workload, length: int = LENGTH) -> list[Workload]:
     """All that follow one another; of many, MOST_WINDOWS spread evenly."""
-    starts = np.arange(0, len(workload) - LENGTH + 1, LENGTH)
+    starts = np.arange(0, len(workload) - length + 1, length)
     if len(starts) > MOST_WINDOWS:
         starts = starts[np.linspace(0, len(starts) - 1, MOST_WINDOWS).astype(int)]
-    return cut(workload, starts.tolist())
+    return cut(workload, starts.tolist(), length)
+
+
+def tested(workload: Workload) -> Workload:
+    """What was neither trained nor validated on."""
+    submit = workload.jobs.submit
+    begin = int(np.searchsorted(submit, submit[0] + TESTED_FROM * (submit[-1] - submit[0])))
+    return workload.take(np.arange(begin, len(workload)))
 
 
 def values(parts: Sequence[Workload], run: Callable[[Workload], Result], metric: str) -> Array:
@@ -104,22 +113,19 @@ def logs(traces: Path, checkpoint: str) -> None:
     """Other logs of HPC machines, EASY, with the times that users asked for; and lublin_256 by gpuyard's own rules."""
     lublin = load_rlscheduler(traces / "swf" / "lublin_256.swf.gz")
     engine_tables("lublin_256, gpuyard's own rules", disjoint(lublin), str(GPUS), ("hpc", checkpoint), ("none", "easy"))
-    for name in LOGS:
+    for name in (*TRAINED_LOGS, *OTHER_LOGS):
         workload = load_workload(str(traces / "swf" / f"{name}.swf.gz"))
         processors = guess_cluster(workload)[0].gpus
-        parts = disjoint(workload.take(np.flatnonzero((workload.jobs.gpus >= 1) & (workload.jobs.gpus <= processors))))
-        engine_tables(f"{name}, {processors} processors", parts, str(processors), ("hpc", checkpoint), ("easy",))
+        part, title = (tested(workload), ", the last 30 %") if name in TRAINED_LOGS else (workload, "")
+        engine_tables(f"{name}{title}, {processors} processors", disjoint(part), str(processors), ("hpc", checkpoint), ("easy",))
 
 
-def gpu(traces: Path, checkpoint: str, estimates: Sequence[str], load: float) -> None:
+def gpu(traces: Path, checkpoint: str, estimate: str, loads: Sequence[float]) -> None:
     """The last 30 % of the two traces; estimates are made on the whole, from the past of each job, before arrivals are scaled."""
     for title, file in GPU_TRACES.items():
-        workload = load_workload(str(traces / file))
-        submit = workload.jobs.submit
-        begin = int(np.searchsorted(submit, submit[0] + TESTED_FROM * (submit[-1] - submit[0])))
-        for estimate in estimates:
-            last = with_estimate(workload, estimate).take(np.arange(begin, len(workload)))
-            parts = disjoint(apply_all(last, (f"load:target={load},gpus={GPUS}",), 0))
+        last = tested(with_estimate(load_workload(str(traces / file)), estimate))
+        for load in loads:
+            parts = disjoint(apply_all(last, (f"load:target={load},gpus={GPUS}",), 0), GPU_LENGTH)
             engine_tables(f"{title}, load {load}, estimates {estimate}", parts, f"{GPUS // 8}x8:gpu", ("gpu", checkpoint), ("none", "easy"))
 
 
@@ -129,13 +135,13 @@ def main() -> None:
     arguments.add_argument("--gpu", default="learned:gpu")
     arguments.add_argument("--traces", type=Path, default=TRACES)
     arguments.add_argument("--only", choices=("protocol", "logs", "gpu"))
-    arguments.add_argument("--estimates", nargs="+", default=["boosting"])
-    arguments.add_argument("--load", type=float, default=0.9)
+    arguments.add_argument("--estimate", default="boosting")
+    arguments.add_argument("--loads", type=float, nargs="+", default=[0.9, 1.2])
     given = arguments.parse_args()
     parts: dict[str, Callable[[], None]] = {
         "protocol": lambda: protocol(given.traces, given.hpc),
         "logs": lambda: logs(given.traces, given.hpc),
-        "gpu": lambda: gpu(given.traces, given.gpu, given.estimates, given.load),
+        "gpu": lambda: gpu(given.traces, given.gpu, given.estimate, given.loads),
     }
     for name, run in parts.items():
         if given.only in (None, name):

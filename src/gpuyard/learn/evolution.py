@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +31,26 @@ FIXED = ("rows.mean", "rows.scale", "context.mean", "context.scale")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
 
 
+def centred_ranks(outcomes: Array) -> Array:
+    """(members, episodes) outcomes → their ranks among the members of an episode, −0.5 … 0.5; equal outcomes share a rank."""
+    members = len(outcomes)
+    below = (outcomes[None, :, :] < outcomes[:, None, :]).sum(axis=1)
+    same = (outcomes[None, :, :] == outcomes[:, None, :]).sum(axis=1)
+    ranks: Array = (below + (same - 1) / 2) / max(members - 1, 1) - 0.5
+    return ranks
+
+
+# How good each member of a generation is, from its outcomes (members, episodes): by its ranks in the episodes, where no single one counts
+# more than another; by the rank of its mean, where a rare disaster counts; by the mean itself.
+FITNESS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {
+        "ranks": lambda outcomes: centred_ranks(outcomes).mean(axis=1),
+        "rank-of-mean": lambda outcomes: centred_ranks(outcomes.mean(axis=1, keepdims=True))[:, 0],
+        "mean": lambda outcomes: outcomes.mean(axis=1) - outcomes.mean(),
+    }
+)
+
+
 @dataclass(frozen=True)
 class EvolutionConfig:
     """Sizes of the search."""
@@ -45,7 +66,7 @@ class EvolutionConfig:
     width: int = 32  # of its layers
     history: int = 0  # the last features of the context that are history
     threads: int = 0  # 0: as many as the environments have
-    rank: bool = True  # ranks in place of outcomes
+    fitness: str = "ranks"  # of a member, from its outcomes: see FITNESS
     averaging: float = 0.0  # share of the past in the running mean of the search that is the policy; 0: its latest place
     first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: a score to begin with, besides small random weights
 
@@ -53,6 +74,8 @@ class EvolutionConfig:
         for name in ("pairs", "episodes", "sigma", "learning_rate", "updates"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"evolution: {name} = {getattr(self, name)} is not above 0")
+        if self.fitness not in FITNESS:
+            raise unknown_name("fitness", self.fitness, list(FITNESS))
         if not 0 <= self.averaging < 1:
             raise UsageError(f"evolution: averaging = {self.averaging} does not lie in [0, 1)")
 
@@ -135,9 +158,8 @@ class Evolution:
         }  # fmt: skip
 
     def _gradient(self, noise: Array, outcomes: Array) -> Array:
-        """Of the expected outcome, up to a factor: that of every episode is compared within the generation."""
-        values = centred_ranks(outcomes) if self.config.rank else outcomes - outcomes.mean(axis=0)
-        fitness = values.mean(axis=1)
+        """Of the expected fitness, up to a factor."""
+        fitness = FITNESS[self.config.fitness](outcomes)
         gradient: Array = (fitness[0::2] - fitness[1::2]) @ noise / (2 * self.config.pairs * self.config.sigma)
         return gradient
 
@@ -222,15 +244,6 @@ def _number(text: str, value: str) -> float:
         return float(value)
     except ValueError:
         raise UsageError(f"evolution: first: {text!r} is not FEATURE=NUMBER", hint="e.g. estimate=-1") from None
-
-
-def centred_ranks(outcomes: Array) -> Array:
-    """(members, episodes) outcomes → their ranks among the members of an episode, −0.5 … 0.5; equal outcomes share a rank."""
-    members = len(outcomes)
-    below = (outcomes[None, :, :] < outcomes[:, None, :]).sum(axis=1)
-    same = (outcomes[None, :, :] == outcomes[:, None, :]).sum(axis=1)
-    ranks: Array = (below + (same - 1) / 2) / max(members - 1, 1) - 0.5
-    return ranks
 
 
 class _SteppedEpisodes:
