@@ -218,6 +218,7 @@ REFUSED = {
     "split": ({"split": "trian"}, UnknownNameError, "did you mean 'train'"),
     "render mode": ({"render_mode": "movie"}, UnknownNameError, "ansi, rgb_array"),
     "backfill": ({"backfill": "conservative"}, UsageError, "no conservative backfilling"),
+    "depth": ({"backfill": "easy:depth=3"}, UsageError, "backfill has no depth"),
     "window": ({"window": 0}, UsageError, "does not lie in 1..100,000"),
     "gamma": ({"gamma": 1.5}, UsageError, "does not lie in (0, 1]"),
     "pool": ({"pool": 0}, UsageError, "at least one of each"),

@@ -89,6 +89,8 @@ class Opened:
             raise UsageError("with the placement left open backfill is none or skip", hint="a trained placement runs with all of them")
         if self.decision == st.OPEN_ORDERING and any(slot.preemption for slot in self.program.slots):
             raise UsageError("with the ordering left open there is no preemption")
+        if self.decision != st.OPEN_SWITCH and any(slot.depth for slot in self.program.slots):
+            raise UsageError("with the ordering or the placement left open backfill has no depth", hint="a trained policy runs with one")
 
 
 class EngineEnvs:
