@@ -113,3 +113,17 @@ def test_bad_usage_is_told_in_one_line(cli, checkpoint):
         assert code != 0 and out == "" and expected in err and err.count("\n") == 1, (arguments, err)
     code, _, err = cli("explain", checkpoint, "--episodes", "0")
     assert code == 2 and "--episodes 0" in err
+
+
+def test_a_device_choice_from_training_to_explanation(cli, tmp_path):
+    text, out = "tasks:jobs=24 on tasks", tmp_path / "run"
+    few = ["--envs", 2, "--set", "learner.rollout=24"]
+    code, _, err = cli("train", "PickDevice", "--learner", "ppo", "--workload", text, "--steps", 48, *few, "--out", out)
+    assert code == 0, err
+    code, told, err = cli("evaluate", out / "best.safetensors", "--batches", 2, "--report", tmp_path / "evaluated")
+    assert code == 0, err
+    assert "optimal-device" in told and "turnaround" in told and (tmp_path / "evaluated" / "evaluation-1.png").stat().st_size > 100
+    code, told, err = cli("explain", out / "best.safetensors", "--episodes", 2, "--report", tmp_path / "explained")
+    assert code == 0, err
+    assert "choices by regime" in told and "intensity: highest third" in told
+    assert (tmp_path / "explained" / "explanation-1.png").stat().st_size > 100

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from gpuyard.envs.gym import VectorGym
+from gpuyard.envs.gym import SchedulingEnv, VectorGym
 from gpuyard.envs.kinds import find_env
 from gpuyard.envs.registration import IDS, register_all
 from gpuyard.errors import GpuyardError, UnknownNameError, UsageError
@@ -167,6 +167,75 @@ def test_batches_of_ours(name: str):
     assert ends > 2
 
 
+class InTurn:
+    """A source for one environment: the episodes that environment `env` of a batch has, one after the other."""
+
+    def __init__(self, source, batch: VectorGym, seed: int, env: int) -> None:
+        self._source, self._numbers, self._draw, self._turn = source, batch.envs._numbers, (seed, env), 0
+
+    def episode(self, number: int):
+        which = int(np.random.default_rng([*self._draw, self._turn]).integers(len(self._numbers)))
+        self._turn += 1
+        return self._source.episode(self._numbers[which])
+
+
+def one_by_one(name: str, batch: VectorGym, seed: int) -> gym.vector.SyncVectorEnv:
+    """Gymnasium's own batch of single environments that have the episodes of ours."""
+
+    def made(env: int):
+        found = SchedulingEnv(name, **SMALL[name])
+        found.source = InTurn(found.source, batch, seed, env)
+        return found
+
+    return gym.vector.SyncVectorEnv([lambda e=e: made(e) for e in range(batch.num_envs)], autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def assert_same(one, other, where: str = "") -> None:
+    """Alike to the last key, mask and value, the dtypes of arrays too; but for the numbers of episodes."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one.keys() - {"number"}:
+            assert_same(one[key], other[key], f"{where}/{key}")
+    elif isinstance(one, np.ndarray) and one.dtype == object:
+        for a, b in zip(one, other, strict=True):
+            assert_same(a, b, where)
+    elif one is None or other is None:
+        assert one is other, where
+    else:
+        assert one.dtype == other.dtype and one.tolist() == other.tolist(), where
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_a_batch_says_what_single_environments_say(name: str):
+    envs = VectorGym(name, num_envs=3, pool=4, **SMALL[name])
+    alone = one_by_one(name, envs, 5)
+    (seen, info), (other, other_info) = envs.reset(seed=5), alone.reset(seed=5)
+    assert_same(info, other_info)
+    rng, ends = np.random.default_rng(1), 0
+    while ends < 6:
+        assert_same(seen, other)
+        actions = rng.integers(0, envs.single_action_space.n, 3)  # illegal ones too
+        numbers = [envs.envs.number(e) for e in range(3)]
+        seen, reward, terminated, _, info = envs.step(actions)
+        other, other_reward, other_terminated, _, other_info = alone.step(actions)
+        assert reward.tolist() == other_reward.tolist() and terminated.tolist() == other_terminated.tolist()
+        assert_same(info, other_info)
+        for e in np.flatnonzero(terminated):
+            facts = info["final_info"]["episode_facts"]
+            assert facts["number"][e] == numbers[e] and facts["_number"][e]
+        ends += int(terminated.sum())
+
+
+def test_a_batch_without_facts_measures_nothing():
+    envs = VectorGym("PickHost", num_envs=2, pool=2, facts=False, **SMALL["gpuyard/PickHost-v0"])
+    envs.reset(seed=0)
+    info: dict = {}
+    while "final_info" not in info:
+        *_, info = envs.step(np.zeros(2, int))
+    assert set(info["final_info"]) == {"action_mask", "_action_mask", "illegal", "_illegal"}
+    assert not envs.envs.opened.recorded
+
+
 @pytest.mark.parametrize("name", ENGINE)
 def test_a_batch_is_seeded_whatever_the_number_of_threads(name: str):
     def played(threads: int, seeds: tuple[int, ...]) -> list[bytes]:
@@ -218,6 +287,7 @@ REFUSED = {
     "split": ({"split": "trian"}, UnknownNameError, "did you mean 'train'"),
     "render mode": ({"render_mode": "movie"}, UnknownNameError, "ansi, rgb_array"),
     "backfill": ({"backfill": "conservative"}, UsageError, "no conservative backfilling"),
+    "depth": ({"backfill": "easy:depth=3"}, UsageError, "backfill has no depth"),
     "window": ({"window": 0}, UsageError, "does not lie in 1..100,000"),
     "gamma": ({"gamma": 1.5}, UsageError, "does not lie in (0, 1]"),
     "pool": ({"pool": 0}, UsageError, "at least one of each"),

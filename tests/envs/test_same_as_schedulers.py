@@ -25,6 +25,12 @@ from gpuyard.testing.strategies import random_case
 
 SEEDS = hs.integers(0, 2**32 - 1)
 ORDERING = NetworkSpec(rows=len(JOB.rows), context=len(JOB.context), head_layers=(8,))
+POOLED = {
+    pool: NetworkSpec(
+        rows=len(JOB.rows), context=len(JOB.context), row_layers=(8,), context_layers=(4,), pool=pool, heads=heads, head_layers=(8,)
+    )
+    for pool, heads in (("attention", 2), ("mean", 1))
+}
 PLACEMENT = NetworkSpec(
     rows=len(HOST.rows), context=len(HOST.context), row_layers=(8,), context_layers=(4,), pool="attention", heads=2, head_layers=(8,)
 )
@@ -56,6 +62,35 @@ def test_a_network_orders_jobs_as_in_the_engine(backfill: str, seed: int):
     net = network(ORDERING, seed)
     scheduler = replace(options.scheduler(), ordering=network_ordering(net, "net"))
     assert differences(options.left_open(), by_network(net), scheduler, random_case(seed)) == []
+
+
+@pytest.mark.parametrize("pool", POOLED)
+@pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
+def test_a_network_that_looks_at_all_jobs_sees_those_that_may_be_chosen(backfill: str, pool: str):
+    """Behind a head that waits these are the jobs that may pass it; one case in a hundred shows if others are seen too."""
+    options = PickJob(backfill=backfill)
+    opened, odd = options.left_open(), []
+    for seed in range(300):
+        net = network(POOLED[pool], seed)
+        scheduler = replace(options.scheduler(), ordering=network_ordering(net, "net"))
+        if differences(opened, by_network(net), scheduler, random_case(seed)):
+            odd.append(seed)
+    assert odd == []
+
+
+@pytest.mark.parametrize("slots", ["fcfs/fewest/skip", "fcfs/best/easy", "fcfs/fewest/easy/srpt"])
+@given(seed=SEEDS)
+@settings(max_examples=30)
+def test_scores_of_jobs_that_cannot_start_change_nothing(slots: str, seed: int):
+    """With a depth, however large, all jobs are scored and walked in order; without one, those that may start are. Nothing is pooled."""
+    case, ordering = random_case(seed), network_ordering(network(ORDERING, seed), "net")
+    parts = slots.split("/")
+    deep = "/".join([*parts[:2], f"{parts[2]}:depth=100000", *parts[3:]])
+    one, other = (
+        simulate(case.workload, case.cluster, replace(parse_slots(text), ordering=ordering), rules=case.rules, segments=True)
+        for text in (slots, deep)
+    )
+    assert compare_tables(one.table, other.table) + compare_segments(one.segments, other.segments) == []
 
 
 @pytest.mark.parametrize("backfill", ["none", "skip"])

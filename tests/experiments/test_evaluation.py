@@ -176,3 +176,25 @@ def test_a_checkpoint_that_names_no_workloads_wants_some(tmp_path):
         held_out([contender(str(path))], Held())
     with pytest.raises(UsageError, match="given twice"):
         evaluate([contender(str(path)), contender(str(path))], Held((GANGS,), batches=1))
+
+
+def test_devices_are_compared_with_device_choices(tmp_path):
+    """Of weights that make it the device with the fewest waiting tasks, a GPU first: what is measured is what simulate gives."""
+    path = str(write_linear(
+        tmp_path / "device.safetensors", "device", {"waiting_log2": -1.0, "idle": 0.5, "gpu": 0.1}, {}, objective="turnaround",
+        workloads=["tasks:jobs=30 on tasks"], trained_on=Workloads(["tasks:jobs=30 on tasks"]).part("train").uses,
+    ))  # fmt: skip
+    made = contender(path)
+    [found] = evaluate([made], Held(batches=3))
+    lines = lines_of(found)
+    assert set(lines) == {path, "round-robin", "random-device", "greedy-device", "optimal-device"}
+    assert found.primary == "turnaround" and found.baseline in ("greedy-device", "optimal-device")
+    source = Workloads(["tasks:jobs=30 on tasks"]).part("test")
+    runs = [simulate((each := source.episode(k)).workload, each.cluster, parse_scheduler(path), seed=k) for k in range(3)]
+    assert lines[path].samples == tuple(measure(run, ["turnaround"])["turnaround"] for run in runs)
+    [verdict] = verdicts(found, [path])
+    assert verdict.gain.n == 3 and verdict.gap is not None
+    with pytest.raises(UsageError, match="none of the slots"):
+        contender(path, Slots(backfill="easy"))
+    with pytest.raises(UsageError, match="was trained on"):
+        held_out([made], Held(split="train"))

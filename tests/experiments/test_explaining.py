@@ -8,7 +8,8 @@ import pytest
 
 from gpuyard.errors import UsageError
 from gpuyard.experiments.evaluation import contender
-from gpuyard.experiments.explaining import GRID, explain
+from gpuyard.experiments.explaining import GRID, THIRDS, explain
+from gpuyard.features.devices import DEVICE
 from gpuyard.features.jobs import JOB
 from gpuyard.testing.checkpoints import write_linear
 
@@ -93,3 +94,39 @@ def test_workloads_without_a_choice_and_checkpoints_without_workloads(tmp_path):
         explain(contender(str(path)))
     found = explain(contender(str(path)), [GANGS], episodes=1)
     assert found.workloads == GANGS and found.episodes == 1
+
+
+HEAVY = "tasks:jobs=40,gap=0.3 on tasks"
+
+
+def device_policy(path, weights, workload="tasks:jobs=40,memory=0.1:2|4:7 on tasks"):
+    return contender(str(write_linear(path, "device", weights, {}, objective="turnaround", workloads=[workload])))
+
+
+def test_a_device_choice_that_looks_at_queues_alone(tmp_path):
+    found = explain(device_policy(tmp_path / "a.safetensors", {"waiting_log2": -1.0, "idle": 0.1}, HEAVY), episodes=4)
+    features = features_of(found)
+    assert {name for name, feature in features.items() if feature.changed > 0} == {"idle", "waiting_log2"}
+    assert features["idle"].worse > 0.1 and features["idle"].of == "is put before others"
+    assert features["idle"].curve[0] < features["idle"].curve[-1]
+    assert found.actions == ("cpu", "gpu") and found.decisions == 160 and not found.likeness and not found.over_time
+    assert len(features) == len(DEVICE.rows) + len(DEVICE.context)
+
+
+def test_choices_of_devices_by_run_and_by_situation(tmp_path):
+    found = explain(device_policy(tmp_path / "a.safetensors", {"gpu": 1.0, "memory_share": -1e-3}), episodes=4)
+    regimes = {regime.name: regime for regime in found.regimes}
+    assert regimes["all"].shares == (0.0, 1.0) and regimes["all"].entropy == 0.0
+    for group in (["memory=0.1:2", "memory=4:7"], [f"intensity: {third} third" for third in THIRDS]):
+        assert sum(regimes[name].decisions for name in group) == found.decisions == 160
+    idle = [name for name in regimes if name.startswith("idle_gpus=")]
+    assert sum(regimes[name].decisions for name in idle) == 160 and 2 <= len(idle) <= 3
+
+
+def test_what_decides_between_cpu_and_gpu_is_shown(tmp_path):
+    """By a feature of the rows: one of the situation adds the same to every row of a linear policy."""
+    found = explain(device_policy(tmp_path / "a.safetensors", {"gpu": 0.2, "memory_share": -1.0}), episodes=4)
+    regimes = {regime.name: regime for regime in found.regimes}
+    low, high = regimes["memory: lowest third"].shares[1], regimes["memory: highest third"].shares[1]
+    assert low == 1.0 and high < 0.5  # a task that fills much of a GPU's memory goes to a CPU
+    assert {name for name, feature in features_of(found).items() if feature.changed > 0} == {"gpu", "memory_share"}

@@ -45,6 +45,6 @@ ENVS.add(
     "PickDevice",
     EnvKind(
         "PickDevice", "which device a task goes to, CPU or GPU", DEVICE, PickDevice, make=_envs, scheduler=_scheduler,
-        baselines=("round-robin", "random-device", "greedy-device"), objective="turnaround", aliases=("device",),
+        baselines=("round-robin", "random-device", "greedy-device", "optimal-device"), objective="turnaround", aliases=("device",),
     ),
 )  # fmt: skip

@@ -24,11 +24,11 @@ from gymnasium.vector.utils import batch_space
 from gpuyard.envs.base import Observation
 from gpuyard.envs.episodes import Source, Workloads, episode_number
 from gpuyard.envs.kinds import EnvKind, find_env
+from gpuyard.envs.scheduling import make_envs
 from gpuyard.envs.splits import check_split
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.metrics import measure
 from gpuyard.model.jobs import Array
 from gpuyard.registry import unknown_name
 
@@ -207,29 +207,34 @@ class SchedulingEnv(OneEnv):
 
     def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
         over = len(self._envs.choose(np.array([action])))
-        return float(self._envs.reward[0]), self._facts() if over else {}
-
-    def _facts(self) -> dict[str, Any]:
-        envs, metric = self._envs, self._opened.objective.metric
-        counts = envs.counts(0)
-        return {metric: measure(envs.result(0), [metric])[metric], "jobs": len(envs.episode(0)[0]), "number": self._number, **counts}
+        return float(self._envs.reward[0]), self._envs.facts(0) if over else {}
 
 
 class VectorGym(VectorEnv[Seen, Array, Array]):
     """`num_envs` simulations that are stepped in one compiled call, over a pool of `pool` episodes (an option of the kind).
 
-    A seed decides which episodes come in which order. Where an episode ends, the next one begins in the same step; `info["final_obs"]`
-    then has the observation before the last choice, which stands at the end. The arrays are copies.
+    A seed decides which episodes come in which order. Where an episode ends, the next one begins in the same step, and as Gymnasium has
+    it `info["final_obs"]` has the observation before the last choice, which stands at the end, and `info["final_info"]` what one
+    environment has in its info at the end, `episode_facts` too. Without `facts` these are left out and nothing is recorded for them,
+    which is faster. The arrays are copies.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
     def __init__(
-        self, kind: str, num_envs: int = 1, workload: str | Sequence[str] = "", cluster: str = "", split: str = "train", **settings: Any
+        self,
+        kind: str,
+        num_envs: int = 1,
+        workload: str | Sequence[str] = "",
+        cluster: str = "",
+        split: str = "train",
+        facts: bool = True,
+        **settings: Any,
     ) -> None:
         self.kind = find_env(kind)
-        made = self.kind.make(source_of(self.kind, workload, cluster, split), options_of(self.kind, settings), num_envs, 0)
-        assert isinstance(made, EngineEnvs)
+        self._facts = facts
+        source = source_of(self.kind, workload, cluster, split)
+        made = make_envs(source, options_of(self.kind, settings), num_envs, 0, recorded=facts)
         self.envs = made
         self.num_envs = num_envs
         self.single_action_space = spaces.Discrete(made.actions)
@@ -253,19 +258,29 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
         if not self._seen:
             raise UsageError("environments in which no episode has begun", hint="call reset first")
         chosen, last = np.asarray(actions).astype(np.int64), self._seen
-        everyone = np.ones(self.num_envs, bool)
         legal = last["mask"][np.arange(self.num_envs), np.clip(chosen, 0, self.envs.actions - 1)].astype(bool)
-        step = self.envs.step(chosen)
-        self._seen, done = self._copy(step.observation), step.done.copy()
-        info: dict[str, Any] = {"action_mask": self._seen["mask"], "_action_mask": everyone}
-        info |= {"illegal": ~legal | (chosen < 0) | (chosen >= self.envs.actions), "_illegal": everyone}
-        if done.any():
-            final = np.full(self.num_envs, None, object)
-            for e in np.flatnonzero(done).tolist():
-                final[e] = {name: part[e] for name, part in last.items()}
-            info |= {"final_obs": final, "_final_obs": done.copy(), "_final_info": done.copy()}
-            info["final_info"] = {"action_mask": last["mask"], "_action_mask": done.copy()}
-        return self._seen, step.reward.astype(np.float64), done, np.zeros(self.num_envs, bool), info
+        illegal = ~legal | (chosen < 0) | (chosen >= self.envs.actions)
+        over = self.envs.choose(chosen)
+        reward, info = self.envs.reward.astype(np.float64), self._final(over, last, illegal)
+        done = np.zeros(self.num_envs, bool)
+        if len(over):
+            done[over] = True
+            self.envs.begin_next(over)
+        self._seen = self._copy(self.envs.observation)
+        info |= {"action_mask": self._seen["mask"], "_action_mask": np.ones(self.num_envs, bool)}
+        if not done.all():
+            info |= {"illegal": illegal & ~done, "_illegal": ~done}
+        return self._seen, reward, done, np.zeros(self.num_envs, bool), info
+
+    def _final(self, over: Array, last: Seen, illegal: Array) -> dict[str, Any]:
+        """The last observations and infos of the episodes that are over, in those environments."""
+        found: dict[str, Any] = {}
+        for e in over.tolist():
+            seen = {name: part[e] for name, part in last.items()}
+            info = {"action_mask": seen["mask"], "illegal": bool(illegal[e])}
+            info |= {"episode_facts": self.envs.facts(e)} if self._facts else {}
+            found = self._add_info(found, {"final_obs": seen, "final_info": info}, e)
+        return found
 
     def action_masks(self) -> Array:
         """(num_envs, actions) bool."""

@@ -79,7 +79,9 @@ class Common(ABC):
         )
 
 
-def _make(source: Source, options: Common, count: int, seed: int) -> EngineEnvs:
+def make_envs(source: Source, options: Common, count: int, seed: int, *, recorded: bool = False) -> EngineEnvs:
+    """`count` environments over a pool of episodes; `recorded`: their results are complete, with timelines and who held which devices."""
+    opened = replace(options.left_open(), recorded=recorded)
     first = episode_number(seed, 0, 0)
     numbers = [first + k for k in range(min(options.pool, source.size))]  # in a row: they go through all combinations
 
@@ -89,8 +91,8 @@ def _make(source: Source, options: Common, count: int, seed: int) -> EngineEnvs:
 
     rules = getattr(options, "rules", ())
     if rules:
-        return WholeEpisodes(options.left_open(), made, numbers, count, rules, options.baseline, threads=options.threads)
-    return EngineEnvs(options.left_open(), made, numbers, count, threads=options.threads)
+        return WholeEpisodes(opened, made, numbers, count, rules, options.baseline, threads=options.threads)
+    return EngineEnvs(opened, made, numbers, count, threads=options.threads)
 
 
 # ── which job next ──
@@ -197,16 +199,16 @@ def _kind(name: str, title: str, schema: Schema, options: type[Any], alias: str,
 
 
 _kind(
-    "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=_make, scheduler=_job_scheduler, baselines=_job_baselines,
+    "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=make_envs, scheduler=_job_scheduler, baselines=_job_baselines,
     results=_job_results,
     choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
 )  # fmt: skip
 _kind(
-    "PickHost", "which node a job gets", HOST, PickHost, "host", make=_make, scheduler=_host_scheduler, baselines=_host_baselines,
+    "PickHost", "which node a job gets", HOST, PickHost, "host", make=make_envs, scheduler=_host_scheduler, baselines=_host_baselines,
     objective="wait", choices=lambda options: {"ordering": options.ordering, "backfill": options.backfill},
 )  # fmt: skip
 _kind(
-    "Switch", "which scheduler is in use", SWITCH, Switch, "meta", make=_make, scheduler=_switch_scheduler,
+    "Switch", "which scheduler is in use", SWITCH, Switch, "meta", make=make_envs, scheduler=_switch_scheduler,
     baselines=lambda options: options.schedulers, objective="balanced",
     choices=lambda options: {"schedulers": list(options.schedulers), "period": options.every},
 )  # fmt: skip

@@ -24,6 +24,7 @@ from gpuyard.envs.reward import OBJECTIVES, Objective
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features import hosts, jobs, system
 from gpuyard.features.schema import Schema
+from gpuyard.metrics import measure
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
@@ -89,6 +90,8 @@ class Opened:
             raise UsageError("with the placement left open backfill is none or skip", hint="a trained placement runs with all of them")
         if self.decision == st.OPEN_ORDERING and any(slot.preemption for slot in self.program.slots):
             raise UsageError("with the ordering left open there is no preemption")
+        if self.decision != st.OPEN_SWITCH and any(slot.depth for slot in self.program.slots):
+            raise UsageError("with the ordering or the placement left open backfill has no depth", hint="a trained policy runs with one")
 
 
 class EngineEnvs:
@@ -101,6 +104,7 @@ class EngineEnvs:
         kernels()  # refuses to be interpreted
         self.opened = opened
         self.count = count
+        self._numbers = list(seeds)
         self._made = [source(seed) for seed in seeds]
         self._pool = [pristine_state(opened, *episode) for episode in self._made]
         self._scales = np.array([scale_of(opened, *episode) for episode in self._made]).reshape(-1, 2)
@@ -228,9 +232,13 @@ class EngineEnvs:
         """Choose; where an episode is over, the next one has begun."""
         over = self.choose(actions)
         if len(over):
-            self._episodes[over] += 1
-            self._begin(over)
+            self.begin_next(over)
         return Step(self._observation, self._reward, self._done)
+
+    def begin_next(self, which: Array) -> None:
+        """Begin the next episodes of the environments `which`, i4; their observations are then the first of these."""
+        self._episodes[which] += 1
+        self._begin(which)
 
     def choose(self, actions: Array) -> Array:
         """Choose, and begin no new episode: returns the environments that are at their ends. Their observations stay as they were."""
@@ -270,6 +278,16 @@ class EngineEnvs:
     def episode(self, env: int) -> Episode:
         """The workload and the cluster that an environment is in."""
         return self._made[self.episode_of(env)]
+
+    def number(self, env: int) -> int:
+        """That of the episode that an environment is in, as it was given to the source."""
+        return self._numbers[self.episode_of(env)]
+
+    def facts(self, env: int) -> dict[str, float]:
+        """At the end of an episode: the objective's metric under its name, `jobs`, `number`, `choices`, `illegal` choices, `return`."""
+        metric = self.opened.objective.metric
+        value = measure(self.result(env), [metric])[metric]
+        return {metric: value, "jobs": len(self.episode(env)[0]), "number": self.number(env), **self.counts(env)}
 
     def exact_reward(self, env: int) -> float:
         """Of the last choice of an environment, before it was rounded to float32."""

@@ -26,7 +26,7 @@ from gpuyard.experiments.statistics import Interval, bootstrap_mean
 from gpuyard.metrics import METRICS, resolve
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
-from gpuyard.policies import AnyScheduler, Meta, Scheduler, parse_scheduler, parse_slots
+from gpuyard.policies import AnyScheduler, parse_scheduler, parse_slots
 from gpuyard.policies.checkpoint import Checkpoint
 from gpuyard.policies.learned import checkpoint_of
 
@@ -37,6 +37,7 @@ OTHER_METRICS: Mapping[str, tuple[str, ...]] = {
     "job": ("bsld", "waiting", "turnaround", "utilization"),
     "host": ("wait", "makespan", "completed", "utilization", "load_imbalance"),
     "switch": ("slowdown", "deadline_met", "waiting", "utilization"),
+    "device": ("turnaround", "wait", "slowdown", "makespan"),
 }  # by what is decided about, besides the objective
 _FIELDS = {"period": "every"}  # names of a checkpoint's choices that the options of its environment have under another
 
@@ -71,7 +72,7 @@ class Contender:
 
     text: str
     checkpoint: Checkpoint
-    scheduler: Scheduler | Meta
+    scheduler: AnyScheduler
     kind: EnvKind
     options: Any  # of its environment, as far as its baselines depend on them
 
@@ -103,14 +104,12 @@ def _kind_of(decision: str) -> EnvKind:
     return next(kind for _, kind in ENVS.items() if kind.schema.decision == decision)
 
 
-def _in_slots(text: str, decision: str, options: Any) -> Scheduler | Meta:
+def _in_slots(text: str, decision: str, options: Any) -> AnyScheduler:
     if decision == "job":
         return parse_slots(f"{text}/{options.placement}/{options.backfill}")
     if decision == "host":
         return parse_slots(f"{options.ordering}/{text}/{options.backfill}")
-    made = parse_scheduler(text)
-    assert isinstance(made, Meta)  # a switch is nothing else
-    return made
+    return parse_scheduler(text)  # a switch and a device choice are schedulers by themselves
 
 
 def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[Source, tuple[int, ...]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,17 @@ import numpy as np
 from gpuyard.engine.decide import decide_in_order
 from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.episodes import Episode, Source, Workloads, parse_recipe
-from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import UsageError
 from gpuyard.experiments.evaluation import Contender
+from gpuyard.features.devices import DEVICE
+from gpuyard.features.schema import Schema
 from gpuyard.model.decision import Action
 from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.units import parse_assignments
 from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler
-from gpuyard.policies.deciding import network_of
+from gpuyard.policies.network import Network
 
 EPISODES = 12
 SAMPLE = 1500  # recorded decisions that are made again
@@ -36,6 +37,8 @@ HEURISTICS = {
     "job": ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"),
     "host": ("first", "best", "worst", "balance", "packing"),
 }
+SITUATIONS = {DEVICE.decision: ("intensity", "size", "memory", "idle_gpus")}  # features of the context by which choices are told apart
+THIRDS = ("lowest", "middle", "highest")
 Disturb = Callable[[Array, Array], tuple[Array, Array]]  # rows and context of a decision → what is seen instead
 
 
@@ -65,7 +68,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Regime:
-    """Choices in runs that have one thing in common."""
+    """Choices in runs, or in situations, that have one thing in common."""
 
     name: str
     shares: tuple[float, ...]  # of each action
@@ -94,7 +97,7 @@ class Explanation:
     episodes: int
     decisions: int
     features: tuple[Feature, ...]
-    actions: tuple[str, ...] = ()  # of a switch: its schedulers
+    actions: tuple[str, ...] = ()  # of a switch: its schedulers; of a device choice: the kinds of device
     regimes: tuple[Regime, ...] = ()
     likeness: tuple[Likeness, ...] = ()
     over_time: tuple[tuple[float, ...], ...] = ()  # scores of the actions at each decision of one run
@@ -121,9 +124,13 @@ def explain(
         "checkpoint": contender.text, "decision": manifest.schema.decision, "workloads": source.text, "objective": manifest.objective,
         "episodes": len(chosen), "decisions": len(stage.seen), "features": features,
     }  # fmt: skip
-    if isinstance(contender.scheduler, Meta):
-        return Explanation(**common, **_of_switch(contender.scheduler, stage))
-    return Explanation(**common, likeness=_likeness(contender, contender.scheduler, chosen, np.random.default_rng(seed)))
+    if stage.choices.labels:
+        common |= {"actions": stage.choices.labels, "regimes": _by_regime(stage, manifest.schema)}
+    if stage.actions:
+        common |= _over_time(stage)
+    if isinstance(contender.scheduler, Scheduler):
+        common |= {"likeness": _likeness(contender, contender.scheduler, chosen, np.random.default_rng(seed))}
+    return Explanation(**common)
 
 
 def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> Source:
@@ -136,17 +143,49 @@ def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> Sou
     return Workloads(texts, cluster or str(config.get("cluster", ""))).part("validation", whole=bool(apart) and not workloads)
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """What is told apart in choices, if anything: the schedulers of a switch, kinds of devices."""
+
+    labels: tuple[str, ...] = ()
+    column: int = -1  # the feature of the chosen row that says which it is, 0 or 1; -1: the choice itself is the number
+
+    @classmethod
+    def of(cls, contender: Contender) -> _Choices:
+        if isinstance(contender.scheduler, Meta):
+            return cls(tuple(each.label for each in contender.scheduler.schedulers))
+        if contender.checkpoint.manifest.schema.decision == DEVICE.decision:
+            return cls(("cpu", "gpu"), DEVICE.rows.index("gpu"))
+        return cls()
+
+    def taken(self, rows: Array, chosen: int) -> int:
+        """Which of the labels the choice of that row, or that action, is."""
+        return chosen if self.column < 0 else int(rows[chosen, self.column])
+
+
+def _options_of_one(contender: Contender) -> Any:
+    """For an environment of one episode, rewarded by the checkpoint's objective if that is a reward."""
+    options = contender.options
+    alone = {field.name: 1 for field in fields(options) if field.name in ("pool", "threads")}
+    for objective in (contender.checkpoint.manifest.objective, contender.kind.objective):
+        try:
+            return replace(options, **alone, objective=objective)
+        except UsageError:
+            continue
+    return replace(options, **alone)
+
+
 class _Stage:
     """Episodes that are run again and again, each in an environment of its own."""
 
     def __init__(self, contender: Contender, episodes: Sequence[Episode], rng: np.random.Generator) -> None:
         self.contender = contender
         self.episodes = episodes
-        self.network = network_of(contender.scheduler)
+        self.network = Network.of(contender.checkpoint.manifest.network, contender.checkpoint.arrays)
         self.actions = self.network.spec.actions
+        self.choices = _Choices.of(contender)
         self._rng = rng
-        objective = contender.checkpoint.manifest.objective
-        options = replace(contender.options, pool=1, threads=1, objective=objective if objective in OBJECTIVES else "bsld")
+        options = _options_of_one(contender)
         self._envs = [contender.kind.make(_Only(episode), options, 1, 0) for episode in episodes]
         self.seen: list[Seen] = []
         self.returns = [self._play(k, None) for k in range(len(episodes))]
@@ -231,11 +270,12 @@ class _Stage:
             return feature
         grid = np.quantile(values, np.linspace(0, 1, GRID)).astype(np.float32)
         sample = self.sample[: SAMPLE // 3]
-        if self.actions:
-            chosen = np.array([[self._choice_with(each, k, value) for each in sample] for value in grid])
-            shares = np.array([(chosen == action).mean(axis=1) for action in range(self.actions)])
+        labels = self.choices.labels
+        if labels and not feature.of_row:
+            taken = [[self.choices.taken(each.rows, self._choice_with(each, k, value)) for each in sample] for value in grid]
+            shares = np.array([(np.array(taken) == action).mean(axis=1) for action in range(len(labels))])
             most = int(np.argmax(np.ptp(shares, axis=1)))
-            return replace(feature, curve=tuple(shares[most].tolist()), of=f"chooses {self.labels[most]}")
+            return replace(feature, curve=tuple(shares[most].tolist()), of=f"chooses {labels[most]}")
         if not feature.of_row:
             same = [float(np.mean([self._choice_with(each, k, value) == each.chosen for each in sample])) for value in grid]
             return replace(feature, curve=tuple(same), of="chooses as before")
@@ -243,11 +283,6 @@ class _Stage:
         picks = [int(self._rng.integers(len(each.rows))) for each in several]
         ahead = [float(np.mean([self._ahead(*pair, k, value) for pair in zip(several, picks, strict=True)])) for value in grid]
         return replace(feature, curve=tuple(ahead), of="is put before others")
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        made = self.contender.scheduler
-        return tuple(each.label for each in made.schedulers) if isinstance(made, Meta) else ()
 
     def _choice_with(self, each: Seen, k: int, value: float) -> int:
         context = each.context.copy()
@@ -283,22 +318,39 @@ class _Only:
         return self.kept
 
 
-# ── choices of a switch ──
+# ── choices that can be told apart ──
 
 
-def _of_switch(meta: Meta, stage: _Stage) -> dict[str, Any]:
-    count = len(meta.schedulers)
-    chosen = np.array([each.chosen for each in stage.seen])
+def _by_regime(stage: _Stage, schema: Schema) -> tuple[Regime, ...]:
+    """All choices, those of runs that have a parameter in common, and those in like situations."""
+    count = len(stage.choices.labels)
+    taken = np.array([stage.choices.taken(each.rows, each.chosen) for each in stage.seen])
     of = np.array([each.episode for each in stage.seen])
-    regimes = [_regime("all", chosen, count)]
-    for name, numbers in _regimes(stage.episodes).items():
-        regimes.append(_regime(name, chosen[np.isin(of, numbers)], count))
-    sizes = np.bincount(of)
-    shown = int(np.argmax(sizes))
+    groups = {name: np.isin(of, numbers) for name, numbers in _regimes(stage.episodes).items()}
+    context = np.array([each.context for each in stage.seen])
+    for name in SITUATIONS.get(schema.decision, ()):
+        groups |= _situations(name, context[:, schema.context.index(name)])
+    regimes = [_regime("all", taken, count)]
+    regimes += [_regime(name, taken[group], count) for name, group in groups.items()]
+    return tuple(regime for regime in regimes if regime.decisions)
+
+
+def _situations(name: str, values: Array) -> dict[str, Array]:
+    """Decisions by what a feature was: each value where there are few, else thirds; none where it was always the same."""
+    found = np.unique(values)
+    if len(found) < 2:
+        return {}
+    if len(found) <= len(THIRDS):
+        return {f"{name}={value:.2g}": values == value for value in found.tolist()}
+    third = np.digitize(values, np.quantile(values, (1 / 3, 2 / 3)))
+    return {f"{name}: {words} third": third == k for k, words in enumerate(THIRDS)}
+
+
+def _over_time(stage: _Stage) -> dict[str, Any]:
+    """The values of all choices along the run with most of them."""
+    shown = int(np.argmax(np.bincount([each.episode for each in stage.seen])))
     run = [each for each in stage.seen if each.episode == shown]
     return {
-        "actions": stage.labels,
-        "regimes": tuple(regime for regime in regimes if regime.decisions),
         "over_time": tuple(tuple(each.scores.tolist()) for each in run),
         "times": tuple(each.time for each in run),
         "run": stage.episodes[shown].text,

@@ -36,25 +36,29 @@ def scratch_for(networks: Sequence[Network]) -> int:
 
 
 def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
-    """Key the queue of partition p: minus the scores; returns 0."""
+    """Key the queue of partition p, or, where the first of it waits, the `behind` jobs next to it: minus the scores; returns 0.
+
+    What is pooled is pooled over the jobs that are keyed: those that may be chosen, as in training.
+    """
     part = s.partitions[p]
-    jobs.queue_context(s, p, float(behind), s.scratch, _CONTEXT)
+    first, last = (part.head + 1, part.head + 1 + behind) if behind > 0 else (part.head, part.tail)
+    jobs.queue_context(s, p, 1.0 if behind > 0 else 0.0, s.scratch, _CONTEXT)
     net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
     if net_is_pooled(network):
-        at = part.head
-        while at < part.tail:
-            count = min(part.tail - at, BLOCK)
+        at = first
+        while at < last:
+            count = min(last - at, BLOCK)
             jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
             net_pool_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK)
             at += count
         net_end_pool(network, s.scratch, _NETWORK)
-    at = part.head
-    while at < part.tail:
-        count = min(part.tail - at, BLOCK)
+    at = first
+    while at < last:
+        count = min(last - at, BLOCK)
         jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
         net_score_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK, s.queue_keys, at)
         at += count
-    for i in range(part.head, part.tail):
+    for i in range(first, last):
         s.queue_keys[i] = -s.queue_keys[i]
     return 0
 

@@ -30,7 +30,6 @@ from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import JOB, Array
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 from gpuyard.policies.base import Meta, Scheduler
-from gpuyard.policies.network import Network
 from gpuyard.policies.text import parse_scheduler
 
 _SWITCH, _JOB, _HOST = range(3)  # what is to be chosen
@@ -279,11 +278,3 @@ def _part(piece: Any, job: Any) -> Part:
     mask, gpus = int(piece["mask"]), float(piece["gpus"])
     devices = tuple([d for d in range(mask.bit_length()) if mask >> d & 1])
     return Part(int(piece["node"]), gpus if job["gpus"] >= 1 else float(job["gpus"]), devices)
-
-
-def network_of(scheduler: Scheduler | Meta) -> Network:
-    """The network of a learned scheduler."""
-    found = scheduler.rule.network if isinstance(scheduler, Meta) else next(iter(scheduler.networks), None)
-    if found is None:
-        raise UsageError(f"{scheduler.label}: no network is part of it")
-    return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.jit import inner
-from gpuyard.engine.kernels.passes import BACKFILL_EASY, BACKFILL_NONE, BACKFILL_SKIP, failed, find_behind, order_queue, position, reserve
+from gpuyard.engine.kernels.passes import BACKFILL_EASY, BACKFILL_NONE, failed, find_passing, fits, may_pass, order_queue, position, reserve
 from gpuyard.engine.kernels.place import fill_rooms, find, within_quota
 from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.runs import revise_ends, start_at
@@ -97,10 +97,7 @@ def _carry_out(s: Any, p: Any) -> Any:
     slot = s.slots[control.active]
     j = control.choice
     control.choice = -1
-    if control.open_head >= 0 and slot.backfill == BACKFILL_EASY:
-        count = find_behind(s, p, control.open_head, j, slot, True)
-    else:
-        count = find(s, p, j, slot)
+    count = find_passing(s, p, control.open_head, j, slot) if control.open_head >= 0 else find(s, p, j, slot)
     if count < 0:
         return failed(s, count, j)
     if count > 0:
@@ -129,15 +126,12 @@ def _mark(s: Any, p: Any) -> Any:
         j = np.int64(s.queue_jobs[part.head + i])
         mark = 0
         if control.open_head < 0:
-            count = _quick_find(s, p, j, slot)
+            count = fits(s, p, j, slot)
             mark = LEGAL | FITS if count > 0 else LEGAL
         elif j == control.open_head:
             count = 0
-        elif slot.backfill == BACKFILL_SKIP:
-            count = _quick_find(s, p, j, slot)
-            mark = LEGAL | FITS if count > 0 else 0
         else:
-            count = find_behind(s, p, control.open_head, j, slot, False)
+            count = may_pass(s, p, control.open_head, j, slot)
             mark = LEGAL | FITS if count > 0 else 0
         if count < 0:
             return failed(s, count, j)
@@ -152,15 +146,6 @@ def _mark(s: Any, p: Any) -> Any:
     if found != 1:
         control.choice = -1
     return found
-
-
-@inner
-def _quick_find(s: Any, p: Any, j: Any, slot: Any) -> Any:
-    """As `find`, but only whether the job fits, where counters can tell."""
-    row = s.rows[j]
-    if row.plain == 1:
-        return 1 if row.gpus <= s.partitions[p].free and within_quota(s.partitions[p], row.gpus) else 0
-    return find(s, p, j, slot)
 
 
 # ── which node ──

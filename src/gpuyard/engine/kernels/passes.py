@@ -9,9 +9,9 @@ import numpy as np
 
 from gpuyard.engine.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
-from gpuyard.engine.kernels.place import find
+from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import conservative
-from gpuyard.engine.kernels.queue import queue_sort
+from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.runs import (
     BAD_KEY,
     believed_end,
@@ -51,19 +51,27 @@ def order_queue(s: Any, p: Any) -> Any:
 def _order_behind(s: Any, p: Any, h: Any) -> Any:
     """The same with job h in front, whatever its key; returns a status."""
     part = s.partitions[p]
-    status = _fill_keys(s, p, 1)
+    _to_front(s, part, h)
+    status = _fill_keys(s, p, part.tail - part.head - 1)
     if status == 0:
-        s.queue_keys[position(s, part, h)] = -math.inf
+        s.queue_keys[part.head] = -math.inf
         queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
     return status
 
 
 @inner
+def _to_front(s: Any, part: Any, h: Any) -> None:
+    """Job h changes places with the first of the queue; keys do not matter."""
+    s.queue_jobs[position(s, part, h)] = s.queue_jobs[part.head]
+    s.queue_jobs[part.head] = h
+
+
+@inner
 def _fill_keys(s: Any, p: Any, behind: Any) -> Any:
-    """The keys of the whole queue by the active ordering (`behind`: of jobs that may pass the head); returns a status."""
+    """The keys of the queue by the active ordering (`behind`: of so many jobs next to the first, which may pass it); returns a status."""
     control = s.control[0]
     part = s.partitions[p]
-    lo, hi = part.head, part.tail
+    lo, hi = (part.head + 1, part.head + 1 + behind) if behind > 0 else (part.head, part.tail)
     slot = s.slots[control.active]
     if slot.reads_clock == CLOCK_STATE:
         control.asked += 1
@@ -155,6 +163,8 @@ def _unbench(s: Any, p: Any) -> None:
 def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
     part = s.partitions[p]
     if slot.reads_clock == CLOCK_STATE and slot.backfill != BACKFILL_NONE and part.tail - head > 1:
+        if slot.depth == 0 and slot.backfill != BACKFILL_CONSERVATIVE:
+            return _choose_behind(s, p, np.int64(s.queue_jobs[head]), slot)
         status = _order_behind(s, p, np.int64(s.queue_jobs[head]))
         if status < 0:
             return status
@@ -166,6 +176,77 @@ def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
     if slot.backfill == BACKFILL_CONSERVATIVE:
         return conservative(s, p, head, slot)
     return 0
+
+
+# ── an ordering that sees the whole state: those that may pass the head are put to it, one starts, and so on ──
+
+
+@inner
+def _choose_behind(s: Any, p: Any, h: Any, slot: Any) -> Any:
+    part = s.partitions[p]
+    if slot.backfill == BACKFILL_EASY:
+        reserve(s, p, h)
+    while True:
+        found = _gather_passing(s, p, h, slot)
+        if found <= 0:
+            return found
+        best = part.head + 1
+        if found > 1:
+            status = _fill_keys(s, p, found)
+            if status < 0:
+                return status
+            for i in range(part.head + 2, part.head + 1 + found):
+                if before(s.queue_keys[i], np.int64(s.queue_jobs[i]), s.queue_keys[best], np.int64(s.queue_jobs[best])):
+                    best = i
+        j = np.int64(s.queue_jobs[best])
+        count = find_passing(s, p, h, j, slot)
+        if count <= 0:
+            return failed(s, count, j)
+        start_at(s, p, best, count)
+
+
+@inner
+def _gather_passing(s: Any, p: Any, h: Any, slot: Any) -> Any:
+    """Bring h to the front of the queue and those that may pass it next to it; returns how many these are, or a failure."""
+    part = s.partitions[p]
+    _to_front(s, part, h)
+    found = 0
+    for i in range(part.head + 1, part.tail):
+        j = np.int64(s.queue_jobs[i])
+        if s.rows[j].benched == 1:
+            continue
+        count = may_pass(s, p, h, j, slot)
+        if count < 0:
+            return failed(s, count, j)
+        if count > 0:
+            found += 1
+            s.queue_jobs[i] = s.queue_jobs[part.head + found]
+            s.queue_jobs[part.head + found] = j
+    return found
+
+
+@inner
+def may_pass(s: Any, p: Any, h: Any, j: Any, slot: Any) -> Any:
+    """Above 0 if job j may start now while the head h waits, 0 if not, or a failure; nothing is taken."""
+    return find_behind(s, p, h, j, slot, False) if slot.backfill == BACKFILL_EASY else fits(s, p, j, slot)
+
+
+@inner
+def find_passing(s: Any, p: Any, h: Any, j: Any, slot: Any) -> Any:
+    """As `find`, for a job that passes the head h."""
+    return find_behind(s, p, h, j, slot, True) if slot.backfill == BACKFILL_EASY else find(s, p, j, slot)
+
+
+@inner
+def fits(s: Any, p: Any, j: Any, slot: Any) -> Any:
+    """As `find`, but only whether the job fits, where counters can tell."""
+    row = s.rows[j]
+    if row.plain == 1:
+        return 1 if row.gpus <= s.partitions[p].free and within_quota(s.partitions[p], row.gpus) else 0
+    return find(s, p, j, slot)
+
+
+# ── skip: anything that fits ──
 
 
 @inner
