@@ -15,7 +15,7 @@ from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch,
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
-from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES, OUTPUTS
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
@@ -238,6 +238,10 @@ class Meta:
     def __post_init__(self) -> None:
         check_period(self.every, f"meta {self.rule.name}")
         half_life_of(self.schedulers)
+        network = self.rule.network
+        if network is not None and not network.spec.actions == len(self.schedulers) <= OUTPUTS:
+            which = f"the network chooses among {network.spec.actions} schedulers, and {len(self.schedulers)} are given"
+            raise UsageError(f"{self.rule.name}: {which}", hint=f"as many as it was trained with, at most {OUTPUTS}")
 
     @property
     def half_life(self) -> float:
