@@ -23,6 +23,7 @@ from gpuyard.features.system import SWITCH
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_slots
+from gpuyard.policies.base import program_of
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_spec import NetworkSpec
@@ -182,9 +183,7 @@ class Switch(Common):
         return Meta(tuple(parse_slots(text) for text in self.schedulers), network_switch(network, PICKED), self.every)
 
     def left_open(self) -> Opened:
-        schedulers = [parse_slots(text) for text in self.schedulers]
-        timer = self.every or next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
-        program = Program(tuple(s.slot() for s in schedulers), "open", timer=timer)
+        program = program_of([parse_slots(text) for text in self.schedulers], "open", self.every)
         return self._opened(st.OPEN_SWITCH, program, every=self.every)
 
 
