@@ -69,11 +69,18 @@ def _bounded_slowdown(wait: Array, runtime: Array) -> Array:
     return np.maximum((wait + runtime) / np.maximum(runtime, SHORT), 1.0)
 
 
+def _slowdown(wait: Array, runtime: Array) -> Array:
+    zero = (runtime == 0).astype(float)  # a job that takes no time counts as one of a second, as in the metric
+    slowdown: Array = (wait + runtime + zero) / (runtime + zero)
+    return slowdown
+
+
 TERMS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
     {
         "bsld": _bounded_slowdown,
-        "slowdown": lambda wait, runtime: (wait + runtime) / runtime,
+        "slowdown": _slowdown,
         "wait": lambda wait, runtime: wait,
+        "queue_time": lambda wait, runtime: wait,  # in all, it is the same
         "turnaround": lambda wait, runtime: wait + runtime,
     }
 )
