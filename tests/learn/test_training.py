@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,7 +245,7 @@ WRONG = {
     ("train", "Toy", *SMALL, "--set", "epochs=1.5"): "learner.epochs = '1.5' is not a whole number",
     ("train", "Toy", *SMALL, "--set", "flavour=salty"): "unknown value of env.flavour 'salty'",
     ("train", "Toy", *SMALL, "--set", "epochs"): "is not NAME=VALUE",
-    ("train", "Toy", *SMALL, "--set", "patience=-1"): "training.patience = -1 is below 0",
+    ("train", "Toy", *SMALL, "--set", "patience=-1"): "training: patience = -1 is below 0",
     ("train", "Toy", *SMALL, "--set", "training.name=Big One"): "training.name = 'Big One' is no name of a policy",
     ("train", "Toy", *SMALL, "--set", "save_every=9"): "'save_every' is given twice",
     ("train", "Toy", *SMALL, "--config", "nowhere.toml"): "nowhere.toml: No such file",
@@ -306,6 +307,20 @@ def test_a_finished_training_may_be_resumed_and_stays_as_it_is(toy, capsys, unbr
     assert run(["train", "--resume", "--out", str(folder), "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["updates"] == 14
     assert (folder / LAST).read_bytes() == before
+
+
+def test_a_longer_training_goes_on_learning(toy_program, unbroken, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken[0], folder)
+    longer = plan_again(Folder(folder).read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), str(folder))
+    assert longer.config.updates == 28
+    trained(longer, folder, resume=True)
+    rates = [row["learning_rate"] for row in metrics_of(folder)]
+    assert rates[14:] == pytest.approx([1e-3 * (28 - k) / 28 for k in range(14, 28)])
+    given = plan_of(request("Toy", sets=(*request("Toy").sets, "updates=20")))
+    trained(given, tmp_path / "given")
+    again = plan_again(Folder(tmp_path / "given").read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), "given")
+    assert again.config.updates == 20  # was asked for
 
 
 def test_a_trace_that_has_changed_is_noticed(toy, capsys, tmp_path):

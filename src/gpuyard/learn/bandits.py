@@ -49,6 +49,8 @@ class BanditLearner:
         if envs.schema.rows:
             message = f"bandits choose among a fixed number of actions, and those of a {envs.schema.decision} decision come and go"
             raise UsageError(message, hint="use ppo, dqn or sac")
+        if round_steps < 1:
+            raise UsageError(f"bandit: round_steps = {round_steps} is below 1")
         self.envs, self.bandit, self.round_steps = envs, bandit, round_steps
         seeds = np.random.SeedSequence(seed).generate_state(2)
         self.rng = np.random.Generator(np.random.PCG64(seeds[0]))

@@ -19,8 +19,9 @@ from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.presets import network_for
-from gpuyard.learn.schedules import anneal
+from gpuyard.learn.schedules import COURSES, anneal
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import MOST, check_limits
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_shapes import tensor_shapes
 from gpuyard.policies.network_spec import NetworkSpec
@@ -50,9 +51,9 @@ class EvolutionConfig:
     first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: a score to begin with, besides small random weights
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "episodes", "sigma", "learning_rate", "updates"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"evolution: {name} = {getattr(self, name)} is not above 0")
+        positive = ("pairs", "episodes", "sigma", "learning_rate", "updates")
+        check_limits("evolution", self, {**dict.fromkeys(positive, (0, MOST)), "decay": (0, 1), "threads": (0, 256)}, above=positive)
+        COURSES[self.schedule]  # refuses an unknown name
         if not 0 <= self.averaging < 1:
             raise UsageError(f"evolution: averaging = {self.averaging} does not lie in [0, 1)")
 

@@ -21,12 +21,20 @@ from gpuyard.learn.jax_setup import setup
 from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen, seen_before
 from gpuyard.learn.presets import network_for
-from gpuyard.learn.schedules import anneal
+from gpuyard.learn.schedules import COURSES, anneal
 from gpuyard.learn.state import pack, part, unpack
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import ANY, MOST, check_limits
 from gpuyard.policies.network_spec import NetworkSpec
 
 WARM_START_ROLLOUTS = 20.0  # how much the normalisation of a network to start with counts
+
+
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "rollout": (1, 65_536), "epochs": (1, 1_000), "minibatches": (1, 1_000_000), "gamma": (0, 1), "gae_lambda": (0, 1), "clip": (0, ANY),
+    "value_clip": (0, ANY), "value_weight": (0, ANY), "entropy": (0, ANY), "entropy_end": (0, ANY), "learning_rate": (0, ANY),
+    "updates": (1, MOST), "max_gradient": (0, ANY), "target_kl": (0, ANY),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,10 @@ class PpoConfig:
     width: int = 32
     history: int = 0  # the last features of the context that are history
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_limits("ppo", self, _LIMITS, above=("clip",))
+        COURSES[self.rate]  # refuses an unknown name
 
 
 class Rollout(NamedTuple):

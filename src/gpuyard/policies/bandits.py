@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuyard.errors import LearningError
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import ANY, check_limits
 
 Arrays = dict[str, Array]
 
@@ -21,12 +22,18 @@ class EpsilonGreedyConfig:
     epsilon: float = 0.1
     step: float = 0.0  # of the mean payoff towards the newest; 0: the plain mean
 
+    def __post_init__(self) -> None:
+        check_limits("epsilon-greedy", self, {"epsilon": (0, 1), "step": (0, 1)})
+
 
 @dataclass(frozen=True)
 class Exp3Config:
     """Of `Exp3`."""
 
     gamma: float = 0.1  # share of uniform choices, and the learning rate
+
+    def __post_init__(self) -> None:
+        check_limits("exp3", self, {"gamma": (0, 1)}, above=("gamma",))
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,9 @@ class LinUcbConfig:
 
     alpha: float = 1.0  # size of the bonus, in units of the payoff
     ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_limits("linucb", self, {"alpha": (0, ANY), "ridge": (0, ANY)}, above=("ridge",))
 
 
 class Bandit(Protocol):
