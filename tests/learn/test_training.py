@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from gpuyard.cli.main import run
@@ -22,7 +23,7 @@ from gpuyard.envs.splits import overlap
 from gpuyard.learn.folder import BEST, CONFIG, LAST, METRICS, STATE, Folder
 from gpuyard.learn.plan import Request, plan_again, plan_of
 from gpuyard.learn.training import train
-from gpuyard.policies.checkpoint import read_arrays, read_checkpoint
+from gpuyard.policies.checkpoint import read_arrays, read_checkpoint, write_arrays
 
 SMALL = (
     "--workload", "demo:jobs=60,load=2", "--envs", "8", "--set", "rollout=8", "--set", "minibatches=2", "--set", "width=4",
@@ -321,6 +322,32 @@ def test_a_longer_training_goes_on_learning(toy_program, unbroken, tmp_path):
     trained(given, tmp_path / "given")
     again = plan_again(Folder(tmp_path / "given").read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), "given")
     assert again.config.updates == 20  # was asked for
+
+
+@pytest.mark.parametrize("name", ["seed", "agent/.params.head.0.bias", "envs/seed"])
+@pytest.mark.parametrize("change", ["gone", "other"])
+def test_a_state_of_something_else_is_told(toy, capsys, unbroken, tmp_path, name, change):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken[0], folder)
+    arrays, texts = read_arrays(folder / STATE)
+    key = next(key for key in arrays if key == name or key.startswith(name.rpartition("/")[0] + "/"))
+    if change == "gone":
+        del arrays[key]
+    else:
+        arrays[key] = np.zeros((2, 0, 3), np.float32)
+    write_arrays(folder / STATE, arrays, texts)
+    error = fails(capsys, "train", toy, "--resume", "--out", folder)
+    assert str(folder) in error or "saved" in error
+    assert "bug in gpuyard" not in error
+
+
+@pytest.mark.parametrize("record", ["3", "{}", '{"update": "x"}', "[]"])
+def test_a_state_that_does_not_say_where_it_stood_is_told(toy, capsys, unbroken, tmp_path, record):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken[0], folder)
+    arrays, _ = read_arrays(folder / STATE)
+    write_arrays(folder / STATE, arrays, {"progress": record})
+    assert "saved by another version" in fails(capsys, "train", toy, "--resume", "--out", folder)
 
 
 def test_a_trace_that_has_changed_is_noticed(toy, capsys, tmp_path):
