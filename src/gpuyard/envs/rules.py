@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
 from gpuyard.engine.compat_rlscheduler import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
 from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
-from gpuyard.envs.base import Observation, Step
+from gpuyard.envs.base import Judge, Observation, Step
 from gpuyard.envs.rollout import Rollouts
 from gpuyard.envs.vector import EngineEnvs, Episode, Opened
 from gpuyard.errors import UsageError
@@ -130,15 +130,6 @@ class CompatibleRollouts:
         asked = run(jobs, processors, chooser, backfill=self._backfill)
         scale, bonus = self._scales[episode]
         return self._paid(jobs["start"] - jobs["submit"], jobs["run"]) * scale + bonus, asked
-
-
-class Judge(Protocol):
-    """Runs whole episodes."""
-
-    asked: int
-
-    def __len__(self) -> int: ...
-    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array: ...
 
 
 class SeveralRules:

@@ -13,9 +13,8 @@ from gpuyard.errors import UsageError
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.episodes import Episodes
 from gpuyard.learn.saving import generator_from, generator_state, nested, part
-from gpuyard.model.jobs import Array
 from gpuyard.policies import bandits as policies
-from gpuyard.policies.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb
+from gpuyard.policies.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb, draw
 from gpuyard.policies.network_spec import NetworkSpec
 
 __all__ = ["Bandit", "BanditLearner", "EpsilonGreedy", "EpsilonGreedyConfig", "Exp3", "Exp3Config", "LinUcb", "LinUcbConfig"]
@@ -68,7 +67,7 @@ class BanditLearner:
         for _ in range(self.round_steps):
             context, mask = self._seen.context.copy(), self._seen.mask.copy()
             chances = [self.bandit.probabilities(context[e], mask[e]) for e in range(self.envs.count)]
-            actions = np.array([self._draw(chance) for chance in chances], dtype=np.int32)
+            actions = np.array([draw(chance, self.rng) for chance in chances], dtype=np.int32)
             step = self.envs.step(actions)
             learn_began = perf_counter()
             for e, action in enumerate(actions):
@@ -78,10 +77,6 @@ class BanditLearner:
             self._seen = step.observation
         self._steps += self.round_steps * self.envs.count
         return {"return": self.episodes.mean(), "time/collect": perf_counter() - began - learning, "time/learn": learning}
-
-    def _draw(self, chances: Array) -> int:
-        sums = np.cumsum(chances)
-        return int(np.searchsorted(sums, self.rng.random() * sums[-1], side="right"))
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
         """One linear layer; exploration is left out."""

@@ -10,11 +10,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from gpuyard.envs.base import Envs, Observation
+from gpuyard.envs.base import Envs, Judge, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
@@ -23,11 +22,10 @@ from gpuyard.learn.schedules import COURSES, anneal
 from gpuyard.model.jobs import Array
 from gpuyard.model.limits import MOST, check_limits
 from gpuyard.policies.network import Network
-from gpuyard.policies.network_shapes import tensor_shapes
+from gpuyard.policies.network_shapes import NORMALISATION, tensor_shapes
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.registry import unknown_name
 
-FIXED = ("rows.mean", "rows.scale", "context.mean", "context.scale")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
 
 
@@ -58,18 +56,6 @@ class EvolutionConfig:
             raise UsageError(f"evolution: averaging = {self.averaging} does not lie in [0, 1)")
 
 
-class Judge(Protocol):
-    """Runs whole episodes."""
-
-    asked: int
-
-    def __len__(self) -> int:
-        """Episodes to choose from."""
-
-    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
-        """(networks, episodes)."""
-
-
 @learner("evolution", title="evolution strategies on the outcome of whole episodes", config=EvolutionConfig)
 class Evolution:
     """One generation is one update. `start_from` begins with given weights."""
@@ -78,7 +64,7 @@ class Evolution:
         self.config = config
         self.spec = network_for(envs.schema, envs.actions, config.network, width=config.width, history=config.history)
         self._seed = seed
-        self._names = [name for name in tensor_shapes(self.spec) if name not in FIXED]
+        self._names = [name for name in tensor_shapes(self.spec) if name not in NORMALISATION]
         self._arrays = initial(self.spec, seed)
         if config.first:
             begin_with(self.spec, self._arrays, envs.schema, config.first)
@@ -173,7 +159,7 @@ class Evolution:
     def save(self) -> Arrays:
         """A generation is decided by the seed and its number: nothing else is random."""
         numbers = np.array([self._generation, self.steps, self._seed], np.int64)
-        fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in FIXED}
+        fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in NORMALISATION}
         return {"mean": self._mean, "average": self._average, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
 
     def restore(self, saved: Arrays) -> None:
@@ -183,7 +169,7 @@ class Evolution:
         self._mean, self._first, self._second = saved["mean"], saved["first"], saved["second"]
         self._average = saved["average"]
         self._generation, self._before, self._seed = (int(number) for number in saved["numbers"])
-        self._arrays |= {name: saved[f"fixed/{name}"] for name in FIXED if f"fixed/{name}" in saved}
+        self._arrays |= {name: saved[f"fixed/{name}"] for name in NORMALISATION if f"fixed/{name}" in saved}
         self._judge.asked = 0
 
 

@@ -18,7 +18,7 @@ from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.episodes import Episodes
 from gpuyard.learn.jax_setup import setup
-from gpuyard.learn.networks import NORMALISATION, Params
+from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen
 from gpuyard.learn.replay import Batch, Replay, ReplayConfig
 from gpuyard.learn.saving import generator_from, generator_state, nested, part
@@ -26,6 +26,7 @@ from gpuyard.learn.schedules import COURSES, anneal
 from gpuyard.learn.state import pack, unpack
 from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, MOST, check_limits
+from gpuyard.policies.network_shapes import NORMALISATION
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.registry import unknown_name
 

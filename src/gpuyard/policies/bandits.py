@@ -77,8 +77,7 @@ class _Drawn(ABC):
 
     def choose(self, context: Array, rng: np.random.Generator, mask: Array | None = None) -> int:
         chances = self.probabilities(context, mask)
-        sums = np.cumsum(chances)
-        arm = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
+        arm = draw(chances, rng)
         self.last = float(chances[arm])
         return arm
 
@@ -183,6 +182,12 @@ class LinUcb(_Drawn):
     def restore(self, saved: Arrays) -> None:
         self.inverse, self.moment, self.theta = (saved[name].copy() for name in ("inverse", "moment", "theta"))
         self.last = float(saved["last"])
+
+
+def draw(chances: Array, rng: np.random.Generator) -> int:
+    """An arm, each as likely as `chances` (arms,) say."""
+    sums = np.cumsum(chances)
+    return int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
 
 
 def finite(payoff: float) -> float:
