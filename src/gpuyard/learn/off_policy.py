@@ -72,6 +72,11 @@ class OffPolicyConfig:
         check_limits("learner", self, _LIMITS, above=("gradient_clip",))
         COURSES[self.rate]  # refuses an unknown name
 
+    @property
+    def discounting(self) -> float:
+        """What the next step's value counts."""
+        return self.discount
+
 
 class OffPolicy(ABC):
     """A round is: choose in all environments `round_steps` times, then make all updates that are due in one compiled call.

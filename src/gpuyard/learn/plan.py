@@ -98,7 +98,7 @@ def plan_of(request: Request) -> Plan:
     given = _given(request, kinds, kind)
     training = settings.build("training", Training, given["training"])
     config = _config(learner, training, given["learner"])
-    options = settings.build("env", kind.options, given["env"])
+    options = _with_same_discount(settings.build("env", kind.options, given["env"]), config, given["env"])
     objective = request.objective or str(getattr(options, "objective", kind.objective))
     return Plan(
         kind.name, learner.name, training, options, config, request.workloads, request.cluster or "", request.validation, objective,
@@ -132,6 +132,17 @@ def _config(learner: LearnerKind, training: Training, given: Mapping[str, Any]) 
     config = settings.build("learner", learner.config, given)
     lengths = {name: value for name, value in _lengths(config, training).items() if name not in given}
     return dataclasses.replace(config, **lengths)
+
+
+def _with_same_discount(options: Any, config: Any, given: Mapping[str, Any]) -> Any:
+    """The environment's settings. Shaping leaves the best policy what it is only if it discounts as the learner does."""
+    discount = getattr(config, "discounting", 1.0)
+    if not getattr(options, "shaping", 0.0) or options.gamma == discount:
+        return options
+    if "gamma" in given:
+        what = f"env.gamma = {options.gamma:g}, but the learner discounts by {discount:g}"
+        raise UsageError(f"{what}: with env.shaping that changes which policy is best", hint="leave env.gamma out")
+    return dataclasses.replace(options, gamma=discount)
 
 
 def _lengths(config: Any, training: Training) -> dict[str, int]:

@@ -69,6 +69,11 @@ class PpoConfig:
         check_limits("ppo", self, _LIMITS, above=("clip",))
         COURSES[self.rate]  # refuses an unknown name
 
+    @property
+    def discounting(self) -> float:
+        """What the next step's value counts."""
+        return self.gamma
+
 
 class Rollout(NamedTuple):
     """What was seen and chosen, (steps, envs, …), on the device."""
