@@ -41,7 +41,7 @@ class Common(ABC):
     baseline: str = ""  # a scheduler; rewards are then shares of what it pays
     bonus: bool = True  # with a baseline, its own share is added at the end: a return above 0 is better; False: only the scale is its own
     shaping: float = 0.0  # 1: unfinished jobs are charged as time passes; the best policy stays the same
-    gamma: float = 1.0  # of the learner, for `shaping`; `gpuyard train` sees to it that it is
+    gamma: float = 1.0  # of the learner, for `shaping`; `gpuyard train` takes the learner's unless given
     pool: int = 512  # episodes, made once; environments take them in random order
     threads: int = 2
 

@@ -135,14 +135,11 @@ def _config(learner: LearnerKind, training: Training, given: Mapping[str, Any]) 
 
 
 def _with_same_discount(options: Any, config: Any, given: Mapping[str, Any]) -> Any:
-    """The environment's settings. Shaping leaves the best policy what it is only if it discounts as the learner does."""
-    discount = getattr(config, "discounting", 1.0)
-    if not getattr(options, "shaping", 0.0) or options.gamma == discount:
+    """The environment's settings. Shaping leaves the best policy what it is only if it discounts as the learner does: so it does, unless
+    another discount is asked for."""
+    if not getattr(options, "shaping", 0.0) or "gamma" in given:
         return options
-    if "gamma" in given:
-        what = f"env.gamma = {options.gamma:g}, but the learner discounts by {discount:g}"
-        raise UsageError(f"{what}: with env.shaping that changes which policy is best", hint="leave env.gamma out")
-    return dataclasses.replace(options, gamma=discount)
+    return dataclasses.replace(options, gamma=getattr(config, "discounting", 1.0))
 
 
 def _lengths(config: Any, training: Training) -> dict[str, int]:
