@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard.envs.episodes import Pool, Workloads, episode_number, parse_recipe
+from gpuyard.envs.episodes import Workloads, episode_number, parse_recipe
 from gpuyard.envs.splits import SEEDS, SPLITS, data_of
 from gpuyard.errors import GpuyardError
 from gpuyard.model.workload import Workload
@@ -138,17 +138,6 @@ def test_a_mix_takes_turns_by_weight(log):
     assert [use.times is None for use in source.uses] == [True, False, True]
 
 
-def test_a_pool_keeps_what_it_made():
-    inner = Workloads(["family:shape=base|bursty,horizon=60 on 8"]).part("train")
-    pool = Pool(inner, 3)
-    assert pool.episode(7) is pool.episode(1)
-    assert same(pool.episode(1), inner.episode(1))
-    assert (pool.size, pool.uses) == (3, inner.uses)
-    assert Pool(Workloads(["demo:jobs=5"]).part("test", seeds=(1, 2)), 10).size == 2
-    with pytest.raises(GpuyardError, match="at least 1"):
-        Pool(inner, 0)
-
-
 def test_a_recipe_reads_back_from_its_text():
     text = "log.swf[jobs=64; from=0.2; until=30d; apply=load:0.9+thin:0.5; estimate=rolling:last=2; reader=swf] on 4x8:v100"
     recipe = parse_recipe(text)
@@ -193,3 +182,9 @@ def test_a_bad_text_is_one_clear_line(text, log):
 def test_no_text_at_all():
     with pytest.raises(GpuyardError, match="no workload to learn from"):
         Workloads([])
+
+
+@pytest.mark.parametrize("text", ["9" * 5000 + "*demo", "a" + " " * 1_000_000 + "b[["])
+def test_an_absurd_text_is_refused_at_once(text):
+    with pytest.raises(GpuyardError):
+        Workloads([text], "4")

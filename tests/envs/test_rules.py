@@ -127,3 +127,14 @@ def test_a_score_to_begin_with_must_be_of_features() -> None:
         Evolution(batch, EvolutionConfig(first=("estimate=short",)), 0)
     with pytest.raises(UsageError, match="network=kernel|features of rows"):
         Evolution(batch, EvolutionConfig(first=("estimate=-1",), network="attention"), 0)
+
+
+@pytest.mark.parametrize("objective", ["wait", "slowdown", "turnaround"])
+def test_every_objective_of_jobs_is_known_in_the_compatibility_mode(objective: str) -> None:
+    batch, network = envs(("rlscheduler",), objective=objective), Network.of(SPEC, initial(SPEC, 1))
+    found = batch.rollouts(network).returns([network], [0])[0, 0]
+    scheduler = replace(parse_slots("fcfs"), ordering=network_ordering(network, "x"))
+    ours, theirs = (
+        measure(run_by("rlscheduler", batch._made[0], each, 0), [objective])[objective] for each in (scheduler, parse_slots("sjf"))
+    )
+    assert found == pytest.approx(1 - ours / theirs, rel=1e-9, abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 from gpuyard import parse_scheduler, simulate
+from gpuyard.envs.rollout import closed_program
 from gpuyard.envs.scheduling import PickHost, PickJob, Switch
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.system import SWITCH
 from gpuyard.policies import parse_slots
+from gpuyard.policies.choosing import scratch_for
 from gpuyard.policies.learned import network_ordering, network_placement
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_spec import NetworkSpec
@@ -110,6 +113,23 @@ def test_a_network_chooses_schedulers_as_in_the_engine(every: float, seed: int):
     options = Switch(schedulers=SCHEDULERS, every=every)
     net = network(CHOICE, seed)
     assert differences(options.left_open(), by_network(net), options.meta(net), random_case(seed)) == []
+
+
+@given(seed=SEEDS)
+@settings(max_examples=30)
+def test_what_is_switched_between_may_have_networks_or_read_usage(seed: int):
+    options = Switch(schedulers=("learned:hpc/fewest/none", "multifactor", "sjf/learned:hosts/none"), every=0.0)
+    opened, net = options.left_open(), network(CHOICE, seed)
+    gc.collect()  # the networks of its schedulers must live on
+    assert differences(opened, by_network(net), options.meta(net), random_case(seed)) == []
+
+
+def test_a_closed_decision_has_room_for_all_networks():
+    opened = PickJob(placement="learned:hosts").left_open()
+    small = network(NetworkSpec(rows=len(JOB.rows), context=len(JOB.context), head_layers=()), 0)
+    program = closed_program(opened, small)
+    assert program.scratch == scratch_for([*parse_slots("fcfs/learned:hosts/none").networks, small]) > scratch_for([small])
+    assert {each.address for each in program.keep} >= {program.slots[0].ordering_network, program.slots[0].placement_network}
 
 
 # ── rules whose schedulers have nothing to do with networks ──

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpuyard.errors import UsageError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn import networks
 from gpuyard.learn.presets import NETWORKS, network_for
@@ -193,5 +193,5 @@ def test_presets_that_do_not_fit_are_refused(schema: Schema, kind: str, words: s
 
 
 def test_width_that_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(UsageError, match="cannot be split over 2 heads"):
+    with pytest.raises(DataError, match="2 heads do not divide a width of 5"):
         networks.shapes(NetworkSpec(3, 2, row_layers=(5,), pool="attention", heads=2))

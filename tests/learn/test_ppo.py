@@ -9,7 +9,7 @@ import pytest
 
 from gpuyard.envs.base import Observation, Step
 from gpuyard.errors import DataError, LearningError, UsageError
-from gpuyard.learn import networks, ppo
+from gpuyard.learn import memory, networks, ppo
 from gpuyard.learn.base import LEARNERS
 from gpuyard.learn.ppo import Ppo, PpoConfig
 from gpuyard.learn.probes import PROBES, ActionByObservation, LargestRow, Machines, Probe, TwoSteps
@@ -231,6 +231,12 @@ def test_observation_that_is_no_number_is_named() -> None:
 def test_minibatches_that_do_not_divide_are_refused() -> None:
     with pytest.raises(UsageError, match="cannot be split into 3 minibatches"):
         Ppo(TwoSteps(8), replace(SMALL, minibatches=3), seed=1)
+
+
+def test_a_rollout_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    with pytest.raises(LearningError, match="a rollout needs .* GiB of memory"):
+        Ppo(LargestRow(4), PpoConfig(rollout=64), seed=0)
 
 
 def test_network_to_start_from() -> None:

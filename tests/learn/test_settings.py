@@ -25,6 +25,7 @@ class One:
     name: str = "a"
     kind: Literal["x", "yy"] = "x"
     layers: tuple[int, ...] = (1, 2)
+    words: tuple[str, ...] = ()
     limit: float | None = None
     period: Seconds = 60.0
     inner: Inner = Inner()
@@ -56,6 +57,7 @@ GOOD = {
     "layers=64,32": One(layers=(64, 32)),
     "layers=64x32": One(layers=(64, 32)),
     "layers=": One(layers=()),
+    "words=next_end,max": One(words=("next_end", "max")),
     "limit=3": One(limit=3.0),
     "limit=none": One(),
     "period=2h": One(period=7200.0),
@@ -82,6 +84,10 @@ BAD = {
     "inner.dept=3": "did you mean 'depth'",
     "period=soon": "'soon' is not a time",
     "share": "is not NAME=VALUE",
+    "one.count=_": "one.count = '_' is not a whole number",
+    f"one.count={'9' * 5000}": "is not a whole number",
+    "name.first=b": "one.name = \"{'first': 'b'}\" is not a text",
+    f"inner{'.depth' * 5000}=1": "inner has no settings of its own",
 }
 
 
@@ -90,6 +96,11 @@ def test_bad_texts(text):
     with pytest.raises(GpuyardError) as caught:
         one(text)
     assert BAD[text] in str(caught.value)
+
+
+def test_a_setting_is_no_table_and_a_number_at_once():
+    with pytest.raises(GpuyardError, match="name has no settings of its own"):
+        assign(KINDS, ["name=a", "name.first=b"])
 
 
 def test_the_later_layer_wins(tmp_path):
@@ -109,6 +120,10 @@ FILES = {
     "[one]\ncount = true\n": "one.count = 'True' is not a whole number",
     "[one]\nname = 3\n": "one.name = '3' is not a text",
     "[one]\nlayers = 3\n": "one.layers = '3' is not a list",
+    f"[one]\ncount = {'9' * 5000}\n": "not TOML",
+    f"[one]\nshare = {'9' * 400}\n": "is not a finite number",
+    f"[one]\ncount{'.a' * 5000} = 1\n": "deep are no configuration",
+    f"[one]\ncount = {'[' * 200}{']' * 200}\n": "deep are no configuration",
 }
 
 

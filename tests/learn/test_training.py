@@ -7,11 +7,13 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from gpuyard.cli.main import run
@@ -21,7 +23,7 @@ from gpuyard.envs.splits import overlap
 from gpuyard.learn.folder import BEST, CONFIG, LAST, METRICS, STATE, Folder
 from gpuyard.learn.plan import Request, plan_again, plan_of
 from gpuyard.learn.training import train
-from gpuyard.policies.checkpoint import read_arrays, read_checkpoint
+from gpuyard.policies.checkpoint import read_arrays, read_checkpoint, write_arrays
 
 SMALL = (
     "--workload", "demo:jobs=60,load=2", "--envs", "8", "--set", "rollout=8", "--set", "minibatches=2", "--set", "width=4",
@@ -244,7 +246,7 @@ WRONG = {
     ("train", "Toy", *SMALL, "--set", "epochs=1.5"): "learner.epochs = '1.5' is not a whole number",
     ("train", "Toy", *SMALL, "--set", "flavour=salty"): "unknown value of env.flavour 'salty'",
     ("train", "Toy", *SMALL, "--set", "epochs"): "is not NAME=VALUE",
-    ("train", "Toy", *SMALL, "--set", "patience=-1"): "training.patience = -1 is below 0",
+    ("train", "Toy", *SMALL, "--set", "patience=-1"): "training: patience = -1 is below 0",
     ("train", "Toy", *SMALL, "--set", "training.name=Big One"): "training.name = 'Big One' is no name of a policy",
     ("train", "Toy", *SMALL, "--set", "save_every=9"): "'save_every' is given twice",
     ("train", "Toy", *SMALL, "--config", "nowhere.toml"): "nowhere.toml: No such file",
@@ -306,6 +308,46 @@ def test_a_finished_training_may_be_resumed_and_stays_as_it_is(toy, capsys, unbr
     assert run(["train", "--resume", "--out", str(folder), "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["updates"] == 14
     assert (folder / LAST).read_bytes() == before
+
+
+def test_a_longer_training_goes_on_learning(toy_program, unbroken, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken[0], folder)
+    longer = plan_again(Folder(folder).read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), str(folder))
+    assert longer.config.updates == 28
+    trained(longer, folder, resume=True)
+    rates = [row["learning_rate"] for row in metrics_of(folder)]
+    assert rates[14:] == pytest.approx([1e-3 * (28 - k) / 28 for k in range(14, 28)])
+    given = plan_of(request("Toy", sets=(*request("Toy").sets, "updates=20")))
+    trained(given, tmp_path / "given")
+    again = plan_again(Folder(tmp_path / "given").read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), "given")
+    assert again.config.updates == 20  # was asked for
+
+
+@pytest.mark.parametrize("name", ["seed", "agent/.params.head.0.bias", "envs/seed"])
+@pytest.mark.parametrize("change", ["gone", "other"])
+def test_a_state_of_something_else_is_told(toy, capsys, unbroken, tmp_path, name, change):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken[0], folder)
+    arrays, texts = read_arrays(folder / STATE)
+    key = next(key for key in arrays if key == name or key.startswith(name.rpartition("/")[0] + "/"))
+    if change == "gone":
+        del arrays[key]
+    else:
+        arrays[key] = np.zeros((2, 0, 3), np.float32)
+    write_arrays(folder / STATE, arrays, texts)
+    error = fails(capsys, "train", toy, "--resume", "--out", folder)
+    assert str(folder) in error or "saved" in error
+    assert "bug in gpuyard" not in error
+
+
+@pytest.mark.parametrize("record", ["3", "{}", '{"update": "x"}', "[]"])
+def test_a_state_that_does_not_say_where_it_stood_is_told(toy, capsys, unbroken, tmp_path, record):
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken[0], folder)
+    arrays, _ = read_arrays(folder / STATE)
+    write_arrays(folder / STATE, arrays, {"progress": record})
+    assert "saved by another version" in fails(capsys, "train", toy, "--resume", "--out", folder)
 
 
 def test_a_trace_that_has_changed_is_noticed(toy, capsys, tmp_path):

@@ -11,11 +11,15 @@ from gpuyard import Simulation, simulate
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.snapshots import snapshot_of, state_of
-from gpuyard.errors import PolicyError, UsageError
+from gpuyard.errors import DataError, PolicyError, UsageError
 from gpuyard.features.hosts import HOST as HOST_SCHEMA
 from gpuyard.features.jobs import JOB as JOB_SCHEMA
 from gpuyard.features.system import SWITCH as SWITCH_SCHEMA
+from gpuyard.model.cluster import Cluster, GpuType, Nodes, Partition
 from gpuyard.model.decision import Action
+from gpuyard.model.jobs import Jobs
+from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
 from gpuyard.policies import Meta, parse_slots
 from gpuyard.policies.deciding import HostChooser, JobChooser, SwitchChooser
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
@@ -181,6 +185,74 @@ def test_a_scheduler_without_a_network_is_refused():
         HostChooser(ordering())
     with pytest.raises(UsageError, match="no learned switch"):
         SwitchChooser("fcfs")
+
+
+def test_a_partition_that_is_not_there_is_refused():
+    snapshot = next(snapshots_of(CASES[0], parse_slots("fcfs")))
+    for partition in (-1, len(snapshot.cluster.partitions), 10**6):
+        with pytest.raises(UsageError, match="the cluster has"):
+            JobChooser(ordering()).choose(snapshot, partition)
+
+
+def two_partitions(labels, number):
+    """One job waits in the partition labels[number] of a cluster with a node in a and a node in b."""
+    jobs, _ = Jobs.build({"submit": [0.0], "estimate": [10.0], "partition": [number]}, partitions=labels)
+    return Snapshot(1.0, jobs, np.zeros(1, LIVE), np.zeros(0, HELD), np.array([(0, 0, 1)] * 2, NODE), TWO, Rules(), 0)
+
+
+TWO = Cluster(
+    Nodes(("a0", "b0"), *(np.array(v) for v in ([1, 1], [0, 0], [np.inf] * 2, [np.inf] * 2, [0, 0], [0, 1]))),
+    (GpuType("gpu"),), (Partition("a"), Partition("b")),
+)  # fmt: skip
+
+
+def test_labels_may_change_from_one_snapshot_to_the_next():
+    chooser = JobChooser(ordering())
+    assert chooser.choose(two_partitions(("a",), 0), 0).parts[0].node == 0
+    assert chooser.choose(two_partitions(("b", "a"), 0), 1).parts[0].node == 1
+    assert chooser.choose(two_partitions(("b", "a"), 1), 0).parts[0].node == 0
+
+
+def held(**values):
+    row = np.zeros(1, HELD)
+    row["device"] = -1
+    for name, value in values.items():
+        row[name] = value
+    return row
+
+
+def running(snapshot):
+    live = snapshot.live.copy()
+    live["running"] = True
+    return live
+
+
+def relabelled(table):
+    found = table.copy()
+    found["partition"] = 9
+    return found
+
+
+UNSOUND = {
+    "nodes missing": lambda s: {"nodes": s.nodes[:1]},
+    "live missing": lambda s: {"live": s.live[:0]},
+    "a device too many": lambda s: {"nodes": np.array([(0, 0, 3), (0, 0, 1)], NODE)},
+    "held by a row that is not there": lambda s: {"live": running(s), "held": held(row=7)},
+    "held by a job that waits": lambda s: {"held": held()},
+    "held on a node that is not there": lambda s: {"live": running(s), "held": held(node=99)},
+    "a share of a device that is not there": lambda s: {"live": running(s), "held": held(device=5)},
+    "held devices that are not there": lambda s: {"live": running(s), "held": held(gpus=1, devices=2)},
+    "a label that is not there": lambda s: {"jobs": s.jobs.with_table(relabelled(s.jobs.table))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNSOUND)
+def test_a_snapshot_that_refers_to_nothing_is_refused(what):
+    chooser, snapshot = JobChooser(ordering()), two_partitions(("a", "b"), 0)
+    expected = chooser.choose(snapshot)
+    with pytest.raises(DataError, match="snapshot: "):
+        chooser.choose(replace(snapshot, **UNSOUND[what](snapshot)))
+    assert chooser.choose(snapshot) == expected
 
 
 def test_only_a_waiting_job_gets_a_host():

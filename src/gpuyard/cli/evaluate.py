@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -135,12 +134,3 @@ def as_data(verdict: Verdict, words: str) -> dict[str, Any]:
         "gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "n": gain.n, "p": verdict.p,
         "gap_per_run": None if gap is None else {"mean": gap.mean, "low": gap.low, "high": gap.high}, "answer": words,
     }  # fmt: skip
-
-
-def report_folder(path: Path) -> Path:
-    """The folder, made if need be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be made: {error.strerror or error}") from None
-    return path

@@ -35,8 +35,6 @@ def build_state(
     n, m = len(jobs), len(nodes)
     total = int(nodes["gpus"].sum())
     pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
-    scored = n if any(slot.preemption for slot in program.slots) else 1
-    planning = m if any(slot.backfill == BACKFILL_CONSERVATIVE for slot in program.slots) else 1
     if mix is None:
         mix = request_mix(jobs, cluster) if any(slot.reads_mix for slot in program.slots) else np.zeros(0, MIX)
     made = st.State(
@@ -61,7 +59,6 @@ def build_state(
         mix=mix,
         mix_at=np.searchsorted(mix["partition"], np.arange(len(cluster.partitions) + 1)),
         fragment=np.full(m, -1, np.int64),
-        partial=np.zeros(MAX_DEVICES + 1, np.int64),
         partition_of=partition_of,
         qos_factor=_relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
         users=np.zeros(len(jobs.users), st.USER_ROW),
@@ -72,32 +69,42 @@ def build_state(
         bins=np.zeros(st.BINS, st.BIN_ROW),
         log=np.zeros(1024 if segments else 1, st.LOG_ROW),
         system=np.zeros(1, st.SYSTEM_ROW),
-        room=np.zeros(m, np.int32),
-        score=np.zeros(max(m, scored)),
-        pick_node=np.zeros(m + 1, np.int32),
-        pick_units=np.zeros(m + 1, np.int32),
-        pick_device=np.full(1, -1, np.int64),
-        candidates=np.zeros(m, np.int32),
-        shadow_nodes=np.zeros(m if tracking else 1, st.NODE_ROW),
-        shadow_devices=np.zeros(total if shared and tracking else 1),
-        notes=np.zeros(1, np.int32),
-        plan_time=np.zeros(1),
-        plan_used=np.zeros(1),
-        plan_free=np.zeros(1, np.int32),
-        plan_cpus=np.zeros(1),
-        plan_memory=np.zeros(1),
-        least_cpus=np.zeros(planning),
-        least_memory=np.zeros(planning),
-        least_free=np.zeros(planning, np.int32),
         tally=np.zeros(1, st.TALLY_ROW),
-        legal=np.zeros(1, np.int32),
         history=np.zeros(st.HISTORY * st.SAMPLE),
-        scratch=np.zeros(max(program.scratch, 1), np.float32),
-        outputs=np.zeros(st.OUTPUTS),
-        busy_until=np.zeros(m),
-        host_sums=np.zeros(st.HOST_SUMS),
+        **_scratch(n, m, total if shared else 1, program, tracking=tracking),
     )
     return as_seen_by_kernels(made)
+
+
+def _scratch(n: int, m: int, devices: int, program: Program, *, tracking: bool) -> dict[str, Array]:
+    """What lasts no longer than a pass, for n jobs, m nodes and so many devices that are shared."""
+    scored = n if any(slot.preemption for slot in program.slots) else 1
+    planning = m if any(slot.backfill == BACKFILL_CONSERVATIVE for slot in program.slots) else 1
+    return {
+        "partial": np.zeros(MAX_DEVICES + 1, np.int64),
+        "room": np.zeros(m, np.int32),
+        "score": np.zeros(max(m, scored)),
+        "pick_node": np.zeros(m + 1, np.int32),
+        "pick_units": np.zeros(m + 1, np.int32),
+        "pick_device": np.full(1, -1, np.int64),
+        "candidates": np.zeros(m, np.int32),
+        "shadow_nodes": np.zeros(m if tracking else 1, st.NODE_ROW),
+        "shadow_devices": np.zeros(devices if tracking else 1),
+        "notes": np.zeros(1, np.int32),
+        "plan_time": np.zeros(1),
+        "plan_used": np.zeros(1),
+        "plan_free": np.zeros(1, np.int32),
+        "plan_cpus": np.zeros(1),
+        "plan_memory": np.zeros(1),
+        "least_cpus": np.zeros(planning),
+        "least_memory": np.zeros(planning),
+        "least_free": np.zeros(planning, np.int32),
+        "legal": np.zeros(1, np.int32),
+        "scratch": np.zeros(max(program.scratch, 1), np.float32),
+        "outputs": np.zeros(st.OUTPUTS),
+        "busy_until": np.zeros(m),
+        "host_sums": np.zeros(st.HOST_SUMS),
+    }
 
 
 def as_seen_by_kernels(s: st.State) -> st.State:

@@ -61,30 +61,18 @@ def _array_at(context: Any, builder: Any, kind: Any, address: Any, length: Any) 
     return array._getvalue()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _floats_at(typing: Any, address: Any, length: Any) -> Any:
-    kind = types.Array(types.float32, 1, "C")
-    return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
+def _arrays_of(number: Any) -> Any:
+    """(address, length): an array of such numbers, not kept alive. For compiled code only."""
+    kind = types.Array(number, 1, "C")
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _array_at(context, builder, kind, *args)
+
+    return intrinsic(lambda typing, address, length: (kind(types.int64, types.int64), codegen))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _words_at(typing: Any, address: Any, length: Any) -> Any:
-    kind = types.Array(types.int64, 1, "C")
-    return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def ints_at(typing: Any, address: Any, length: Any) -> Any:
-    """(address, length): an int32 array, not kept alive. For compiled code only."""
-    kind = types.Array(types.int32, 1, "C")
-    return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def bytes_at(typing: Any, address: Any, length: Any) -> Any:
-    """(address, length): a uint8 array, not kept alive. For compiled code only."""
-    kind = types.Array(types.uint8, 1, "C")
-    return kind(types.int64, types.int64), lambda context, builder, sig, args: _array_at(context, builder, kind, *args)
+_floats_at, _words_at = _arrays_of(types.float32), _arrays_of(types.int64)
+ints_at, bytes_at = _arrays_of(types.int32), _arrays_of(types.uint8)
 
 
 # ── memory ──

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from gpuyard.features.schema import Schema
 from gpuyard.model.jobs import Array
+from gpuyard.policies.network import Network
 
 
 class Observation(NamedTuple):
@@ -45,3 +47,15 @@ class Envs(Protocol):
 
     def restore(self, saved: dict[str, Array]) -> Observation:
         """Go on from there; the observation is that of the last step."""
+
+
+class Judge(Protocol):
+    """Runs whole episodes with networks in the place of the open decision: what is wanted is the outcome."""
+
+    asked: int  # how often networks were asked in all
+
+    def __len__(self) -> int:
+        """Episodes to choose from."""
+
+    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
+        """(networks, episodes)."""

@@ -50,7 +50,8 @@ from gpuyard.traces.transform import check_transform
 WINDOW = 256  # jobs of a window of a trace
 MOST_COMBINATIONS = 100_000
 MOST_WEIGHT = 1000
-_TEXT = re.compile(r"(?:(?P<weight>[0-9]+)\*)?(?P<base>[^\[\]]+?)(?:\[(?P<options>[^\[\]]*)\])?(?:\s+on\s+(?P<cluster>\S.*))?")
+LONGEST = 10_000  # characters of a text; a checkpoint may bring its own
+_TEXT = re.compile(r"(?:(?P<weight>[0-9]{1,9})\*)?(?P<base>[^\[\]]+?)(?:\[(?P<options>[^\[\]]*)\])?(?:\s+on\s+(?P<cluster>\S.*))?")
 _SHARE = re.compile(r"[01]|[01]?\.[0-9]+")
 _HOLE = re.compile(r"\{(\w*)\}")
 
@@ -122,7 +123,7 @@ class Recipe:
 
 def parse_recipe(text: str, cluster: str = "") -> Recipe:
     """The recipe in a text; `cluster` is for those that name none."""
-    match = _TEXT.fullmatch(text.strip())
+    match = _TEXT.fullmatch(text.strip()) if len(text) <= LONGEST else None
     if match is None:
         raise UsageError(f"workload {shorten(text)} is not [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]", hint="e.g. log.swf[jobs=256] on 256")
     weight = int(match["weight"] or 1)
@@ -384,32 +385,6 @@ class Mix:
                 return member.episode(turn * weight + slot)
             slot -= weight
         raise AssertionError("a slot lies within the sum of the weights")
-
-
-class Pool:
-    """A source with `size` episodes in all, each made once and kept: for learners that go through episodes faster than they are made."""
-
-    def __init__(self, inner: Source, size: int) -> None:
-        if size < 1:
-            raise UsageError(f"a pool of {size} episodes; at least 1")
-        self._inner = inner
-        self._made: dict[int, Episode] = {}
-        self.size = min(size, inner.size)
-
-    @property
-    def text(self) -> str:
-        return self._inner.text
-
-    @property
-    def uses(self) -> tuple[Use, ...]:
-        return self._inner.uses
-
-    def episode(self, number: int) -> Episode:
-        """That of number modulo `size`."""
-        place = number % self.size
-        if place not in self._made:
-            self._made[place] = self._inner.episode(place)
-        return self._made[place]
 
 
 class Workloads:

@@ -24,7 +24,8 @@ from gpuyard.policies.network import Network
 
 def closed_program(opened: Opened, network: Network) -> Program:
     """The program with the network where the decision was left open."""
-    program = replace(opened.program, scratch=scratch_for([network]), keep=(network,))
+    others = [each for each in opened.program.keep if isinstance(each, Network)]
+    program = replace(opened.program, scratch=scratch_for([*others, network]), keep=(*others, network))
     if opened.decision == st.OPEN_SWITCH:
         timer = opened.every or program.timer
         return replace(program, switch=switch_by_network(), switch_every=opened.every, network=network.address, timer=timer)

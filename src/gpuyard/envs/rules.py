@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
 from gpuyard.engine.compat_rlscheduler import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
 from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
-from gpuyard.envs.base import Observation, Step
+from gpuyard.envs.base import Judge, Observation, Step
 from gpuyard.envs.rollout import Rollouts
 from gpuyard.envs.vector import EngineEnvs, Episode, Opened
 from gpuyard.errors import UsageError
@@ -69,11 +69,18 @@ def _bounded_slowdown(wait: Array, runtime: Array) -> Array:
     return np.maximum((wait + runtime) / np.maximum(runtime, SHORT), 1.0)
 
 
+def _slowdown(wait: Array, runtime: Array) -> Array:
+    zero = (runtime == 0).astype(float)  # a job that takes no time counts as one of a second, as in the metric
+    slowdown: Array = (wait + runtime + zero) / (runtime + zero)
+    return slowdown
+
+
 TERMS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
     {
         "bsld": _bounded_slowdown,
-        "slowdown": lambda wait, runtime: (wait + runtime) / runtime,
+        "slowdown": _slowdown,
         "wait": lambda wait, runtime: wait,
+        "queue_time": lambda wait, runtime: wait,  # in all, it is the same
         "turnaround": lambda wait, runtime: wait + runtime,
     }
 )
@@ -123,15 +130,6 @@ class CompatibleRollouts:
         asked = run(jobs, processors, chooser, backfill=self._backfill)
         scale, bonus = self._scales[episode]
         return self._paid(jobs["start"] - jobs["submit"], jobs["run"]) * scale + bonus, asked
-
-
-class Judge(Protocol):
-    """Runs whole episodes."""
-
-    asked: int
-
-    def __len__(self) -> int: ...
-    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array: ...
 
 
 class SeveralRules:

@@ -23,6 +23,7 @@ from gpuyard.features.system import SWITCH
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_slots
+from gpuyard.policies.base import program_of
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_spec import NetworkSpec
@@ -40,7 +41,7 @@ class Common(ABC):
     baseline: str = ""  # a scheduler; rewards are then shares of what it pays
     bonus: bool = True  # with a baseline, its own share is added at the end: a return above 0 is better; False: only the scale is its own
     shaping: float = 0.0  # 1: unfinished jobs are charged as time passes; the best policy stays the same
-    gamma: float = 1.0  # of the learner, for `shaping`
+    gamma: float = 1.0  # of the learner, for `shaping`; `gpuyard train` takes the learner's unless given
     pool: int = 512  # episodes, made once; environments take them in random order
     threads: int = 2
 
@@ -184,9 +185,7 @@ class Switch(Common):
         return Meta(tuple(parse_slots(text) for text in self.schedulers), network_switch(network, PICKED), self.every)
 
     def left_open(self) -> Opened:
-        schedulers = [parse_slots(text) for text in self.schedulers]
-        timer = self.every or next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
-        program = Program(tuple(s.slot() for s in schedulers), "open", timer=timer)
+        program = program_of([parse_slots(text) for text in self.schedulers], "open", self.every)
         return self._opened(st.OPEN_SWITCH, program, every=self.every)
 
 

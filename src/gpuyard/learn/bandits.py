@@ -13,9 +13,8 @@ from gpuyard.errors import UsageError
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.episodes import Episodes
 from gpuyard.learn.saving import generator_from, generator_state, nested, part
-from gpuyard.model.jobs import Array
 from gpuyard.policies import bandits as policies
-from gpuyard.policies.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb
+from gpuyard.policies.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb, draw
 from gpuyard.policies.network_spec import NetworkSpec
 
 __all__ = ["Bandit", "BanditLearner", "EpsilonGreedy", "EpsilonGreedyConfig", "Exp3", "Exp3Config", "LinUcb", "LinUcbConfig"]
@@ -49,6 +48,8 @@ class BanditLearner:
         if envs.schema.rows:
             message = f"bandits choose among a fixed number of actions, and those of a {envs.schema.decision} decision come and go"
             raise UsageError(message, hint="use ppo, dqn or sac")
+        if round_steps < 1:
+            raise UsageError(f"bandit: round_steps = {round_steps} is below 1")
         self.envs, self.bandit, self.round_steps = envs, bandit, round_steps
         seeds = np.random.SeedSequence(seed).generate_state(2)
         self.rng = np.random.Generator(np.random.PCG64(seeds[0]))
@@ -66,7 +67,7 @@ class BanditLearner:
         for _ in range(self.round_steps):
             context, mask = self._seen.context.copy(), self._seen.mask.copy()
             chances = [self.bandit.probabilities(context[e], mask[e]) for e in range(self.envs.count)]
-            actions = np.array([self._draw(chance) for chance in chances], dtype=np.int32)
+            actions = np.array([draw(chance, self.rng) for chance in chances], dtype=np.int32)
             step = self.envs.step(actions)
             learn_began = perf_counter()
             for e, action in enumerate(actions):
@@ -76,10 +77,6 @@ class BanditLearner:
             self._seen = step.observation
         self._steps += self.round_steps * self.envs.count
         return {"return": self.episodes.mean(), "time/collect": perf_counter() - began - learning, "time/learn": learning}
-
-    def _draw(self, chances: Array) -> int:
-        sums = np.cumsum(chances)
-        return int(np.searchsorted(sums, self.rng.random() * sums[-1], side="right"))
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
         """One linear layer; exploration is left out."""

@@ -22,6 +22,8 @@ from gpuyard.learn.presets import network_for
 from gpuyard.learn.replay import Batch, Data
 from gpuyard.learn.schedules import anneal
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import MOST, check_limits
+from gpuyard.policies.network_shapes import check_spec
 from gpuyard.policies.network_spec import NetworkSpec
 
 
@@ -41,6 +43,13 @@ class DqnConfig(OffPolicyConfig):
     epsilon_first: float = 1.0
     epsilon_last: float = 0.05
     epsilon_steps: int = 50_000  # from the first to the last, linearly
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits = {"target_every": (1, MOST), "epsilon_first": (0.0, 1.0), "epsilon_last": (0.0, 1.0), "epsilon_steps": (0, MOST)}
+        check_limits("dqn", self, limits)
+        if self.distributional and (self.atoms < 2 or self.low >= self.high):
+            raise UsageError(f"{self.atoms} atoms from {self.low} to {self.high} are no support of a distribution", hint="low < high")
 
 
 @dataclass(frozen=True)
@@ -128,9 +137,9 @@ def _spec(envs: Envs, config: DqnConfig) -> NetworkSpec:
     if spec.rows:
         message = f"a distribution over returns needs a fixed number of actions; a {envs.schema.decision} decision has rows"
         raise UsageError(message, hint="set distributional=false")
-    if config.atoms < 2 or config.low >= config.high:
-        raise UsageError(f"{config.atoms} atoms from {config.low} to {config.high} are no support of a distribution", hint="low < high")
-    return replace(spec, value_layers=spec.head_layers, atoms=config.atoms, low=config.low, high=config.high)
+    made = replace(spec, value_layers=spec.head_layers, atoms=config.atoms, low=config.low, high=config.high)
+    check_spec(made)
+    return made
 
 
 def _optimiser(config: DqnConfig) -> Any:

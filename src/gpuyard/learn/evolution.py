@@ -11,23 +11,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
-from gpuyard.envs.base import Envs, Observation
+from gpuyard.envs.base import Envs, Judge, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.presets import network_for
-from gpuyard.learn.schedules import anneal
+from gpuyard.learn.schedules import COURSES, anneal
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import MOST, check_limits
 from gpuyard.policies.network import Network
-from gpuyard.policies.network_shapes import tensor_shapes
+from gpuyard.policies.network_shapes import NORMALISATION, tensor_shapes
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.registry import unknown_name
 
-FIXED = ("rows.mean", "rows.scale", "context.mean", "context.scale")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
 
 
@@ -71,25 +70,13 @@ class EvolutionConfig:
     first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: a score to begin with, besides small random weights
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "episodes", "sigma", "learning_rate", "updates"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"evolution: {name} = {getattr(self, name)} is not above 0")
+        positive = ("pairs", "episodes", "sigma", "learning_rate", "updates")
+        check_limits("evolution", self, {**dict.fromkeys(positive, (0, MOST)), "decay": (0, 1), "threads": (0, 256)}, above=positive)
+        COURSES[self.schedule]  # refuses an unknown name
         if self.fitness not in FITNESS:
             raise unknown_name("fitness", self.fitness, list(FITNESS))
         if not 0 <= self.averaging < 1:
             raise UsageError(f"evolution: averaging = {self.averaging} does not lie in [0, 1)")
-
-
-class Judge(Protocol):
-    """Runs whole episodes."""
-
-    asked: int
-
-    def __len__(self) -> int:
-        """Episodes to choose from."""
-
-    def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
-        """(networks, episodes)."""
 
 
 @learner("evolution", title="evolution strategies on the outcome of whole episodes", config=EvolutionConfig)
@@ -100,7 +87,7 @@ class Evolution:
         self.config = config
         self.spec = network_for(envs.schema, envs.actions, config.network, width=config.width, history=config.history)
         self._seed = seed
-        self._names = [name for name in tensor_shapes(self.spec) if name not in FIXED]
+        self._names = [name for name in tensor_shapes(self.spec) if name not in NORMALISATION]
         self._arrays = initial(self.spec, seed)
         if config.first:
             begin_with(self.spec, self._arrays, envs.schema, config.first)
@@ -194,7 +181,7 @@ class Evolution:
     def save(self) -> Arrays:
         """A generation is decided by the seed and its number: nothing else is random."""
         numbers = np.array([self._generation, self.steps, self._seed], np.int64)
-        fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in FIXED}
+        fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in NORMALISATION}
         return {"mean": self._mean, "average": self._average, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
 
     def restore(self, saved: Arrays) -> None:
@@ -204,7 +191,7 @@ class Evolution:
         self._mean, self._first, self._second = saved["mean"], saved["first"], saved["second"]
         self._average = saved["average"]
         self._generation, self._before, self._seed = (int(number) for number in saved["numbers"])
-        self._arrays |= {name: saved[f"fixed/{name}"] for name in FIXED if f"fixed/{name}" in saved}
+        self._arrays |= {name: saved[f"fixed/{name}"] for name in NORMALISATION if f"fixed/{name}" in saved}
         self._judge.asked = 0
 
 

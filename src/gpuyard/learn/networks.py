@@ -12,15 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpuyard.errors import UsageError
 from gpuyard.model.jobs import Array
+from gpuyard.policies.network_shapes import NORMALISATION, check_spec, tensor_shapes, value_shapes
 from gpuyard.policies.network_spec import NetworkSpec
 
 Params = dict[str, jax.Array]
 AnyArray = jax.Array | Array
 
 ILLEGAL = -1e9  # score of what may not be chosen: finite, so that probability × logarithm is 0 and not NaN
-NORMALISATION = ("rows.mean", "rows.scale", "context.mean", "context.scale")  # set from running statistics, not by gradients
 SMALL_GAIN = 0.01  # of the last layer of the head: all choices begin nearly equal
 ACTS: Mapping[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
@@ -29,8 +28,9 @@ ACTS: Mapping[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "ta
 
 
 def shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every array of a network; a network without rows has no `rows.mean` and `rows.scale`."""
-    return {**_normalisation_shapes(spec), **(_row_network_shapes(spec) if spec.rows else _fixed_network_shapes(spec))}
+    """Name → shape of every array of a network, with those of its value; without rows it has no `rows.mean` and `rows.scale`."""
+    check_spec(spec)
+    return tensor_shapes(spec) | value_shapes(spec)
 
 
 def init(spec: NetworkSpec, key: jax.Array) -> Params:
@@ -60,41 +60,6 @@ def trained(params: Params) -> Params:
 def normalisation(params: Params) -> Params:
     """The part that running statistics change."""
     return {name: each for name, each in params.items() if name in NORMALISATION}
-
-
-def _normalisation_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
-    of_rows = {"rows.mean": (spec.rows,), "rows.scale": (spec.rows,)} if spec.rows else {}
-    return {**of_rows, "context.mean": (spec.context,), "context.scale": (spec.context,)}
-
-
-def _row_network_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
-    row = spec.row_layers[-1] if spec.row_layers else spec.rows
-    context = spec.context_layers[-1] if spec.context_layers else spec.context
-    found = {**_layers("row", spec.rows, spec.row_layers), **_layers("context", spec.context, spec.context_layers)}
-    if spec.pool == "attention":
-        if row % spec.heads:
-            raise UsageError(f"a row of width {row} cannot be split over {spec.heads} heads", hint="choose a width that heads divides")
-        found |= {"query.weight": (row, context), "key.weight": (row, row), "value.weight": (row, row)}
-    pooled = 0 if spec.pool == "none" else row
-    found |= _layers("head", row + context + pooled, (*spec.head_layers, 1))
-    return {**found, **_layers("value_head", row + context, (*spec.value_layers, 1))}
-
-
-def _fixed_network_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
-    memory = spec.memory_layers[-1] if spec.memory_layers else spec.history
-    seen = spec.context - spec.history + memory
-    context = spec.context_layers[-1] if spec.context_layers else seen
-    found = {**_layers("memory", spec.history, spec.memory_layers), **_layers("context", seen, spec.context_layers)}
-    found |= _layers("head", context, (*spec.head_layers, spec.actions * spec.atoms))
-    return {**found, **_layers("value_head", context, (*spec.value_layers, 1))}
-
-
-def _layers(name: str, width: int, outs: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for number, out in enumerate(outs):
-        found |= {f"{name}.{number}.weight": (out, width), f"{name}.{number}.bias": (out,)}
-        width = out
-    return found
 
 
 def _orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> Array:

@@ -18,18 +18,25 @@ from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.episodes import Episodes
 from gpuyard.learn.jax_setup import setup
-from gpuyard.learn.networks import NORMALISATION, Params
+from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen
 from gpuyard.learn.replay import Batch, Replay, ReplayConfig
 from gpuyard.learn.saving import generator_from, generator_state, nested, part
-from gpuyard.learn.schedules import anneal
+from gpuyard.learn.schedules import COURSES, anneal
 from gpuyard.learn.state import pack, unpack
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import ANY, MOST, check_limits
+from gpuyard.policies.network_shapes import NORMALISATION
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.registry import unknown_name
 
 _LOAD_WORDS = ("queue", "load", "arrival", "util", "wait", "demand")  # in names of features that tell a regime
 _MOST_STRATA = 4096
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "discount": (0, 1), "learning_rate": (0, ANY), "steps": (1, MOST), "gradient_clip": (0, ANY), "batch": (1, 1_000_000),
+    "steps_per_update": (1, MOST), "updates_per_round": (1, 100_000), "warmup": (0, MOST), "capacity": (1, MOST), "n_step": (1, 1_000),
+    "alpha": (0, 10), "beta": (0, 1), "bins": (1, _MOST_STRATA),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,15 @@ class OffPolicyConfig:
     balance_by: tuple[str, ...] = ()  # context features; none: the first two whose names speak of load
     bins: int = 4
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_limits("learner", self, _LIMITS, above=("gradient_clip",))
+        COURSES[self.rate]  # refuses an unknown name
+
+    @property
+    def discounting(self) -> float:
+        """What the next step's value counts."""
+        return self.discount
 
 
 class OffPolicy(ABC):

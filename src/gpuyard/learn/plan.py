@@ -14,6 +14,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.learn import settings
 from gpuyard.learn.base import LearnerKind
 from gpuyard.learn.catalog import find_learner
+from gpuyard.model.limits import MOST, check_limits
 from gpuyard.policies.manifest import NAME
 
 SECTIONS = ("training", "env", "learner")
@@ -35,10 +36,8 @@ class Training:
     title: str = ""  # one line about it; empty: that of the environment
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "update_limit": 0, "envs": 1, "validate_every": 0, "validation_episodes": 1, "save_every": 0, "patience": 0}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise UsageError(f"training.{name} = {getattr(self, name)} is below {low}")
+        counts = {"steps": 1, "update_limit": 0, "validate_every": 0, "validation_episodes": 1, "save_every": 0, "patience": 0}
+        check_limits("training", self, {name: (low, MOST) for name, low in counts.items()} | {"envs": (1, 65_536)})
         if self.name and not NAME.fullmatch(self.name):
             raise UsageError(f"training.name = {self.name!r} is no name of a policy", hint="small letters, digits, . - and _, e.g. hosts")
 
@@ -99,7 +98,7 @@ def plan_of(request: Request) -> Plan:
     given = _given(request, kinds, kind)
     training = settings.build("training", Training, given["training"])
     config = _config(learner, training, given["learner"])
-    options = settings.build("env", kind.options, given["env"])
+    options = _with_same_discount(settings.build("env", kind.options, given["env"]), config, given["env"])
     objective = request.objective or str(getattr(options, "objective", kind.objective))
     return Plan(
         kind.name, learner.name, training, options, config, request.workloads, request.cluster or "", request.validation, objective,
@@ -130,20 +129,38 @@ def _names(kind: type[Any]) -> list[str]:
 
 def _config(learner: LearnerKind, training: Training, given: Mapping[str, Any]) -> Any:
     """The learner's settings. The length of its courses, `steps`, or `updates` of `rollout` steps, is that of the training."""
-    config, names = settings.build("learner", learner.config, given), set(_names(learner.config))
-    if "steps" in names and "steps" not in given:
-        config = dataclasses.replace(config, steps=training.steps)
-    if {"rollout", "updates"} <= names and "updates" not in given:
+    config = settings.build("learner", learner.config, given)
+    lengths = {name: value for name, value in _lengths(config, training).items() if name not in given}
+    return dataclasses.replace(config, **lengths)
+
+
+def _with_same_discount(options: Any, config: Any, given: Mapping[str, Any]) -> Any:
+    """The environment's settings. Shaping leaves the best policy what it is only if it discounts as the learner does: so it does, unless
+    another discount is asked for."""
+    if not getattr(options, "shaping", 0.0) or "gamma" in given:
+        return options
+    return dataclasses.replace(options, gamma=getattr(config, "discounting", 1.0))
+
+
+def _lengths(config: Any, training: Training) -> dict[str, int]:
+    """Those fields of a learner's settings that say how long its courses are, as long as the training."""
+    names, found = _names(type(config)), {}
+    if "steps" in names:
+        found["steps"] = training.steps
+    if {"rollout", "updates"} <= set(names):
         length = math.ceil(training.steps / (config.rollout * training.envs))
-        config = dataclasses.replace(config, updates=min(length, training.update_limit or length))
-    return config
+        found["updates"] = min(length, training.update_limit or length)
+    return found
 
 
 # ── resuming ──
 
 
 def plan_again(record: Mapping[str, Any], request: Request, where: str) -> Plan:
-    """The plan in a folder's record; what the request says must not differ from it, but for a larger number of steps."""
+    """The plan in a folder's record; what the request says must not differ from it, but for the number of steps or updates.
+
+    The courses of learning rate and entropy then go by the new length from here on.
+    """
     try:
         found = _from_record(record)
     except (KeyError, TypeError, AttributeError):
@@ -154,7 +171,14 @@ def plan_again(record: Mapping[str, Any], request: Request, where: str) -> Plan:
     )
     for name, old, new in _differences(extended.record(), asked.record()):
         raise UsageError(f"{where} was begun with {name} = {old}, not {new}", hint="leave it out to resume, or begin anew in another --out")
-    return extended
+    return dataclasses.replace(extended, config=_with_longer_courses(found, extended.training))
+
+
+def _with_longer_courses(found: Plan, longer: Training) -> Any:
+    """The learner's settings; courses that were as long as the training are so again, or nothing would be learned beyond their ends."""
+    before, after = _lengths(found.config, found.training), _lengths(found.config, longer)
+    same = {name: after[name] for name, length in before.items() if getattr(found.config, name) == length}
+    return dataclasses.replace(found.config, **same)
 
 
 def _from_record(record: Mapping[str, Any]) -> Plan:

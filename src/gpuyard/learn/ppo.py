@@ -18,15 +18,25 @@ from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn import networks
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.jax_setup import setup
+from gpuyard.learn.memory import refuse_if_too_large
 from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen, seen_before
 from gpuyard.learn.presets import network_for
-from gpuyard.learn.schedules import anneal
-from gpuyard.learn.state import pack, part, unpack
+from gpuyard.learn.saving import nested, part
+from gpuyard.learn.schedules import COURSES, anneal
+from gpuyard.learn.state import pack, unpack
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import ANY, MOST, check_limits
 from gpuyard.policies.network_spec import NetworkSpec
 
 WARM_START_ROLLOUTS = 20.0  # how much the normalisation of a network to start with counts
+
+
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "rollout": (1, 65_536), "epochs": (1, 1_000), "minibatches": (1, 1_000_000), "gamma": (0, 1), "gae_lambda": (0, 1), "clip": (0, ANY),
+    "value_clip": (0, ANY), "value_weight": (0, ANY), "entropy": (0, ANY), "entropy_end": (0, ANY), "learning_rate": (0, ANY),
+    "updates": (1, MOST), "max_gradient": (0, ANY), "target_kl": (0, ANY),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,15 @@ class PpoConfig:
     width: int = 32
     history: int = 0  # the last features of the context that are history
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_limits("ppo", self, _LIMITS, above=("clip",))
+        COURSES[self.rate]  # refuses an unknown name
+
+    @property
+    def discounting(self) -> float:
+        """What the next step's value counts."""
+        return self.gamma
 
 
 class Rollout(NamedTuple):
@@ -93,6 +112,9 @@ def empty_rollout(config: PpoConfig, envs: int, seen: Observation, device: jax.D
         return jnp.zeros((config.rollout, envs, *example.shape[1:]), dtype, device=device)
 
     number = np.zeros(envs)
+    size = config.rollout * (4 * (seen.rows.size + seen.context.size + 3 * envs) + seen.mask.size)
+    if device.platform == "cpu":
+        refuse_if_too_large("a rollout", size, "lower rollout, the number of environments or the window of waiting jobs")
     return Rollout(
         room(seen.rows, jnp.float32),
         room(seen.context, jnp.float32),
@@ -351,8 +373,7 @@ class Ppo:
 
     def save(self) -> Arrays:
         own = {"seed": np.array(self.seed), "updates": np.array(self.updates), "returns": self._returns.copy()}
-        envs = {f"envs/{name}": each for name, each in self.envs.save().items()}
-        return own | pack("agent", self.agent) | envs
+        return own | pack("agent", self.agent) | nested("envs", self.envs.save())
 
     def restore(self, saved: Arrays) -> None:
         self.seed, self.updates = int(saved["seed"]), int(saved["updates"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
+from gpuyard.policies.network_shapes import check_spec
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.registry import Registry
 
@@ -89,4 +90,6 @@ def network_for(schema: Schema, actions: int, kind: str = "", width: int = 32, h
         raise UsageError(f"network {kind!r} does not fit the decision {schema.decision!r}, which has {has}", hint=f"fitting: {fitting}")
     if kind == "memory" and not history:
         raise UsageError("network 'memory' needs an environment that observes history", hint="use mlp")
-    return make(Sizes(len(schema.rows), len(schema.context), actions, width, history))
+    made = make(Sizes(len(schema.rows), len(schema.context), actions, width, history))
+    check_spec(made, f"network {kind or usual} of width {width}")
+    return made

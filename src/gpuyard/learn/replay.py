@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuyard.envs.base import Observation
 from gpuyard.errors import DataError, LearningError
+from gpuyard.learn import memory
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.saving import nested, part
 from gpuyard.learn.strata import Strata
 from gpuyard.learn.sum_tree import SumTree
 from gpuyard.model.jobs import Array
 
-_GIB = 1 << 30
+_WHAT, _HINT = "the replay buffer", "lower the capacity of the buffer or the number of rows"
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,6 @@ class Batch(NamedTuple):
     weight: Data  # f4: importance weights, at most 1
 
 
-def available_memory() -> int:
-    """Bytes that can be used without swapping, by the operating system's own estimate (/proc/meminfo)."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:  # not Linux: the allocation itself will tell
-        return 1 << 62
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 62)
-
-
 class Replay:
     """A ring of `capacity` / envs steps of all environments.
 
@@ -74,19 +66,17 @@ class Replay:
         self.added = 0  # steps of all environments ever added
         self.highest = 1.0  # priority of what was not yet learned from
         shapes = _shapes(first)
-        self._refuse_if_too_large(sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes.values()))
+        size = self._bytes(sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in shapes.values()))
+        memory.refuse_if_too_large(_WHAT, size, _HINT)
         try:
             self.columns = {name: np.zeros((self.slots, *shape), dtype=kind) for name, (shape, kind) in shapes.items()}
             self.tree = SumTree(self.items) if config.prioritised else None
             self.strata = Strata(self.items, config.bins) if config.balance else None
         except MemoryError:
-            raise _too_large(self._bytes, available_memory()) from None
+            raise memory.too_large(_WHAT, size, _HINT) from None
 
-    def _refuse_if_too_large(self, bytes_of_slot: int) -> None:
-        own = SumTree.bytes_for(self.items) if self.config.prioritised else 0
-        self._bytes = bytes_of_slot * self.slots + own
-        if self._bytes > (available := available_memory()):
-            raise _too_large(self._bytes, available)
+    def _bytes(self, of_slot: int) -> int:
+        return of_slot * self.slots + (SumTree.bytes_for(self.items) if self.config.prioritised else 0)
 
     @property
     def ready(self) -> int:
@@ -214,8 +204,3 @@ def _shapes(first: Observation) -> dict[str, tuple[tuple[int, ...], str]]:
         "reward": (envs, "f4"),
         "done": (envs, "?"),
     }
-
-
-def _too_large(asked: int, available: int) -> LearningError:
-    message = f"the replay buffer needs {asked / _GIB:.1f} GiB of memory and {available / _GIB:.1f} GiB are available"
-    return LearningError(message, hint="lower the capacity of the buffer or the number of rows")

@@ -21,6 +21,7 @@ from gpuyard.learn.off_policy import OffPolicy, OffPolicyConfig, merged
 from gpuyard.learn.presets import network_for
 from gpuyard.learn.replay import Batch, Data
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import ANY, check_limits
 from gpuyard.policies.network_spec import NetworkSpec
 
 
@@ -32,6 +33,10 @@ class SacConfig(OffPolicyConfig):
     temperature: float = 0.2  # the first one
     learn_temperature: bool = True
     tau: float = 0.005  # share by which the target critics follow in each update
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_limits("sac", self, {"entropy_share": (0, 1), "temperature": (0, ANY), "tau": (0, 1)}, above=("temperature", "tau"))
 
 
 class SacState(NamedTuple):

@@ -21,7 +21,8 @@ from gpuyard.model.units import parse_count, parse_seconds, shorten
 from gpuyard.registry import unknown_name
 
 MAX_FILE_BYTES = 1_000_000
-_WHOLE = re.compile(r"[+-]?[0-9_]+")
+MAX_DEPTH = 8  # of tables in tables
+_WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,29}")
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -33,14 +34,23 @@ def read_file(path: Path, sections: Sequence[str]) -> dict[str, dict[str, Any]]:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors are of the first kind, and so are whole numbers of 5,000 digits
         raise DataError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
+    _refuse_deep(table, path)
     for name, value in table.items():
         if name not in sections:
             raise unknown_name(f"table of {path}", name, list(sections))
         if not isinstance(value, dict):
             raise DataError(f"{path}: {name} is no table", hint=f"write [{name}]")
     return table
+
+
+def _refuse_deep(table: Mapping[str, Any], path: Path) -> None:
+    level: list[Any] = [table]
+    for _ in range(MAX_DEPTH):
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each) if isinstance(item, (dict, list))]
+    if level:
+        raise DataError(f"{path}: tables more than {MAX_DEPTH} deep are no configuration")
 
 
 def assign(kinds: Mapping[str, type[Any]], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -51,9 +61,11 @@ def assign(kinds: Mapping[str, type[Any]], texts: Sequence[str]) -> dict[str, di
         if not equals or not name:
             raise UsageError(f"--set {shorten(text)} is not NAME=VALUE")
         section, path = _where(kinds, name)
-        table = tables[section]
+        table: Any = tables[section]
         for outer in path[:-1]:
-            table = table.setdefault(outer, {})
+            table = table.setdefault(outer, {}) if isinstance(table, dict) else table
+        if not isinstance(table, dict) or len(path) > MAX_DEPTH:
+            raise UsageError(f"--set {shorten(text)}: {path[0]} has no settings of its own")
         if path[-1] in table:
             raise UsageError(f"--set: {name!r} is given twice")
         table[path[-1]] = value
@@ -147,10 +159,11 @@ def _choice(label: str, hint: Any, value: Any) -> Any:
 
 
 def _tuple(label: str, hint: Any, value: Any) -> Any:
-    parts = [part for part in re.split(r"[,\sx]+", value.strip("()[] ")) if part] if isinstance(value, str) else value
+    kinds = get_args(hint)
+    between = r"[,\s]+" if str in kinds else r"[,\sx]+"  # 64x32 are two numbers
+    parts = [part for part in re.split(between, value.strip("()[] ")) if part] if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)):
         raise _wrong(label, value, "a list")
-    kinds = get_args(hint)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         return tuple(convert(label, kinds[0], part) for part in parts)
     if len(kinds) != len(parts):
@@ -185,7 +198,7 @@ def _int(label: str, value: Any) -> int:
 def _float(label: str, value: Any) -> float:
     try:
         number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise _wrong(label, value, "a finite number")

@@ -30,8 +30,3 @@ def unpack(prefix: str, like: T, saved: Arrays, device: jax.Device | None = None
         found.append(jax.device_put(saved[name].astype(leaf.dtype), device))
     restored: T = jax.tree_util.tree_unflatten(form, found)
     return restored
-
-
-def part(prefix: str, saved: Arrays) -> Arrays:
-    """What is under `prefix/`, by its name there."""
-    return {name.removeprefix(f"{prefix}/"): each for name, each in saved.items() if name.startswith(f"{prefix}/")}

@@ -62,7 +62,8 @@ class Progress:
     @classmethod
     def of(cls, record: Mapping[str, Any], where: str) -> Progress:
         """The saved part."""
-        if set(record) != set(cls.SAVED):
+        like = cls().record()
+        if not isinstance(record, Mapping) or {name: type(each) for name, each in record.items()} != {n: type(e) for n, e in like.items()}:
             raise DataError(f"{where}: saved by another version")
         return cls(**record)
 
@@ -121,7 +122,13 @@ class Trainer:
             return
         arrays, record = self.folder.read_state()
         self.progress = Progress.of(record, str(self.folder.path))
-        self._learner.restore(arrays)
+        try:
+            self._learner.restore(arrays)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            hint = "begin anew in another --out"
+            raise DataError(
+                f"{self.folder.path}: the state is not one of this learner: {type(error).__name__} {error}", hint=hint
+            ) from error
         self.folder.cut_metrics(self.progress.update)
 
     def run(self) -> Outcome:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuyard.errors import LearningError
 from gpuyard.model.jobs import Array
+from gpuyard.model.limits import ANY, check_limits
 
 Arrays = dict[str, Array]
 
@@ -21,12 +22,18 @@ class EpsilonGreedyConfig:
     epsilon: float = 0.1
     step: float = 0.0  # of the mean payoff towards the newest; 0: the plain mean
 
+    def __post_init__(self) -> None:
+        check_limits("epsilon-greedy", self, {"epsilon": (0, 1), "step": (0, 1)})
+
 
 @dataclass(frozen=True)
 class Exp3Config:
     """Of `Exp3`."""
 
     gamma: float = 0.1  # share of uniform choices, and the learning rate
+
+    def __post_init__(self) -> None:
+        check_limits("exp3", self, {"gamma": (0, 1)}, above=("gamma",))
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,9 @@ class LinUcbConfig:
 
     alpha: float = 1.0  # size of the bonus, in units of the payoff
     ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_limits("linucb", self, {"alpha": (0, ANY), "ridge": (0, ANY)}, above=("ridge",))
 
 
 class Bandit(Protocol):
@@ -67,8 +77,7 @@ class _Drawn(ABC):
 
     def choose(self, context: Array, rng: np.random.Generator, mask: Array | None = None) -> int:
         chances = self.probabilities(context, mask)
-        sums = np.cumsum(chances)
-        arm = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
+        arm = draw(chances, rng)
         self.last = float(chances[arm])
         return arm
 
@@ -173,6 +182,12 @@ class LinUcb(_Drawn):
     def restore(self, saved: Arrays) -> None:
         self.inverse, self.moment, self.theta = (saved[name].copy() for name in ("inverse", "moment", "theta"))
         self.last = float(saved["last"])
+
+
+def draw(chances: Array, rng: np.random.Generator) -> int:
+    """An arm, each as likely as `chances` (arms,) say."""
+    sums = np.cumsum(chances)
+    return int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
 
 
 def finite(payoff: float) -> float:

@@ -6,7 +6,7 @@ import dis
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import CodeType
 from typing import Any, Literal, Protocol, TypeVar
@@ -15,7 +15,7 @@ from gpuyard.engine.compile import compile_keys, compile_scores, compile_switch,
 from gpuyard.engine.decide import decide_once
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
-from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES, OUTPUTS
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
@@ -238,6 +238,10 @@ class Meta:
     def __post_init__(self) -> None:
         check_period(self.every, f"meta {self.rule.name}")
         half_life_of(self.schedulers)
+        network = self.rule.network
+        if network is not None and not network.spec.actions == len(self.schedulers) <= OUTPUTS:
+            which = f"the network chooses among {network.spec.actions} schedulers, and {len(self.schedulers)} are given"
+            raise UsageError(f"{self.rule.name}: {which}", hint=f"as many as it was trained with, at most {OUTPUTS}")
 
     @property
     def half_life(self) -> float:
@@ -252,25 +256,24 @@ class Meta:
         return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)}){period}"
 
     def program(self) -> Program:
-        own = next((s.preemption.every for s in self.schedulers if s.preemption.every > 0), 0.0)
-        networks = tuple(network for s in self.schedulers for network in s.networks)
-        networks += (self.rule.network,) if self.rule.network else ()
-        return Program(
-            tuple(s.slot() for s in self.schedulers),
-            self.label,
-            timer=self.every or own,
-            switch=self.rule.address(),
-            switch_params=_values(self.rule),
-            switch_every=self.every,
-            half_life=half_life_of(self.schedulers),
-            network=self.rule.network.address if self.rule.network else 0,
-            scratch=scratch_for(networks),
-            keep=networks,
-        )
+        rule = self.rule
+        made = program_of(self.schedulers, self.label, self.every, (rule.network,) if rule.network else ())
+        address = rule.network.address if rule.network else 0
+        return replace(made, switch=rule.address(), switch_params=_values(rule), switch_every=self.every, network=address)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """What the scheduler that the rule names would do now (with a period, the rule is asked at every call)."""
         return decide_once(self.program(), snapshot)
+
+
+def program_of(schedulers: Sequence[Scheduler], label: str, every: float, networks: tuple[Network, ...] = ()) -> Program:
+    """Several schedulers and no rule yet that switches between them, every `every` seconds or at every pass; `networks` of that rule."""
+    own = next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
+    every_network = (*(network for s in schedulers for network in s.networks), *networks)
+    return Program(
+        tuple(s.slot() for s in schedulers), label, timer=every or own, half_life=half_life_of(schedulers),
+        scratch=scratch_for(every_network), keep=every_network,
+    )  # fmt: skip
 
 
 def _values(policy: Parametrised) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ from gpuyard.engine.jit import INTERPRETED, call_state, entry, inner
 from gpuyard.engine.kernels.events import switch_is_due
 from gpuyard.engine.kernels.nodes import describe
 from gpuyard.engine.kernels.place import find
-from gpuyard.engine.kernels.seen import lay_out
+from gpuyard.engine.kernels.seen import is_sound, lay_out
 from gpuyard.engine.pointer import header_of, state_at
 from gpuyard.errors import DataError, PolicyError, UsageError
 from gpuyard.features.hosts import HOST
@@ -35,6 +35,7 @@ from gpuyard.policies.text import parse_scheduler
 _SWITCH, _JOB, _HOST = range(3)  # what is to be chosen
 _NOBODY = -1  # no job waits
 _FAILED = -2  # a score is no number
+_UNSOUND = -3  # the snapshot refers to what is not there
 _LABELS = ("partitions", "classes", "gpu_types")  # those that kernels know by number
 
 
@@ -93,6 +94,8 @@ def _compile(choose: Any, source: int) -> Any:
         if source == 0:  # never; part of the cache's key
             return -9
         s = state_at(header)
+        if not is_sound(s, table, live, held, nodes, where):
+            return _UNSOUND
         lay_out(s, table, live, held, nodes, ended, where, now, submitted)
         return choose(s, what, which)
 
@@ -121,7 +124,7 @@ class _Desk:
         """Lay the snapshot out and choose."""
         jobs, held = snapshot.jobs, snapshot.held
         table = jobs.table
-        if snapshot.cluster is not self._cluster or jobs.classes is not self._labels[1]:
+        if not self._knows(snapshot):
             self._begin(snapshot)
         if len(table) > self._jobs or len(held) > self._parts:
             self._grow(len(table), len(held))
@@ -134,6 +137,8 @@ class _Desk:
             except TypeError:  # no such array as the compiled code takes, e.g. one that is read-only
                 given = tuple(np.array(a, kind) for a, kind in zip(given, (JOB, LIVE, HELD, NODE, ENDED), strict=True))
                 chosen = self._run(self._address, self._what, which, *given, self._where, float(snapshot.now), snapshot.submitted)
+        if chosen == _UNSOUND:
+            raise DataError("snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster")
         if chosen == _FAILED:
             raise PolicyError(f"{self._label}: a score is not a number at {snapshot.now:g} s", hint="the checkpoint is of no use")
         return int(chosen)
@@ -141,8 +146,17 @@ class _Desk:
     def _interpret(self, which: int, given: tuple[Array, ...], snapshot: Snapshot) -> int:
         with np.errstate(all="ignore"):
             table, live, held, nodes, ended = (np.asarray(a).view(np.recarray) for a in given)
+            if not is_sound(self.state, table, live, held, nodes, self._where):
+                return _UNSOUND
             lay_out(self.state, table, live, held, nodes, ended, self._where, snapshot.now, snapshot.submitted)
             return int(_choose(self.state, self._what, which))
+
+    def _knows(self, snapshot: Snapshot) -> bool:
+        """Whether cluster and labels are those of the snapshot before, the very objects: a comparison of all names takes too long."""
+        if snapshot.cluster is not self._cluster:
+            return False
+        jobs, (partitions, classes, gpu_types) = snapshot.jobs, self._labels
+        return jobs.partitions is partitions and jobs.classes is classes and jobs.gpu_types is gpu_types
 
     def _begin(self, snapshot: Snapshot) -> None:
         labels = tuple(getattr(snapshot.jobs, name) for name in _LABELS)
@@ -223,6 +237,8 @@ class JobChooser:
 
     def choose(self, snapshot: Snapshot, partition: int = 0) -> Decision | None:
         """Start it, on the nodes that the scheduler's placement names, or hold it if it does not fit; None: no job waits."""
+        if not 0 <= partition < len(snapshot.cluster.partitions):
+            raise UsageError(f"partition {partition}: the cluster has {len(snapshot.cluster.partitions)}, from 0 on")
         row = self._desk.choose(snapshot, partition)
         return None if row == _NOBODY else _decision(self._desk, row)
 

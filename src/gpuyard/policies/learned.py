@@ -13,6 +13,7 @@ from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
+from gpuyard.model.jobs import MAX_TIME
 from gpuyard.policies.base import Decider, Meta, Ordering, Placement, Scheduler, Switch
 from gpuyard.policies.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.policies.network import Network
@@ -20,6 +21,7 @@ from gpuyard.policies.network_device import network_devices
 
 PREFIX = "learned:"
 SUFFIX = ".safetensors"
+PROGRAM = ".py:"  # in the text of a policy: a function of a file, which is run
 SCHEMAS: Mapping[str, Schema] = {schema.decision: schema for schema in (JOB, HOST, SWITCH, DEVICE)}
 ParseSlots = Callable[[str], Scheduler]
 
@@ -35,7 +37,22 @@ def _read(path: Path, changed: int) -> Checkpoint:
 
 
 def checkpoint_of(text: str) -> Checkpoint:
-    """The checkpoint that a text names; its features are those of this version."""
+    """The checkpoint that a text names; its features are those of this version, and its other slots are no programs."""
+    found = _with_known_features(text)
+    _refuse_programs(dict(found.manifest.choices), text)
+    return found
+
+
+def _refuse_programs(value: Any, text: str) -> None:
+    """What a checkpoint says of its other slots must not run a file: only who uses it may name one."""
+    if isinstance(value, str) and PROGRAM in value:
+        hint = "if you trust that program, name the slots yourself: ORDERING/PLACEMENT/BACKFILL"
+        raise CheckpointError(f"{text}: its manifest names a program, {value[:100]!r}, which is not run", hint=hint)
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        _refuse_programs(each, text)
+
+
+def _with_known_features(text: str) -> Checkpoint:
     path = find_checkpoint(text)
     found = _read(path, path.stat().st_mtime_ns)
     decision = found.manifest.schema.decision
@@ -46,7 +63,7 @@ def checkpoint_of(text: str) -> Checkpoint:
 
 
 def _of_kind(text: str, decision: str) -> Checkpoint:
-    found = checkpoint_of(text)
+    found = _with_known_features(text)
     if found.manifest.schema.decision != decision:
         raise UsageError(f"{text}: decides about a {found.manifest.schema.decision}, not about a {decision}")
     return found
@@ -64,8 +81,16 @@ def learned_ordering(text: str) -> Ordering:
     return network_ordering(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
 
 
+def _check_features(network: Network, schema: Schema, name: str) -> None:
+    """Compiled code writes the features of the schema: a network that sees others would read what is not there."""
+    if (network.spec.rows, network.spec.context) != (len(schema.rows), len(schema.context)):
+        sees, has = f"{network.spec.rows} + {network.spec.context}", f"{len(schema.rows)} + {len(schema.context)}"
+        raise UsageError(f"{name}: a network that sees {sees} features, and a {schema.decision} decision has {has}")
+
+
 def network_ordering(network: Network, name: str, title: str = "") -> Ordering:
     """An ordering by a network's scores, highest first."""
+    _check_features(network, JOB, name)
     return Ordering(name, title, None, reads_clock=True, network=network)
 
 
@@ -77,6 +102,7 @@ def learned_placement(text: str) -> Placement:
 
 def network_placement(network: Network, name: str, title: str = "") -> Placement:
     """A placement by a network's scores, highest first."""
+    _check_features(network, HOST, name)
     return Placement(name, title, score="network", network=network)
 
 
@@ -88,6 +114,7 @@ def learned_switch(text: str) -> Switch:
 
 def network_switch(network: Network, name: str, title: str = "") -> Switch:
     """A switch rule by a network's scores, the highest wins."""
+    _check_features(network, SWITCH, name)
     return Switch(name, title, None, network=network)
 
 
@@ -114,14 +141,11 @@ def _with_placement(text: str, choices: Mapping[str, Any], parse_slots: ParseSlo
 
 def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Meta:
     texts, period = choices.get("schedulers"), choices.get("period", 0.0)
-    rule = learned_switch(text)
     if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
         raise CheckpointError(f"{text}: manifest: choices.schedulers is no list of schedulers")
-    if rule.network is not None and len(texts) != rule.network.spec.actions:
-        raise CheckpointError(f"{text}: the network chooses among {rule.network.spec.actions} schedulers, the manifest names {len(texts)}")
-    if not isinstance(period, (int, float)):
-        raise CheckpointError(f"{text}: manifest: choices.period is {period!r}, not a number of seconds")
-    return Meta(tuple(parse_slots(each) for each in texts), rule, float(period))
+    if not isinstance(period, (int, float)) or not abs(period) <= MAX_TIME:
+        raise CheckpointError(f"{text}: manifest: choices.period is {str(period)[:100]}, not a number of seconds")
+    return Meta(tuple(parse_slots(each) for each in texts), learned_switch(text), float(period))
 
 
 def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Decider:

@@ -54,6 +54,10 @@ class Network:
         layers = [word for layer in packing.layers for word in layer]
         return Network(spec, kept, floats, np.array([words[name] for name in nk.WORDS] + layers, np.int64))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is packed anew: the header has the address of the weights, which are elsewhere in a copy."""
+        return Network.of, (self.spec, dict(self.arrays))
+
     @property
     def address(self) -> int:
         """What compiled policies get."""

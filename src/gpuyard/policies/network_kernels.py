@@ -170,25 +170,16 @@ def _dense_one(net: Any, number: Any, base: Any, base_at: Any, scratch: Any, x_a
 
 
 @inner
-def _several_blocks(net: Any, first: Any, count: Any, scratch: Any, x_at: Any, y_at: Any, act: Any, last_act: Any) -> Any:
-    """Layer after layer for 32 rows, to and fro between two places; where the last result is."""
+def _several(net: Any, first: Any, count: Any, scratch: Any, x_at: Any, y_at: Any, act: Any, last_act: Any, of_rows: Any) -> Any:
+    """Layer after layer for 32 rows or for one input, to and fro between two places; where the last result is."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
     for number in range(first, first + count):
         this_act = last_act if number == first + count - 1 else act
-        _dense_block(net, number, weights, _bias_of(net, number), scratch, x_at, y_at, this_act)
-        x_at, y_at = y_at, x_at
-    return x_at
-
-
-@inner
-def _several_ones(net: Any, first: Any, count: Any, scratch: Any, x_at: Any, y_at: Any, act: Any, last_act: Any) -> Any:
-    """Layer after layer for one input, to and fro between two places; where the last result is."""
-    words = words_at(net, HEADER)
-    weights = floats_at(words[_FLOATS], words[_SIZE])
-    for number in range(first, first + count):
-        this_act = last_act if number == first + count - 1 else act
-        _dense_one(net, number, weights, _bias_of(net, number), scratch, x_at, y_at, this_act)
+        if of_rows:
+            _dense_block(net, number, weights, _bias_of(net, number), scratch, x_at, y_at, this_act)
+        else:
+            _dense_one(net, number, weights, _bias_of(net, number), scratch, x_at, y_at, this_act)
         x_at, y_at = y_at, x_at
     return x_at
 
@@ -207,11 +198,11 @@ def _embed_context(net: Any, context: Any, c_at: Any, scratch: Any, at: Any) -> 
         place = at + words[_QUERY]
         for i in range(words[_HISTORY]):
             scratch[place + i] = scratch[recent + i]
-        made = _several_ones(net, words[_MEMORY_FIRST], words[_MEMORY_COUNT], scratch, place, other, act, act)
+        made = _several(net, words[_MEMORY_FIRST], words[_MEMORY_COUNT], scratch, place, other, act, act, False)
         last = words_at(_layer_at(net, words[_MEMORY_FIRST] + words[_MEMORY_COUNT] - 1), LAYER)[3]
         for i in range(last):
             scratch[recent + i] = scratch[made + i]
-    return _several_ones(net, words[_CONTEXT_FIRST], words[_CONTEXT_COUNT], scratch, now, other, act, act)
+    return _several(net, words[_CONTEXT_FIRST], words[_CONTEXT_COUNT], scratch, now, other, act, act, False)
 
 
 @inner
@@ -246,7 +237,7 @@ def _encode_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, at:
         x = times(minus(load(block, b_at + f * BLOCK), spread(weights, mean + f)), spread(weights, scale + f))
         store(first_of(x, count, splat(_ZERO)), scratch, one + f * BLOCK)
     act = words[_ACT]
-    return _several_blocks(net, words[_ROW_FIRST], words[_ROW_COUNT], scratch, one, at + words[_OTHER], act, act)
+    return _several(net, words[_ROW_FIRST], words[_ROW_COUNT], scratch, one, at + words[_OTHER], act, act, True)
 
 
 @inner
@@ -314,7 +305,7 @@ def net_score_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, a
     y = one if h == other else other
     first, layers, act = words[_HEAD_FIRST], words[_HEAD_COUNT], words[_ACT]
     _dense_block(net, first, scratch, at + words[_BASE], scratch, h, y, act if layers > 1 else LINEAR)
-    y = _several_blocks(net, first + 1, layers - 1, scratch, y, h, act, LINEAR)
+    y = _several(net, first + 1, layers - 1, scratch, y, h, act, LINEAR, True)
     for r in range(count):
         out[o_at + r] = scratch[y + r]
 
@@ -326,7 +317,7 @@ def net_score_actions(net: Any, context: Any, c_at: Any, scratch: Any, at: Any, 
     embedded = _embed_context(net, context, c_at, scratch, at)
     now, other = at + words[_NOW], at + words[_NEXT]
     free = now if embedded == other else other
-    y = _several_ones(net, words[_HEAD_FIRST], words[_HEAD_COUNT], scratch, embedded, free, words[_ACT], LINEAR)
+    y = _several(net, words[_HEAD_FIRST], words[_HEAD_COUNT], scratch, embedded, free, words[_ACT], LINEAR, False)
     atoms = words[_ATOMS]
     for action in range(words[_ACTIONS]):
         if atoms == 1:

@@ -13,6 +13,7 @@ from gpuyard.policies.network_spec import NetworkSpec
 
 Shapes = dict[str, tuple[int, ...]]
 
+NORMALISATION = ("rows.mean", "rows.scale", "context.mean", "context.scale")  # of what is seen; not trained by gradients
 MOST_FEATURES = 65_536
 MOST_LAYERS = 32
 MOST_UNITS = 8_192

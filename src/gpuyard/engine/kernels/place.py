@@ -146,14 +146,19 @@ def _span(s: Any, count: Any, units: Any, fewest: Any) -> Any:
         best = _lowest(s, count, missing) if fewest else -1
         if best < 0:
             best = _next_of_span(s, count, fewest)
-        n = s.candidates[best]
-        given = min(np.int64(s.room[n]), missing)
-        s.pick_node[picked] = n
-        s.pick_units[picked] = given
+        missing -= _take(s, s.candidates[best], picked, missing)
         picked += 1
-        missing -= given
-        s.room[n] = -s.room[n]
     return picked
+
+
+@inner
+def _take(s: Any, n: Any, place: Any, missing: Any) -> Any:
+    """Let node n take as many of the missing units as it has room for, and negate its room; returns how many."""
+    given = min(np.int64(s.room[n]), missing)
+    s.pick_node[place] = n
+    s.pick_units[place] = given
+    s.room[n] = -s.room[n]
+    return given
 
 
 @inner
@@ -167,13 +172,8 @@ def _span_by_network(s: Any, count: Any, j: Any, slot: Any) -> Any:
         for i in range(1, count):
             if s.score[i] < s.score[best]:
                 best = i
-        n = s.candidates[best]
-        given = min(np.int64(s.room[n]), missing)
-        s.pick_node[picked] = n
-        s.pick_units[picked] = given
+        missing -= _take(s, s.candidates[best], picked, missing)
         picked += 1
-        missing -= given
-        s.room[n] = -s.room[n]
         count -= 1
         for i in range(best, count):
             s.candidates[i] = s.candidates[i + 1]
@@ -221,13 +221,8 @@ def _spare_whole_nodes(s: Any, count: Any, row: Any, fewest: Any) -> Any:
         best = _next_sparing(s, count, row, missing)
         if best < 0:
             break
-        n = s.candidates[best]
-        given = min(np.int64(s.room[n]), missing)
-        s.pick_node[picked] = n
-        s.pick_units[picked] = given
+        missing -= _take(s, s.candidates[best], picked, missing)
         picked += 1
-        missing -= given
-        s.room[n] = -s.room[n]
     if missing == 0:
         return picked
     _restore_rooms(s, count)

@@ -12,6 +12,36 @@ from gpuyard.engine.state import RUNNING, WAITING
 
 
 @inner
+def is_sound(s: Any, table: Any, live: Any, held: Any, nodes: Any, where: Any) -> Any:
+    """Whether all that a snapshot refers to by number is there. Nothing that follows looks at the bounds of an array."""
+    if len(live) != len(table) or len(nodes) != len(where):
+        return False
+    classes = len(s.speed) // len(s.types)
+    for j in range(len(table)):
+        job = table[j]
+        labelled = 0 <= job.partition < len(s.partition_of) and 0 <= job.gpu_type < len(s.allowed) and 0 <= job.job_class < classes
+        if not labelled or job.chunk < 1:
+            return False
+    for number in range(len(nodes)):
+        if not _has_devices(s.nodes[where[number]], nodes[number].mask):
+            return False
+    for k in range(len(held)):
+        piece = held[k]
+        if not (0 <= piece.row < len(table) and live[piece.row].running and 0 <= piece.node < len(nodes)):
+            return False
+        node = s.nodes[where[piece.node]]
+        if not _has_devices(node, piece.devices) or held[k]["device"] >= node.gpus or piece.gpus < 0:  # numpy has an attribute `device`
+            return False
+    return True
+
+
+@inner
+def _has_devices(node: Any, mask: Any) -> Any:
+    """Whether a bit set names devices of the node alone; a pool of devices that have no numbers knows no bit sets."""
+    return node.first_device < 0 or node.gpus >= 64 or np.uint64(mask) >> np.uint64(node.gpus) == NO_DEVICES
+
+
+@inner
 def lay_out(s: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, where: Any, now: Any, submitted: Any) -> None:
     """Queues, running jobs, nodes and counts as a snapshot shows them. `where` (nodes,): the kernels' place of each node.
 

@@ -1,0 +1,75 @@
+"""Checkpoints as schedulers: what they say of themselves is not trusted further than it must be."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpuyard.engine.state import OUTPUTS
+from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.features.hosts import HOST
+from gpuyard.policies import parse_scheduler, parse_slots
+from gpuyard.policies.learned import checkpoint_of, network_ordering
+from gpuyard.policies.network import Network
+from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.testing.checkpoints import write_linear
+from gpuyard.testing.reference_network import random_arrays
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"placement": "./own.py:rule", "backfill": "none"},
+        {"placement": "best", "backfill": "none/./own.py:rule"},
+        {"placement": "best", "backfill": "none", "more": [{"deep": "own.py:rule"}]},
+    ],
+)
+def test_a_checkpoint_cannot_have_a_program_run(tmp_path, monkeypatch, choices):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("open('was-run', 'w')\n\ndef rule(nodes, n, jobs, j):\n    return 0.0\n")
+    write_linear(tmp_path / "job.safetensors", "job", {"estimate": -1.0}, choices)
+    with pytest.raises(CheckpointError, match="names a program"):
+        parse_scheduler("./job.safetensors")
+    with pytest.raises(CheckpointError, match="names a program"):
+        checkpoint_of("./job.safetensors")
+    assert not (tmp_path / "was-run").exists()
+    assert parse_slots("./job.safetensors/./own.py:rule/none").placement.name == "./own.py:rule"  # who uses it may name one
+
+
+@pytest.mark.parametrize("count", [3, OUTPUTS + 1])
+def test_a_switch_has_as_many_schedulers_as_its_network_and_no_more_than_the_engine_has_room_for(tmp_path, count):
+    rules = [{"bias": 1.0}] * count
+    path = write_linear(tmp_path / "switch.safetensors", "switch", rules, {"schedulers": ["fcfs"] * count, "period": 0.0})
+    with pytest.raises(UsageError, match=f"chooses among {count} schedulers, and 2 are given"):
+        parse_scheduler(f"meta:{path}(fcfs, sjf)")
+    if count > OUTPUTS:
+        with pytest.raises(UsageError, match=f"at most {OUTPUTS}"):
+            parse_scheduler(str(path))
+    else:
+        assert len(parse_scheduler(str(path)).schedulers) == count
+
+
+def test_a_network_is_used_only_where_its_features_are():
+    spec = NetworkSpec(len(HOST.rows), len(HOST.context), head_layers=(4,))
+    with pytest.raises(UsageError, match="a job decision has"):
+        network_ordering(Network.of(spec, random_arrays(spec, np.random.default_rng(0))), "hosts")
+
+
+def test_a_copy_of_a_network_has_weights_of_its_own():
+    spec = NetworkSpec(3, 2, head_layers=(4,))
+    network = Network.of(spec, random_arrays(spec, np.random.default_rng(0)))
+    rows, context = np.ones((5, 3), np.float32), np.ones(2, np.float32)
+    expected, copied = network.scores(rows, context), copy.deepcopy(network)
+    network.floats[:] = np.nan  # as if the memory were used by somebody else
+    assert np.array_equal(copied.scores(rows, context), expected)
+    assert np.array_equal(replace(copied).scores(rows, context), expected)
+
+
+@pytest.mark.parametrize("period", [10**400, float("inf"), float("nan"), "60", None])
+def test_a_period_is_a_number_of_seconds(tmp_path, period):
+    path = write_linear(tmp_path / "switch.safetensors", "switch", [{}, {}], {"schedulers": ["fcfs", "sjf"], "period": period})
+    with pytest.raises(CheckpointError, match="not a number of seconds"):
+        parse_scheduler(str(path))
