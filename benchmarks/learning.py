@@ -36,12 +36,19 @@ ENVS, WINDOW = 256, 128
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def random_legal(mask: Any, start: Any, out: Any) -> None:
-    """The first legal action at or after a random place, round the end."""
+def random_legal(mask: Any, draws: Any, out: Any) -> None:
+    """One of the legal actions of each environment, each as likely; `draws`: large random numbers."""
     for e in range(len(mask)):
-        a = start[e] % mask.shape[1]
-        while not mask[e, a]:
-            a = (a + 1) % mask.shape[1]
+        legal = 0
+        for a in range(mask.shape[1]):
+            legal += mask[e, a]
+        left = draws[e] % legal
+        a = left  # there are at least so many before it
+        for b in range(left):
+            left -= mask[e, b]
+        while left > 0 or not mask[e, a]:
+            left -= mask[e, a]
+            a += 1
         out[e] = a
 
 
@@ -70,9 +77,9 @@ def job_steps(threads: int) -> Callable[[], int]:
 
     def steps() -> int:
         nonlocal seen
-        places = rng.integers(0, WINDOW, (200, ENVS))
+        draws = rng.integers(0, 1 << 30, (200, ENVS))
         for k in range(200):
-            random_legal(seen.mask, places[k], actions)
+            random_legal(seen.mask, draws[k], actions)
             seen = envs.step(actions).observation
         return 200 * ENVS
 
@@ -95,7 +102,7 @@ def plain_job_steps() -> Callable[[], int]:
     def steps() -> int:
         nonlocal seen
         for _ in range(50):
-            random_legal(seen["mask"] > 0, rng.integers(0, WINDOW, 16), actions)
+            random_legal(seen["mask"] > 0, rng.integers(0, 1 << 30, 16), actions)
             seen, *_ = envs.step(actions)
         return 50 * 16
 
