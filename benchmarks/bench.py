@@ -25,6 +25,8 @@ from pathlib import Path
 import numba
 import numpy as np
 
+import latency
+import learning
 import milp
 import simpy_fcfs
 from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
@@ -320,6 +322,16 @@ def joint_placement(settings: Settings) -> list[Line]:
     return lines
 
 
+def environments(settings: Settings) -> list[Line]:
+    """Steps of environments, learning end to end, choices of networks inside the engine; benchmarks/learning.py."""
+    return [Line(*found) for found in learning.lines(settings.large_runs)]
+
+
+def decisions(settings: Settings) -> list[Line]:
+    """Learned decisions one at a time; benchmarks/latency.py."""
+    return [Line(*found) for found in latency.lines(1_000 * settings.runs)]
+
+
 def machine() -> str:
     """What the numbers depend on; nothing that identifies the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -367,6 +379,8 @@ Other work may have shared the cores: wall time, which the targets are about, su
 - The start times are wall time; where other work shares the cores, the CPU time beside them says more.
 - SimPy runs a counter of processors without nodes, devices or timeline; FCFS gives the same starts.
 - `milp` decides in random states under a limit of {milp.LIMIT:g} s; `benchmarks/milp.py` prints gaps, objective and its terms.
+- Steps of environments and of learners are medians over repetitions, compiling not included; choosing at random is part of the former.
+- Decisions are timed one at a time, the collector of Python off; the CPU time is that of as many calls made once more.
 - The numbers of the RLScheduler paper are compared by `benchmarks/rlscheduler.py`, digit by digit; those of the FGD
   paper by `benchmarks/openb.py`, to one percentage point.
 """
@@ -381,7 +395,7 @@ def main() -> int:
     facts, version = machine(), newest_source()
     print(f"{facts}\n", flush=True)
     lines: list[Line] = []
-    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts):
+    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments):
         found = part(settings)
         show(found)
         lines += found
