@@ -72,9 +72,8 @@ class Crew:
         self.board[TAKEN] = np.iinfo(np.int64).max // 2  # no work yet
         self.board[WAY] = atomics.way_address()
         self.board[HELPERS::8] = 1
-        self._beds = [threading.Lock() for _ in range(helpers)]
+        self._beds = [threading.Semaphore(0) for _ in range(helpers)]
         for number, bed in enumerate(self._beds):
-            bed.acquire()
             threading.Thread(target=_help, args=(self.board, number, bed, help_out), daemon=True).start()
         weakref.finalize(self, _dismiss, self.board, self._beds)
 
@@ -86,7 +85,7 @@ class Crew:
                 bed.release()
 
 
-def _help(board: Array, number: int, bed: threading.Lock, help_out: Callable[[Array], object]) -> None:
+def _help(board: Array, number: int, bed: threading.Semaphore, help_out: Callable[[Array], object]) -> None:
     while True:
         bed.acquire()
         if board[STOP]:
@@ -95,9 +94,7 @@ def _help(board: Array, number: int, bed: threading.Lock, help_out: Callable[[Ar
         board[HELPERS + 8 * number] = 1
 
 
-def _dismiss(board: Array, beds: list[threading.Lock]) -> None:
+def _dismiss(board: Array, beds: list[threading.Semaphore]) -> None:
     board[STOP] = 1
-    for number, bed in enumerate(beds):
-        if board[HELPERS + 8 * number]:
-            board[HELPERS + 8 * number] = 0
-            bed.release()
+    for bed in beds:
+        bed.release()
