@@ -1,6 +1,6 @@
 """How fast gpuyard is here: everything measured in one run, printed beside its target and written to docs/reference/benchmarks.md.
 
-    python benchmarks/bench.py [--quick] [--no-page]
+    python benchmarks/bench.py [--quick] [--no-page] [--only PART …]
 
 Speeds are medians over interleaved repetitions, warm (the compiled engine is loaded, one run was made before), and cover the whole
 call of `simulate`: setting up, the run and its Result. The workload is made or read before the clock starts. Ratios compare what was
@@ -386,23 +386,29 @@ Other work may have shared the cores: wall time, which the targets are about, su
 """
 
 
+PARTS: Mapping[str, Callable[[Settings], list[Line]]] = {
+    part.__name__: part for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments)
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure gpuyard's speed and memory.")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--no-page", action="store_true", help="do not write docs/reference/benchmarks.md")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="these parts alone, and no page")
     arguments = parser.parse_args()
     settings = Settings(5, 3, 1) if arguments.quick else Settings()
     facts, version = machine(), newest_source()
     print(f"{facts}\n", flush=True)
     lines: list[Line] = []
-    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments):
-        found = part(settings)
+    for name in arguments.only or PARTS:
+        found = PARTS[name](settings)
         show(found)
         lines += found
     if newest_source() != version:
         print("error: the sources changed during the run: these numbers are of no one version; hint: run it again", file=sys.stderr)
         return 1
-    if not arguments.no_page:
+    if not arguments.no_page and not arguments.only:
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(page(facts, lines), encoding="utf-8")
         print(f"\nwritten: {PAGE.relative_to(ROOT)}", file=sys.stderr)
