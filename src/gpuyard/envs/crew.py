@@ -2,11 +2,16 @@
 
 Work is taken from a board in compiled code: the caller takes environments from the first on, helpers from the last back, so that each
 mostly meets those it has in its cache. The caller waits for nobody but for what a helper has already taken: a helper that is late costs
-nothing. A helper looks for work a little longer before it sleeps; to be woken takes as long as some ten steps.
+nothing. A helper looks for work a little longer before it sleeps; to be woken takes as long as some ten steps. Helpers are kept off the
+processor that the caller is on: systems were seen that put who is woken beside who wakes it, and left it there while another idled.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -73,16 +78,45 @@ class Crew:
         self.board[WAY] = atomics.way_address()
         self.board[HELPERS::8] = 1
         self._beds = [threading.Semaphore(0) for _ in range(helpers)]
-        for number, bed in enumerate(self._beds):
-            threading.Thread(target=_help, args=(self.board, number, bed, help_out), daemon=True).start()
+        self._processors, self._here, self._apart_from = processors(), processor(), -1
+        self._threads = [
+            threading.Thread(target=_help, args=(self.board, number, bed, help_out), daemon=True) for number, bed in enumerate(self._beds)
+        ]
+        for thread in self._threads:
+            thread.start()
         weakref.finalize(self, _dismiss, self.board, self._beds)
 
     def wake(self) -> None:
         """Before there is work: rouse those that sleep. One that falls asleep at this moment misses it, which does no harm."""
+        here = self._here()
+        if here != self._apart_from:
+            self._apart_from = here
+            for thread in self._threads:
+                move(thread.native_id, self._processors - {here})
         for number, bed in enumerate(self._beds):
             if self.board[HELPERS + 8 * number]:
                 self.board[HELPERS + 8 * number] = 0
                 bed.release()
+
+
+def processors() -> frozenset[int]:
+    """Those that this process may use; none where the system does not tell."""
+    return frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset()
+
+
+def processor() -> Callable[[], int]:
+    """What tells the processor that this thread is on; always -1 where the system does not."""
+    if sys.platform != "linux":
+        return lambda: -1
+    found: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+    return found
+
+
+def move(thread: int | None, to: frozenset[int]) -> None:
+    """Let a thread, by its native number, use these processors alone; none: leave it as it is."""
+    if to and thread is not None and sys.platform == "linux":
+        with contextlib.suppress(OSError):  # it may be over
+            os.sched_setaffinity(thread, to)
 
 
 def _help(board: Array, number: int, bed: threading.Semaphore, help_out: Callable[[Array], object]) -> None:
