@@ -1,6 +1,6 @@
 """How fast gpuyard is here: everything measured in one run, printed beside its target and written to docs/reference/benchmarks.md.
 
-    python benchmarks/bench.py [--quick] [--no-page]
+    python benchmarks/bench.py [--quick] [--no-page] [--only PART …]
 
 Speeds are medians over interleaved repetitions, warm (the compiled engine is loaded, one run was made before), and cover the whole
 call of `simulate`: setting up, the run and its Result. The workload is made or read before the clock starts. Ratios compare what was
@@ -25,6 +25,8 @@ from pathlib import Path
 import numba
 import numpy as np
 
+import latency
+import learning
 import milp
 import simpy_fcfs
 from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
@@ -320,6 +322,16 @@ def joint_placement(settings: Settings) -> list[Line]:
     return lines
 
 
+def environments(settings: Settings) -> list[Line]:
+    """Steps of environments, learning end to end, choices of networks inside the engine; benchmarks/learning.py."""
+    return [Line(*found) for found in learning.lines(settings.large_runs)]
+
+
+def decisions(settings: Settings) -> list[Line]:
+    """Learned decisions one at a time; benchmarks/latency.py."""
+    return [Line(*found) for found in latency.lines(1_000 * settings.runs)]
+
+
 def machine() -> str:
     """What the numbers depend on; nothing that identifies the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -367,28 +379,36 @@ Other work may have shared the cores: wall time, which the targets are about, su
 - The start times are wall time; where other work shares the cores, the CPU time beside them says more.
 - SimPy runs a counter of processors without nodes, devices or timeline; FCFS gives the same starts.
 - `milp` decides in random states under a limit of {milp.LIMIT:g} s; `benchmarks/milp.py` prints gaps, objective and its terms.
+- Steps of environments and of learners are medians over repetitions, compiling not included; choosing at random is part of the former.
+- Decisions are timed one at a time, the collector of Python off; the CPU time is that of as many calls made once more.
 - The numbers of the RLScheduler paper are compared by `benchmarks/rlscheduler.py`, digit by digit; those of the FGD
   paper by `benchmarks/openb.py`, to one percentage point.
 """
+
+
+PARTS: Mapping[str, Callable[[Settings], list[Line]]] = {
+    part.__name__: part for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments)
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure gpuyard's speed and memory.")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--no-page", action="store_true", help="do not write docs/reference/benchmarks.md")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="these parts alone, and no page")
     arguments = parser.parse_args()
     settings = Settings(5, 3, 1) if arguments.quick else Settings()
     facts, version = machine(), newest_source()
     print(f"{facts}\n", flush=True)
     lines: list[Line] = []
-    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts):
-        found = part(settings)
+    for name in arguments.only or PARTS:
+        found = PARTS[name](settings)
         show(found)
         lines += found
     if newest_source() != version:
         print("error: the sources changed during the run: these numbers are of no one version; hint: run it again", file=sys.stderr)
         return 1
-    if not arguments.no_page:
+    if not arguments.no_page and not arguments.only:
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(page(facts, lines), encoding="utf-8")
         print(f"\nwritten: {PAGE.relative_to(ROOT)}", file=sys.stderr)

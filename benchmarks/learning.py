@@ -2,16 +2,21 @@
 
     python benchmarks/learning.py [--quick]
 
-`bench.py` puts these lines into its page. Each speed is the median of some repetitions after a warm-up; compiling is not in it.
+`bench.py` puts these lines into its page. Stable-Baselines3 is measured beside ours where it is installed; SB3_PYTHON may name another
+interpreter that has it. Each speed is the median of some repetitions after a warm-up; compiling is not in it.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -28,7 +33,9 @@ from gpuyard.model.cluster_file import load_cluster
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.network import Network
 from gpuyard.traces import load_workload
+from latency import in_numpy
 
+HERE = Path(__file__).resolve().parent
 JOBS = ("lublin:jobs=256,nodes=256,load=1.0", "32x8:gpu")
 HOSTS = "eda:jobs=400,arrivals=0.6:1.6 on hosts:count=50,cores=16:32,memory=64:256,seed={seed}"
 FAMILY = "family:shape=base|bursty|diurnal|shifted_diurnal,intensity=low|medium|high,gpus=2|4|8|16 on {gpus}"
@@ -36,12 +43,19 @@ ENVS, WINDOW = 256, 128
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def random_legal(mask: Any, start: Any, out: Any) -> None:
-    """The first legal action at or after a random place, round the end."""
+def random_legal(mask: Any, draws: Any, out: Any) -> None:
+    """One of the legal actions of each environment, each as likely; `draws`: large random numbers."""
     for e in range(len(mask)):
-        a = start[e] % mask.shape[1]
-        while not mask[e, a]:
-            a = (a + 1) % mask.shape[1]
+        legal = 0
+        for a in range(mask.shape[1]):
+            legal += mask[e, a]
+        left = draws[e] % legal
+        a = left  # there are at least so many before it
+        for b in range(left):
+            left -= mask[e, b]
+        while left > 0 or not mask[e, a]:
+            left -= mask[e, a]
+            a += 1
         out[e] = a
 
 
@@ -70,9 +84,9 @@ def job_steps(threads: int) -> Callable[[], int]:
 
     def steps() -> int:
         nonlocal seen
-        places = rng.integers(0, WINDOW, (200, ENVS))
+        draws = rng.integers(0, 1 << 30, (200, ENVS))
         for k in range(200):
-            random_legal(seen.mask, places[k], actions)
+            random_legal(seen.mask, draws[k], actions)
             seen = envs.step(actions).observation
         return 200 * ENVS
 
@@ -95,7 +109,7 @@ def plain_job_steps() -> Callable[[], int]:
     def steps() -> int:
         nonlocal seen
         for _ in range(50):
-            random_legal(seen["mask"] > 0, rng.integers(0, WINDOW, 16), actions)
+            random_legal(seen["mask"] > 0, rng.integers(0, 1 << 30, 16), actions)
             seen, *_ = envs.step(actions)
         return 50 * 16
 
@@ -132,34 +146,87 @@ def evolution_choices() -> Callable[[], int]:
     return choices
 
 
-def lines(repetitions: int = 5) -> list[tuple[str, str, str, str]]:
-    """(what, measured, target, note)."""
+def plain_choices() -> Callable[[], int]:
+    """The same choices outside of the engine: the Gymnasium environment, and the network in numpy."""
+    import gymnasium as gym
+
+    from gpuyard.envs.registration import register_all
+
+    register_all()
+    env = gym.make("gpuyard/PickJob-v0", workload=f"{JOBS[0]} on {JOBS[1]}", disable_env_checker=True)
+    spec = network_for(EngineEnvs.schema_of(st.OPEN_ORDERING), WINDOW, "kernel", width=16)
+    best = in_numpy(spec, initial(spec, 0))
+    seen, _ = env.reset(seed=0)
+
+    def choices() -> int:
+        nonlocal seen
+        for _ in range(500):
+            legal = np.flatnonzero(seen["mask"])
+            seen, _, over, _, _ = env.step(np.int64(legal[best(seen["rows"][legal], seen["context"])]))
+            if over:
+                seen, _ = env.reset()
+        return 500
+
+    return choices
+
+
+def baselines3(steps: int) -> dict[str, float]:
+    """Steps a second of Stable-Baselines3's learners, where it is installed: here, or for the interpreter that SB3_PYTHON names."""
+    interpreter = sys.executable if find_spec("stable_baselines3") else os.environ.get("SB3_PYTHON", "")
+    if not interpreter:
+        return {}
+    script = [interpreter, str(HERE / "baselines3.py"), "--steps", str(steps), "--hosts", HOSTS.format(seed=1), "--family", FAMILY]
+    paths = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(script, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+Found = tuple[str, str, str, str]  # what, measured, target, note
+
+
+def times(ours: float, theirs: float | None, who: str) -> str:
+    """A note: how many times as fast; empty where there is nothing to compare with."""
+    return f"{who}: {theirs:,.0f}, {ours / theirs:,.0f} × as many here" if theirs else ""
+
+
+def env_lines(repetitions: int) -> list[Found]:
     both, one = median_rate(job_steps(2), repetitions), median_rate(job_steps(1), repetitions)
-    found = [
+    plain = median_rate(plain_job_steps(), repetitions) if find_spec("gymnasium") else None
+    what = f"PickJob: {ENVS} environments, window {WINDOW} × 8, random legal choices"
+    note = "; ".join(filter(None, (f"one thread: {one:,.0f}", times(both, plain, "behind Gymnasium's SyncVectorEnv, one by one"))))
+    return [(what, f"{both:,.0f} steps/s", "≥ 1,000,000 steps/s", note)]
+
+
+def learner_lines(repetitions: int) -> list[Found]:
+    host = learner_steps("PickHost", "ppo", HOSTS, "env.pool=64", "envs=256", "learner.network=host", "learner.epochs=2")
+    ppo = median_rate(host, repetitions)
+    meta = learner_steps("Switch", "dqn", FAMILY, "env.pool=96", "envs=64", "learner.steps_per_update=4", "learner.double=true")
+    dqn = median_rate(meta, repetitions)
+    theirs = baselines3(2_000 * repetitions)
+    who = "Stable-Baselines3's, environments one by one"
+    return [
         (
-            f"PickJob: {ENVS} environments, window {WINDOW} × 8, random legal choices", f"{both:,.0f} steps/s", "≥ 1,000,000 steps/s",
-            f"one thread: {one:,.0f}",
+            "PPO end to end: PickHost, 50 hosts, about 2,500 weights, two epochs", f"{ppo:,.0f} steps/s", "≥ 15,000 steps/s",
+            times(ppo, theirs.get("ppo"), who),
+        ),
+        (
+            "DQN end to end: Switch, one update per 4 steps", f"{dqn:,.0f} steps/s", "≥ 8,000 steps/s",
+            times(dqn, theirs.get("dqn"), who),
         ),
     ]  # fmt: skip
-    if find_spec("gymnasium"):
-        plain = median_rate(plain_job_steps(), repetitions)
-        found.append(("the same behind Gymnasium's SyncVectorEnv, one by one", f"{plain:,.0f} steps/s", "", f"{both / plain:.0f} × slower"))
-    host = learner_steps("PickHost", "ppo", HOSTS, "env.pool=64", "envs=256", "learner.network=host", "learner.epochs=2")
-    found.append(
-        (
-            "PPO end to end: PickHost, 50 hosts, about 2,500 weights, two epochs",
-            f"{median_rate(host, repetitions):,.0f} steps/s",
-            "≥ 15,000 steps/s",
-            "",
-        )
-    )
-    meta = learner_steps("Switch", "dqn", FAMILY, "env.pool=96", "envs=64", "learner.steps_per_update=4", "learner.double=true")
-    found.append(
-        ("DQN end to end: Switch, one update per 4 steps", f"{median_rate(meta, repetitions):,.0f} steps/s", "≥ 8,000 steps/s", "")
-    )
-    evolution = median_rate(evolution_choices(), repetitions)
-    found.append(("evolution strategies: choices by networks inside the engine", f"{evolution:,.0f} choices/s", "≥ 100,000 choices/s", ""))
-    return found
+
+
+def evolution_lines(repetitions: int) -> list[Found]:
+    ours = median_rate(evolution_choices(), repetitions)
+    plain = median_rate(plain_choices(), repetitions) if find_spec("gymnasium") else None
+    note = times(ours, plain, "with Gymnasium and the network in numpy")
+    return [("evolution strategies: choices by networks inside the engine", f"{ours:,.0f} choices/s", "≥ 100,000 choices/s", note)]
+
+
+def lines(repetitions: int = 5) -> list[Found]:
+    """Everything, as `bench.py` takes it."""
+    return [*env_lines(repetitions), *learner_lines(repetitions), *evolution_lines(repetitions)]
 
 
 def main() -> None:

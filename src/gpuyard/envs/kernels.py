@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import from_dtype, types
 
+from gpuyard.engine import atomics
 from gpuyard.engine.entry import source_hash
 from gpuyard.engine.jit import INTERPRETED, call_engine, entry, inner
 from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
@@ -17,6 +18,7 @@ from gpuyard.engine.kernels.runs import power
 from gpuyard.engine.lanes import bytes_at, floats_at, ints_at, words_at
 from gpuyard.engine.pointer import state_at
 from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
+from gpuyard.envs.crew import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
 from gpuyard.errors import UsageError
 from gpuyard.features import hosts, jobs, system
 
@@ -235,6 +237,35 @@ def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: A
     return over
 
 
+@inner
+def _take_pieces(slots: Any, setups: Any, weights: Any, actions: Any, board: Any, helper: Any) -> None:
+    """Step pieces of the environments until all are taken."""
+    count = len(slots)
+    pieces, size = pieces_of(count)
+    own = 0
+    while atomics.read(board, TAKEN) < pieces and atomics.add(board, TAKEN, 1) < pieces:
+        piece = own
+        if helper:
+            piece = pieces - 1 - atomics.add(board, FROM_TOP, 1)
+        own += 1
+        high = min((piece + 1) * size, count)
+        atomics.add(board, OVER, _inner_step(slots, setups, weights, actions, piece * size, high))
+        atomics.add(board, DONE, high - piece * size)
+
+
+def _step_together(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> Any:
+    """As `step` for all environments, with the helpers at `board`."""
+    open_work(board)
+    _take_pieces(slots, setups, weights, actions, board, False)
+    return await_done(board, len(slots))
+
+
+def _help_out(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> None:
+    """Take part in `step_together` until there has been nothing to do for a while."""
+    while await_work(board, pieces_of(len(slots))[0]):
+        _take_pieces(slots, setups, weights, actions, board, True)
+
+
 def _begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
     """Run the environments `which`, which were just put back, to their first choices; returns how many have none."""
     setup = setups[0]
@@ -296,6 +327,8 @@ class Kernels(NamedTuple):
     """The compiled entries: see the functions of the same names."""
 
     step: Callable[..., int]
+    step_together: Callable[..., int]
+    help_out: Callable[..., None]
     begin: Callable[..., int]
     resume: Callable[..., int]
     put_back: Callable[..., None]
@@ -310,6 +343,7 @@ def kernels() -> Kernels:
 
 
 _inner_step, _inner_begin, _inner_resume, _inner_put_back = inner(_step), inner(_begin), inner(_resume), inner(_put_back)
+_inner_step_together, _inner_help_out = inner(_step_together), inner(_help_out)
 
 
 def _compile(source: int) -> Kernels:
@@ -319,6 +353,15 @@ def _compile(source: int) -> Kernels:
     @entry(types.int64(slots, setup, floats, ints, types.int64, types.int64))
     def step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: Any) -> Any:
         return _inner_step(slots, setups, weights, actions, low, high) if source != 0 else -9  # never 0; part of the cache's key
+
+    @entry(types.int64(slots, setup, floats, ints, words))
+    def step_together(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> Any:
+        return _inner_step_together(slots, setups, weights, actions, board) if source != 0 else -9
+
+    @entry(types.void(slots, setup, floats, ints, words))
+    def help_out(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> None:
+        if source != 0:
+            _inner_help_out(slots, setups, weights, actions, board)
 
     @entry(types.int64(slots, setup, floats, ints))
     def begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
@@ -333,4 +376,4 @@ def _compile(source: int) -> Kernels:
         if source != 0:
             _inner_put_back(slots, which, pristine, plans)
 
-    return Kernels(step, begin, resume, put_back)
+    return Kernels(step, step_together, help_out, begin, resume, put_back)

@@ -16,7 +16,7 @@ from gpuyard.engine.kernels.events import FINISHED, PAUSED, PREPARE, RUN
 from gpuyard.engine.pointer import header_of
 from gpuyard.engine.slots import SCORES, Program, Slot
 from gpuyard.envs.kernels import COPY, SLOT, kernels
-from gpuyard.envs.vector import Episode, Opened, own_state, plans, pristine_state, scale_of
+from gpuyard.envs.vector import Episode, Opened, own_states, plans, pristine_state, scale_of
 from gpuyard.model.jobs import Array
 from gpuyard.policies.choosing import order_by_network, place_by_network, scratch_for, switch_by_network
 from gpuyard.policies.network import Network
@@ -55,8 +55,8 @@ class Rollouts:
         self._plans[st.State._fields.index("slots"), 0] = COPY  # each has another network
         self._threads = max(threads, 1)
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        for _ in range(self._threads):
-            self._idle.put(_Worker(own_state(self._pool, self._plans, 1)))
+        for state in own_states(self._pool, self._plans, 1, self._threads):
+            self._idle.put(_Worker(state))
         self._weights = {name: opened.objective.weights.get(name, 0.0) for name in st.TALLY_ROW.names or ()}
         self.asked = 0  # how often networks were asked in all
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +17,7 @@ from gpuyard.engine.pointer import header_of
 from gpuyard.engine.simulation import result_of
 from gpuyard.engine.slots import BACKFILLS, Program
 from gpuyard.envs.base import Observation, Step
+from gpuyard.envs.crew import Crew
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SETUP, SHARE, SLOT, kernels
 from gpuyard.envs.reward import OBJECTIVES, Objective
 from gpuyard.errors import NoChoiceError, UsageError
@@ -60,6 +59,7 @@ _KEPT = (
 )
 _SCHEMAS = {st.OPEN_ORDERING: jobs.JOB, st.OPEN_PLACEMENT: hosts.HOST, st.OPEN_SWITCH: system.SWITCH}
 
+CACHE_LINE = 64  # bytes
 _NONE = np.empty(0, np.int32)
 
 
@@ -118,13 +118,13 @@ class EngineEnvs:
         self._rows = {st.OPEN_ORDERING: opened.window, st.OPEN_PLACEMENT: max(nodes), st.OPEN_SWITCH: 0}[opened.decision]
         self.actions = self._rows or len(opened.program.slots)
         self._plans = plans()
-        self._states = [own_state(self._pool, self._plans, opened.window) for _ in range(count)]
+        self._states = own_states(self._pool, self._plans, opened.window, count)
         self._own_headers = [header_of(s) for s in self._states]
         self._seed = 0
         self._episodes = np.zeros(count, np.int64)
         self._make_arrays()
         self._threads = min(threads, count)
-        self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+        self._crew = self._make_crew() if self._threads > 1 else None
 
     @staticmethod
     def schema_of(decision: int) -> Schema:
@@ -140,9 +140,11 @@ class EngineEnvs:
             self._all_context[:, : len(self.schema.context)],
             np.zeros((count, self.actions), bool),
         )
+        self._actions = np.zeros(count, np.int32)
         self._reward = np.zeros(count, np.float32)
         self._done = np.zeros(count, bool)
         self._trails = np.zeros((count, 1024), np.int32)
+        self._most_choices = 0  # no episode has had more
         self._slots = np.zeros(count, SLOT)
         self._slots["header"] = [header.ctypes.data for header in self._own_headers]
         for name, array in (("rows", self._observation.rows), ("context", self._all_context), ("mask", self._observation.mask)):
@@ -157,6 +159,10 @@ class EngineEnvs:
         for name, value in values.items():
             self._setup[name] = value
         self._weights = opened.objective.vector()
+
+    def _make_crew(self) -> Crew:
+        help_out, given = kernels().help_out, (self._slots, self._setup, self._weights, self._actions)
+        return Crew(self._threads - 1, lambda board: help_out(*given, board))
 
     def _point_to_trails(self) -> None:
         self._slots["trail"] = self._trails.ctypes.data + np.arange(self.count) * self._trails.strides[0]
@@ -242,13 +248,11 @@ class EngineEnvs:
 
     def choose(self, actions: Array) -> Array:
         """Choose, and begin no new episode: returns the environments that are at their ends. Their observations stay as they were."""
-        chosen = np.array(actions, np.int32)  # a copy: those of a learner may be read-only
-        if chosen.shape != (self.count,):
-            raise UsageError(f"actions have the shape {chosen.shape}, not ({self.count},)")
-        if int(self._slots["choices"].max()) + 2 > self._trails.shape[1]:
-            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
-            self._point_to_trails()
-        over = self._with_log_space(self._run(chosen))
+        if np.shape(actions) != (self.count,):
+            raise UsageError(f"actions have the shape {np.shape(actions)}, not ({self.count},)")
+        self._actions[:] = actions  # a copy: those of a learner may be read-only
+        self._make_room_for_a_choice()
+        over = self._with_log_space(self._run())
         self._reward[:] = self._slots["reward"]
         self._done[:] = False
         if not over:
@@ -257,6 +261,14 @@ class EngineEnvs:
         self._check(which)
         self._done[which] = True
         return which
+
+    def _make_room_for_a_choice(self) -> None:
+        self._most_choices += 1
+        if self._most_choices + 2 > self._trails.shape[1]:
+            self._most_choices = int(self._slots["choices"].max())
+        if self._most_choices + 2 > self._trails.shape[1]:
+            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
+            self._point_to_trails()
 
     @property
     def reward(self) -> Array:
@@ -314,16 +326,11 @@ class EngineEnvs:
         Driver(s, self.opened.program.label, workload.jobs.id).order(FINISH)
         return result_of(s, workload, cluster, self.opened.program.label, seed=0, manifest={"measured": False})
 
-    def _run(self, actions: Array) -> int:
-        step = kernels().step
-        if self._executor is None:
-            return step(self._slots, self._setup, self._weights, actions, 0, self.count)
-        edges = np.linspace(0, self.count, self._threads + 1).astype(int).tolist()
-        parts = [
-            self._executor.submit(step, self._slots, self._setup, self._weights, actions, low, high) for low, high in pairwise(edges[1:])
-        ]
-        over = step(self._slots, self._setup, self._weights, actions, edges[0], edges[1])
-        return over + sum(part.result() for part in parts)
+    def _run(self) -> int:
+        if self._crew is None:
+            return kernels().step(self._slots, self._setup, self._weights, self._actions, 0, self.count)
+        self._crew.wake()
+        return kernels().step_together(self._slots, self._setup, self._weights, self._actions, self._crew.board)
 
     def rollouts(self, like: Network, *, threads: int = 0) -> Rollouts:
         """The same episodes, to be run as a whole with networks of the shape of `like`; 0 threads: as many as here."""
@@ -355,6 +362,7 @@ class EngineEnvs:
             self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
         self._point_to_trails()
         self._begin(np.arange(self.count, dtype=np.int32))
+        self._most_choices = int(choices.max(initial=0))
         at = np.concatenate([[0], np.cumsum(choices)])
         actions = np.zeros(self.count, np.int32)
         for e in range(self.count):
@@ -411,15 +419,28 @@ def plans() -> Array:
     return found
 
 
-def own_state(pool: Sequence[tuple[st.State, Array]], plans: Array, window: int) -> st.State:
-    """A state with room for every episode of the pool."""
-    first = pool[0][0]
+def own_states(pool: Sequence[tuple[st.State, Array]], plans: Array, window: int, count: int) -> list[st.State]:
+    """States with room for every episode of the pool, in one piece of memory: of large ones the system makes few, large pages."""
+    given = {name: (int(how), getattr(pool[0][0], name)) for (how, _), name in zip(plans.tolist(), st.State._fields, strict=True)}
+    given["legal"] = (KEEP, np.zeros(window, np.int32))
+    sizes = {}
+    for name, (how, array) in given.items():
+        longest = len(array) if how == KEEP else max(len(getattr(s, name)) for s, _ in pool)
+        sizes[name] = 0 if how == SHARE else -(-(longest * array.itemsize + 8) // CACHE_LINE) * CACHE_LINE  # copied in words of 8 bytes
+    memory = np.empty((count, sum(sizes.values()) + CACHE_LINE), np.uint8)
+    memory[:] = 0
+    return [_own_state(given, sizes, memory[e]) for e in range(count)]
+
+
+def _own_state(given: Mapping[str, tuple[int, Array]], sizes: Mapping[str, int], memory: Array) -> st.State:
+    """Its arrays begin where cache lines do: what is looked at of a waiting job is one line then, not two."""
     arrays = {}
-    for (how, _), name in zip(plans.tolist(), st.State._fields, strict=True):
-        longest = max(len(getattr(s, name)) for s, _ in pool)
-        array = getattr(first, name)
-        arrays[name] = array if how == SHARE else np.zeros(-(-longest * array.itemsize // 8) * 8 // array.itemsize + 1, array.dtype)
+    at = -memory.ctypes.data % CACHE_LINE
+    for name, (how, array) in given.items():
+        own = memory[at : at + sizes[name] // array.itemsize * array.itemsize].view(array.dtype)
+        at += sizes[name]
         if how == KEEP:
-            arrays[name] = array.copy()
-    arrays["legal"] = np.zeros(window, np.int32)
+            own = own[: len(array)]
+            own[:] = array
+        arrays[name] = array if how == SHARE else own
     return st.State(**arrays)

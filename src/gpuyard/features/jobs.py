@@ -54,8 +54,8 @@ def write_job(
     out[at + 3 * stride] = np.float32(wait / (wait + length))
     out[at + 4 * stride] = np.float32(1.0) if gpus <= free else np.float32(0.0)
     out[at + 5 * stride] = np.float32(0.5 * min(gpus / max(free, 1.0), 2.0))
-    out[at + 6 * stride] = squash(slack / length)
-    out[at + 7 * stride] = squash(priority)
+    out[at + 6 * stride] = np.float32(1.0) if slack == np.inf else squash(slack / length)  # most have no deadline: no division
+    out[at + 7 * stride] = np.float32(0.0) if priority == 0 else squash(priority)
 
 
 @inner
