@@ -40,6 +40,10 @@ def train(
     validation: Annotated[
         list[str] | None, typer.Option(metavar="W", help="Validate on these instead of held-out parts of --workload; repeatable.")
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="CHECKPOINT", help="Begin with its weights: learned:NAME or a path. New data is learned from in addition."),
+    ] = None,
     objective: Annotated[str | None, typer.Option(metavar="NAME", help="What counts: bsld, wait, … .", rich_help_panel=_LEARNING)] = None,
     steps: Annotated[str | None, typer.Option(metavar="N", help="Choices to learn from, e.g. 2M; 1M unless given.")] = None,
     updates: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many updates.")] = None,
@@ -68,7 +72,10 @@ def train(
     request = Request(
         env, learner, tuple(workload or ()), cluster, tuple(validation or ()), objective,
         None if seed is None else inputs.check_seed(seed), config, tuple(set_ or ()),
-        {"training": {"steps": steps, "update_limit": updates, "envs": envs}, "learner": {"network": network, "device": device}},
+        {
+            "training": {"start": start, "steps": steps, "update_limit": updates, "envs": envs},
+            "learner": {"network": network, "device": device},
+        },
     )  # fmt: skip
     outcome = _run(request, out, resume=resume)
     emit(describe(outcome), how)

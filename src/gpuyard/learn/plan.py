@@ -32,6 +32,7 @@ class Training:
     save_every: int = 0  # updates; 0: 10 times over the training
     patience: int = 0  # validations without improvement after which it ends; 0: never
     threshold: float = 0.0  # an improvement is larger, in units of the objective
+    start: str = ""  # a checkpoint whose weights are begun with, learned:NAME or a path; empty: weights are drawn
     name: str = ""  # of the policy in its checkpoints; empty: ENV-LEARNER-SEED
     title: str = ""  # one line about it; empty: that of the environment
 

@@ -26,6 +26,7 @@ from gpuyard.learn.folder import Folder
 from gpuyard.learn.interruption import Interruption
 from gpuyard.learn.plan import Plan
 from gpuyard.learn.schedules import EarlyStopping
+from gpuyard.learn.start import begin_from, read_start, seen_by
 from gpuyard.learn.validation import EngineValidation, Validator
 from gpuyard.model.plain import to_plain
 from gpuyard.policies.checkpoint import Manifest, write_checkpoint
@@ -281,7 +282,12 @@ def parts_of(plan: Plan) -> Parts:
     episodes = [held_out.episode(number) for number in range(count)]
     validator = EngineValidation(kind, plan.options, plan.objective, episodes)
     envs = Checked(kind.make(source, plan.options, plan.training.envs, plan.seed))
-    return Parts(kind, envs, learner.make(envs, plan.config, plan.seed), validator, source.uses, held_out.uses)
+    made, trained_on = learner.make(envs, plan.config, plan.seed), source.uses
+    if plan.training.start:
+        checkpoint = read_start(plan.training.start, envs.schema, held_out.uses)
+        begin_from(made, learner.name, checkpoint)
+        trained_on += seen_by(checkpoint)
+    return Parts(kind, envs, made, validator, trained_on, held_out.uses)
 
 
 def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], watch: Watch, parts: Parts | None = None) -> Outcome:
