@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
+RULE = 120  # columns of a rule, there
 STAR = "★"
 _PATIENCE = 2.0  # s before a progress bar appears
 
@@ -149,7 +150,12 @@ def _table_text(output: Output) -> str:
     for paragraph in output.text:
         console.print(_plain_text(paragraph))
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    return text if terminal else "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    return text if terminal else "\n".join(map(_unpadded, text.splitlines())) + "\n"
+
+
+def _unpadded(line: str) -> str:
+    """Without blanks at its end; a rule is no longer than a page is wide, whatever the longest cell."""
+    return line[:RULE] if line and set(line) == {"─"} else line.rstrip()
 
 
 def _plain_text(text: str, style: str = "") -> Any:

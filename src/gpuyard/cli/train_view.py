@@ -38,7 +38,7 @@ class _Lines:
     def show(self, trainer: Trainer) -> None:
         if time.monotonic() - self._last >= PAUSE:
             self._last = time.monotonic()
-            say(", ".join(f"{name} {value}" for name, value in facts(trainer)))
+            say(", ".join(f"{name} {value}" for name, value in facts(trainer, nearest=True)))
 
 
 class _Panel:
@@ -62,25 +62,27 @@ def _grid(trainer: Trainer) -> Any:
     return grid
 
 
-def facts(trainer: Trainer) -> list[tuple[str, str]]:
-    """Name and text of what is to be seen."""
+def facts(trainer: Trainer, *, nearest: bool = False) -> list[tuple[str, str]]:
+    """Name and text of what is to be seen; beside all baselines, or only the nearest: the one that is hardest to beat."""
     at, plan = trainer.progress, trainer.plan
     found = [
         ("update", f"{at.update:,}"),
         ("steps", f"{at.steps:,} of {plan.training.steps:,}"),
         ("steps/s", short(at.steps_per_second)),
         ("return", short(at.metrics.get("return", math.nan))),
-        (trainer.validator.objective, _scores(trainer)),
+        (trainer.validator.objective, _scores(trainer, nearest)),
         ("time", _times(trainer)),
     ]
     return [*found, ("left", _left(trainer))]
 
 
-def _scores(trainer: Trainer) -> str:
-    at = trainer.progress
-    against = "; ".join(
-        f"{100 * (at.best - value) / abs(value):+.1f} % to {name}" for name, value in trainer.validator.baselines.items() if value
-    )
+def _scores(trainer: Trainer, nearest: bool) -> str:
+    at, by = trainer.progress, trainer.validator
+    shown = {name: value for name, value in by.baselines.items() if value}
+    if nearest and shown:
+        top = (min if by.better == "lower" else max)(shown, key=lambda name: shown[name])
+        shown = {top: shown[top]}
+    against = "; ".join(f"{100 * (at.best - value) / abs(value):+.1f} % to {name}" for name, value in shown.items())
     return f"{short(at.curve[-1]['score'])} (best {short(at.best)} at update {at.best_update:,}" + (f": {against})" if against else ")")
 
 
