@@ -1,11 +1,11 @@
-"""How good the job-picking policies `hpc` and `gpu` are on data they were not trained on, beside orderings that see the same estimates.
+"""How good the job-picking policies are on data they were not trained on, beside orderings that see the same estimates.
 
-    python benchmarks/quality_jobs.py [--hpc CHECKPOINT] [--gpu CHECKPOINT] [--traces FOLDER] [--only protocol|logs|gpu]
+    python benchmarks/quality_jobs.py [--only protocol|logs|gpu] [--lublin|--hpc|--gpu CHECKPOINT] [--traces FOLDER]
 
-- protocol: trace lublin_256 by the rules of RLScheduler (Zhang et al., SC 2020), its ten windows (which overlap) and disjoint ones.
-- logs: disjoint windows of 1,024 jobs of SWF logs, textbook EASY, requested times: the last 30 % of four whose first 70 % was trained on,
+- protocol: `lublin` on the trace lublin_256 by the rules of RLScheduler (Zhang et al., SC 2020), its ten windows (which overlap) and disjoint ones.
+- logs: `hpc` on disjoint windows of 1,024 jobs of SWF logs, requested times: the last 30 % of four whose first 70 % was trained on,
   and one of which nothing was.
-- gpu: disjoint windows of 2,048 jobs of the last 30 % of Philly and Helios Venus, arrivals scaled to a load of 256 GPUs.
+- gpu: `gpu` on disjoint windows of 2,048 jobs of the last 30 % of Philly and Helios Venus, arrivals scaled to a load of 256 GPUs.
 
 Each line: the mean over windows of the mean over jobs; then ours − it with a paired 95 % interval over the windows, and on how many ours is
 lower.
@@ -90,10 +90,10 @@ def protocol(traces: Path, checkpoint: str) -> None:
                 return rlscheduler(part, GPUS, ordering, backfill=backfill)  # type: ignore[arg-type]
 
             found = {name: values(parts, lambda part, name=name: run(part, name), "bsld") for name in RLSCHEDULER_ORDERINGS}
-            found["hpc"] = values(parts, lambda part: run(part, network), "bsld")
+            found["lublin"] = values(parts, lambda part: run(part, network), "bsld")
             rules = "their backfilling" if backfill else "no backfilling"
             published = PUBLISHED_RL[backfill] if "protocol" in title else None
-            table(f"lublin_256, {title}, {rules}: bounded slowdown", "hpc", found, published)
+            table(f"lublin_256, {title}, {rules}: bounded slowdown", "lublin", found, published)
 
 
 def engine_tables(title: str, parts: Sequence[Workload], cluster: str, policy: tuple[str, str], backfills: Sequence[str]) -> None:
@@ -110,14 +110,14 @@ def engine_tables(title: str, parts: Sequence[Workload], cluster: str, policy: t
 
 
 def logs(traces: Path, checkpoint: str) -> None:
-    """Other logs of HPC machines, EASY, with the times that users asked for; and lublin_256 by gpuyard's own rules."""
+    """Logs of HPC machines, with the times that users asked for; and lublin_256, by gpuyard's own rules."""
     lublin = load_rlscheduler(traces / "swf" / "lublin_256.swf.gz")
     engine_tables("lublin_256, gpuyard's own rules", disjoint(lublin), str(GPUS), ("hpc", checkpoint), ("none", "easy"))
     for name in (*TRAINED_LOGS, *OTHER_LOGS):
         workload = load_workload(str(traces / "swf" / f"{name}.swf.gz"))
         processors = guess_cluster(workload)[0].gpus
         part, title = (tested(workload), ", the last 30 %") if name in TRAINED_LOGS else (workload, "")
-        engine_tables(f"{name}{title}, {processors} processors", disjoint(part), str(processors), ("hpc", checkpoint), ("easy",))
+        engine_tables(f"{name}{title}, {processors} processors", disjoint(part), str(processors), ("hpc", checkpoint), ("none", "easy"))
 
 
 def gpu(traces: Path, checkpoint: str, estimate: str, loads: Sequence[float]) -> None:
@@ -131,6 +131,7 @@ def gpu(traces: Path, checkpoint: str, estimate: str, loads: Sequence[float]) ->
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--lublin", default="learned:lublin")
     arguments.add_argument("--hpc", default="learned:hpc")
     arguments.add_argument("--gpu", default="learned:gpu")
     arguments.add_argument("--traces", type=Path, default=TRACES)
@@ -139,7 +140,7 @@ def main() -> None:
     arguments.add_argument("--loads", type=float, nargs="+", default=[0.9, 1.2])
     given = arguments.parse_args()
     parts: dict[str, Callable[[], None]] = {
-        "protocol": lambda: protocol(given.traces, given.hpc),
+        "protocol": lambda: protocol(given.traces, given.lublin),
         "logs": lambda: logs(given.traces, given.hpc),
         "gpu": lambda: gpu(given.traces, given.gpu, given.estimate, given.loads),
     }
