@@ -2,7 +2,7 @@
 
     python benchmarks/quality_jobs.py [--only protocol|logs|gpu] [--lublin|--hpc|--gpu CHECKPOINT] [--traces FOLDER]
 
-- protocol: `lublin` on the trace lublin_256 by the rules of RLScheduler (Zhang et al., SC 2020), its ten windows (which overlap) and disjoint ones.
+- protocol: `lublin` on the trace lublin_256 by the rules of RLScheduler (Zhang et al., SC 2020), its ten windows and disjoint ones.
 - logs: `hpc` on disjoint windows of 1,024 jobs of SWF logs, requested times: the last 30 % of four whose first 70 % was trained on,
   and one of which nothing was.
 - gpu: `gpu` on disjoint windows of 2,048 jobs of the last 30 % of Philly and Helios Venus, arrivals scaled to a load of 256 GPUs.
