@@ -14,12 +14,20 @@ import optax
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError
 from gpuyard.learn import networks
+from gpuyard.learn.base import Arrays
+from gpuyard.learn.jax_setup import setup
+from gpuyard.learn.memory import refuse_if_too_large
 from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen
 from gpuyard.model.jobs import Array
 from gpuyard.policies.network_spec import NetworkSpec
 
 Teacher = Callable[[Observation], Array]  # (envs,) i4
+
+
+EXPLORE = 0.1  # share of random choices on the way through episodes: what a teacher would do where it never comes to is learned too
+BATCH, EPOCHS, RATES = 256, 6, (3e-3, 1e-3, 3e-4)  # so many epochs with each learning rate
+KEPT_BACK = 8  # one of so many parts of what was demonstrated is not learned from
 
 
 class Imitated(NamedTuple):
@@ -89,6 +97,47 @@ def imitate(
             if not np.isfinite(losses[-1]):
                 raise LearningError(f"the loss of imitation is not finite in batch {len(losses) - 1}", hint="lower the learning rate")
     return Imitated(params, losses, agreement)
+
+
+def taught(spec: NetworkSpec, arrays: Arrays, envs: Envs, teacher: Teacher, steps: int, seed: int) -> tuple[Arrays, float]:
+    """The network after `steps` choices of a teacher, on the CPU, and how often it chooses as the teacher does where it has not learned.
+
+    What is kept back to see that is the last part of what was demonstrated.
+    """
+    rounds = max(steps // envs.count, 2)
+    size = 3 * rounds * sum(each.nbytes for each in envs.reset(seed))  # as they come, put together, and in batches
+    refuse_if_too_large("imitation", size, "lower training.start_steps")
+    pairs = list(demonstrations(envs, teacher, rounds, seed, EXPLORE))
+    last = max(rounds // KEPT_BACK, 1)
+    batches = shuffled(pairs[:-last], BATCH, np.random.default_rng([seed, 0x696D69]))
+    with jax.default_device(setup("cpu")):
+        params = {name: jnp.asarray(array) for name, array in arrays.items()}
+        for k, rate in enumerate(RATES):
+            params = imitate(params, spec, batches, rate, normalise=k == 0, epochs=EPOCHS).params
+        same = agreement(params, spec, pairs[-last:])
+    return {name: np.array(each) for name, each in params.items()}, same
+
+
+def agreement(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
+    """The share of choices that are the teacher's."""
+    same = [np.asarray(_choices(spec, params, observation)) == chosen for observation, chosen in batches]
+    return float(np.mean(np.concatenate(same)))
+
+
+def shuffled(pairs: Iterable[tuple[Observation, Array]], size: int, random: np.random.Generator) -> list[tuple[Observation, Array]]:
+    """The same pairs in random order, in batches of `size`; a rest that does not fill one is left out."""
+    together = [np.concatenate(parts) for parts in zip(*((*seen, actions) for seen, actions in pairs), strict=True)]
+    order = random.permutation(len(together[-1]))
+    found = []
+    for start in range(0, len(order) - size + 1, size):
+        rows, context, mask, chosen = (each[order[start : start + size]] for each in together)
+        found.append((Observation(rows, context, mask), chosen))
+    return found
+
+
+@partial(jax.jit, static_argnames="spec")
+def _choices(spec: NetworkSpec, params: Params, observation: Observation) -> jax.Array:
+    return networks.apply(spec, params, *observation).argmax(-1)
 
 
 @partial(jax.jit, static_argnames="spec")
