@@ -54,18 +54,15 @@ def demonstrations(envs: Envs, teacher: Teacher, steps: int, seed: int, explore:
         seen = envs.step(np.where(random.random(envs.count) < explore, stray, actions).astype(np.int32)).observation
 
 
-def gathered(batches: Iterable[tuple[Observation, Array]], size: int) -> Iterator[tuple[Observation, Array]]:
-    """The same pairs in batches of `size`; a rest that does not fill one is left out."""
-    held: list[tuple[Array, ...]] = []
-    for seen, actions in batches:
-        held.append((*seen, actions))
-        if sum(len(each[-1]) for each in held) >= size:
-            together = [np.concatenate(parts) for parts in zip(*held, strict=True)]
-            for start in range(0, len(together[-1]) - size + 1, size):
-                rows, context, mask, chosen = (each[start : start + size] for each in together)
-                yield Observation(rows, context, mask), chosen
-            rest = len(together[-1]) % size
-            held = [tuple(each[len(each) - rest :] for each in together)] if rest else []
+def shuffled(pairs: Iterable[tuple[Observation, Array]], size: int, random: np.random.Generator) -> list[tuple[Observation, Array]]:
+    """The same pairs in random order, in batches of `size`; a rest that does not fill one is left out."""
+    together = [np.concatenate(parts) for parts in zip(*((*seen, actions) for seen, actions in pairs), strict=True)]
+    order = random.permutation(len(together[-1]))
+    found = []
+    for start in range(0, len(order) - size + 1, size):
+        rows, context, mask, chosen = (each[order[start : start + size]] for each in together)
+        found.append((Observation(rows, context, mask), chosen))
+    return found
 
 
 def imitate(
@@ -122,17 +119,6 @@ def agreement(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observa
     """The share of choices that are the teacher's."""
     same = [np.asarray(_choices(spec, params, observation)) == chosen for observation, chosen in batches]
     return float(np.mean(np.concatenate(same)))
-
-
-def shuffled(pairs: Iterable[tuple[Observation, Array]], size: int, random: np.random.Generator) -> list[tuple[Observation, Array]]:
-    """The same pairs in random order, in batches of `size`; a rest that does not fill one is left out."""
-    together = [np.concatenate(parts) for parts in zip(*((*seen, actions) for seen, actions in pairs), strict=True)]
-    order = random.permutation(len(together[-1]))
-    found = []
-    for start in range(0, len(order) - size + 1, size):
-        rows, context, mask, chosen = (each[order[start : start + size]] for each in together)
-        found.append((Observation(rows, context, mask), chosen))
-    return found
 
 
 @partial(jax.jit, static_argnames="spec")
