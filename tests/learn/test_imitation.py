@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from gpuyard.envs.base import Observation
+from gpuyard.errors import LearningError
 from gpuyard.learn import networks
-from gpuyard.learn.imitation import demonstrations, imitate, shuffled
+from gpuyard.learn.imitation import DOUBT, agreement, demonstrations, doubt, imitate, shuffled, softened, taught
 from gpuyard.learn.ppo import Ppo, PpoConfig
 from gpuyard.learn.presets import network_for
 from gpuyard.learn.probes import LargestRow, Machines
@@ -57,6 +58,27 @@ def test_shuffling_keeps_pairs_together_and_loses_only_the_rest(size: int) -> No
     assert np.array_equal(np.concatenate([seen.context[:, 0] for seen, _ in together]), kept)
     assert len(np.unique(kept)) == len(kept) == 40 // size * size
     assert not np.array_equal(kept, np.sort(kept))
+
+
+def test_choices_stay_and_doubt_comes_back() -> None:
+    envs = LargestRow(64)
+    spec = network_for(envs.schema, envs.actions, width=16)
+    pairs = shuffled(demonstrations(envs, largest, 100, seed=1), 128, np.random.default_rng(0))
+    drawn = networks.init(spec, jax.random.key(0))
+    sure = imitate(drawn, spec, pairs, epochs=8).params
+    soft = softened(sure, spec, pairs)
+    assert doubt(sure, spec, pairs) < 0.9 * DOUBT
+    assert doubt(soft, spec, pairs) == pytest.approx(DOUBT, abs=0.01)
+    assert agreement(soft, spec, pairs) == pytest.approx(agreement(sure, spec, pairs), abs=0.001)
+    assert doubt(drawn, spec, pairs) > 0.95
+    assert all(np.array_equal(softened(drawn, spec, pairs)[name], drawn[name]) for name in drawn)
+
+
+def test_too_much_for_the_memory_is_refused() -> None:
+    envs = LargestRow(4)
+    spec = network_for(envs.schema, envs.actions, width=8)
+    with pytest.raises(LearningError, match=r"imitation needs .* GiB of memory"):
+        taught(spec, {}, envs, largest, 1 << 50, seed=0)
 
 
 def test_ppo_starts_where_imitation_ended() -> None:

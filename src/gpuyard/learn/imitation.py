@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ Teacher = Callable[[Observation], Array]  # (envs,) i4
 
 EXPLORE = 0.1  # share of random choices on the way through episodes: what a teacher would do where it never comes to is learned too
 BATCH, EPOCHS, RATES = 256, 6, (3e-3, 1e-3, 3e-4)  # so many epochs with each learning rate
+DOUBT = 0.5  # entropy of the choices to begin with, as a share of that of pure chance
 KEPT_BACK = 8  # one of so many parts of what was demonstrated is not learned from
 
 
@@ -99,7 +100,7 @@ def imitate(
 def taught(spec: NetworkSpec, arrays: Arrays, envs: Envs, teacher: Teacher, steps: int, seed: int) -> tuple[Arrays, float]:
     """The network after `steps` choices of a teacher, on the CPU, and how often it chooses as the teacher does where it has not learned.
 
-    What is kept back to see that is the last part of what was demonstrated.
+    What is kept back to see that is the last part of what was demonstrated. It is left in enough doubt to learn from here on.
     """
     rounds = max(steps // envs.count, 2)
     size = 3 * rounds * sum(each.nbytes for each in envs.reset(seed))  # as they come, put together, and in batches
@@ -112,7 +113,36 @@ def taught(spec: NetworkSpec, arrays: Arrays, envs: Envs, teacher: Teacher, step
         for k, rate in enumerate(RATES):
             params = imitate(params, spec, batches, rate, normalise=k == 0, epochs=EPOCHS).params
         same = agreement(params, spec, pairs[-last:])
+        params = softened(params, spec, pairs[-last:])
     return {name: np.array(each) for name, each in params.items()}, same
+
+
+def softened(params: Params, spec: NetworkSpec, batches: Sequence[tuple[Observation, Array]]) -> Params:
+    """The same network with its scores divided by a number, unless it doubts enough: the same is best, but others are tried as well."""
+    low, high = 1.0, 1000.0
+    for _ in range(20):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if doubt(_divided(params, spec, middle), spec, batches) < DOUBT else (low, middle)
+    return _divided(params, spec, low)
+
+
+def doubt(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
+    """The mean entropy of choices as a share of that of pure chance."""
+    entropy, most = np.sum([_entropies(spec, params, observation) for observation, _ in batches], axis=0)
+    return float(entropy / most) if most else 1.0
+
+
+def _divided(params: Params, spec: NetworkSpec, by: float) -> Params:
+    """With scores divided by a number."""
+    last = f"head.{len(spec.head_layers)}"
+    return {name: each / np.float32(by) if name in (f"{last}.weight", f"{last}.bias") else each for name, each in params.items()}
+
+
+@partial(jax.jit, static_argnames="spec")
+def _entropies(spec: NetworkSpec, params: Params, observation: Observation) -> jax.Array:
+    """Sums over a batch: that of the choices, and that of pure chance."""
+    of_all = networks.log_probabilities(networks.apply(spec, params, *observation))
+    return jnp.stack([networks.entropy(of_all).sum(), jnp.log(jnp.asarray(observation.mask).sum(-1)).sum()])
 
 
 def agreement(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
