@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from gpuyard.envs.base import Observation
+from gpuyard.errors import LearningError
 from gpuyard.learn import networks
-from gpuyard.learn.imitation import demonstrations, gathered, imitate
+from gpuyard.learn.imitation import DOUBT, agreement, demonstrations, doubt, imitate, shuffled, softened, taught
 from gpuyard.learn.ppo import Ppo, PpoConfig
 from gpuyard.learn.presets import network_for
 from gpuyard.learn.probes import LargestRow, Machines
@@ -23,7 +24,7 @@ def smith(seen: Observation) -> np.ndarray:
 def test_teacher_is_learned() -> None:
     envs = LargestRow(64)
     spec = network_for(envs.schema, envs.actions, width=16)
-    pairs = gathered(demonstrations(envs, largest, 100, seed=1), 128)
+    pairs = shuffled(demonstrations(envs, largest, 100, seed=1), 128, np.random.default_rng(0))
     params, losses, agreement = imitate(networks.init(spec, jax.random.key(0)), spec, pairs, epochs=4)
     assert losses[-1] < 0.3 * losses[0]
     assert np.mean(agreement[-10:]) > 0.95
@@ -48,20 +49,43 @@ def test_exploring_leaves_the_way_but_not_the_teacher() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 8, 20])
-def test_gathering_keeps_order_and_loses_only_the_rest(size: int) -> None:
-    pairs = [(Observation(np.zeros((8, 0, 0)), np.full((8, 1), k), np.ones((8, 2), bool)), np.arange(8) + 8 * k) for k in range(5)]
-    together = list(gathered(pairs, size))
+def test_shuffling_keeps_pairs_together_and_loses_only_the_rest(size: int) -> None:
+    numbers = [np.arange(8) + 8 * k for k in range(5)]
+    pairs = [(Observation(np.zeros((8, 0, 0)), each[:, None], np.ones((8, 2), bool)), each) for each in numbers]
+    together = shuffled(pairs, size, np.random.default_rng(1))
     assert {len(actions) for _, actions in together} == {size}
     kept = np.concatenate([actions for _, actions in together])
-    assert np.array_equal(kept, np.arange(40 // size * size))
-    assert np.array_equal(np.concatenate([seen.context[:, 0] for seen, _ in together]), kept // 8)
+    assert np.array_equal(np.concatenate([seen.context[:, 0] for seen, _ in together]), kept)
+    assert len(np.unique(kept)) == len(kept) == 40 // size * size
+    assert not np.array_equal(kept, np.sort(kept))
+
+
+def test_choices_stay_and_doubt_comes_back() -> None:
+    envs = LargestRow(64)
+    spec = network_for(envs.schema, envs.actions, width=16)
+    pairs = shuffled(demonstrations(envs, largest, 100, seed=1), 128, np.random.default_rng(0))
+    drawn = networks.init(spec, jax.random.key(0))
+    sure = imitate(drawn, spec, pairs, epochs=8).params
+    soft = softened(sure, spec, pairs)
+    assert doubt(sure, spec, pairs) < 0.9 * DOUBT
+    assert doubt(soft, spec, pairs) == pytest.approx(DOUBT, abs=0.01)
+    assert agreement(soft, spec, pairs) == pytest.approx(agreement(sure, spec, pairs), abs=0.001)
+    assert doubt(drawn, spec, pairs) > 0.95
+    assert all(np.array_equal(softened(drawn, spec, pairs)[name], drawn[name]) for name in drawn)
+
+
+def test_too_much_for_the_memory_is_refused() -> None:
+    envs = LargestRow(4)
+    spec = network_for(envs.schema, envs.actions, width=8)
+    with pytest.raises(LearningError, match=r"imitation needs .* GiB of memory"):
+        taught(spec, {}, envs, largest, 1 << 50, seed=0)
 
 
 def test_ppo_starts_where_imitation_ended() -> None:
     envs = Machines.random(32, problems=2, jobs=4, seed=3)
     config = PpoConfig(rollout=8, minibatches=2, width=16, gamma=1.0, updates=10)
     learner, fresh = Ppo(envs, config, seed=1), Ppo(Machines.random(32, problems=2, jobs=4, seed=3), config, seed=1)
-    pairs = gathered(demonstrations(envs, smith, 120, seed=1, explore=0.3), 128)
+    pairs = shuffled(demonstrations(envs, smith, 120, seed=1, explore=0.3), 128, np.random.default_rng(0))
     learner.start_from(imitate(learner.agent.params, learner.spec, pairs, epochs=10).params)
     best = float(envs.optimum().mean())
     with_start, without = learner.update()["return"], fresh.update()["return"]

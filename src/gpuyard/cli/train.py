@@ -42,7 +42,10 @@ def train(
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(metavar="CHECKPOINT", help="Begin with its weights: learned:NAME or a path. New data is learned from in addition."),
+        typer.Option(
+            metavar="CHECKPOINT|HEURISTIC",
+            help="Begin with the weights of learned:NAME or a path, or with an imitation of sjf, best, srpt, … .",
+        ),
     ] = None,
     objective: Annotated[str | None, typer.Option(metavar="NAME", help="What counts: bsld, wait, … .", rich_help_panel=_LEARNING)] = None,
     steps: Annotated[str | None, typer.Option(metavar="N", help="Choices to learn from, e.g. 2M; 1M unless given.")] = None,

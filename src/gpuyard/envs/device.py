@@ -20,7 +20,7 @@ from gpuyard.model.result import Result
 from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload
 from gpuyard.policies.capacity import Request, overhead
-from gpuyard.policies.devices import Board, Lane, Queues
+from gpuyard.policies.devices import Board, Lane, Queues, greedy_lane
 from gpuyard.registry import Registry
 
 Source = Callable[[int], tuple[Workload, Cluster]]  # seed of an episode → what is simulated in it
@@ -122,6 +122,12 @@ class Episode:
         self._queues.put(task, self.lanes[chosen], float(self._seconds[chosen]))
         self._go_on()
         return outcome
+
+    def greedy(self) -> int:
+        """What `greedy-device` would choose now."""
+        assert self._board is not None
+        lane = self._board.lanes[greedy_lane(self._queues.believed_ends(self._board), self._board.seconds(self._pending[0]))]
+        return self.lanes.index(lane)
 
     def observe(self, physics: bool, rows: Array, context: Array, mask: Array) -> None:
         """Write what is seen before the choice; rows beyond the devices there are stay 0 and masked."""

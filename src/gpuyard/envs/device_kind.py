@@ -29,7 +29,7 @@ class PickDevice:
         REWARDS[self.objective]  # refuses an unknown name
 
 
-def _envs(source: Source, options: PickDevice, count: int, seed: int) -> DeviceEnvs:
+def device_envs(source: Source, options: PickDevice, count: int, seed: int) -> DeviceEnvs:
     def made(number: int) -> tuple[Workload, Cluster]:
         episode = source.episode(number)
         return episode.workload, episode.cluster
@@ -44,7 +44,7 @@ def _scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickDevi
 ENVS.add(
     "PickDevice",
     EnvKind(
-        "PickDevice", "which device a task goes to, CPU or GPU", DEVICE, PickDevice, make=_envs, scheduler=_scheduler,
+        "PickDevice", "which device a task goes to, CPU or GPU", DEVICE, PickDevice, make=device_envs, scheduler=_scheduler,
         baselines=("round-robin", "random-device", "greedy-device", "optimal-device"), objective="turnaround", aliases=("device",),
     ),
 )  # fmt: skip

@@ -310,6 +310,11 @@ class EngineEnvs:
         slot = self._slots[env]
         return {"choices": int(slot["choices"]), "illegal": int(slot["illegal"]), "return": float(slot["total"])}
 
+    @property
+    def headers(self) -> Array:
+        """(envs,) i8: where compiled code finds the simulations."""
+        return self._slots["header"].copy()
+
     def state(self, env: int) -> st.State:
         """The simulation of an environment; the arrays are those it works on."""
         own, given = self._states[env], self._pool[self.episode_of(env)][0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,12 +14,21 @@ import optax
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError
 from gpuyard.learn import networks
+from gpuyard.learn.base import Arrays
+from gpuyard.learn.jax_setup import setup
+from gpuyard.learn.memory import refuse_if_too_large
 from gpuyard.learn.networks import Params
 from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen
 from gpuyard.model.jobs import Array
 from gpuyard.policies.network_spec import NetworkSpec
 
 Teacher = Callable[[Observation], Array]  # (envs,) i4
+
+
+EXPLORE = 0.1  # share of random choices on the way through episodes: what a teacher would do where it never comes to is learned too
+BATCH, EPOCHS, RATES = 256, 6, (3e-3, 1e-3, 3e-4)  # so many epochs with each learning rate
+DOUBT = 0.5  # entropy of the choices to begin with, as a share of that of pure chance
+KEPT_BACK = 8  # one of so many parts of what was demonstrated is not learned from
 
 
 class Imitated(NamedTuple):
@@ -46,18 +55,15 @@ def demonstrations(envs: Envs, teacher: Teacher, steps: int, seed: int, explore:
         seen = envs.step(np.where(random.random(envs.count) < explore, stray, actions).astype(np.int32)).observation
 
 
-def gathered(batches: Iterable[tuple[Observation, Array]], size: int) -> Iterator[tuple[Observation, Array]]:
-    """The same pairs in batches of `size`; a rest that does not fill one is left out."""
-    held: list[tuple[Array, ...]] = []
-    for seen, actions in batches:
-        held.append((*seen, actions))
-        if sum(len(each[-1]) for each in held) >= size:
-            together = [np.concatenate(parts) for parts in zip(*held, strict=True)]
-            for start in range(0, len(together[-1]) - size + 1, size):
-                rows, context, mask, chosen = (each[start : start + size] for each in together)
-                yield Observation(rows, context, mask), chosen
-            rest = len(together[-1]) % size
-            held = [tuple(each[len(each) - rest :] for each in together)] if rest else []
+def shuffled(pairs: Iterable[tuple[Observation, Array]], size: int, random: np.random.Generator) -> list[tuple[Observation, Array]]:
+    """The same pairs in random order, in batches of `size`; a rest that does not fill one is left out."""
+    together = [np.concatenate(parts) for parts in zip(*((*seen, actions) for seen, actions in pairs), strict=True)]
+    order = random.permutation(len(together[-1]))
+    found = []
+    for start in range(0, len(order) - size + 1, size):
+        rows, context, mask, chosen = (each[order[start : start + size]] for each in together)
+        found.append((Observation(rows, context, mask), chosen))
+    return found
 
 
 def imitate(
@@ -89,6 +95,65 @@ def imitate(
             if not np.isfinite(losses[-1]):
                 raise LearningError(f"the loss of imitation is not finite in batch {len(losses) - 1}", hint="lower the learning rate")
     return Imitated(params, losses, agreement)
+
+
+def taught(spec: NetworkSpec, arrays: Arrays, envs: Envs, teacher: Teacher, steps: int, seed: int) -> tuple[Arrays, float]:
+    """The network after `steps` choices of a teacher, on the CPU, and how often it chooses as the teacher does where it has not learned.
+
+    What is kept back to see that is the last part of what was demonstrated. It is left in enough doubt to learn from here on.
+    """
+    rounds = max(steps // envs.count, 2)
+    size = 3 * rounds * sum(each.nbytes for each in envs.reset(seed))  # as they come, put together, and in batches
+    refuse_if_too_large("imitation", size, "lower training.start_steps")
+    pairs = list(demonstrations(envs, teacher, rounds, seed, EXPLORE))
+    last = max(rounds // KEPT_BACK, 1)
+    batches = shuffled(pairs[:-last], BATCH, np.random.default_rng([seed, 0x696D69]))
+    with jax.default_device(setup("cpu")):
+        params = {name: jnp.asarray(array) for name, array in arrays.items()}
+        for k, rate in enumerate(RATES):
+            params = imitate(params, spec, batches, rate, normalise=k == 0, epochs=EPOCHS).params
+        same = agreement(params, spec, pairs[-last:])
+        params = softened(params, spec, pairs[-last:])
+    return {name: np.array(each) for name, each in params.items()}, same
+
+
+def softened(params: Params, spec: NetworkSpec, batches: Sequence[tuple[Observation, Array]]) -> Params:
+    """The same network with its scores divided by a number, unless it doubts enough: the same is best, but others are tried as well."""
+    low, high = 1.0, 1000.0
+    for _ in range(20):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if doubt(_divided(params, spec, middle), spec, batches) < DOUBT else (low, middle)
+    return _divided(params, spec, low)
+
+
+def doubt(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
+    """The mean entropy of choices as a share of that of pure chance."""
+    entropy, most = np.sum([_entropies(spec, params, observation) for observation, _ in batches], axis=0)
+    return float(entropy / most) if most else 1.0
+
+
+def _divided(params: Params, spec: NetworkSpec, by: float) -> Params:
+    """With scores divided by a number."""
+    last = f"head.{len(spec.head_layers)}"
+    return {name: each / np.float32(by) if name in (f"{last}.weight", f"{last}.bias") else each for name, each in params.items()}
+
+
+@partial(jax.jit, static_argnames="spec")
+def _entropies(spec: NetworkSpec, params: Params, observation: Observation) -> jax.Array:
+    """Sums over a batch: that of the choices, and that of pure chance."""
+    of_all = networks.log_probabilities(networks.apply(spec, params, *observation))
+    return jnp.stack([networks.entropy(of_all).sum(), jnp.log(jnp.asarray(observation.mask).sum(-1)).sum()])
+
+
+def agreement(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
+    """The share of choices that are the teacher's."""
+    same = [np.asarray(_choices(spec, params, observation)) == chosen for observation, chosen in batches]
+    return float(np.mean(np.concatenate(same)))
+
+
+@partial(jax.jit, static_argnames="spec")
+def _choices(spec: NetworkSpec, params: Params, observation: Observation) -> jax.Array:
+    return networks.apply(spec, params, *observation).argmax(-1)
 
 
 @partial(jax.jit, static_argnames="spec")

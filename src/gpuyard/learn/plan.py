@@ -32,12 +32,21 @@ class Training:
     save_every: int = 0  # updates; 0: 10 times over the training
     patience: int = 0  # validations without improvement after which it ends; 0: never
     threshold: float = 0.0  # an improvement is larger, in units of the objective
-    start: str = ""  # a checkpoint whose weights are begun with, learned:NAME or a path; empty: weights are drawn
+    start: str = ""  # what is begun with: a checkpoint, learned:NAME or a path, or a heuristic to imitate; empty: weights are drawn
+    start_steps: int = 16_384  # choices of the heuristic that are imitated
     name: str = ""  # of the policy in its checkpoints; empty: ENV-LEARNER-SEED
     title: str = ""  # one line about it; empty: that of the environment
 
     def __post_init__(self) -> None:
-        counts = {"steps": 1, "update_limit": 0, "validate_every": 0, "validation_episodes": 1, "save_every": 0, "patience": 0}
+        counts = {
+            "steps": 1,
+            "update_limit": 0,
+            "validate_every": 0,
+            "validation_episodes": 1,
+            "save_every": 0,
+            "patience": 0,
+            "start_steps": 1024,
+        }
         check_limits("training", self, {name: (low, MOST) for name, low in counts.items()} | {"envs": (1, 65_536)})
         if self.name and not NAME.fullmatch(self.name):
             raise UsageError(f"training.name = {self.name!r} is no name of a policy", hint="small letters, digits, . - and _, e.g. hosts")

@@ -1,31 +1,82 @@
-"""Where a training begins: with the weights of another one."""
+"""Where a training begins: with the weights of another one, or with a network that chooses as a heuristic does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from gpuyard.envs.episodes import Source
+from gpuyard.envs.kinds import EnvKind
 from gpuyard.envs.splits import common, describe
-from gpuyard.errors import UsageError
-from gpuyard.features.schema import Schema
-from gpuyard.learn.base import Learner
+from gpuyard.envs.teachers import Demonstrator, demonstrator, imitable
+from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.learn.base import Arrays, Learner
+from gpuyard.learn.catalog import find_learner
+from gpuyard.learn.plan import Plan
 from gpuyard.model.jobs import Array
 from gpuyard.policies.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.policies.manifest import Use
+from gpuyard.policies.network_spec import NetworkSpec
+
+DEMONSTRATIONS = 16  # environments in which a heuristic is watched: few, so that episodes are seen to their ends
 
 
 @runtime_checkable
 class Startable(Protocol):
     """A learner that can go on with given weights."""
 
+    def network(self) -> tuple[NetworkSpec, Arrays]:
+        """As of every learner."""
+
     def start_from(self, arrays: Mapping[str, Array]) -> None:
         """Tensors of the learner's own network, by name."""
 
 
-def read_start(text: str, schema: Schema, held_out: Sequence[Use]) -> Checkpoint:
+def begin(
+    learner: Learner, plan: Plan, kind: EnvKind, source: Source, held_out: Sequence[Use], *, begun: bool, say: Callable[[str], None]
+) -> tuple[Use, ...]:
+    """Let a learner begin as the plan says; returns the data that has had a part in it besides `source`.
+
+    A heuristic is imitated in the episodes of `source`, unless the learner has `begun` already.
+    """
+    text = plan.training.start
+    if not isinstance(learner, Startable):
+        raise UsageError(f"{plan.learner} cannot start from a checkpoint or a heuristic", hint="ppo and evolution can")
+    if text not in imitable(kind, plan.options):
+        checkpoint = read_start(text, kind, plan, held_out)
+        begin_from(learner, checkpoint)
+        return seen_by(checkpoint)
+    if not begun:
+        by = demonstrator(kind, source, plan.options, text, DEMONSTRATIONS, plan.seed)
+        same = _imitate(learner, by, plan.training.start_steps, plan.seed)
+        say(f"begins as an imitation of {text}: chooses as it does in {100 * same:.1f} % of the choices kept back to see")
+    return ()
+
+
+def _imitate(learner: Startable, by: Demonstrator, steps: int, seed: int) -> float:
+    """Let a learner begin with its network trained to choose as a heuristic does; returns how often it does, where it has not learned."""
+    find_learner("ppo")  # refuses in one line where there is no JAX
+    from gpuyard.learn.imitation import taught
+
+    spec, arrays = learner.network()
+    learned, same = taught(spec, arrays, by.envs, by.choose, steps, seed)
+    learner.start_from(learned)
+    return same
+
+
+# ── a checkpoint ──
+
+
+def read_start(text: str, kind: EnvKind, plan: Plan, held_out: Sequence[Use]) -> Checkpoint:
     """The checkpoint to begin with; refuses one of another schema, and one that has learned from what is to be validated on."""
-    checkpoint = read_checkpoint(find_checkpoint(text))
-    check_schema(checkpoint.manifest, schema)
+    try:
+        path = find_checkpoint(text)
+    except CheckpointError as error:
+        known = ", ".join(imitable(kind, plan.options)) or "none"
+        what = f"start = {text[:200]!r} is no checkpoint, and no heuristic that can be imitated in {kind.name}"
+        raise UsageError(what, hint=f"a file, learned:NAME, or one of: {known}") from error
+    checkpoint = read_checkpoint(path)
+    check_schema(checkpoint.manifest, kind.schema)
     shared = common(checkpoint.manifest.training.workloads, held_out)
     if shared is not None:
         raise UsageError(f"{describe(shared[1])} cannot be validated on: {text} was trained on {describe(shared[0])}")
@@ -38,10 +89,8 @@ def seen_by(checkpoint: Checkpoint) -> tuple[Use, ...]:
     return (*training.workloads, *training.validation)
 
 
-def begin_from(learner: Learner, name: str, checkpoint: Checkpoint) -> None:
+def begin_from(learner: Startable, checkpoint: Checkpoint) -> None:
     """Give a learner the weights of a checkpoint; refuses where the networks are not the same."""
-    if not isinstance(learner, Startable):
-        raise UsageError(f"{name} cannot start from a checkpoint", hint="ppo and evolution can")
     spec, arrays = learner.network()
     if spec != checkpoint.manifest.network:
         raise UsageError(

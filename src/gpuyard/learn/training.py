@@ -26,7 +26,7 @@ from gpuyard.learn.folder import Folder
 from gpuyard.learn.interruption import Interruption
 from gpuyard.learn.plan import Plan
 from gpuyard.learn.schedules import EarlyStopping
-from gpuyard.learn.start import begin_from, read_start, seen_by
+from gpuyard.learn.start import begin
 from gpuyard.learn.validation import EngineValidation, Validator
 from gpuyard.model.plain import to_plain
 from gpuyard.policies.checkpoint import Manifest, write_checkpoint
@@ -269,8 +269,11 @@ class Parts:
     validated_on: tuple[Use, ...]
 
 
-def parts_of(plan: Plan) -> Parts:
-    """Read the workloads, make the environments, the learner and the validation; refuse data that is in two parts."""
+def parts_of(plan: Plan, *, begun: bool = False, say: Callable[[str], None] = lambda text: None) -> Parts:
+    """Read the workloads, make the environments, the learner and the validation; refuse data that is in two parts.
+
+    `begun`: a state will be restored, so that no heuristic needs to be imitated.
+    """
     kind, learner = find_env(plan.env), find_learner(plan.learner)
     workloads, apart = Workloads(plan.workloads, plan.cluster), bool(plan.validation)
     source = workloads.part("train", whole=apart)
@@ -284,9 +287,7 @@ def parts_of(plan: Plan) -> Parts:
     envs = Checked(kind.make(source, plan.options, plan.training.envs, plan.seed))
     made, trained_on = learner.make(envs, plan.config, plan.seed), source.uses
     if plan.training.start:
-        checkpoint = read_start(plan.training.start, envs.schema, held_out.uses)
-        begin_from(made, learner.name, checkpoint)
-        trained_on += seen_by(checkpoint)
+        trained_on += begin(made, plan, kind, source, held_out.uses, begun=begun, say=say)
     return Parts(kind, envs, made, validator, trained_on, held_out.uses)
 
 
@@ -294,7 +295,7 @@ def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], w
     """Train in a folder, from the beginning or from where it was left."""
     folder = Folder.found(path) if resume else Folder.created(path)
     with folder.locked():
-        made = parts or parts_of(plan)
+        made = parts or parts_of(plan, begun=resume and folder.has_state(), say=say)
         data = [asdict(use) for use in (*made.trained_on, *made.validated_on)]
         record = plan.record() | {"data": to_plain(data, "data"), "versions": versions()}
         if resume:

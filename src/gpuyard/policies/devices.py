@@ -243,10 +243,14 @@ class GreedyDevice(OneByOne):
             super().assign(board, tasks)
 
     def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
-        ends = self._ends + seconds
-        best = int(np.argmin(ends))
-        self._ends[best] = ends[best]
+        best = greedy_lane(self._ends, seconds)
+        self._ends[best] += seconds[best]
         return best
+
+
+def greedy_lane(ends: Array, seconds: Array) -> int:
+    """The device on which a task that takes `seconds` (lanes,) there ends first, where each has done the rest at `ends` (lanes,)."""
+    return int(np.argmin(ends + seconds))
 
 
 @decider("optimal-device", title="Device choice: least total turnaround of all tasks known")

@@ -196,6 +196,27 @@ def _next_of_span(s: Any, count: Any, fewest: Any) -> Any:
     return best
 
 
+@inner
+def next_node(s: Any, p: Any, j: Any, slot: Any, missing: Any) -> Any:
+    """Which of the nodes with any room in s.room the placement gives the next of the missing units to, or BAD_SCORE.
+
+    As `_span` where a job is spread node by node; and of a job that some nodes can take whole, if only these have room.
+    """
+    part = s.partitions[p]
+    count = 0
+    for n in range(part.node_lo, part.node_hi):
+        if s.room[n] > 0:
+            s.candidates[count] = n
+            count += 1
+    if not _fill_scores(s, count, j, slot):
+        return BAD_SCORE
+    fewest = slot.span >= SPAN_FEWEST
+    best = _lowest(s, count, missing) if fewest else -1
+    if best < 0:
+        best = _next_of_span(s, count, fewest)
+    return np.int64(s.candidates[best])
+
+
 # ── tier 2: one more node than the fewest, if that breaks open no whole node ──
 
 
