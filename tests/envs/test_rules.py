@@ -47,6 +47,16 @@ def test_returns_are_the_share_of_the_baseline_that_is_saved() -> None:
             assert found[e, r] == pytest.approx(1 - ours / measure(theirs, ["bsld"])["bsld"], rel=1e-9, abs=1e-12)
 
 
+def test_returns_do_not_depend_on_the_number_of_threads() -> None:
+    batch, networks = envs(), [Network.of(SPEC, initial(SPEC, seed)) for seed in range(5)]
+
+    def found(threads: int) -> tuple[bytes, int]:
+        judge = batch.rollouts(networks[0], threads=threads)
+        return judge.returns(networks, range(12)).tobytes(), judge.asked
+
+    assert found(1) == found(2) == found(4)
+
+
 def test_rules_by_name_run_what_they_say() -> None:
     episode = Workloads([TEXT]).part("test").episode(0)
     pair = episode.workload, episode.cluster

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
 
@@ -20,6 +19,7 @@ from gpuyard.envs.vector import Episode, Opened, own_states, plans, pristine_sta
 from gpuyard.model.jobs import Array
 from gpuyard.policies.choosing import order_by_network, place_by_network, scratch_for, switch_by_network
 from gpuyard.policies.network import Network
+from gpuyard.threads import each
 
 
 def closed_program(opened: Opened, network: Network) -> Program:
@@ -66,8 +66,7 @@ class Rollouts:
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
         """(networks, episodes) what each would be rewarded with over each episode, terms that are counted per choice left out."""
         tasks = [(network, episode) for network in networks for episode in episodes]
-        with ThreadPoolExecutor(self._threads) as pool:
-            found = list(pool.map(lambda task: self._run(*task), tasks))
+        found = each(lambda task: self._run(*task), tasks, self._threads)
         self.asked += sum(asked for _, asked in found)
         return np.array([value for value, _ in found]).reshape(len(networks), len(episodes))
 

@@ -4,7 +4,6 @@ backfilling. A policy that is judged by several of them learns to do without any
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from gpuyard.policies.base import BACKFILLS
 from gpuyard.policies.network import Network
 from gpuyard.policies.rlscheduler import learned_chooser
 from gpuyard.registry import unknown_name
+from gpuyard.threads import each
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ class CompatibleRollouts:
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
         """(networks, episodes)."""
         tasks = [(learned_chooser(network), episode) for network in networks for episode in episodes]
-        with ThreadPoolExecutor(self._threads) as pool:
-            found = list(pool.map(lambda task: self._run(*task), tasks))
+        found = each(lambda task: self._run(*task), tasks, self._threads)
         self.asked += sum(asked for _, asked in found)
         return np.array([value for value, _ in found]).reshape(len(networks), len(episodes))
 

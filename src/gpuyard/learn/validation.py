@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -16,6 +15,7 @@ from gpuyard.errors import SimulationError
 from gpuyard.learn.base import Arrays
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.threads import each
 
 THREADS = min(4, os.cpu_count() or 1)
 
@@ -65,8 +65,7 @@ class EngineValidation:
         threads = 1 if compile_it is None else THREADS
         if compile_it is not None:
             compile_it()  # here, so that threads do not compile twice
-        with ThreadPoolExecutor(threads) as pool:
-            values = list(pool.map(lambda episode: self._value(episode, scheduler), self._episodes))
+        values = each(lambda episode: self._value(episode, scheduler), self._episodes, threads)
         return math.fsum(values) / len(values)
 
     def _value(self, episode: Episode, scheduler: AnyScheduler) -> float:
