@@ -65,7 +65,7 @@ def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
     start = trained(plan("evolution"), tmp_path / "first")
     with pytest.raises(UsageError, match="dqn cannot start from a checkpoint"):
         started(plan("dqn"), start)
-    with pytest.raises(UsageError, match="the network of pickjob-evolution-0 is not that of this training"):
+    with pytest.raises(UsageError, match="pickjob-evolution-0 has another network than this training: .*pool none, not attention"):
         parts_of(replace(wide := plan("evolution", "learner.network=attention"), training=replace(wide.training, start=str(start))))
     with pytest.raises(CheckpointError, match="decides on a 'job', not on a 'host'"):
         started(plan("ppo", env="PickHost", workload="family:shape=base,gpus=8 on 2x4:gpu"), start)
@@ -74,3 +74,21 @@ def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "knows.safetensors", replace(known.manifest, training=training), known.arrays)
     with pytest.raises(UsageError, match="cannot be validated on: .*knows.safetensors was trained on seeds 500000–999999 of lublin"):
         started(plan("evolution"), tmp_path / "knows.safetensors")
+
+
+def test_settings_for_the_network_of_a_checkpoint_are_told(tmp_path: Path) -> None:
+    start = trained(plan("evolution"), tmp_path / "first")
+    other = plan_of(Request(env="PickJob", learner="evolution", workloads=plan("evolution").workloads, sets=SETS[1:]))
+    with pytest.raises(UsageError, match=r"head_layers \(8, 4\), not \(32, 16\)") as caught:
+        started(other, start)
+    assert caught.value.hint == "--network kernel --set learner.width=8"
+
+
+def test_a_run_of_which_nothing_was_saved_begins_anew_and_says_so(tmp_path: Path) -> None:
+    made, said = plan("evolution"), []
+    whole = trained(made, tmp_path / "whole")
+    trained(made, tmp_path / "killed")
+    (tmp_path / "killed" / "state.safetensors").unlink()
+    train(made, tmp_path / "killed", resume=True, say=said.append, watch=lambda trainer: None)
+    assert any("begins anew" in line for line in said)
+    assert whole.read_bytes() == (tmp_path / "killed" / "last.safetensors").read_bytes()

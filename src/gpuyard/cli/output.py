@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
-RULE = 120  # columns of a rule, there
+RULE = 200  # columns of a rule, there
 STAR = "★"
 _PATIENCE = 2.0  # s before a progress bar appears
 

@@ -66,7 +66,7 @@ def facts(trainer: Trainer, *, nearest: bool = False) -> list[tuple[str, str]]:
     """Name and text of what is to be seen; beside all baselines, or only the nearest: the one that is hardest to beat."""
     at, plan = trainer.progress, trainer.plan
     found = [
-        ("update", f"{at.update:,}"),
+        ("update", f"{at.update:,}" + (f" of {limit:,}" if (limit := plan.training.update_limit) else "")),
         ("steps", f"{at.steps:,} of {plan.training.steps:,}"),
         ("steps/s", short(at.steps_per_second)),
         ("return", short(at.metrics.get("return", math.nan))),

@@ -46,5 +46,6 @@ ENVS.add(
     EnvKind(
         "PickDevice", "which device a task goes to, CPU or GPU", DEVICE, PickDevice, make=device_envs, scheduler=_scheduler,
         baselines=("round-robin", "random-device", "greedy-device", "optimal-device"), objective="turnaround", aliases=("device",),
+        example="tasks:jobs=100 on tasks",
     ),
 )  # fmt: skip

@@ -56,6 +56,7 @@ class EnvKind:
     choices: Callable[[Any], Mapping[str, Any]] = lambda options: {}  # of options: what a checkpoint must know to be a scheduler
     version: int = 0
     aliases: tuple[str, ...] = ()
+    example: str = "family:shape=base|bursty,gpus=4|8 on {gpus}"  # a workload that it can be learned on
 
     @property
     def id(self) -> str:

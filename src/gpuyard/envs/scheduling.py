@@ -199,12 +199,14 @@ def _kind(name: str, title: str, schema: Schema, options: type[Any], alias: str,
 
 _kind(
     "PickJob", "which waiting job goes next", JOB, PickJob, "job", make=make_envs, scheduler=_job_scheduler, baselines=_job_baselines,
-    results=_job_results,
+    results=_job_results, example="lublin:jobs=256,nodes=256,load=0.9|1.1 on 32x8:gpu",
     choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
 )  # fmt: skip
 _kind(
     "PickHost", "which node a job gets", HOST, PickHost, "host", make=make_envs, scheduler=_host_scheduler, baselines=_host_baselines,
-    objective="wait", choices=lambda options: {"ordering": options.ordering, "backfill": options.backfill},
+    objective="wait",
+    example="eda:jobs=500,arrivals=0.35:1.1,cores=1:16,memory=1:128 on hosts:count=50,cores=8:64,memory=32:512,seed={seed}",
+    choices=lambda options: {"ordering": options.ordering, "backfill": options.backfill},
 )  # fmt: skip
 _kind(
     "Switch", "which scheduler is in use", SWITCH, Switch, "meta", make=make_envs, scheduler=_switch_scheduler,

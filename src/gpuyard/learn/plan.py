@@ -29,7 +29,7 @@ class Training:
     envs: int = 64  # stepped together
     validate_every: int = 0  # updates; 0: 50 times over the training, by steps
     validation_episodes: int = 16
-    save_every: int = 0  # updates; 0: 10 times over the training
+    save_every: int = 0  # updates; 0: 10 times over the training; in any case after two minutes
     patience: int = 0  # validations without improvement after which it ends; 0: never
     threshold: float = 0.0  # an improvement is larger, in units of the objective
     start: str = ""  # what is begun with: a checkpoint, learned:NAME or a path, or a heuristic to imitate; empty: weights are drawn

@@ -17,7 +17,7 @@ from gpuyard.learn.strata import Strata
 from gpuyard.learn.sum_tree import SumTree
 from gpuyard.model.jobs import Array
 
-_WHAT, _HINT = "the replay buffer", "lower the capacity of the buffer or the number of rows"
+_WHAT, _HINT = "the replay buffer", "lower learner.capacity, or the rows that are seen (env.window)"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Protocol, runtime_checkable
 
 from gpuyard.envs.episodes import Source
@@ -10,9 +11,11 @@ from gpuyard.envs.kinds import EnvKind
 from gpuyard.envs.splits import common, describe
 from gpuyard.envs.teachers import Demonstrator, demonstrator, imitable
 from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, Learner
 from gpuyard.learn.catalog import find_learner
 from gpuyard.learn.plan import Plan
+from gpuyard.learn.presets import NETWORKS, network_for
 from gpuyard.model.jobs import Array
 from gpuyard.policies.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.policies.manifest import Use
@@ -44,7 +47,7 @@ def begin(
         raise UsageError(f"{plan.learner} cannot start from a checkpoint or a heuristic", hint="ppo and evolution can")
     if text not in imitable(kind, plan.options):
         checkpoint = read_start(text, kind, plan, held_out)
-        begin_from(learner, checkpoint)
+        begin_from(learner, checkpoint, kind.schema)
         return seen_by(checkpoint)
     if not begun:
         by = demonstrator(kind, source, plan.options, text, DEMONSTRATIONS, plan.seed)
@@ -89,12 +92,27 @@ def seen_by(checkpoint: Checkpoint) -> tuple[Use, ...]:
     return (*training.workloads, *training.validation)
 
 
-def begin_from(learner: Startable, checkpoint: Checkpoint) -> None:
-    """Give a learner the weights of a checkpoint; refuses where the networks are not the same."""
-    spec, arrays = learner.network()
-    if spec != checkpoint.manifest.network:
-        raise UsageError(
-            f"the network of {checkpoint.manifest.name} is not that of this training: {checkpoint.manifest.network}, not {spec}",
-            hint="set learner.network and learner.width as it has them",
-        )
+def begin_from(learner: Startable, checkpoint: Checkpoint, schema: Schema) -> None:
+    """Give a learner the weights of a checkpoint; refuses where the networks are not the same, and says by which settings they would be."""
+    (spec, arrays), wanted = learner.network(), checkpoint.manifest.network
+    if spec != wanted:
+        differences = [f"{each.name} {getattr(wanted, each.name)}, not {getattr(spec, each.name)}" for each in fields(spec)]
+        shown = "; ".join(text for text, each in zip(differences, fields(spec), strict=True) if not _same(wanted, spec, each.name))
+        raise UsageError(f"{checkpoint.manifest.name} has another network than this training: {shown}", hint=_settings_for(wanted, schema))
     learner.start_from({each: checkpoint.arrays.get(each, drawn) for each, drawn in arrays.items()})  # not all have a value head
+
+
+def _same(one: NetworkSpec, other: NetworkSpec, name: str) -> bool:
+    return bool(getattr(one, name) == getattr(other, name))
+
+
+def _settings_for(wanted: NetworkSpec, schema: Schema) -> str:
+    """The settings that give such a network, where presets do."""
+    widths = sorted({*wanted.head_layers, *wanted.row_layers, *wanted.context_layers, *wanted.memory_layers})
+    for kind, (of_rows, _) in NETWORKS.items():
+        for width in widths if of_rows == bool(schema.rows) and (kind != "memory" or wanted.history) else ():
+            if network_for(schema, wanted.actions, kind, width, wanted.history) == wanted:
+                return f"--network {kind} --set learner.width={width}" + (
+                    f" --set learner.history={wanted.history}" if wanted.history else ""
+                )
+    return "no preset network has this form"

@@ -35,6 +35,7 @@ from gpuyard.policies.manifest import Use
 from gpuyard.policies.network_spec import NetworkSpec
 
 VALIDATIONS, SAVES = 50, 10  # over a training, unless it says after how many updates
+UNSAVED = 120.0  # s of work that may be lost at most, but for one update
 TIMES = ("env", "act", "learn", "validate", "save")
 
 
@@ -108,6 +109,7 @@ class Trainer:
         self._watch = watch
         self._learner = parts.learner
         self._board: Board | None = None
+        self._saved = time.monotonic()
 
     @property
     def finished(self) -> bool:
@@ -119,6 +121,7 @@ class Trainer:
     def resume(self) -> None:
         """Go on from the saved state, or begin anew where none was saved yet."""
         if not self.folder.has_state():
+            self._say(f"{self.folder.path}: nothing was saved to go on from: it begins anew")
             self.folder.cut_metrics(0)
             return
         arrays, record = self.folder.read_state()
@@ -138,6 +141,7 @@ class Trainer:
         try:
             with Interruption(self._say) as stop:
                 if self.progress.update == 0 and not self.progress.curve:
+                    self._say("validating the baselines and the policy to begin with …")
                     self._validate()
                 while not self.finished and not stop.asked:
                     self._round()
@@ -161,7 +165,8 @@ class Trainer:
         if self._due(training.validate_every, VALIDATIONS, before) and not self.finished:
             scores[f"validation/{self.validator.objective}"] = self._validate()
         self._write_metrics(scores)
-        if self._due(training.save_every, SAVES, before) and not self.finished:
+        late = time.monotonic() - self._saved > UNSAVED
+        if (late or self._due(training.save_every, SAVES, before)) and not self.finished:
             self._save()
         self._watch(self)
 
@@ -214,6 +219,7 @@ class Trainer:
         began = time.perf_counter()
         self._write_checkpoint(self.folder.last, *self._network())
         self.folder.write_state(self._learner.save(), self.progress.record())
+        self._saved = time.monotonic()
         self.progress.seconds["save"] += time.perf_counter() - began
 
     def _network(self) -> tuple[NetworkSpec, Arrays]:
@@ -275,6 +281,8 @@ def parts_of(plan: Plan, *, begun: bool = False, say: Callable[[str], None] = la
     `begun`: a state will be restored, so that no heuristic needs to be imitated.
     """
     kind, learner = find_env(plan.env), find_learner(plan.learner)
+    if not plan.workloads:
+        raise UsageError("no workload to learn from", hint=f"e.g. --workload {kind.example!r}")
     workloads, apart = Workloads(plan.workloads, plan.cluster), bool(plan.validation)
     source = workloads.part("train", whole=apart)
     held_out = (Workloads(plan.validation, plan.cluster) if apart else workloads).part("validation", whole=apart)
