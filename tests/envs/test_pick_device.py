@@ -137,3 +137,13 @@ def test_a_workload_and_options_as_in_the_others():
 def test_what_it_refuses(settings: dict):
     with pytest.raises(UsageError):
         PickDevice(**settings)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_batches_of_gymnasium_go_on_after_an_end(mode: str):
+    envs = gym.make_vec("gpuyard/PickDevice-v0", num_envs=2, vectorization_mode=mode, workload="tasks:jobs=5 on tasks")
+    envs.reset(seed=0)
+    ended = np.array([envs.step(np.zeros(2, int))[2] for _ in range(13)])
+    envs.close()
+    assert np.flatnonzero(ended.all(axis=1)).tolist() == [4, 10]  # after an end, one step resets
+    assert (ended.any(axis=1) == ended.all(axis=1)).all()
