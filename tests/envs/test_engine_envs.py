@@ -242,3 +242,58 @@ def test_interpreted_code_is_refused():
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "environments need compiled code; hint: unset NUMBA_DISABLE_JIT" in ended.stderr.splitlines()[-1]
+
+
+# ── where there is nothing to choose ──
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", list(KINDS))
+def test_nothing_is_chosen_after_an_end(name: str, threads: int):
+    envs, first = batch(name, threads=threads), np.zeros(5, np.int32)
+    with pytest.raises(UsageError, match="no episode has begun"):
+        envs.choose(first)
+    envs.reset(3)
+    over = envs.choose(first)
+    while not len(over):
+        over = envs.choose(first)
+    choices = [envs.counts(e)["choices"] for e in range(5)]
+    for refused in (envs.choose, envs.step):
+        with pytest.raises(UsageError, match=f"environment {over[0]} of 5: the episode is over"):
+            refused(first)
+    assert [envs.counts(e)["choices"] for e in range(5)] == choices
+    envs.begin_next(over)
+    envs.choose(first)
+    assert [envs.counts(e)["choices"] for e in range(5)] == [1 if e in over else n + 1 for e, n in enumerate(choices)]
+
+
+def test_some_that_ended_have_not_begun_again():
+    envs, first = batch("Switch", count=40), np.zeros(40, np.int32)
+    envs.reset(0)
+    over = envs.choose(first)
+    while len(over) < 2:
+        envs.begin_next(over)
+        over = envs.choose(first)
+    envs.begin_next(over[1:])
+    with pytest.raises(UsageError, match=f"environment {over[0]} of 40: the episode is over"):
+        envs.choose(first)
+    envs.begin_next(over[:1])
+    envs.choose(first)
+
+
+def test_a_state_saved_at_an_end_is_restored_there():
+    envs, other, first = batch("PickJob", count=1), batch("PickJob", count=1), np.zeros(1, np.int32)
+    envs.reset(0)
+    while not len(envs.choose(first)):
+        pass
+    saved = envs.save()
+    other.restore(saved)
+    assert other.counts(0) == envs.counts(0)
+    with pytest.raises(UsageError, match="the episode is over"):
+        other.choose(first)
+    saved["envs.choices"] = saved["envs.choices"] + 1
+    saved["envs.trail"] = np.append(saved["envs.trail"], 0).astype(np.int32)
+    with pytest.raises(UsageError, match="more choices were saved"):
+        other.restore(saved)
+    other.reset(1)
+    other.choose(first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium as gym
@@ -320,3 +322,48 @@ def test_what_else_is_refused():
             env.reset(seed=seed)
     with pytest.raises(UsageError, match="all environments of a batch need the same number"):
         VectorGym("PickHost", workload="eda:jobs=60,arrivals=1:3 on hosts:count=5,seed=1|hosts:count=6,seed=1", num_envs=2, pool=4)
+
+
+# ── where there is nothing to choose ──
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_a_step_after_the_end_is_refused(name: str):
+    env = small(name)
+    for _ in range(2):
+        _, facts = random_episode(env, 3, np.random.default_rng(0))
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"the episode is over: call reset\(\)"):
+                env.step(0)
+        assert facts["episode_facts"]["choices"] == env.unwrapped.envs.counts(0)["choices"]
+
+
+@pytest.mark.parametrize("name", list(IDS))
+def test_a_step_before_the_first_reset_is_refused(name: str):
+    env = gym.make(name).unwrapped
+    with pytest.raises(UsageError, match="no episode has begun"):
+        env.step(0)
+    with pytest.raises(UsageError, match="no episode has begun"):
+        env.envs.step(np.zeros(1, np.int32))
+
+
+def test_many_before_the_first_reset():
+    envs = VectorGym("PickJob", 3, pool=2, **SMALL["gpuyard/PickJob-v0"])
+    for ask in (lambda: envs.step(np.zeros(3, int)), envs.action_masks, lambda: envs.envs.choose(np.zeros(3, int))):
+        with pytest.raises(UsageError, match="no episode has begun"):
+            ask()
+
+
+@pytest.mark.parametrize("actions", [0, [0, 0], [[0, 0, 0]], [0, 0, 0, 0]])
+def test_as_many_actions_as_environments(actions):
+    envs = VectorGym("PickJob", 3, pool=2, **SMALL["gpuyard/PickJob-v0"])
+    envs.reset(seed=0)
+    with pytest.raises(UsageError, match="actions have the shape"):
+        envs.step(np.array(actions))
+
+
+def test_the_id_may_name_the_module():
+    """Gymnasium then imports it."""
+    code = "import gymnasium; print(gymnasium.make('gpuyard.envs.registration:gpuyard/PickJob-v0', window=8).action_space.n)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "8", done.stderr

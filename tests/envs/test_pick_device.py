@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from gpuyard.envs.device import DeviceConfig, TaskEpisodes
+from gpuyard.envs.device import DeviceConfig, DeviceEnvs, TaskEpisodes
+from gpuyard.envs.pick_device import PickDevice
 from gpuyard.envs.registration import IDS, register_all
+from gpuyard.errors import UsageError
 
 SMALL = TaskEpisodes(jobs=12)
 
@@ -81,3 +83,67 @@ def test_a_reset_in_the_middle_begins_another_episode():
     env.step(0)
     again, _ = env.reset()
     assert not np.array_equal(first["context"], again["context"])
+
+
+def test_a_step_after_the_end_is_refused():
+    env = gym.make("gpuyard/PickDevice-v0", source=SMALL)
+    env.reset(seed=0)
+    over = False
+    while not over:
+        over = env.step(0)[2]
+    with pytest.raises(UsageError, match="the episode is over"):
+        env.step(0)
+    env.reset()
+    assert not env.step(0)[2]
+
+
+@pytest.mark.parametrize("actions", [[0], [0, 0, 0], 0])
+def test_as_many_actions_as_environments(actions):
+    envs = DeviceEnvs(SMALL, 2)
+    envs.reset(0)
+    with pytest.raises(UsageError, match="actions have the shape"):
+        envs.step(np.array(actions))
+
+
+def test_a_workload_and_options_as_in_the_others():
+    def played(**settings) -> tuple[float, dict]:
+        env = gym.make("gpuyard/PickDevice-v0", workload="tasks:jobs=10 on tasks", **settings)
+        env.reset(seed=1)
+        total, over = 0.0, False
+        while not over:
+            _, reward, over, _, info = env.step(0)
+            total += float(reward)
+        return total, info["episode_facts"]
+
+    turnaround, facts = played()
+    assert facts["jobs"] == 10
+    assert turnaround == pytest.approx(-10 * facts["turnaround"], rel=1e-5)
+    wait, same = played(objective="wait")
+    assert same == facts
+    assert turnaround < wait < 0
+    assert played(split="test")[1] != facts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"source": SMALL, "workload": "tasks:jobs=10 on tasks"},
+        {"config": DeviceConfig(), "objective": "wait"},
+        {"window": 3},
+        {"render_mode": "ansi"},
+        {"cluster": "tasks"},
+    ],
+)
+def test_what_it_refuses(settings: dict):
+    with pytest.raises(UsageError):
+        PickDevice(**settings)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_batches_of_gymnasium_go_on_after_an_end(mode: str):
+    envs = gym.make_vec("gpuyard/PickDevice-v0", num_envs=2, vectorization_mode=mode, workload="tasks:jobs=5 on tasks")
+    envs.reset(seed=0)
+    ended = np.array([envs.step(np.zeros(2, int))[2] for _ in range(13)])
+    envs.close()
+    assert np.flatnonzero(ended.all(axis=1)).tolist() == [4, 10]  # after an end, one step resets
+    assert (ended.any(axis=1) == ended.all(axis=1)).all()

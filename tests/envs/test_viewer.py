@@ -102,3 +102,34 @@ def test_the_log_grows():
     assert set(result.segments["job"]) == set(range(1500))
     held = (result.segments["gpus"] * (result.segments["end"] - result.segments["start"])).sum()
     assert held == pytest.approx(result.table["gpu_seconds"].sum())
+
+
+def words_of(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Every text of a picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    figures = []
+    draw = FigureCanvasAgg.draw
+
+    def kept(canvas: FigureCanvasAgg) -> None:
+        figures.append(canvas.figure)
+        draw(canvas)
+
+    monkeypatch.setattr(FigureCanvasAgg, "draw", kept)
+    as_picture(scene)
+    return {text.get_text() for text in figures[0].findobj(Text)}
+
+
+def test_shares_in_use_have_a_scale(monkeypatch: pytest.MonkeyPatch):
+    env = after("gpuyard/PickHost-v0", 60, "rgb_array").unwrapped
+    assert {"0 %", "50 %", "100 %", "in use, of the scarcest of GPUs, cores and memory"} <= words_of(Scene.of(env.envs, 0), monkeypatch)
+
+
+@pytest.mark.parametrize(("name", "unit"), [("gpuyard/PickJob-v0", "GPUs"), ("gpuyard/PickHost-v0", "cores")])
+@pytest.mark.parametrize("steps", [40, 10**6])
+def test_the_unit_does_not_change_when_nobody_waits(name: str, unit: str, steps: int, monkeypatch: pytest.MonkeyPatch):
+    scene = Scene.of(after(name, steps, "rgb_array").unwrapped.envs, 0)
+    words = words_of(scene, monkeypatch)
+    assert ("nobody waits" in words) == (steps == 10**6)
+    assert words & {"GPUs", "cores"} == {unit}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.model.jobs import Array
 from gpuyard.policies.network import Network
@@ -59,3 +62,14 @@ class Judge(Protocol):
 
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
         """(networks, episodes)."""
+
+
+def no_episode() -> UsageError:
+    """Where something is chosen before the first reset."""
+    return UsageError("environments in which no episode has begun", hint="call reset first")
+
+
+def check_actions(actions: Array, count: int) -> None:
+    """Refuses what is not one action for each of `count` environments."""
+    if np.shape(actions) != (count,):
+        raise UsageError(f"actions have the shape {np.shape(actions)}, not ({count},)")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuyard.engine.simulation import Simulation
-from gpuyard.envs.base import Observation, Step
+from gpuyard.envs.base import Observation, Step, check_actions, no_episode
 from gpuyard.errors import UsageError
 from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
 from gpuyard.features.schema import Schema
@@ -237,6 +237,9 @@ class DeviceEnvs:
 
     def step(self, actions: Array) -> Step:
         """Choose `actions` (envs,) i4: a device each; one that does not suit counts as the first that does."""
+        check_actions(actions, self._count)
+        if len(self._episodes) < self._count:
+            raise no_episode()
         reward, done = np.zeros(self._count, np.float32), np.zeros(self._count, bool)
         for i, action in enumerate(np.asarray(actions).tolist()):
             reward[i] = self._choose(i, action)
@@ -249,6 +252,8 @@ class DeviceEnvs:
 
     def skip(self) -> Observation:
         """Leave the episodes as they are and begin the next ones."""
+        if len(self._episodes) < self._count:
+            raise no_episode()
         for i in range(self._count):
             self._episodes[i] = self._next(i)
             self._observe(i)

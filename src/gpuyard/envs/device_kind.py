@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpuyard.envs.device import REWARDS, DeviceConfig, DeviceEnvs
@@ -28,13 +28,22 @@ class PickDevice:
     def __post_init__(self) -> None:
         REWARDS[self.objective]  # refuses an unknown name
 
+    def config(self) -> DeviceConfig:
+        return DeviceConfig(rewards=((self.objective, 1.0),), lanes=self.lanes)
 
-def device_envs(source: Source, options: PickDevice, count: int, seed: int) -> DeviceEnvs:
+
+def runs_of(source: Source) -> Callable[[int], tuple[Workload, Cluster]]:
+    """Number of an episode → what is simulated in it."""
+
     def made(number: int) -> tuple[Workload, Cluster]:
         episode = source.episode(number)
         return episode.workload, episode.cluster
 
-    return DeviceEnvs(made, count, DeviceConfig(rewards=((options.objective, 1.0),), lanes=options.lanes))
+    return made
+
+
+def device_envs(source: Source, options: PickDevice, count: int, seed: int) -> DeviceEnvs:
+    return DeviceEnvs(runs_of(source), count, options.config())
 
 
 def _scheduler(spec: NetworkSpec, arrays: Mapping[str, Array], options: PickDevice) -> Decider:

@@ -1,7 +1,7 @@
 """The environments as Gymnasium knows them: one at a time, and many in one compiled call.
 
-`gpuyard/PickJob-v0`, `gpuyard/PickHost-v0` and `gpuyard/Switch-v0` take the options of their kind (see `gpuyard.envs.scheduling`) and
-`workload`, `cluster` and `split` (see `gpuyard.envs.episodes`):
+`gpuyard/PickJob-v0`, `gpuyard/PickHost-v0`, `gpuyard/Switch-v0` and `gpuyard/PickDevice-v0` take the options of their kind (see
+`gpuyard.envs.scheduling` and `gpuyard.envs.device_kind`) and `workload`, `cluster` and `split` (see `gpuyard.envs.episodes`):
 
     gymnasium.make("gpuyard/PickJob-v0", workload="family:shape=bursty on 8", window=32, objective="wait")
     gymnasium.make_vec("gpuyard/PickJob-v0", num_envs=256, vectorization_mode="vector_entry_point")
@@ -21,7 +21,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from gpuyard.envs.base import Observation
+from gpuyard.envs.base import Observation, check_actions, no_episode
 from gpuyard.envs.episodes import Source, Workloads, episode_number
 from gpuyard.envs.kinds import EnvKind, find_env
 from gpuyard.envs.scheduling import make_envs
@@ -39,6 +39,7 @@ WORKLOADS: Mapping[str, str] = MappingProxyType(
         "PickJob": "lublin:jobs=256,nodes=64,load=0.9 on 8x8:gpu",
         "PickHost": "eda:jobs=256,arrivals=1:3 on hosts:count=20,seed=1",
         "Switch": "family:shape=base|bursty|diurnal,gpus=8 on {gpus}",
+        "PickDevice": "tasks:jobs=64 on tasks",
     }
 )
 LIMIT = 16.0  # log2 of a float32 is at most 128, and is divided by 16 or more; a spread is a quarter of at most 64; all else is at most 1
@@ -73,6 +74,7 @@ class OneEnv(gym.Env[Seen, np.int64]):
         self.action_space = spaces.Discrete(actions)
         self.observation_space: gym.Space[Any] = space_of(schema, rows, actions)
         self._seen: Observation | None = None
+        self._over = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode."""
@@ -80,14 +82,18 @@ class OneEnv(gym.Env[Seen, np.int64]):
         if seed is None and self._seen is None:
             seed = int(self.np_random.integers(2**31))
         self._seen = self._next() if seed is None else self._first(seed)
+        self._over = False
         return self._copy(), {"action_mask": self._copy()["mask"]}
 
     def step(self, action: np.int64) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
-        """Choose `action`."""
+        """Choose `action`; after the end of an episode there must be a reset."""
         mask = self.action_masks()
+        if self._over:
+            raise UsageError("the episode is over: call reset()")
         illegal = not (0 <= int(action) < len(mask) and bool(mask[int(action)]))
         last = self._copy()
         reward, facts = self._choose(int(action))
+        self._over = bool(facts)
         seen = last if facts else self._copy()
         info = {"action_mask": seen["mask"].copy(), "illegal": illegal}
         return seen, reward, bool(facts), False, info | ({"episode_facts": facts} if facts else {})
@@ -111,7 +117,7 @@ class OneEnv(gym.Env[Seen, np.int64]):
 
     def _shown(self) -> Observation:
         if self._seen is None:
-            raise UsageError("an environment in which no episode has begun", hint="call reset first")
+            raise no_episode()
         return self._seen
 
     def _copy(self) -> Seen:
@@ -255,9 +261,9 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
 
     def step(self, actions: Array) -> tuple[Seen, Array, Array, Array, dict[str, Any]]:
         """Choose `actions` (num_envs,)."""
-        if not self._seen:
-            raise UsageError("environments in which no episode has begun", hint="call reset first")
-        chosen, last = np.asarray(actions).astype(np.int64), self._seen
+        last = self._shown()
+        check_actions(actions, self.num_envs)
+        chosen = np.asarray(actions).astype(np.int64)
         legal = last["mask"][np.arange(self.num_envs), np.clip(chosen, 0, self.envs.actions - 1)].astype(bool)
         illegal = ~legal | (chosen < 0) | (chosen >= self.envs.actions)
         over = self.envs.choose(chosen)
@@ -284,8 +290,13 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
 
     def action_masks(self) -> Array:
         """(num_envs, actions) bool."""
-        mask: Array = self._seen["mask"].astype(bool)
+        mask: Array = self._shown()["mask"].astype(bool)
         return mask
+
+    def _shown(self) -> Seen:
+        if not self._seen:
+            raise no_episode()
+        return self._seen
 
     @staticmethod
     def _copy(seen: Observation) -> Seen:

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gpuyard.envs.base import Observation
-from gpuyard.envs.device import DeviceConfig, DeviceEnvs, Source, TaskEpisodes
-from gpuyard.envs.gym import OneEnv
+from gpuyard.envs.device import DeviceConfig, DeviceEnvs, Source
+from gpuyard.envs.device_kind import runs_of
+from gpuyard.envs.gym import OneEnv, options_of, source_of
+from gpuyard.envs.kinds import find_env
+from gpuyard.errors import UsageError
 from gpuyard.metrics import measure
 
 
 class PickDevice(OneEnv):
     """One of `gpuyard.envs.device.DeviceEnvs`: put each task into the queue of a device.
 
-    At the end `info["episode_facts"]` has `turnaround`, the tasks' mean in s, and `jobs`.
+    Episodes come from `workload`, `cluster` and `split` as in the other environments, or from a `source` of one's own; `settings` are the
+    options of the kind (see `gpuyard.envs.device_kind`), or all of them and more are in a `config`. At the end `info["episode_facts"]` has
+    `turnaround`, the tasks' mean in s, and `jobs`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
 
-    def __init__(self, source: Source | None = None, config: DeviceConfig | None = None) -> None:
-        self._envs = DeviceEnvs(source or TaskEpisodes(), 1, config)
+    def __init__(
+        self,
+        source: Source | None = None,
+        config: DeviceConfig | None = None,
+        workload: str | Sequence[str] = "",
+        cluster: str = "",
+        split: str = "train",
+        render_mode: str | None = None,
+        **settings: Any,
+    ) -> None:
+        kind = find_env("PickDevice")
+        if render_mode is not None:
+            raise UsageError(f"{kind.id} has no pictures", hint="leave render_mode out")
+        if source is not None and (workload or cluster or split != "train"):
+            raise UsageError(f"{kind.id}: a source, and a workload, cluster or split too", hint="give one or the other")
+        if config is not None and settings:
+            raise UsageError(f"{kind.id}: a config, and {', '.join(settings)} too", hint="give one or the other")
+        options = options_of(kind, settings)
+        self._envs = DeviceEnvs(source or runs_of(source_of(kind, workload, cluster, split)), 1, config or options.config())
         self._fresh = False  # an episode has begun in which nothing was chosen yet
         super().__init__(self._envs.schema, self._envs.actions, self._envs.actions)
 

@@ -1,4 +1,7 @@
-"""The Gymnasium ids. With the package installed, `gymnasium.make` knows them without an import: see the entry points of pyproject.toml."""
+"""The Gymnasium ids. Importing this module makes them known; Gymnasium does so itself where the id names the module:
+
+gymnasium.make("gpuyard.envs.registration:gpuyard/PickJob-v0")
+"""
 
 from __future__ import annotations
 
@@ -19,3 +22,6 @@ def register_all() -> None:
     for name, (one, many, arguments) in IDS.items():
         if name not in gym.registry:
             gym.register(id=name, entry_point=one, vector_entry_point=many, kwargs=dict(arguments))
+
+
+register_all()

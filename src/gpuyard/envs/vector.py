@@ -16,7 +16,7 @@ from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, GROW_LOG, PR
 from gpuyard.engine.pointer import header_of
 from gpuyard.engine.simulation import result_of
 from gpuyard.engine.slots import BACKFILLS, Program
-from gpuyard.envs.base import Observation, Step
+from gpuyard.envs.base import Observation, Step, check_actions, no_episode
 from gpuyard.envs.crew import Crew
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SETUP, SHARE, SLOT, kernels
 from gpuyard.envs.reward import OBJECTIVES, Objective
@@ -122,6 +122,7 @@ class EngineEnvs:
         self._own_headers = [header_of(s) for s in self._states]
         self._seed = 0
         self._episodes = np.zeros(count, np.int64)
+        self._begun, self._all_open = False, False  # whether there was a reset; whether each is at a choice
         self._make_arrays()
         self._threads = min(threads, count)
         self._crew = self._make_crew() if self._threads > 1 else None
@@ -192,6 +193,7 @@ class EngineEnvs:
 
     def _begin(self, which: Array) -> None:
         """Begin episodes until each has one with a choice in it."""
+        self._begun, self._all_open = True, False
         for _ in range(1000 if len(self._pool) > 1 else 1):
             episodes = [self.episode_of(int(e)) for e in which]
             pristine = self._headers[episodes]
@@ -202,6 +204,7 @@ class EngineEnvs:
                     self._states[e].bins[:] = 0
             over = kernels().begin(self._slots, self._setup, self._weights, which)
             if over == 0 or self._with_log_space(over) == 0:
+                self._all_open = bool((self._slots["status"] == DECIDE).all())
                 return
             which = which[self._slots["status"][which] != DECIDE].astype(np.int32)
             self._check(which)
@@ -248,8 +251,9 @@ class EngineEnvs:
 
     def choose(self, actions: Array) -> Array:
         """Choose, and begin no new episode: returns the environments that are at their ends. Their observations stay as they were."""
-        if np.shape(actions) != (self.count,):
-            raise UsageError(f"actions have the shape {np.shape(actions)}, not ({self.count},)")
+        check_actions(actions, self.count)
+        if not self._all_open:
+            raise self._nothing_open()
         self._actions[:] = actions  # a copy: those of a learner may be read-only
         self._make_room_for_a_choice()
         over = self._with_log_space(self._run())
@@ -257,10 +261,18 @@ class EngineEnvs:
         self._done[:] = False
         if not over:
             return _NONE
+        self._all_open = False
         which = np.flatnonzero(self._slots["status"] != DECIDE).astype(np.int32)
         self._check(which)
         self._done[which] = True
         return which
+
+    def _nothing_open(self) -> UsageError:
+        """Compiled code does not look whether there is something to choose."""
+        if not self._begun:
+            return no_episode()
+        env = int(np.argmax(self._slots["status"] != DECIDE))
+        return UsageError(f"environment {env} of {self.count}: the episode is over", hint="call reset, skip or begin_next first")
 
     def _make_room_for_a_choice(self) -> None:
         self._most_choices += 1
@@ -372,8 +384,12 @@ class EngineEnvs:
         actions = np.zeros(self.count, np.int32)
         for e in range(self.count):
             for action in saved["envs.trail"][at[e] : at[e + 1]].tolist():
+                if self._slots["status"][e] != DECIDE:
+                    self._all_open = False
+                    raise UsageError(f"environment {e} of {self.count}: more choices were saved than its episode has")
                 actions[e] = action
                 self._with_log_space(kernels().step(self._slots, self._setup, self._weights, actions, e, e + 1))
+        self._all_open = bool((self._slots["status"] == DECIDE).all())
         return self._observation
 
 

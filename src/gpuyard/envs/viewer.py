@@ -93,6 +93,11 @@ class Scene:
         return 0 < int(self.devices.sum()) <= most and all(bar.devices for bar in self.bars)
 
     @property
+    def by_cores(self) -> bool:
+        """Whether a picture says what waiting jobs ask for in cores: none asks for a device, or none waits and there are no devices."""
+        return not any(w.gpus for w in self.waiting) if self.waiting else not self.devices.any()
+
+    @property
     def titles(self) -> list[str]:
         """Names of the nodes; those that may be chosen are marked."""
         marked = set(self.legal) if self.decision == st.OPEN_PLACEMENT and self.ended < self.jobs else set()
@@ -297,9 +302,12 @@ def _draw_nodes(scene: Scene, axes: Any, span: float) -> None:
     """A lane for each node, darker the more of it is in use; those that may be chosen are marked."""
     use = scene.use(np.linspace(scene.since, scene.now, 241)) if scene.now > scene.since else np.zeros((len(scene.names), 1))
     count = len(scene.names)
-    axes.imshow(
+    image = axes.imshow(
         use, aspect="auto", cmap="Blues", vmin=0.0, vmax=1.0, extent=(-span, 0.0, count, 0), interpolation="nearest", resample=False
     )
+    scale = axes.figure.colorbar(image, ax=axes, location="bottom", aspect=60, pad=0.02, ticks=[0.0, 0.5, 1.0])
+    scale.set_ticklabels(["0 %", "50 %", "100 %"], fontsize=8)
+    scale.set_label("in use, of the scarcest of GPUs, cores and memory", fontsize=8)
     _name_lanes(axes, np.arange(count) + 0.5, scene.titles)
 
 
@@ -314,7 +322,7 @@ def _draw_queue(scene: Scene, axes: Any) -> None:
     axes.set_ylim(MOST_WAITING + 2, 0)
     axes.set_xlim(0, 1)
     columns = (0.24, 0.46, 0.73, 1.0)
-    cores = not any(w.gpus for w in scene.waiting)
+    cores = scene.by_cores
     for x, name in zip(columns, ("job", "cores" if cores else "GPUs", "estimate", "wait"), strict=True):
         axes.text(x, 0.5, name, fontsize=8, color="0.4", ha="right", va="center")
     for i, w in enumerate(scene.waiting):
