@@ -15,10 +15,11 @@ import numpy as np
 
 from gpuyard.engine.decide import decide_in_order
 from gpuyard.engine.simulation import Simulation
+from gpuyard.envs.base import Envs
 from gpuyard.envs.episodes import Episode, Source, Workloads, parse_recipe
 from gpuyard.envs.vector import EngineEnvs
-from gpuyard.errors import UsageError
-from gpuyard.experiments.evaluation import Contender
+from gpuyard.errors import NoChoiceError, UsageError
+from gpuyard.experiments.evaluation import EXAMPLES, Contender, check_logs_are_here
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.schema import Schema
 from gpuyard.model.decision import Action
@@ -94,7 +95,7 @@ class Explanation:
     decision: str
     workloads: str
     objective: str
-    episodes: int
+    episodes: int  # with a choice
     decisions: int
     features: tuple[Feature, ...]
     actions: tuple[str, ...] = ()  # of a switch: its schedulers; of a device choice: the kinds of device
@@ -103,6 +104,13 @@ class Explanation:
     over_time: tuple[tuple[float, ...], ...] = ()  # scores of the actions at each decision of one run
     times: tuple[float, ...] = ()  # s
     run: str = ""  # which run
+    empty: int = 0  # further episodes, without a choice
+
+
+def steps(contender: Contender, episodes: int) -> int:
+    """How much work an explanation is, as `progress` hears it: every episode is run once, and once for each feature."""
+    schema = contender.checkpoint.manifest.schema
+    return episodes * (1 + len(schema.rows) + len(schema.context))
 
 
 def explain(
@@ -114,22 +122,25 @@ def explain(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation:
-    """Record, permute, and ask heuristics; on the validation workloads of the checkpoint unless others are given. `seed`: of the draws."""
+    """Record, permute, and ask heuristics; on the validation workloads of the checkpoint unless others are given. `seed`: of the draws.
+
+    Episodes without a choice are left out. `progress` hears how many of the `steps` are done.
+    """
     source = _source(contender, workloads, cluster)
     chosen = [source.episode(number) for number in range(min(episodes, source.size))]
-    stage = _Stage(contender, chosen, np.random.default_rng(seed))
-    features = stage.features(progress or (lambda _: None))
+    stage = _Stage(contender, chosen, np.random.default_rng(seed), progress or (lambda _: None))
+    features = stage.features()
     manifest = contender.checkpoint.manifest
     common: dict[str, Any] = {
         "checkpoint": contender.text, "decision": manifest.schema.decision, "workloads": source.text, "objective": manifest.objective,
-        "episodes": len(chosen), "decisions": len(stage.seen), "features": features,
+        "episodes": len(stage.episodes), "decisions": len(stage.seen), "features": features, "empty": len(chosen) - len(stage.episodes),
     }  # fmt: skip
     if stage.choices.labels:
         common |= {"actions": stage.choices.labels, "regimes": _by_regime(stage, manifest.schema)}
     if stage.actions:
         common |= _over_time(stage)
     if isinstance(contender.scheduler, Scheduler):
-        common |= {"likeness": _likeness(contender, contender.scheduler, chosen, np.random.default_rng(seed))}
+        common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, np.random.default_rng(seed))}
     return Explanation(**common)
 
 
@@ -140,6 +151,8 @@ def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> Sou
     texts = list(workloads) or list(apart) or list(own)
     if not texts or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"{contender.text}: does not say which workloads it was trained on", hint="give --workload")
+    if not workloads:
+        check_logs_are_here(contender, texts)
     return Workloads(texts, cluster or str(config.get("cluster", ""))).part("validation", whole=bool(apart) and not workloads)
 
 
@@ -176,23 +189,42 @@ def _options_of_one(contender: Contender) -> Any:
 
 
 class _Stage:
-    """Episodes that are run again and again, each in an environment of its own."""
+    """Episodes that are run again and again, each in an environment of its own; those without a choice are left out."""
 
-    def __init__(self, contender: Contender, episodes: Sequence[Episode], rng: np.random.Generator) -> None:
+    def __init__(
+        self, contender: Contender, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
+    ) -> None:
         self.contender = contender
-        self.episodes = episodes
         self.network = Network.of(contender.checkpoint.manifest.network, contender.checkpoint.arrays)
         self.actions = self.network.spec.actions
         self.choices = _Choices.of(contender)
         self._rng = rng
-        options = _options_of_one(contender)
-        self._envs = [contender.kind.make(_Only(episode), options, 1, 0) for episode in episodes]
+        self._progress = progress
+        self._all = len(episodes)
+        self.episodes: list[Episode] = []
+        self._envs: list[Envs] = []
         self.seen: list[Seen] = []
-        self.returns = [self._play(k, None) for k in range(len(episodes))]
-        if not self.seen:
-            raise UsageError(f"{contender.text}: these workloads never leave it a choice", hint="give others with --workload")
+        self.returns: list[float] = []
+        self._record(episodes)
         picks = rng.permutation(len(self.seen))[:SAMPLE]
         self.sample = [self.seen[int(k)] for k in picks]
+
+    def _record(self, episodes: Sequence[Episode]) -> None:
+        options = _options_of_one(self.contender)
+        for done, episode in enumerate(episodes):
+            self._envs.append(self.contender.kind.make(_Only(episode), options, 1, 0))
+            try:
+                self.returns.append(self._play(len(self.episodes), None))
+                self.episodes.append(episode)
+            except NoChoiceError:
+                self._envs.pop()
+            self._progress(done + 1)
+        if not self.episodes:
+            which = "the one episode leaves" if len(episodes) == 1 else f"none of {len(episodes)} episodes leaves"
+            example = EXAMPLES[self.contender.checkpoint.manifest.schema.decision]
+            raise UsageError(
+                f"{self.contender.text}: {which} it a choice", hint=f"try more --episodes, or a workload with more load, e.g. {example}"
+            )
 
     def _play(self, number: int, disturb: Disturb | None) -> float:
         """The return of one episode; what is seen is recorded unless it is disturbed."""
@@ -216,15 +248,15 @@ class _Stage:
 
     # ── importance ──
 
-    def features(self, progress: Callable[[int], None]) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         """Every feature; those with the largest effect on choices and objective first, with their partial dependence."""
         schema = self.contender.checkpoint.manifest.schema
         named = [(name, k, True) for k, name in enumerate(schema.rows)] + [(name, k, False) for k, name in enumerate(schema.context)]
         found = []
         for done, (name, k, of_row) in enumerate(named):
             shown = f"{name} (situation)" if not of_row and name in schema.rows else name
-            found.append((self._feature(shown, k, of_row), k))
-            progress(done + 1)
+            found.append((self._feature(shown, k, of_row, self._all * (done + 1)), k))
+            self._progress(self._all * (done + 2))
         found.sort(key=lambda each: (-(each[0].changed + max(each[0].worse, 0.0)), each[0].name))
         curved = [self._with_curve(feature, k) if n < CURVES else feature for n, (feature, k) in enumerate(found)]
         return tuple(curved)
@@ -235,7 +267,8 @@ class _Stage:
             return np.concatenate([each.rows[:, k] for each in self.sample])
         return np.array([each.context[k] for each in self.sample])
 
-    def _feature(self, name: str, k: int, of_row: bool) -> Feature:
+    def _feature(self, name: str, k: int, of_row: bool, before: int) -> Feature:
+        """`before`: steps that were done before it."""
         values = self._values(k, of_row)
         if values.min() == values.max():
             return Feature(name, of_row, 0.0, 0.0)
@@ -243,7 +276,10 @@ class _Stage:
         others = [int(np.argmax(self.network.scores(*disturb(each.rows, each.context)))) != each.chosen for each in self.sample]
         if not any(others):
             return Feature(name, of_row, 0.0, 0.0)  # runs would be as they were
-        permuted = [self._play(number, disturb) for number in range(len(self.episodes))]
+        permuted = []
+        for number in range(len(self.episodes)):
+            permuted.append(self._play(number, disturb))
+            self._progress(before + number + 1)
         base = math.fsum(self.returns)
         worse = (base - math.fsum(permuted)) / abs(base) if base else 0.0
         return Feature(name, of_row, float(np.mean(others)), worse)
