@@ -34,6 +34,10 @@ SAMPLE = 1500  # recorded decisions that are made again
 GRID = 9  # values of a feature at which its partial dependence is taken: its percentiles, evenly
 CURVES = 6  # features with a partial dependence, the most important ones
 SNAPSHOTS = 120  # at which heuristics are asked too
+RUNS = 4  # of which these are
+_PARTS = 100  # of such a run, as progress is told
+_WAITING = {"job": 2, "host": 1}  # jobs that wait at them
+_MOST = {"job": SNAPSHOTS, "host": 4 * SNAPSHOTS}  # how many: most jobs find one host with room, or none
 HEURISTICS = {
     "job": ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"),
     "host": ("first", "best", "worst", "balance", "packing"),
@@ -108,7 +112,13 @@ class Explanation:
 
 
 def steps(contender: Contender, episodes: int) -> int:
-    """How much work an explanation is, as `progress` hears it: every episode is run once, and once for each feature."""
+    """How much work an explanation is, as `progress` hears it: runs, curves, and what heuristics are asked."""
+    asked = RUNS * _PARTS + _MOST[contender.checkpoint.manifest.schema.decision] if isinstance(contender.scheduler, Scheduler) else 0
+    return _plays(contender, episodes) + CURVES + asked
+
+
+def _plays(contender: Contender, episodes: int) -> int:
+    """Every episode is run once, and once for each feature."""
     schema = contender.checkpoint.manifest.schema
     return episodes * (1 + len(schema.rows) + len(schema.context))
 
@@ -128,7 +138,8 @@ def explain(
     """
     source = _source(contender, workloads, cluster)
     chosen = [source.episode(number) for number in range(min(episodes, source.size))]
-    stage = _Stage(contender, chosen, np.random.default_rng(seed), progress or (lambda _: None))
+    hear = progress or (lambda _: None)
+    stage = _Stage(contender, chosen, np.random.default_rng(seed), hear)
     features = stage.features()
     manifest = contender.checkpoint.manifest
     common: dict[str, Any] = {
@@ -140,7 +151,9 @@ def explain(
     if stage.actions:
         common |= _over_time(stage)
     if isinstance(contender.scheduler, Scheduler):
-        common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, np.random.default_rng(seed))}
+        before = _plays(contender, len(chosen)) + CURVES
+        rng = np.random.default_rng(seed)
+        common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, rng, lambda done: hear(before + done))}
     return Explanation(**common)
 
 
@@ -258,8 +271,11 @@ class _Stage:
             found.append((self._feature(shown, k, of_row, self._all * (done + 1)), k))
             self._progress(self._all * (done + 2))
         found.sort(key=lambda each: (-(each[0].changed + max(each[0].worse, 0.0)), each[0].name))
-        curved = [self._with_curve(feature, k) if n < CURVES else feature for n, (feature, k) in enumerate(found)]
-        return tuple(curved)
+        curved = []
+        for n, (feature, k) in enumerate(found[:CURVES]):
+            curved.append(self._with_curve(feature, k))
+            self._progress(_plays(self.contender, self._all) + n + 1)
+        return (*curved, *(feature for feature, _ in found[CURVES:]))
 
     def _values(self, k: int, of_row: bool) -> Array:
         """All recorded values of a feature."""
@@ -421,7 +437,9 @@ def _regimes(episodes: Sequence[Episode]) -> dict[str, list[int]]:
 # ── like which heuristic ──
 
 
-def _likeness(contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator) -> tuple[Likeness, ...]:
+def _likeness(
+    contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
+) -> tuple[Likeness, ...]:
     decision = contender.checkpoint.manifest.schema.decision
     options = contender.options
     texts = {
@@ -432,8 +450,8 @@ def _likeness(contender: Contender, scheduler: Scheduler, episodes: Sequence[Epi
     programs = {name: other.program() for name, other in others.items() if not isinstance(other, Decider)}
     mine = scheduler.program()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
-    waiting, most = (2, SNAPSHOTS) if decision == "job" else (1, 4 * SNAPSHOTS)  # most jobs find one host with room, or none
-    for snapshot in _snapshots(scheduler, episodes, rng, waiting, most):
+    for done, snapshot in enumerate(_snapshots(scheduler, episodes, rng, decision, progress)):
+        progress(RUNS * _PARTS + done)
         order, starts = decide_in_order(mine, snapshot)
         asked = {name: decide_in_order(program, snapshot) for name, program in programs.items()}
         if decision == "job":
@@ -456,20 +474,26 @@ def _mean_likeness(name: str, pairs: Sequence[tuple[float, float]]) -> Likeness:
     return Likeness(name, float(same.mean()), float(np.mean(rank)), len(pairs))
 
 
-def _snapshots(scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, waiting: int, most: int) -> list[Snapshot]:
+def _snapshots(
+    scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, decision: str, progress: Callable[[int], None]
+) -> list[Snapshot]:
     """Some of those at which so many jobs wait, and one starts, along its own runs; as many of each run."""
     found: list[Snapshot] = []
-    runs = episodes[:4]
-    for episode in runs:
+    runs = episodes[:RUNS]
+    for done, episode in enumerate(runs):
         simulation = Simulation(episode.workload, episode.cluster, seed=0)
         kept: list[Snapshot] = []
+        decided = 0
         while (snapshot := simulation.advance()) is not None:
             decisions = scheduler.decide(snapshot)
-            if decisions and len(snapshot.waiting) >= waiting:
+            if decisions and len(snapshot.waiting) >= _WAITING[decision]:
                 kept.append(snapshot)
             simulation.apply(decisions)
-        picks = rng.permutation(len(kept))[: most // len(runs)]
+            decided += len(decisions)
+            progress(_PARTS * done + min(_PARTS * decided // len(episode.workload), _PARTS))
+        picks = rng.permutation(len(kept))[: _MOST[decision] // len(runs)]
         found += [kept[int(k)] for k in sorted(picks)]
+        progress(_PARTS * (done + 1))
     return found
 
 
