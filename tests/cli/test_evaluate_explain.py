@@ -5,12 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from gpuyard.cli.compare import table_of
 from gpuyard.cli.evaluate import parse_seeds
+from gpuyard.cli.learned_plots import _draw_likeness
+from gpuyard.cli.plots import new_figure, scale_differences_to
 from gpuyard.envs.episodes import Workloads
 from gpuyard.errors import UsageError
+from gpuyard.experiments.evaluation import Held, contender
+from gpuyard.experiments.evaluation import evaluate as evaluated
+from gpuyard.experiments.explaining import Explanation, Likeness
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.testing.checkpoints import write_linear
@@ -67,6 +76,8 @@ def test_explain_a_switch_has_its_values_over_time(cli, tmp_path):
     assert code == 0, err
     assert "choices by regime" in out and "shape=bursty" in out
     assert (tmp_path / "report" / "explanation-1-over-time.png").stat().st_size > 1000
+    told = (tmp_path / "report" / "report.md").read_text()
+    assert {f"{name}.png" for name in re.findall(r"!\[(.*?)\]", told)} == {path.name for path in (tmp_path / "report").glob("*.png")}
 
 
 def test_seeds_as_text():
@@ -127,3 +138,66 @@ def test_a_device_choice_from_training_to_explanation(cli, tmp_path):
     assert code == 0, err
     assert "choices by regime" in told and "intensity: highest third" in told
     assert (tmp_path / "explained" / "explanation-1.png").stat().st_size > 100
+
+
+def test_explain_says_how_many_episodes_had_no_choice(cli, checkpoint):
+    quiet = ("--workload", GANGS, "--workload", "gangs:jobs=1 on 16")
+    code, out, err = cli("explain", checkpoint, *quiet, "--episodes", 4)
+    assert code == 0, err
+    assert "decisions in 2 runs of" in out and "2 of 4 episodes had no choice" in out
+    code, out, err = cli("explain", checkpoint, *quiet[2:], "--episodes", 2)
+    assert code == 2 and out == "" and "none of 2 episodes leaves it a choice" in err and err.count("\n") == 1
+
+
+def test_a_choice_of_hosts_by_a_path_without_a_dot(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "host").mkdir()
+    slots = {"ordering": "fcfs", "backfill": "none"}
+    eda = ["eda:jobs=40"]
+    write_linear(
+        tmp_path / "host" / "best.safetensors", "host", {"cores_left": -1.0}, slots, objective="wait", workloads=eda,
+        cluster="hosts:count=6,seed={seed}",
+    )  # fmt: skip
+    text, label = "host/best.safetensors", "fcfs/./host/best.safetensors/none"
+    for call in (
+        ("evaluate", text, "--batches", 2), ("explain", text, "--episodes", 2),
+        ("compare", *eda, "--cluster", "hosts:count=6", "--scheduler", "fcfs", "--scheduler", text, "--seeds", 2),
+        ("simulate", *eda, "--cluster", "hosts:count=6", "--scheduler", f"fcfs/{text}/none"),
+    ):  # fmt: skip
+        code, out, err = cli(*call)
+        assert code == 0, err
+        assert (text if call[0] == "explain" else label) in out
+
+
+def test_how_many_differ_is_said_as_it_is(checkpoint):
+    each = contender(str(checkpoint))
+    [found] = evaluated([each], Held(batches=6))
+    others, base = [line for line in found.lines if line.change], next(line for line in found.lines if not line.change)
+    for low, expected in (
+        (-1.0, "none of 2 can be told from the baseline: the interval of each difference holds 0"),
+        (0.5, "2 of 2 can be told"),
+    ):
+        lines = (base, *(replace(line, change=replace(line.change, low=low, high=1.0)) for line in others[:2]))
+        assert expected in table_of(replace(found, lines=lines)).caption
+
+
+def test_one_far_off_does_not_squeeze_the_rest():
+    axes = new_figure(4, 3).subplots()
+    assert scale_differences_to(axes, np.array([-66.0, 0.0, 20.0, 30.0, 1600.0])) == 10.0
+    axes.set_xlim(-100, 2000)
+    place = axes.transData.transform([(x, 0) for x in (0.0, 20.0, 1600.0)])[:, 0]
+    assert (place[1] - place[0]) / (place[2] - place[0]) > 0.25
+    plain = new_figure(4, 3).subplots()
+    assert scale_differences_to(plain, np.array([-40.0, 0.0, 20.0, np.nan])) == 0.0 and plain.get_xscale() == "linear"
+    assert scale_differences_to(plain, np.zeros(3)) == 0.0
+
+
+@pytest.mark.parametrize("rank, bars", [(float("nan"), 1), (0.4, 2)])
+def test_bars_lie_around_their_labels(rank, bars):
+    likeness = tuple(Likeness(name, 0.5, rank, 10) for name in ("first", "best"))
+    axes = new_figure(4, 3).subplots()
+    _draw_likeness(axes, Explanation("a", "host", "w", "wait", 1, 10, (), likeness=likeness))
+    for row, tick in enumerate(axes.get_yticks()):
+        beside = [bar for bar in axes.patches if abs(bar.get_y() + bar.get_height() / 2 - tick) < 0.5]
+        assert len(beside) == bars and tick == row
+        assert np.mean([bar.get_y() + bar.get_height() / 2 for bar in beside]) == pytest.approx(tick)

@@ -11,7 +11,9 @@ import pytest
 from gpuyard import simulate
 from gpuyard.envs.episodes import Workloads
 from gpuyard.errors import UsageError
-from gpuyard.experiments.evaluation import Held, Slots, contender, evaluate, gap_sentence, held_out, sentence, verdicts
+from gpuyard.experiments.answers import answer, percent
+from gpuyard.experiments.evaluation import EXAMPLES, Held, Slots, contender, evaluate, gap_sentence, held_out, sentence, verdicts
+from gpuyard.experiments.explaining import explain
 from gpuyard.metrics import measure
 from gpuyard.policies import parse_scheduler
 from gpuyard.testing.checkpoints import write_linear
@@ -76,7 +78,11 @@ def test_what_is_better_is_called_better_and_what_is_the_same_is_not(shortest, l
     assert "is better than the best baseline, fcfs, by 20 % [10, 30] (bounded slowdown" in sentence(better, made)
     assert "p = 0.4: more runs would make it sure" in sentence(replace(better, p=0.4), made)
     chance = replace(better, gain=replace(better.gain, low=-0.1))
-    assert not chance.clear and "cannot be told from the best baseline, fcfs: +20 % [−10, +30] better" in sentence(chance, made)
+    assert not chance.clear and "cannot be told from the best baseline, fcfs: 20 % better [10 % worse to 30 % better] (" in sentence(
+        chance, made
+    )
+    worse = replace(better, gain=replace(better.gain, mean=-0.0375, low=-17.83, high=-0.0))
+    assert "fcfs: 3.75 % worse [1,783 % worse to as good] (" in sentence(worse, made)
     alone = replace(better, gain=replace(better.gain, low=math.nan, high=math.nan), gap=None)
     assert "without an interval" in sentence(alone, made) and gap_sentence(alone) == ""
 
@@ -198,3 +204,44 @@ def test_devices_are_compared_with_device_choices(tmp_path):
         contender(path, Slots(backfill="easy"))
     with pytest.raises(UsageError, match="was trained on"):
         held_out([made], Held(split="train"))
+
+
+def test_logs_of_a_training_that_are_not_here_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["gangs:jobs=60 on 16", "2*one.swf.gz[until=0.7; jobs=64] on 16", "two.swf on 16"]
+    path = write_linear(tmp_path / "a.safetensors", "job", {"estimate": -1.0}, SLOTS, workloads=texts)
+    for ask in (lambda: held_out([contender(str(path))], Held()), lambda: explain(contender(str(path)))):
+        with pytest.raises(UsageError, match=r"trained on are not here: one.swf.gz, two.swf; hint: .*your own.*--workload .* --cluster"):
+            ask()
+    assert held_out([contender(str(path))], Held((GANGS,)))
+    log(tmp_path / "two.swf")
+    with pytest.raises(UsageError, match=r"the log that it was trained on is not here: one.swf.gz;"):
+        held_out([contender(str(path))], Held())
+
+
+@pytest.mark.parametrize("decision", EXAMPLES)
+def test_the_workloads_that_are_proposed_can_be_had(decision):
+    _, workload, _, cluster = EXAMPLES[decision].split()
+    assert len(Workloads([workload], cluster).part("test").episode(0).workload) > 10
+
+
+@pytest.mark.parametrize(
+    "share, shown", [(17.8, "+1,780"), (-0.0, "0"), (-4e-5, "0"), (-0.217, "−21.7"), (0.005, "+0.5"), (9.996, "+1,000")]
+)
+def test_shares_read_well(share, shown):
+    assert percent(share, "+") == shown
+
+
+def test_two_that_read_alike_are_told_apart_by_their_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    slots = {"ordering": "fcfs", "backfill": "none"}
+    write_linear(tmp_path / "a.safetensors", "host", {"cores_left": -1.0}, slots, objective="wait")
+    [found] = evaluate([contender("a.safetensors")], Held(("eda:jobs=60 on hosts:count=6,seed=1",), batches=2), against=["fcfs/best"])
+    assert lines_of(found)["fcfs/a.safetensors/none"].words == "fcfs/a.safetensors/none"
+    chosen = [line for line in found.lines if line.scheduler in ("fcfs/first", "fcfs/best")]
+    assert len({line.words.partition(" (")[0] for line in chosen}) == 1
+    base, other = chosen
+    change = next(line.change for line in found.lines if line.change)
+    best = replace(other, change=change, values={"wait": replace(other.values["wait"], mean=0.0)})
+    said = answer(replace(found, baseline=base.scheduler, metrics=("wait",), lines=(base, best)))[0]
+    assert said.startswith(f"{other.scheduler} is the best of 2: against {base.scheduler} it ")

@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard.errors import UsageError
 from gpuyard.experiments.evaluation import contender
-from gpuyard.experiments.explaining import GRID, THIRDS, explain
+from gpuyard.experiments.explaining import CURVES, GRID, THIRDS, explain, steps
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.jobs import JOB
 from gpuyard.testing.checkpoints import write_linear
@@ -130,3 +130,25 @@ def test_what_decides_between_cpu_and_gpu_is_shown(tmp_path):
     low, high = regimes["memory: lowest third"].shares[1], regimes["memory: highest third"].shares[1]
     assert low == 1.0 and high < 0.5  # a task that fills much of a GPU's memory goes to a CPU
     assert {name for name, feature in features_of(found).items() if feature.changed > 0} == {"gpu", "memory_share"}
+
+
+def test_episodes_without_a_choice_are_left_out_and_counted(tmp_path):
+    slots = {"placement": "fewest", "backfill": "none"}
+    path = write_linear(tmp_path / "a.safetensors", "job", {"estimate": -1.0}, slots)
+    found = explain(contender(str(path)), [GANGS, "gangs:jobs=1 on 16"], episodes=4)
+    assert (found.episodes, found.empty) == (2, 2)
+    assert found.decisions > 0 and found.features[0].name == "estimate" and found.likeness[0].name == "sjf"
+    with pytest.raises(UsageError, match=r"none of 3 episodes leaves it a choice; hint: .*more load.*--workload"):
+        explain(contender(str(path)), ["gangs:jobs=1 on 16"], episodes=3)
+
+
+def test_progress_goes_on_to_the_end_of_the_work(tmp_path):
+    path = write_linear(
+        tmp_path / "a.safetensors", "job", {"estimate": -1.0}, {"placement": "fewest", "backfill": "none"}, workloads=[GANGS]
+    )
+    heard: list[int] = []
+    each = contender(str(path))
+    explain(each, episodes=2, progress=heard.append)
+    assert heard == sorted(heard) and heard[0] == 1 and heard[-1] <= steps(each, 2)
+    runs = 2 * (1 + len(JOB.rows) + len(JOB.context))
+    assert {1, 2, runs, runs + 1} <= set(heard) and len([done for done in heard if done > runs + CURVES]) > 20

@@ -10,9 +10,10 @@ import pytest
 
 from gpuyard.engine.state import OUTPUTS
 from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.experiments.evaluation import contender
 from gpuyard.features.hosts import HOST
 from gpuyard.policies import parse_scheduler, parse_slots
-from gpuyard.policies.learned import checkpoint_of, network_ordering
+from gpuyard.policies.learned import checkpoint_of, learned_scheduler, network_ordering
 from gpuyard.policies.network import Network
 from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.testing.checkpoints import write_linear
@@ -73,3 +74,41 @@ def test_a_period_is_a_number_of_seconds(tmp_path, period):
     path = write_linear(tmp_path / "switch.safetensors", "switch", [{}, {}], {"schedulers": ["fcfs", "sjf"], "period": period})
     with pytest.raises(CheckpointError, match="not a number of seconds"):
         parse_scheduler(str(path))
+
+
+@pytest.mark.parametrize("where", ["host", "sjf", "best", "deep/er", ".hidden"])
+@pytest.mark.parametrize(
+    "decision, slots", [("job", {"placement": "best", "backfill": "easy"}), ("host", {"ordering": "sjf", "backfill": "skip"})]
+)
+def test_a_path_without_a_dot_is_put_in_its_slot(tmp_path, monkeypatch, where, decision, slots):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / where).mkdir(parents=True)
+    write_linear(tmp_path / where / "best.safetensors", decision, {}, slots)
+    text = f"{where}/best.safetensors"
+    label = f"./{text}/best/easy" if decision == "job" else f"sjf/./{text}/skip"
+    assert learned_scheduler(text, parse_slots).label == contender(text).scheduler.label == label
+    assert parse_scheduler(label).label == label
+
+
+def test_a_path_without_a_dot_in_the_text_of_a_scheduler(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "host").mkdir(parents=True)
+    write_linear(tmp_path / "runs" / "host" / "best.safetensors", "host", {}, {"ordering": "fcfs", "backfill": "none"})
+    write_linear(tmp_path / "runs" / "job.safetensors", "job", {}, {})
+    for ordering in ("fcfs", "multifactor:age=2", "runs/job.safetensors", "./runs/job.safetensors"):
+        made = parse_scheduler(f"{ordering}/runs/host/best.safetensors/easy")
+        assert made.placement.name == "./runs/host/best.safetensors" and made.backfill.name == "easy"
+        assert parse_scheduler(made.label).label == made.label
+    with pytest.raises(UsageError, match="unknown placement 'wurst'"):
+        parse_scheduler("runs/job.safetensors/wurst/easy")
+
+
+def test_of_a_folder_the_checkpoint_in_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "first").mkdir()
+    with pytest.raises(CheckpointError, match="there is no such checkpoint"):
+        checkpoint_of("first")
+    for name in ("a", "best", "last"):
+        write_linear(tmp_path / "first" / f"{name}.safetensors", "job", {}, {})
+    with pytest.raises(CheckpointError, match=r"'first' is a folder, not a checkpoint; hint: did you mean first/best.safetensors\?"):
+        checkpoint_of("first")

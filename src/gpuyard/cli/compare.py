@@ -262,8 +262,14 @@ def _caption(comparison: Comparison) -> str:
     ]
     clear = [line for line in comparison.lines if line.change and line.change.clear]
     if any(line.change for line in comparison.lines) and not few:
-        lines.append(f"{len(clear)} of {len(comparison.lines) - 1} differ from the baseline: their interval does not hold 0")
+        lines.append(_clear_words(len(clear), len(comparison.lines) - 1))
     return "\n".join(lines)
+
+
+def _clear_words(clear: int, others: int) -> str:
+    if not clear:
+        return f"none of {others} can be told from the baseline: the interval of each difference holds 0"
+    return f"{clear} of {others} can be told from the baseline: the interval of the difference does not hold 0"
 
 
 def numbers(comparison: Comparison, name: str) -> dict[str, Any]:

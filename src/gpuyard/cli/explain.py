@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 TOP = 12
+LEAST = 0.00005  # a smaller share is shown as 0
 MAX_EPISODES = 1000
 
 
@@ -41,13 +42,13 @@ def explain(
     """
     from gpuyard.experiments.evaluation import contender
     from gpuyard.experiments.explaining import explain as explained
+    from gpuyard.experiments.explaining import steps
 
     if not 1 <= episodes <= MAX_EPISODES:
         raise UsageError(f"--episodes {episodes} does not lie in 1..{MAX_EPISODES:,}")
     found = []
     for each in [contender(text) for text in checkpoint]:
-        schema = each.checkpoint.manifest.schema
-        with progress_bar("permuting", len(schema.rows) + len(schema.context)) as progress:
+        with progress_bar(f"explaining {each.text}", steps(each, episodes)) as progress:
             found.append(explained(each, workload or (), cluster or "", episodes=episodes, seed=inputs.check_seed(seed), progress=progress))
     output = describe(found, max(top, 1))
     if report is not None:
@@ -82,8 +83,10 @@ def _importance(explanation: Explanation, top: int) -> Table:
         for feature in explanation.features[:top]
     ]
     title = f"{explanation.checkpoint}: {explanation.decisions:,} decisions in {explanation.episodes} runs of {explanation.workloads}"
+    every = explanation.episodes + explanation.empty
     left = len(explanation.features) - len(rows)
-    caption = f"when the feature is permuted: choices that become others; {explanation.objective} of whole runs worse by that much\n"
+    caption = f"{explanation.empty} of {every} episodes had no choice and are left out\n" if explanation.empty else ""
+    caption += f"when the feature is permuted: choices that become others; {explanation.objective} of whole runs worse by that much\n"
     caption += "partial dependence: over the feature's percentiles, lowest to highest"
     caption += f"\n{left} more features matter less (--top {len(explanation.features)})" if left > 0 else ""
     header = ("feature", "of the", "choices that\nchange", "objective\nworse", "partial dependence")
@@ -91,7 +94,8 @@ def _importance(explanation: Explanation, top: int) -> Table:
 
 
 def _percent(share: float) -> str:
-    return "–" if math.isnan(share) else f"{short(100 * share)} %"
+    value = 0.0 if abs(share) < LEAST else 100 * share
+    return "–" if math.isnan(share) else f"{short(value)} %"
 
 
 def _curve(feature: Feature) -> str:
@@ -144,7 +148,8 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
     """All of it as plain values."""
     return {
         "checkpoint": explanation.checkpoint, "decision": explanation.decision, "workloads": explanation.workloads,
-        "objective": explanation.objective, "episodes": explanation.episodes, "decisions": explanation.decisions,
+        "objective": explanation.objective, "episodes": explanation.episodes,
+        "episodes_without_choice": explanation.empty, "decisions": explanation.decisions,
         "features": [{**_feature_data(feature), "curve": list(feature.curve)} for feature in explanation.features],
         "actions": list(explanation.actions),
         "regimes": [{**vars(regime), "shares": list(regime.shares)} for regime in explanation.regimes],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.cli.output import clean, short
-from gpuyard.cli.plots import COLOURS, GREY, new_figure, write_figure
+from gpuyard.cli.plots import COLOURS, GREY, new_figure, scale_differences_to, scale_to, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,7 @@ def _short_label(text: str) -> str:
 def save_evaluation(comparison: Comparison, challengers: Sequence[str], paths: Sequence[Path]) -> None:
     """Left: the mean of the primary metric of each scheduler with its interval; right: the paired difference to the best baseline."""
     from gpuyard.cli.compare import numbers
+    from gpuyard.experiments.statistics import FEWEST
     from gpuyard.metrics import resolve
 
     lines = comparison.lines
@@ -41,6 +42,7 @@ def save_evaluation(comparison: Comparison, challengers: Sequence[str], paths: S
     figure = new_figure(9.5, 1.7 + 0.3 * len(lines))
     means, differences = figure.subplots(1, 2, sharey=True)
     _intervals(means, values["mean"], values["low"], values["high"], colours)
+    scale_to(means, np.array([values[key] for key in ("mean", "low", "high")], dtype=float))
     means.set_xlabel(f"{values['label']}, {found.better} is better", fontsize=8)
     base = next(line for line in lines if line.scheduler == comparison.baseline)
     size = abs(base.values[comparison.primary].mean) or 1.0
@@ -48,12 +50,15 @@ def save_evaluation(comparison: Comparison, challengers: Sequence[str], paths: S
     parts = [[100 * getattr(c, name) / size if c else 0.0 for c in changes] for name in ("mean", "low", "high")]
     _intervals(differences, parts[0], parts[1], parts[2], colours)
     differences.axvline(0.0, color=GREY, lw=0.8, ls="--", zorder=0)
-    differences.set_xlabel(f"% of {_short_label(comparison.baseline)}, the best baseline", fontsize=8)
+    beyond = scale_differences_to(differences, np.array(parts, dtype=float))
+    scale = f"; logarithmic beyond ±{beyond:,g}" if beyond else ""
+    differences.set_xlabel(f"% of {_short_label(comparison.baseline)}, the best baseline{scale}", fontsize=8)
     means.set_title("mean", fontsize=9)
     differences.set_title("paired difference", fontsize=9)
     means.set_yticks(range(len(lines)), [_short_label(line.scheduler) for line in lines])
     means.set_ylim(len(lines) - 0.5, -0.5)
-    title = f"{comparison.workload} on {comparison.cluster}: {len(comparison.seeds)} runs, 95 % intervals"
+    sure = "95 % intervals" if len(comparison.seeds) >= FEWEST else "with their ranges"
+    title = f"{comparison.workload} on {comparison.cluster}: {len(comparison.seeds)} runs, {sure}"
     figure.suptitle(clean(title if len(title) < 110 else title[:109] + "…"), fontsize=10, x=0.01, ha="left")
     for path in paths:
         write_figure(figure, path)
@@ -72,8 +77,18 @@ def _intervals(axes: Axes, mean: Sequence[float], low: Sequence[float], high: Se
 # ── what a policy looks at ──
 
 
+def has_values_over_time(explanation: Explanation) -> bool:
+    """Whether there is a second figure."""
+    return bool(explanation.actions and explanation.over_time)
+
+
+def over_time_name(name: str) -> str:
+    """Of the second figure, without its suffix."""
+    return f"{name}-over-time"
+
+
 def save_explanation(explanation: Explanation, paths: Sequence[Path]) -> None:
-    """Importance of features, their partial dependence, and choices by regime, Q-values over time, or likeness to heuristics."""
+    """Importance of features, their partial dependence, and choices by regime or likeness to heuristics; a second figure has Q-values."""
     features = explanation.features[:MOST_FEATURES]
     count = len(features)
     figure = new_figure(12.5, 2.2 + 0.26 * max(count, 10))
@@ -88,11 +103,11 @@ def save_explanation(explanation: Explanation, paths: Sequence[Path]) -> None:
     figure.suptitle(clean(title if len(title) < 130 else title[:129] + "…"), fontsize=10, x=0.01, ha="left")
     for path in paths:
         write_figure(figure, path)
-    if explanation.actions and len(explanation.over_time):
+    if has_values_over_time(explanation):
         over_time = new_figure(10.0, 4.6)
         _draw_over_time(over_time, explanation)
         for path in paths:
-            write_figure(over_time, path.with_name(f"{path.stem}-over-time{path.suffix}"))
+            write_figure(over_time, path.with_name(over_time_name(path.stem) + path.suffix))
 
 
 def _draw_importance(axes: Axes, features: Sequence[Any]) -> None:
@@ -148,8 +163,9 @@ def _draw_likeness(axes: Axes, explanation: Explanation) -> None:
     rows = np.arange(len(explanation.likeness))
     same = [100 * each.same for each in explanation.likeness]
     rank = [100 * each.rank for each in explanation.likeness]
-    axes.barh(rows - 0.19, same, height=0.38, color=OTHERS, label="same choice, %")
-    if np.isfinite(rank).any():
+    ranked = bool(np.isfinite(rank).any())
+    axes.barh(rows - (0.19 if ranked else 0.0), same, height=0.38 if ranked else 0.6, color=OTHERS, label="same choice, %")
+    if ranked:
         axes.barh(rows + 0.19, rank, height=0.38, color=COLOURS[1], label="rank correlation × 100")
     axes.set_yticks(rows, [each.name for each in explanation.likeness])
     axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -27,11 +27,16 @@ def write_evaluation(comparisons: Sequence[Comparison], output: Output, challeng
 
 
 def write_explanations(explanations: Sequence[Explanation], output: Output, folder: Path) -> None:
-    """`report.md`, the tables, and a figure for each checkpoint."""
-    from gpuyard.cli.learned_plots import save_explanation
+    """`report.md`, the tables, and for each checkpoint a figure, of a switch two."""
+    from gpuyard.cli.learned_plots import has_values_over_time, over_time_name, save_explanation
 
     names = [f"explanation-{k + 1}" for k in range(len(explanations))]
-    _write_texts("What policies look at", output, names, folder)
+    figures = [
+        figure
+        for name, explanation in zip(names, explanations, strict=True)
+        for figure in ((name, over_time_name(name)) if has_values_over_time(explanation) else (name,))
+    ]
+    _write_texts("What policies look at", output, figures, folder)
     for name, explanation in zip(names, explanations, strict=True):
         save_explanation(explanation, [folder / f"{name}{suffix}" for suffix in SUFFIXES])
 

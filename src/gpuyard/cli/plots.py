@@ -278,8 +278,6 @@ def save_comparison(comparison: Comparison, path: Path) -> None:
 
 
 def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base: int) -> None:
-    from matplotlib.ticker import LogLocator
-
     mean, low, high = (np.array(values[key], dtype=float) for key in ("mean", "low", "high"))
     rows = np.arange(len(mean))
     colours = [COLOURS[5] if b else COLOURS[0] for b in best]
@@ -287,14 +285,40 @@ def _draw_metric(axes: Axes, values: dict[str, Any], best: Sequence[bool], base:
         axes.axvline(mean[base], color=GREY, lw=0.8, ls="--", zorder=0)
     axes.hlines(rows, np.where(np.isnan(low), mean, low), np.where(np.isnan(high), mean, high), colors=colours, lw=1.6)
     axes.scatter(mean, rows, c=colours, s=[46 if b else 20 for b in best], marker="o", zorder=3)
-    shown = np.concatenate([low, mean, high])
-    shown = shown[np.isfinite(shown)]
+    scale_to(axes, np.concatenate([low, mean, high]))
+    axes.set_title(values["label"], fontsize=9)
+    axes.grid(axis="y", color="#eeeeee")
+    axes.tick_params(axis="x", labelsize=7)
+    axes.tick_params(axis="y", length=0)
+
+
+def scale_to(axes: Axes, values: Array) -> None:
+    """A logarithmic scale where all values are positive and lie far apart."""
+    from matplotlib.ticker import LogLocator
+
+    shown = values[np.isfinite(values)]
     if len(shown) and shown.min() > 0 and shown.max() > LOG_FROM * shown.min():
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
-    axes.set_title(values["label"], fontsize=9)
-    axes.grid(axis="y", color="#eeeeee")
-    axes.tick_params(axis="x", labelsize=7)
-    axes.tick_params(axis="y", length=0)
+
+
+def scale_differences_to(axes: Axes, values: Array) -> float:
+    """A scale on both sides of 0 that is logarithmic beyond where most values lie, if some lie far from them; returns from where, or 0."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    if not len(sizes):
+        return 0.0
+    usual = 10.0 ** np.floor(np.log10(np.median(sizes)))
+    if sizes.max() <= LOG_FROM * usual:
+        return 0.0
+    axes.set_xscale("symlog", linthresh=usual, linscale=1.0)
+    steps = [usual / 2] + [usual * factor * 10.0**k for k in range(int(np.log10(sizes.max() / usual)) + 1) for factor in (1.0, 3.0)]
+    low, high = (float(end) for end in (np.nanmin(values), np.nanmax(values)))
+    ticks = [tick for tick in (*(-step for step in steps[::-1]), 0.0, *steps) if min(low, 0.0) <= tick <= max(high, 0.0)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:,g}")
+    return float(usual)

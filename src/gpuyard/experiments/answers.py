@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-6
 FEW = 100  # jobs
+LEAST = 0.005  # per cent; less is 0
 SPARSE = 0.1  # utilisation of a log below which its jobs hardly meet
 FAITHFUL = 0.1  # relative difference of a mean up to which the simulation is called close
 
@@ -107,7 +108,14 @@ def _of_seeds(comparison: Comparison) -> str:
     base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
     if top.change is None:
         return f"{top.words}, the baseline, has the best {_title(name)}, {_value(name, top)}."
-    return f"{top.words} is the best of {len(comparison.lines)}: against {base.words} it {_changed(name, top.change, base, top)}."
+    mine, its = _told_apart(top, base)
+    return f"{mine} is the best of {len(comparison.lines)}: against {its} it {_changed(name, top.change, base, top)}."
+
+
+def _told_apart(one: Line, other: Line) -> tuple[str, str]:
+    """Two schedulers in words; by their labels where the words are the same, such as of two placements."""
+    words = [line.words.removesuffix(f" ({line.scheduler})") for line in (one, other)]
+    return (one.words, other.words) if words[0] != words[1] else (one.scheduler, other.scheduler)
 
 
 def _best(comparison: Comparison, *, preempting: bool = True) -> Line | None:
@@ -129,9 +137,9 @@ _BACKFILLS = {
 
 
 def in_words(scheduler: AnyScheduler) -> str:
-    """`shortest job first with EASY (sjf/fewest/easy)`; what is not made of four slots by its label."""
-    if not isinstance(scheduler, Scheduler):
-        return scheduler.label
+    """`shortest job first with EASY (sjf/fewest/easy)`; what is not made of four slots, or is learned, by its label."""
+    if not isinstance(scheduler, Scheduler) or scheduler.ordering.network is not None or scheduler.placement.network is not None:
+        return scheduler.label  # the title of a checkpoint is not its name
     stops = ", preempting," if scheduler.preemption.function is not None else ""
     return f"{scheduler.ordering.title}{stops} {_BACKFILLS[scheduler.backfill.name]} ({scheduler.label})"
 
@@ -159,11 +167,19 @@ def quantity(name: str, value: float) -> str:
     return text.replace("-", "−") + ("" if unit == "1" else f" {unit}")
 
 
+def percent(share: float, sign: str = "") -> str:
+    """A share in per cent, three digits or so: `0.5`, `12.3`, `1,780`; never a negative nothing. `sign="+"` shows it always."""
+    value = 100 * share
+    if abs(value) < LEAST:
+        return "0"
+    return (f"{value:{sign}.3g}" if abs(value) < 99.95 else f"{value:{sign},.0f}").replace("-", "−")
+
+
 def _changed(name: str, change: Change, base: Line, top: Line, *, past: bool = False) -> str:
     """`cuts the mean wait from 2h to 1h (−50 %; difference −1h, 95 % interval −2h to −10m, by blocks of time)`."""
     verbs = ("cut", "cuts") if change.mean < 0 else ("raised", "raises")
     was = base.values[name].mean
-    share = f"{change.mean / was:+.0%}; ".replace("%", " %").replace("-", "−") if was else ""
+    share = f"{change.mean / was:+z.0%}; ".replace("%", " %").replace("-", "−") if was else ""
     if change.mean == 0:
         return f"{'left' if past else 'leaves'} the {_title(name)} as it is, {_value(name, top)}"
     text = f"{verbs[0] if past else verbs[1]} the {_title(name)} from {_value(name, base)} to {_value(name, top)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpuyard.envs.kinds import ENVS, EnvKind, find_env
 from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.envs.splits import Split, overlap
 from gpuyard.errors import CheckpointError, UsageError
-from gpuyard.experiments.answers import quantity
+from gpuyard.experiments.answers import percent, quantity
 from gpuyard.experiments.compare import Plan, compare
 from gpuyard.experiments.compare import Source as Compared
 from gpuyard.experiments.comparison import Comparison, Line
@@ -28,7 +29,7 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.policies import AnyScheduler, parse_scheduler, parse_slots
 from gpuyard.policies.checkpoint import Checkpoint
-from gpuyard.policies.learned import checkpoint_of
+from gpuyard.policies.learned import checkpoint_of, with_folder
 
 BATCHES = 10  # episodes of a workload, unless more combinations of its parameters are to be gone through
 MOST_EPISODES = 100_000
@@ -39,6 +40,13 @@ OTHER_METRICS: Mapping[str, tuple[str, ...]] = {
     "switch": ("slowdown", "deadline_met", "waiting", "utilization"),
     "device": ("turnaround", "wait", "slowdown", "makespan"),
 }  # by what is decided about, besides the objective
+EXAMPLES: Mapping[str, str] = {
+    "job": "--workload lublin:jobs=1024,nodes=256,load=0.9 --cluster 256",
+    "host": "--workload eda:jobs=1000 --cluster hosts:count=50",
+    "switch": "--workload family:shape=bursty,gpus=8 --cluster 8",
+    "device": "--workload tasks:jobs=100 --cluster tasks",
+}  # by what is decided about: workloads to evaluate on
+DATASET = "dataset:"  # a log that is fetched
 _FIELDS = {"period": "every"}  # names of a checkpoint's choices that the options of its environment have under another
 
 
@@ -105,6 +113,7 @@ def _kind_of(decision: str) -> EnvKind:
 
 
 def _in_slots(text: str, decision: str, options: Any) -> AnyScheduler:
+    text = with_folder(text)
     if decision == "job":
         return parse_slots(f"{text}/{options.placement}/{options.backfill}")
     if decision == "host":
@@ -118,6 +127,7 @@ def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[Source, 
     if not texts:
         texts, own = _trained_on(contenders)
         cluster = cluster or own
+        check_logs_are_here(contenders[0], texts)
     found = []
     for text in texts:
         recipe = parse_recipe(text, cluster)
@@ -148,6 +158,23 @@ def _trained_on(contenders: Sequence[Contender]) -> tuple[tuple[str, ...], str]:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts) or not isinstance(cluster, str):
         raise UsageError(f"{first.text}: does not say which workloads it was trained on", hint="give --workload")
     return tuple(texts), cluster
+
+
+def check_logs_are_here(contender: Contender, texts: Sequence[str]) -> None:
+    """The logs of a training are somebody's files: who has only the checkpoint names workloads."""
+    bases = [recipe.base for recipe in map(parse_recipe, texts) if not recipe.is_generator]
+    missing = [base for base in dict.fromkeys(bases) if not base.startswith(DATASET) and not _exists(base)]
+    if missing:
+        what = "the log that it was trained on is" if len(missing) == 1 else "logs that it was trained on are"
+        hint = f"give workloads of your own, a log or a generator: {EXAMPLES[contender.checkpoint.manifest.schema.decision]}"
+        raise UsageError(f"{contender.text}: {what} not here: {', '.join(missing)}", hint=hint)
+
+
+def _exists(base: str) -> bool:
+    try:
+        return Path(base).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have
+        return False
 
 
 def _numbers(source: Source, held: Held) -> tuple[int, ...]:
@@ -302,19 +329,25 @@ def sentence(verdict: Verdict, comparison: Comparison) -> str:
     values = f"{title} {quantity(name, mine.values[name].mean)} against {quantity(name, base.values[name].mean)}"
     of = next(line.change.of for line in comparison.lines if line.change)
     runs = f"{gain.n:,} {'runs' if of == 'seed' else 'jobs of one run, by blocks of time'}"
-    percent = f"{100 * abs(gain.mean):.3g} %"
+    size = f"{percent(abs(gain.mean))} %"
     if math.isnan(gain.low):
-        sure = f"{'better' if gain.mean > 0 else 'worse'} by {percent}, without an interval: one sample"
+        sure = f"{'better' if gain.mean > 0 else 'worse'} by {size}, without an interval: one sample"
         return f"{verdict.checkpoint}: against the best baseline, {verdict.baseline}, {sure} ({values})."
     unsure = ": more runs would make it sure" if verdict.p > LEVEL and verdict.clear else ""
     chance = "" if math.isnan(verdict.p) else f"; p = {verdict.p:.2g}{unsure}"
     if not verdict.clear:
-        span = f"{100 * gain.mean:+.3g} % [{100 * gain.low:+.3g}, {100 * gain.high:+.3g}]".replace("-", "−")
-        return f"{verdict.checkpoint} cannot be told from the best baseline, {verdict.baseline}: {span} better ({values}; {runs}{chance})."
+        span = f"{_better_by(gain.mean)} [{_better_by(gain.low)} to {_better_by(gain.high)}]"
+        return f"{verdict.checkpoint} cannot be told from the best baseline, {verdict.baseline}: {span} ({values}; {runs}{chance})."
     ends = sorted((abs(gain.low), abs(gain.high)))
     word = "better" if gain.mean > 0 else "worse"
-    span = f"[{100 * ends[0]:.3g}, {100 * ends[1]:.3g}]"
-    return f"{verdict.checkpoint} is {word} than the best baseline, {verdict.baseline}, by {percent} {span} ({values}; {runs}{chance})."
+    span = f"[{percent(ends[0])}, {percent(ends[1])}]"
+    return f"{verdict.checkpoint} is {word} than the best baseline, {verdict.baseline}, by {size} {span} ({values}; {runs}{chance})."
+
+
+def _better_by(gain: float) -> str:
+    """`3.75 % worse`: the sign as a word."""
+    text = percent(abs(gain))
+    return "as good" if text == "0" else f"{text} % {'better' if gain > 0 else 'worse'}"
 
 
 def gap_sentence(verdict: Verdict) -> str:
@@ -322,7 +355,7 @@ def gap_sentence(verdict: Verdict) -> str:
     if verdict.gap is None:
         return ""
     gap = verdict.gap
-    text = f"{100 * gap.mean:+.3g} % [{100 * gap.low:+.3g}, {100 * gap.high:+.3g}]".replace("-", "−")
+    text = f"{percent(gap.mean, '+')} % [{percent(gap.low, '+')}, {percent(gap.high, '+')}]"
     return (
         f"{verdict.checkpoint}: gap to the best baseline of each run, {text} of its {resolve(verdict.metric)[0].title} (below 0: better)."
     )

@@ -15,10 +15,11 @@ import numpy as np
 
 from gpuyard.engine.decide import decide_in_order
 from gpuyard.engine.simulation import Simulation
+from gpuyard.envs.base import Envs
 from gpuyard.envs.episodes import Episode, Source, Workloads, parse_recipe
 from gpuyard.envs.vector import EngineEnvs
-from gpuyard.errors import UsageError
-from gpuyard.experiments.evaluation import Contender
+from gpuyard.errors import NoChoiceError, UsageError
+from gpuyard.experiments.evaluation import EXAMPLES, Contender, check_logs_are_here
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.schema import Schema
 from gpuyard.model.decision import Action
@@ -33,6 +34,10 @@ SAMPLE = 1500  # recorded decisions that are made again
 GRID = 9  # values of a feature at which its partial dependence is taken: its percentiles, evenly
 CURVES = 6  # features with a partial dependence, the most important ones
 SNAPSHOTS = 120  # at which heuristics are asked too
+RUNS = 4  # of which these are
+_PARTS = 100  # of such a run, as progress is told
+_WAITING = {"job": 2, "host": 1}  # jobs that wait at them
+_MOST = {"job": SNAPSHOTS, "host": 4 * SNAPSHOTS}  # how many: most jobs find one host with room, or none
 HEURISTICS = {
     "job": ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"),
     "host": ("first", "best", "worst", "balance", "packing"),
@@ -94,7 +99,7 @@ class Explanation:
     decision: str
     workloads: str
     objective: str
-    episodes: int
+    episodes: int  # with a choice
     decisions: int
     features: tuple[Feature, ...]
     actions: tuple[str, ...] = ()  # of a switch: its schedulers; of a device choice: the kinds of device
@@ -103,6 +108,19 @@ class Explanation:
     over_time: tuple[tuple[float, ...], ...] = ()  # scores of the actions at each decision of one run
     times: tuple[float, ...] = ()  # s
     run: str = ""  # which run
+    empty: int = 0  # further episodes, without a choice
+
+
+def steps(contender: Contender, episodes: int) -> int:
+    """How much work an explanation is, as `progress` hears it: runs, curves, and what heuristics are asked."""
+    asked = RUNS * _PARTS + _MOST[contender.checkpoint.manifest.schema.decision] if isinstance(contender.scheduler, Scheduler) else 0
+    return _plays(contender, episodes) + CURVES + asked
+
+
+def _plays(contender: Contender, episodes: int) -> int:
+    """Every episode is run once, and once for each feature."""
+    schema = contender.checkpoint.manifest.schema
+    return episodes * (1 + len(schema.rows) + len(schema.context))
 
 
 def explain(
@@ -114,22 +132,28 @@ def explain(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation:
-    """Record, permute, and ask heuristics; on the validation workloads of the checkpoint unless others are given. `seed`: of the draws."""
+    """Record, permute, and ask heuristics; on the validation workloads of the checkpoint unless others are given. `seed`: of the draws.
+
+    Episodes without a choice are left out. `progress` hears how many of the `steps` are done.
+    """
     source = _source(contender, workloads, cluster)
     chosen = [source.episode(number) for number in range(min(episodes, source.size))]
-    stage = _Stage(contender, chosen, np.random.default_rng(seed))
-    features = stage.features(progress or (lambda _: None))
+    hear = progress or (lambda _: None)
+    stage = _Stage(contender, chosen, np.random.default_rng(seed), hear)
+    features = stage.features()
     manifest = contender.checkpoint.manifest
     common: dict[str, Any] = {
         "checkpoint": contender.text, "decision": manifest.schema.decision, "workloads": source.text, "objective": manifest.objective,
-        "episodes": len(chosen), "decisions": len(stage.seen), "features": features,
+        "episodes": len(stage.episodes), "decisions": len(stage.seen), "features": features, "empty": len(chosen) - len(stage.episodes),
     }  # fmt: skip
     if stage.choices.labels:
         common |= {"actions": stage.choices.labels, "regimes": _by_regime(stage, manifest.schema)}
     if stage.actions:
         common |= _over_time(stage)
     if isinstance(contender.scheduler, Scheduler):
-        common |= {"likeness": _likeness(contender, contender.scheduler, chosen, np.random.default_rng(seed))}
+        before = _plays(contender, len(chosen)) + CURVES
+        rng = np.random.default_rng(seed)
+        common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, rng, lambda done: hear(before + done))}
     return Explanation(**common)
 
 
@@ -140,6 +164,8 @@ def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> Sou
     texts = list(workloads) or list(apart) or list(own)
     if not texts or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"{contender.text}: does not say which workloads it was trained on", hint="give --workload")
+    if not workloads:
+        check_logs_are_here(contender, texts)
     return Workloads(texts, cluster or str(config.get("cluster", ""))).part("validation", whole=bool(apart) and not workloads)
 
 
@@ -176,23 +202,42 @@ def _options_of_one(contender: Contender) -> Any:
 
 
 class _Stage:
-    """Episodes that are run again and again, each in an environment of its own."""
+    """Episodes that are run again and again, each in an environment of its own; those without a choice are left out."""
 
-    def __init__(self, contender: Contender, episodes: Sequence[Episode], rng: np.random.Generator) -> None:
+    def __init__(
+        self, contender: Contender, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
+    ) -> None:
         self.contender = contender
-        self.episodes = episodes
         self.network = Network.of(contender.checkpoint.manifest.network, contender.checkpoint.arrays)
         self.actions = self.network.spec.actions
         self.choices = _Choices.of(contender)
         self._rng = rng
-        options = _options_of_one(contender)
-        self._envs = [contender.kind.make(_Only(episode), options, 1, 0) for episode in episodes]
+        self._progress = progress
+        self._all = len(episodes)
+        self.episodes: list[Episode] = []
+        self._envs: list[Envs] = []
         self.seen: list[Seen] = []
-        self.returns = [self._play(k, None) for k in range(len(episodes))]
-        if not self.seen:
-            raise UsageError(f"{contender.text}: these workloads never leave it a choice", hint="give others with --workload")
+        self.returns: list[float] = []
+        self._record(episodes)
         picks = rng.permutation(len(self.seen))[:SAMPLE]
         self.sample = [self.seen[int(k)] for k in picks]
+
+    def _record(self, episodes: Sequence[Episode]) -> None:
+        options = _options_of_one(self.contender)
+        for done, episode in enumerate(episodes):
+            self._envs.append(self.contender.kind.make(_Only(episode), options, 1, 0))
+            try:
+                self.returns.append(self._play(len(self.episodes), None))
+                self.episodes.append(episode)
+            except NoChoiceError:
+                self._envs.pop()
+            self._progress(done + 1)
+        if not self.episodes:
+            which = "the one episode leaves" if len(episodes) == 1 else f"none of {len(episodes)} episodes leaves"
+            example = EXAMPLES[self.contender.checkpoint.manifest.schema.decision]
+            raise UsageError(
+                f"{self.contender.text}: {which} it a choice", hint=f"try more --episodes, or a workload with more load, e.g. {example}"
+            )
 
     def _play(self, number: int, disturb: Disturb | None) -> float:
         """The return of one episode; what is seen is recorded unless it is disturbed."""
@@ -216,18 +261,21 @@ class _Stage:
 
     # ── importance ──
 
-    def features(self, progress: Callable[[int], None]) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         """Every feature; those with the largest effect on choices and objective first, with their partial dependence."""
         schema = self.contender.checkpoint.manifest.schema
         named = [(name, k, True) for k, name in enumerate(schema.rows)] + [(name, k, False) for k, name in enumerate(schema.context)]
         found = []
         for done, (name, k, of_row) in enumerate(named):
             shown = f"{name} (situation)" if not of_row and name in schema.rows else name
-            found.append((self._feature(shown, k, of_row), k))
-            progress(done + 1)
+            found.append((self._feature(shown, k, of_row, self._all * (done + 1)), k))
+            self._progress(self._all * (done + 2))
         found.sort(key=lambda each: (-(each[0].changed + max(each[0].worse, 0.0)), each[0].name))
-        curved = [self._with_curve(feature, k) if n < CURVES else feature for n, (feature, k) in enumerate(found)]
-        return tuple(curved)
+        curved = []
+        for n, (feature, k) in enumerate(found[:CURVES]):
+            curved.append(self._with_curve(feature, k))
+            self._progress(_plays(self.contender, self._all) + n + 1)
+        return (*curved, *(feature for feature, _ in found[CURVES:]))
 
     def _values(self, k: int, of_row: bool) -> Array:
         """All recorded values of a feature."""
@@ -235,7 +283,8 @@ class _Stage:
             return np.concatenate([each.rows[:, k] for each in self.sample])
         return np.array([each.context[k] for each in self.sample])
 
-    def _feature(self, name: str, k: int, of_row: bool) -> Feature:
+    def _feature(self, name: str, k: int, of_row: bool, before: int) -> Feature:
+        """`before`: steps that were done before it."""
         values = self._values(k, of_row)
         if values.min() == values.max():
             return Feature(name, of_row, 0.0, 0.0)
@@ -243,7 +292,10 @@ class _Stage:
         others = [int(np.argmax(self.network.scores(*disturb(each.rows, each.context)))) != each.chosen for each in self.sample]
         if not any(others):
             return Feature(name, of_row, 0.0, 0.0)  # runs would be as they were
-        permuted = [self._play(number, disturb) for number in range(len(self.episodes))]
+        permuted = []
+        for number in range(len(self.episodes)):
+            permuted.append(self._play(number, disturb))
+            self._progress(before + number + 1)
         base = math.fsum(self.returns)
         worse = (base - math.fsum(permuted)) / abs(base) if base else 0.0
         return Feature(name, of_row, float(np.mean(others)), worse)
@@ -385,7 +437,9 @@ def _regimes(episodes: Sequence[Episode]) -> dict[str, list[int]]:
 # ── like which heuristic ──
 
 
-def _likeness(contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator) -> tuple[Likeness, ...]:
+def _likeness(
+    contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
+) -> tuple[Likeness, ...]:
     decision = contender.checkpoint.manifest.schema.decision
     options = contender.options
     texts = {
@@ -396,8 +450,8 @@ def _likeness(contender: Contender, scheduler: Scheduler, episodes: Sequence[Epi
     programs = {name: other.program() for name, other in others.items() if not isinstance(other, Decider)}
     mine = scheduler.program()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
-    waiting, most = (2, SNAPSHOTS) if decision == "job" else (1, 4 * SNAPSHOTS)  # most jobs find one host with room, or none
-    for snapshot in _snapshots(scheduler, episodes, rng, waiting, most):
+    for done, snapshot in enumerate(_snapshots(scheduler, episodes, rng, decision, progress)):
+        progress(RUNS * _PARTS + done)
         order, starts = decide_in_order(mine, snapshot)
         asked = {name: decide_in_order(program, snapshot) for name, program in programs.items()}
         if decision == "job":
@@ -420,20 +474,26 @@ def _mean_likeness(name: str, pairs: Sequence[tuple[float, float]]) -> Likeness:
     return Likeness(name, float(same.mean()), float(np.mean(rank)), len(pairs))
 
 
-def _snapshots(scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, waiting: int, most: int) -> list[Snapshot]:
+def _snapshots(
+    scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, decision: str, progress: Callable[[int], None]
+) -> list[Snapshot]:
     """Some of those at which so many jobs wait, and one starts, along its own runs; as many of each run."""
     found: list[Snapshot] = []
-    runs = episodes[:4]
-    for episode in runs:
+    runs = episodes[:RUNS]
+    for done, episode in enumerate(runs):
         simulation = Simulation(episode.workload, episode.cluster, seed=0)
         kept: list[Snapshot] = []
+        decided = 0
         while (snapshot := simulation.advance()) is not None:
             decisions = scheduler.decide(snapshot)
-            if decisions and len(snapshot.waiting) >= waiting:
+            if decisions and len(snapshot.waiting) >= _WAITING[decision]:
                 kept.append(snapshot)
             simulation.apply(decisions)
-        picks = rng.permutation(len(kept))[: most // len(runs)]
+            decided += len(decisions)
+            progress(_PARTS * done + min(_PARTS * decided // len(episode.workload), _PARTS))
+        picks = rng.permutation(len(kept))[: _MOST[decision] // len(runs)]
         found += [kept[int(k)] for k in sorted(picks)]
+        progress(_PARTS * (done + 1))
     return found
 
 

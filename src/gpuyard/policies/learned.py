@@ -21,6 +21,8 @@ from gpuyard.policies.network_device import network_devices
 
 PREFIX = "learned:"
 SUFFIX = ".safetensors"
+BEST = "best"  # of a training's checkpoints, the one to use
+FOLDERS = ("", ".", "..", "~")  # with which a path begins that can be told from a name
 PROGRAM = ".py:"  # in the text of a policy: a function of a file, which is run
 SCHEMAS: Mapping[str, Schema] = {schema.decision: schema for schema in (JOB, HOST, SWITCH, DEVICE)}
 ParseSlots = Callable[[str], Scheduler]
@@ -29,6 +31,13 @@ ParseSlots = Callable[[str], Scheduler]
 def is_learned(text: str) -> bool:
     """Whether a text names a checkpoint."""
     return text.startswith(PREFIX) or text.endswith(SUFFIX)
+
+
+def with_folder(text: str) -> str:
+    """The text of a checkpoint as it can stand in a slot: a path below the present folder begins with `./`."""
+    first, slash, _ = text.partition("/")
+    inside = bool(slash) and text.endswith(SUFFIX) and not text.startswith(PREFIX) and first not in FOLDERS
+    return f"./{text}" if inside else text
 
 
 @lru_cache(maxsize=64)
@@ -53,6 +62,7 @@ def _refuse_programs(value: Any, text: str) -> None:
 
 
 def _with_known_features(text: str) -> Checkpoint:
+    _refuse_folder(text)
     path = find_checkpoint(text)
     found = _read(path, path.stat().st_mtime_ns)
     decision = found.manifest.schema.decision
@@ -60,6 +70,17 @@ def _with_known_features(text: str) -> Checkpoint:
         raise CheckpointError(f"{text}: decides about a {decision}, of which this version knows nothing")
     check_schema(found.manifest, SCHEMAS[decision])
     return found
+
+
+def _refuse_folder(text: str) -> None:
+    """Of a folder, such as that of a training, the checkpoint in it is named."""
+    try:
+        inside = sorted(Path(text).glob(f"*{SUFFIX}")) if text and Path(text).is_dir() else []
+    except (OSError, ValueError):  # a name that no folder can have
+        return
+    if inside:
+        best = next((path for path in inside if path.stem == BEST), inside[0])
+        raise CheckpointError(f"{text[:200]!r} is a folder, not a checkpoint", hint=f"did you mean {best}?")
 
 
 def _of_kind(text: str, decision: str) -> Checkpoint:
@@ -78,7 +99,7 @@ def job_network(text: str) -> Network:
 def learned_ordering(text: str) -> Ordering:
     """The ordering in a checkpoint."""
     found = _of_kind(text, JOB.decision)
-    return network_ordering(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+    return network_ordering(Network.of(found.manifest.network, found.arrays), with_folder(text), found.manifest.title)
 
 
 def _check_features(network: Network, schema: Schema, name: str) -> None:
@@ -97,7 +118,7 @@ def network_ordering(network: Network, name: str, title: str = "") -> Ordering:
 def learned_placement(text: str) -> Placement:
     """The placement in a checkpoint."""
     found = _of_kind(text, HOST.decision)
-    return network_placement(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+    return network_placement(Network.of(found.manifest.network, found.arrays), with_folder(text), found.manifest.title)
 
 
 def network_placement(network: Network, name: str, title: str = "") -> Placement:
@@ -121,7 +142,7 @@ def network_switch(network: Network, name: str, title: str = "") -> Switch:
 def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta | Decider:
     """The whole scheduler that a checkpoint was trained as."""
     manifest = checkpoint_of(text).manifest
-    return _WHOLE[manifest.schema.decision](text, manifest.choices, parse_slots)
+    return _WHOLE[manifest.schema.decision](with_folder(text), manifest.choices, parse_slots)
 
 
 def _text(choices: Mapping[str, Any], name: str, otherwise: str) -> str:

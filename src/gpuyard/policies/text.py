@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ from gpuyard.policies.base import (
     make_preemption,
     make_switch,
 )
-from gpuyard.policies.learned import SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
+from gpuyard.policies.learned import FOLDERS, SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
 from gpuyard.registry import Registry, unknown_name
 
 MOST_DEPTH = 1_000_000_000  # more jobs than any simulation has
@@ -161,14 +161,23 @@ def _slash_parts(text: str) -> list[str]:
     """Split at slashes, but keep a path to a .py or .safetensors file, which may have slashes of its own, in one piece."""
     parts: list[str] = []
     path = False
-    for piece in text.split("/"):
+    pieces = text.split("/")
+    for k, piece in enumerate(pieces):
         if path:
             parts[-1] += "/" + piece
         else:
+            path = piece in FOLDERS or _begins_checkpoint(piece, pieces[k + 1 :], len(parts))
             parts.append(piece)
-            path = piece in ("", ".", "..", "~") or (not parts[:-1] and SUFFIX in text and not is_learned(piece) and piece not in ORDERINGS)
         path = path and ".py:" not in piece and not piece.endswith(SUFFIX)
     return parts
+
+
+def _begins_checkpoint(piece: str, rest: Sequence[str], slot: int) -> bool:
+    """Whether a piece is the first folder of a checkpoint's path: the slot takes checkpoints, and knows no policy of that name."""
+    known: Sequence[Container[str]] = (ORDERINGS, PLACEMENTS)
+    if slot >= len(known) or is_learned(piece) or piece.partition(":")[0] in known[slot]:
+        return False
+    return any(each.endswith(SUFFIX) for each in rest)
 
 
 def _split(text: str) -> tuple[str, dict[str, float]]:
