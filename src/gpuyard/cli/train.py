@@ -150,4 +150,4 @@ def describe(outcome: Outcome) -> Output:
 
 def _change(best: float, value: float) -> str:
     """By how much the best policy's score lies above or below another."""
-    return "" if value == best or value == 0 or not math.isfinite(value) else f"{100 * (best - value) / abs(value):+.1f} %"
+    return "" if value == best or value == 0 or not math.isfinite(value) else f"{100 * (best - value) / abs(value):+z.1f} %"

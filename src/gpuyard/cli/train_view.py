@@ -82,7 +82,7 @@ def _scores(trainer: Trainer, nearest: bool) -> str:
     if nearest and shown:
         top = (min if by.better == "lower" else max)(shown, key=lambda name: shown[name])
         shown = {top: shown[top]}
-    against = "; ".join(f"{100 * (at.best - value) / abs(value):+.1f} % to {name}" for name, value in shown.items())
+    against = "; ".join(f"{100 * (at.best - value) / abs(value):+z.1f} % to {name}" for name, value in shown.items())
     return f"{short(at.curve[-1]['score'])} (best {short(at.best)} at update {at.best_update:,}" + (f": {against})" if against else ")")
 
 
