@@ -51,7 +51,7 @@ def _load() -> Callable[[int, int, int], int]:
 
 
 def _tell() -> None:
-    sys.stderr.write("gpuyard: compiling the engine, once for this machine and version (10–20 s) …\n")
+    sys.stderr.write("gpuyard: compiling the engine, once for this machine and version (20–30 s) …\n")
     sys.stderr.flush()
 
 
