@@ -89,12 +89,17 @@ def test_a_reader_that_leaves_early_is_no_error():
 def test_an_interrupt_ends_it_at_once(verb):
     """In the middle of a simulation that would take minutes."""
     arguments = [verb, "demo:jobs=100k,load=1.9", "--scheduler", "fcfs/fewest/conservative"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, as these tests may be, ignores it
     program = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert program.stderr is not None
-    assert "no --cluster" in program.stderr.readline()  # it is under way
-    time.sleep(0.5)
-    program.send_signal(signal.SIGINT)
-    out, err = program.communicate(timeout=60)
+    signal.signal(signal.SIGINT, before)
+    try:
+        assert program.stderr is not None
+        assert "no --cluster" in program.stderr.readline()  # it is under way
+        time.sleep(0.5)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+    finally:
+        program.kill()
     assert (program.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "gpuyard: interrupted"
     assert "Traceback" not in err
