@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from gpuyard.policies import ORDERINGS
+
 GOOD = """
 import math
 
@@ -92,7 +94,8 @@ def test_a_placement_that_gives_nan(findings):
     assert "returns NaN for node 3 and job" in found[-1]["text"]
 
 
-def test_a_registered_policy_is_checked_too(findings):
+def test_a_registered_policy_is_checked_too(findings, monkeypatch):
+    monkeypatch.setattr(ORDERINGS, "_things", dict(ORDERINGS.items()))  # what it registers is forgotten after the test
     text = "from gpuyard import ordering\n\n@ordering('cli-check-test')\ndef mine(jobs, j, now):\n    return jobs.gpus[j]\n"
     assert findings(text)[0] == 0
 
