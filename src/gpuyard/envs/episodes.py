@@ -300,7 +300,11 @@ class TraceSource:
 
     def episode(self, number: int) -> Episode:
         """The place is drawn evenly from those at which a whole window lies in the range."""
-        workload = _window(self.workload, self.rows[_place(number, len(self.rows), self.jobs)])
+        return self.window(self.rows[_place(number, len(self.rows), self.jobs)], number)
+
+    def window(self, rows: Array, number: int) -> Episode:
+        """Some of the jobs, as an episode with that number."""
+        workload = _window(self.workload, rows)
         template = self.templates[number % len(self.templates)]
         cluster = self.guessed if self.guessed is not None else self.clusters.fill(template, {"seed": number})
         cluster = apply_all_to_cluster(cluster, self.recipe.apply, workload, number)

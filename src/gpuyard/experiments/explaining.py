@@ -409,6 +409,17 @@ def _over_time(stage: _Stage) -> dict[str, Any]:
     }
 
 
+def choices_over_time(contender: Contender, episode: Episode) -> dict[str, list[Any]]:
+    """What a learned switch chose when in one run: the names of its schedulers, times in s, numbers of the chosen, and all its scores."""
+    stage = _Stage(contender, [episode], np.random.default_rng(0), lambda done: None)
+    return {
+        "labels": list(stage.choices.labels),
+        "times": [each.time for each in stage.seen],
+        "chosen": [each.chosen for each in stage.seen],
+        "scores": [[float(score) for score in each.scores] for each in stage.seen],
+    }
+
+
 def _regime(name: str, chosen: Array, count: int) -> Regime:
     shares = np.bincount(chosen, minlength=count) / max(len(chosen), 1)
     used = shares[shares > 0]

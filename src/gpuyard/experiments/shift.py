@@ -27,6 +27,7 @@ from gpuyard.policies.text import parse_scheduler
 from gpuyard.traces.tasks import tasks
 
 OPTIMAL, ROUND_ROBIN, FOREST, ONLINE = "offline-optimal", "round-robin", "forest", "online"
+STRATEGIES = (OPTIMAL, ROUND_ROBIN, "random-device", "greedy-device", FOREST, ONLINE, "linucb")
 TRAINING_SEEDS = 1_000_000  # are added to the seed of a run: no training workload is a test workload
 
 

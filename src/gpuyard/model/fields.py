@@ -61,6 +61,13 @@ class Fields:
         self._bound(key, value, low, high)
         return value
 
+    def flag(self, key: str, default: bool = _REQUIRED) -> bool:
+        """true or false."""
+        value = self._take(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, "is not true or false")
+        return value
+
     def number(self, key: str, default: float = _REQUIRED, *, low: float = 0.0, high: float = 1e12, above: float | None = None) -> float:
         """A finite number in low..high (and strictly above `above`), or the default as it is."""
         return self._number(key, default, low, high, above, None)

@@ -1,0 +1,161 @@
+"""From axes to what is run: cells (a workload on a cluster, changed and estimated in some way), units (a cell at a seed) and Runs.
+
+A unit is what a worker takes at a time: its workload is made once, and every scheduler runs on it. Runs are numbered in the order of the
+axes: cells, then seeds, then schedulers, and an agent's training seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from gpuyard.envs.episodes import Clusters, Episode, GeneratorSource, Recipe, Trace, TraceSource, parse_recipe
+from gpuyard.envs.splits import overlap
+from gpuyard.errors import DataError, UsageError
+from gpuyard.experiments.spec import MOST_RUNS, Experiment
+from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
+from gpuyard.policies.learned import checkpoint_of
+from gpuyard.policies.manifest import Use
+
+RESERVED = frozenset({"run", "workload", "cluster", "change", "estimate", "seed", "scheduler", "training_seed"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place on all axes but seeds and schedulers."""
+
+    recipe: Recipe  # without alternatives
+    parameters: Mapping[str, str]  # of its generator, as given
+    change: str
+    estimate: str
+
+    @property
+    def workload(self) -> str:
+        """Without cluster, change and estimate, which have columns of their own."""
+        return replace(self.recipe, cluster="", apply=(), estimate="").text
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A scheduler of the axis; of an agent one for each training seed."""
+
+    name: str
+    training_seed: int | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name if self.training_seed is None else f"{self.name}-{self.training_seed}"
+
+
+def cells_of(experiment: Experiment) -> list[Cell]:
+    """In the order of the axes; refuses what no workload could be made of, without reading a log."""
+    axes, found = experiment.axes, []
+    for text in axes.workloads:
+        for cluster in axes.clusters:
+            for recipe, parameters in _alternatives(parse_recipe(text, cluster), axes.seeds):
+                for change in axes.changes:
+                    for estimate in axes.estimates:
+                        found.append(Cell(_changed(recipe, change, estimate), parameters, change, estimate))
+    return found
+
+
+def entries_of(experiment: Experiment) -> list[Entry]:
+    """The schedulers, agents once for each training seed."""
+    return [
+        Entry(name, seed)
+        for name in experiment.axes.schedulers
+        for seed in (experiment.agents[name].seeds if name in experiment.agents else (None,))
+    ]
+
+
+def count_runs(experiment: Experiment, cells: int) -> int:
+    """Runs in all; refuses more than can be kept."""
+    runs = cells * len(experiment.axes.seeds) * len(entries_of(experiment))
+    if runs > MOST_RUNS:
+        raise UsageError(f"{experiment.name}: {runs:,} Runs; at most {MOST_RUNS:,}", hint="make an axis shorter")
+    return runs
+
+
+def _alternatives(recipe: Recipe, seeds: Sequence[int]) -> list[tuple[Recipe, dict[str, str]]]:
+    """A recipe without `|` for each combination, with its parameters."""
+    if not recipe.is_generator:
+        return [(replace(recipe, cluster=each.strip()), {}) for each in recipe.cluster.split("|")]
+    made = []
+    for combination in GeneratorSource.of(recipe, seeds[:1]).combinations:
+        parameters = {name: value for name, value in combination.items() if name != "cluster"}
+        arguments = ",".join(f"{name}={value}" for name, value in parameters.items())
+        base = recipe.base.partition(":")[0] + (f":{arguments}" if arguments else "")
+        made.append((replace(recipe, base=base, cluster=combination["cluster"]), parameters))
+    return made
+
+
+def _changed(recipe: Recipe, change: str, estimate: str) -> Recipe:
+    extra = parse_recipe(f"demo[apply={change}]").apply if change else ()
+    return replace(recipe, apply=(*recipe.apply, *extra), estimate=estimate or recipe.estimate)
+
+
+def column(parameter: str) -> str:
+    """The name of the column of a workload's parameter."""
+    return f"workload_{parameter}" if parameter in RESERVED else parameter
+
+
+# ── the workloads themselves ──
+
+
+class Sources:
+    """Workloads by cell and seed; a log is read once."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._seeds = tuple(seeds)
+        self._traces = lru_cache(maxsize=8)(Trace.of)
+        self._parts = lru_cache(maxsize=64)(self._part)
+        self._clusters = Clusters()
+
+    def episode(self, cell: Cell, seed: int) -> Episode:
+        """The workload and the cluster of a unit."""
+        part = self._parts(cell.recipe)
+        if isinstance(part, GeneratorSource):
+            return part.episode(self._seeds.index(seed))
+        return self._window(part, self._seeds.index(seed))
+
+    def uses(self, cell: Cell) -> tuple[Use, ...]:
+        """The data that its units are of."""
+        return self._parts(cell.recipe).uses
+
+    def _part(self, recipe: Recipe) -> GeneratorSource | TraceSource:
+        if recipe.is_generator:
+            found = GeneratorSource.of(recipe, self._seeds)
+            return replace(found, clusters=self._clusters)
+        return self._traces(recipe).part("test", whole=True)
+
+    def _window(self, part: TraceSource, k: int) -> Episode:
+        """Windows that do not overlap, as many as there are seeds, spread over the whole part."""
+        there, wanted = len(part.rows) // part.jobs, len(self._seeds)
+        if there < wanted:
+            what = f"{there:,} windows of {part.jobs:,} jobs do not overlap, and {wanted:,} seeds ask for as many"
+            raise DataError(f"{part.text}: {what}", hint="fewer seeds, or a shorter window, e.g. [jobs=128]")
+        first = int(np.linspace(0, there - wanted, wanted).astype(int)[k] + k) * part.jobs
+        return part.window(part.rows[first : first + part.jobs], k)
+
+
+def check_unseen(scheduler: AnyScheduler, name: str, cells: Sequence[Cell], sources: Sources) -> None:
+    """Refuse to judge a policy on what it was trained or validated on."""
+    for text in checkpoints_in(scheduler):
+        training = checkpoint_of(text).manifest.training
+        for cell in cells:
+            shared = overlap(training, sources.uses(cell))
+            if shared is not None:
+                raise UsageError(f"{name}: {shared}", hint="use other seeds, or a later range of the trace")
+
+
+def checkpoints_in(scheduler: AnyScheduler) -> list[str]:
+    """The texts of the checkpoints that fill slots of a scheduler."""
+    if isinstance(scheduler, Decider):
+        return []
+    found = [scheduler.rule.name] if isinstance(scheduler, Meta) and scheduler.rule.network is not None else []
+    parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
+    slots = [slot for part in parts for slot in (part.ordering, part.placement)]
+    return found + [slot.name for slot in slots if slot.network is not None]

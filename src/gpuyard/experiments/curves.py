@@ -1,0 +1,88 @@
+"""What is kept of a Run besides single numbers: distributions over its jobs, and how things went over time.
+
+Names: `cdf.METRIC`, quantiles of a metric over jobs; `box.GROUP.METRIC`, five quantiles for each group of jobs; `queue`, jobs waiting over
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.errors import UsageError
+from gpuyard.metrics.base import METRICS, values_of
+from gpuyard.metrics.groups import GROUPINGS
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+from gpuyard.registry import unknown_name
+
+LEVELS = np.linspace(0.0, 1.0, 101)  # of a distribution over jobs
+BOX = (0.05, 0.25, 0.5, 0.75, 0.95)  # whiskers, box and median
+MOST_GROUPS = 12  # those with most jobs
+BINS = 120  # of time
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Pairs of numbers; `labels` name the x where these are no quantities."""
+
+    x: Array
+    y: Array
+    labels: tuple[str, ...] = ()
+
+
+def curve_of(name: str, result: Result) -> Curve:
+    """The curve of that name."""
+    kind, _, rest = name.partition(".")
+    return _MAKERS[kind](rest, result)
+
+
+def check_curve(name: str) -> None:
+    """Refuse a name that is none."""
+    kind, _, rest = name.partition(".")
+    if kind not in _MAKERS:
+        raise unknown_name("curve", kind, list(_MAKERS))
+    if kind == "queue":
+        return
+    if kind == "box":
+        group, _, rest = rest.partition(".")
+        if group not in GROUPINGS:
+            raise unknown_name(f"grouping in curve {name!r}:", group, list(GROUPINGS))
+    if METRICS[rest].kind != "job":
+        raise UsageError(f"curve {name!r}: {rest} has no value for each job")
+
+
+def _cdf(metric: str, result: Result) -> Curve:
+    values = values_of(result, METRICS[metric])
+    known = values[np.isfinite(values)]
+    return Curve(LEVELS, np.quantile(known, LEVELS) if len(known) else np.full(len(LEVELS), np.nan))
+
+
+def _box(text: str, result: Result) -> Curve:
+    """x is the number of the group, five times; the largest groups, in the order of the grouping."""
+    by, _, metric = text.partition(".")
+    group, label = GROUPINGS[by](result.workload.jobs)
+    values = values_of(result, METRICS[metric])
+    known = np.isfinite(values)
+    found, sizes = np.unique(group[known], return_counts=True)
+    shown = found[np.sort(np.argsort(-sizes, kind="stable")[:MOST_GROUPS])]
+    y = [np.quantile(values[known & (group == each)], BOX) for each in shown]
+    x = np.repeat(np.arange(len(shown), dtype=float), len(BOX))
+    return Curve(x, np.concatenate(y) if y else np.zeros(0), tuple(label(each) for each in shown))
+
+
+def _queue(text: str, result: Result) -> Curve:
+    """Mean over each of `BINS` stretches of time, from the first submit to the last end."""
+    bins = result.timeline
+    if not len(bins):
+        return Curve(np.zeros(0), np.zeros(0))
+    step = -(-len(bins) // BINS)
+    starts = np.arange(0, len(bins), step)
+    span = np.add.reduceat(bins["span"], starts)
+    held = np.add.reduceat(bins["queue"] * bins["span"], starts)
+    return Curve(bins["time"][starts], np.divide(held, span, out=np.zeros(len(starts)), where=span > 0))
+
+
+_MAKERS: Mapping[str, Callable[[str, Result], Curve]] = {"cdf": _cdf, "box": _box, "queue": _queue}

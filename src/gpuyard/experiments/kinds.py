@@ -1,0 +1,263 @@
+"""How the Runs of a unit are made, by kind of experiment; pure: the same context and unit give the same numbers anywhere.
+
+A worker gets a `Context` once, as plain data, and then numbers of units.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gpuyard import __version__
+from gpuyard.engine.simulation import simulate
+from gpuyard.errors import UsageError
+from gpuyard.experiments.bounds import bound
+from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of
+from gpuyard.experiments.curves import Curve, check_curve, curve_of
+from gpuyard.experiments.spec import Experiment, from_table
+from gpuyard.metrics import counts, measure, resolve
+from gpuyard.model.result import Result
+from gpuyard.model.rules import Rules
+from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
+from gpuyard.registry import Registry, unknown_name
+
+LATENCY = "decision_latency"  # a wall-clock figure: it stands in the manifest, not among the numbers that repeat
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every worker needs to know, in plain values."""
+
+    experiment: Mapping[str, Any]  # its record
+    agents: Mapping[str, bytes] = field(default_factory=dict)  # label of an entry → checkpoint file
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of one Run."""
+
+    run: int
+    values: Mapping[str, Any]  # columns
+    curves: Mapping[str, Curve]
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A cell at a seed; `first` is the number of its first Run."""
+
+    number: int
+    cell: int
+    seed: int
+    first: int
+
+
+class Prepared:
+    """An experiment ready to be run: cells, schedulers and workloads."""
+
+    def __init__(self, context: Context) -> None:
+        self.experiment: Experiment = from_table(context.experiment, f"{context.experiment.get('name')}")
+        self.kind = KINDS[self.experiment.kind]
+        self.cells: list[Cell] = cells_of(self.experiment) if self.kind.has_workloads else [NO_CELL]
+        self.entries: list[Entry] = entries_of(self.experiment)
+        self.runs = count_runs(self.experiment, len(self.cells))
+        self.sources = Sources(self.experiment.axes.seeds)
+        self._agents = context.agents
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        for name in self.experiment.curves:
+            if self.kind.has_workloads:
+                check_curve(name)
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """In the order of the axes."""
+        seeds, width = self.experiment.axes.seeds, len(self.entries)
+        return [
+            Unit(c * len(seeds) + s, c, seed, (c * len(seeds) + s) * width) for c in range(len(self.cells)) for s, seed in enumerate(seeds)
+        ]
+
+    @cached_property
+    def rules(self) -> Rules:
+        given = self.experiment.rules
+        return Rules(walltime_kill=given.walltime_kill, checkpoint=given.checkpoint, restart_cost=given.restart_cost)
+
+    @cached_property
+    def schedulers(self) -> list[AnyScheduler]:
+        """One for each entry, compiled."""
+        made = [parse_scheduler(self.text_of(entry)) for entry in self.entries]
+        for scheduler in made:
+            if not isinstance(scheduler, Decider):
+                scheduler.program()
+        return made
+
+    def text_of(self, entry: Entry) -> str:
+        """The text of a scheduler; of an agent the path of its checkpoint here."""
+        if entry.name not in self.experiment.agents:
+            return self.experiment.scheduler(entry.name)
+        if entry.label not in self._agents:
+            raise UsageError(f"{entry.label}: the agent is not trained yet")
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="gpuyard-agents-")
+        path = Path(self._folder.name) / f"{entry.label}.safetensors"
+        if not path.exists():
+            path.write_bytes(self._agents[entry.label])
+        return str(path)
+
+    def check(self) -> None:
+        """Whatever can be wrong with schedulers and data is found here, before the first Run."""
+        self.kind.check(self)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to make Runs."""
+
+    name: str
+    execute: Callable[[Prepared, Unit], list[Record]]
+    check: Callable[[Prepared], None]
+    has_workloads: bool = True
+
+
+KINDS: Registry[Kind] = Registry("kind of experiment")
+NO_CELL: Any = None
+
+
+def manifest_of(run: int, values: Mapping[str, Any], seconds: float, further: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Run was, with what it was made, and how long it took."""
+    place = {name: values[name] for name in values if name in _PLACE}
+    return {
+        "run": run, **place, **further, "gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(),
+        "machine": platform.machine(), "wall_s": round(seconds, 6), "finished": round(time.time(), 3),
+    }  # fmt: skip
+
+
+_PLACE = ("workload", "cluster", "change", "estimate", "seed", "scheduler", "training_seed")
+
+
+# ── simulations ──
+
+
+def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
+    experiment, cell = prepared.experiment, prepared.cells[unit.cell]
+    episode = prepared.sources.episode(cell, unit.seed)
+    segments = any(resolve(name)[0].segments for name in experiment.metrics)
+    place: dict[str, Any] = {"workload": cell.workload, "cluster": episode.cluster.name, "change": cell.change, "estimate": cell.estimate}
+    place |= {column(name): value for name, value in cell.parameters.items()}
+    bounds = {f"bound.{name}": _bound(name, episode) for name in experiment.axes.objectives}
+    found = []
+    for k, (entry, scheduler) in enumerate(zip(prepared.entries, prepared.schedulers, strict=True)):
+        began = time.perf_counter()
+        result = simulate(episode.workload, episode.cluster, scheduler, unit.seed, rules=prepared.rules, segments=segments)
+        seconds = time.perf_counter() - began
+        values = {
+            **place,
+            "seed": unit.seed,
+            "scheduler": entry.name,
+            "training_seed": entry.training_seed,
+            **numbers_of(experiment, result),
+        }
+        curves = {name: curve_of(name, result) for name in experiment.curves}
+        further = {"text": prepared.experiment.scheduler(entry.name), "decision_latency_us": measure(result, [LATENCY])[LATENCY]}
+        found.append(Record(unit.first + k, values | bounds, curves, manifest_of(unit.first + k, values, seconds, further)))
+    return found
+
+
+def _bound(name: str, episode: Any) -> float:
+    found = bound(name, episode.workload, episode.cluster)
+    return float("nan") if found is None else found.value
+
+
+def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:
+    """The metrics that repeat, and how jobs ended."""
+    names = [name for name in experiment.metrics if resolve(name)[0].reproducible]
+    return {**measure(result, names), **{f"n_{name}": count for name, count in counts(result).items()}}
+
+
+def _check_simulations(prepared: Prepared) -> None:
+    for scheduler, entry in zip(prepared.schedulers, prepared.entries, strict=True):
+        check_unseen(scheduler, entry.label, prepared.cells, prepared.sources)
+
+
+KINDS.add("simulations", Kind("simulations", _simulate_unit, _check_simulations))
+
+
+# ── the change of distribution ──
+
+
+def _shift_unit(prepared: Prepared, unit: Unit) -> list[Record]:
+    import numpy as np
+
+    from gpuyard.experiments.shift import OPTIMAL, shift
+
+    experiment = prepared.experiment
+    began = time.perf_counter()
+    report = shift(unit.seed, _shift_config(experiment))
+    seconds = time.perf_counter() - began
+    found = []
+    for k, entry in enumerate(prepared.entries):
+        outcome = report.outcomes[entry.name]
+        values: dict[str, Any] = {
+            "workload": "tasks, shifted", "cluster": outcome.result.cluster.name, "change": "", "estimate": "", "seed": unit.seed,
+            "scheduler": entry.name, "training_seed": None, **numbers_of(experiment, outcome.result), "speedup": outcome.speedup,
+            "ratio_to_optimum": report.ratio(entry.name), "bound.turnaround": report.bound / len(outcome.result),
+        }  # fmt: skip
+        curve = Curve(np.arange(1.0, len(outcome.regret) + 1), outcome.regret)
+        spent = outcome.result.table["end"] - outcome.result.workload.jobs.submit
+        of_optimum = report.outcomes[OPTIMAL].result
+        theirs = of_optimum.table["end"] - of_optimum.workload.jobs.submit
+        curves = {"regret": curve, "ratio": Curve(curve.x, _running(spent) / _running(theirs))}
+        manifest = manifest_of(unit.first + k, values, seconds / len(prepared.entries), {"text": entry.name})
+        found.append(Record(unit.first + k, values, curves, manifest))
+    return found
+
+
+def _running(values: Any, window: int = 50) -> Any:
+    """The mean over the last `window` tasks."""
+    import numpy as np
+
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def _shift_config(experiment: Experiment) -> Any:
+    from gpuyard.experiments.shift import ShiftConfig
+
+    whole = {name: int(value) for name, value in experiment.settings.items() if name in ("jobs", "training_jobs", "kicks")}
+    for name in experiment.settings:
+        if name not in ("jobs", "training_jobs", "kicks", "gap", "epsilon"):
+            raise unknown_name("setting of shift", name, ["jobs", "training_jobs", "kicks", "gap", "epsilon"])
+    return ShiftConfig(**{**experiment.settings, **whole})  # type: ignore[arg-type]
+
+
+def _check_shift(prepared: Prepared) -> None:
+    from gpuyard.experiments.shift import STRATEGIES
+
+    _shift_config(prepared.experiment)
+    for entry in prepared.entries:
+        if entry.name not in STRATEGIES:
+            raise unknown_name("strategy", entry.name, list(STRATEGIES))
+
+
+KINDS.add("shift", Kind("shift", _shift_unit, _check_shift, has_workloads=False))
+
+
+# ── in a worker ──
+
+
+class Worker:
+    """One process's share of the work: it prepares once and is then asked for units by number."""
+
+    def __init__(self, context: Context) -> None:
+        self._prepared = Prepared(context)
+
+    def work(self, number: int) -> list[Record]:
+        """All Runs of a unit."""
+        return self._prepared.kind.execute(self._prepared, self._prepared.units[number])

@@ -1,0 +1,95 @@
+"""Work on a Ray cluster: one that is started on this machine, or one that runs elsewhere.
+
+Every machine of the cluster needs gpuyard, of the same version, and the files that the experiment names, at the same paths. Results
+travel back to the process that asked, which alone writes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpuyard.errors import GpuyardError, UsageError
+from gpuyard.experiments.workers import TRIES, Makes
+
+
+class OnRay:
+    """`address` empty: a cluster of `workers` processes is started here. Else `workers`, or 0 for as many as it has cores."""
+
+    def __init__(self, address: str, workers: int) -> None:
+        self._address, self._workers = address, workers
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError("Ray is not installed", hint="pip install 'gpuyard[ray]'")
+
+    def run(self, make: Makes, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """In the order in which they are done."""
+        import ray
+
+        self._connect()
+        try:
+            count = self._workers or max(int(ray.cluster_resources().get("CPU", 1)), 1)
+            yield from _spread(make, deque(numbers), count)
+        finally:
+            ray.shutdown()
+
+    def _connect(self) -> None:
+        import ray
+
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+        try:
+            if self._address:
+                ray.init(address=self._address, **quiet)
+            else:
+                ray.init(num_cpus=self._workers, include_dashboard=False, **quiet)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            what = " ".join(str(error).split())[:300]
+            raise GpuyardError(
+                f"Ray cluster {self._address or 'of this machine'}: {what}", hint="ray status says whether it runs"
+            ) from None
+
+
+def _spread(make: Makes, waiting: deque[int], count: int) -> Iterator[tuple[int, Any]]:
+    """One task at a time for each actor; Ray starts an actor anew that has died, and its task with it."""
+    import ray
+
+    actor: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=TRIES - 1)(_Actor)
+    made = ray.put(make)
+    actors = [actor.remote() for _ in range(min(count, len(waiting)))]
+    at: dict[Any, tuple[int, Any]] = {}
+    for each in actors:
+        number = waiting.popleft()
+        at[each.work.remote(made, number)] = number, each
+    while at:
+        ready, _ = ray.wait(list(at), num_returns=1)
+        number, each = at.pop(ready[0])
+        yield number, _outcome(ready[0])
+        if waiting:
+            following = waiting.popleft()
+            at[each.work.remote(made, following)] = following, each
+
+
+def _outcome(reference: Any) -> Any:
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.as_instanceof_cause()
+        raise (cause if isinstance(cause, GpuyardError) else GpuyardError(f"a worker failed: {error.cause}")) from None
+    except ray.exceptions.RayError as error:
+        raise GpuyardError(f"a worker died {TRIES} times at the same task: {' '.join(str(error).split())[:200]}") from None
+
+
+class _Actor:
+    """A worker in a process of Ray's."""
+
+    def __init__(self) -> None:
+        self._worker: Any = None
+
+    def work(self, make: Makes, number: int) -> Any:
+        """The worker is made at the first task, whose errors then are told like those of any task."""
+        self._worker = self._worker or make()
+        return self._worker.work(number)

@@ -1,0 +1,293 @@
+"""The folder of an experiment: whole at every moment, whatever happens to the process that writes it.
+
+    experiment.json     what is run, with which version, on what platform, by which command
+    lock                held while a process works here
+    parts/              Runs that are done, one Parquet file for each unit: numbers, curves and manifests, whole or not there
+    agents/             policies that were trained for it
+    runs.parquet        at the end: a row per Run            curves.parquet      what is kept of each besides numbers
+    manifests.jsonl     a line per Run: what it was, version, platform, seconds
+    complete.json       the last to be written: sizes and hashes of these three
+    examples/           whole results of a few Runs
+
+A part's name ends with a hash of its content, so that a damaged one is known before it is parsed. `runs.parquet` and `curves.parquet`
+depend on the experiment alone: not on workers, interruptions or clocks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.experiments.kinds import Record
+
+if TYPE_CHECKING:
+    import polars as pl
+
+EXPERIMENT, LOCK, PARTS, AGENTS, EXAMPLES = "experiment.json", "lock", "parts", "agents", "examples"
+RUNS, CURVES, MANIFESTS, COMPLETE = "runs.parquet", "curves.parquet", "manifests.jsonl", "complete.json"
+FORMAT, VERSION = "gpuyard-experiment", 1
+MAX_BYTES = 1 << 32
+_PART = re.compile(r"(?P<unit>[0-9]{7})-(?P<hash>[0-9a-f]{16})\.parquet")
+
+
+class Store:
+    """A folder of results. Make one with `opened`; write only under `locked`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # ── the experiment ──
+
+    def begin(self, record: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+        """Write down what is run here, or check that it is the same; whether something was begun before."""
+        before = self.read_experiment() if (self.path / EXPERIMENT).exists() else None
+        if before is None:
+            others = [entry.name for entry in self.path.iterdir() if entry.name != LOCK]
+            if others:
+                raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")
+            self.write(EXPERIMENT, json_bytes({"format": FORMAT, "version": VERSION, "experiment": record, **about}))
+            return False
+        if before["experiment"] != json.loads(json.dumps(record)):
+            raise UsageError(
+                f"{self.path}: holds another experiment ({before['experiment'].get('name')}): {_difference(before['experiment'], record)}",
+                hint="give another --out, or delete the folder to begin anew",
+            )
+        if before.get("gpuyard") != about.get("gpuyard"):
+            raise UsageError(
+                f"{self.path}: was begun with gpuyard {before.get('gpuyard')}; its Runs would not be comparable",
+                hint="give another --out, or delete the folder to begin anew",
+            )
+        return True
+
+    def read_experiment(self) -> dict[str, Any]:
+        """What `begin` wrote."""
+        path = self.path / EXPERIMENT
+        found = read_json(path)
+        if found.get("format") != FORMAT or found.get("version") != VERSION or not isinstance(found.get("experiment"), dict):
+            raise DataError(f"{path}: no experiment of this version of gpuyard")
+        return found
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time; the lock goes with the process, however it ends."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / LOCK).open("a+", encoding="ascii", errors="replace")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                who = file.read(100).strip()
+                raise UsageError(
+                    f"{self.path}: another gpuyard run is at work here{f' (process {who})' if who.isdigit() else ''}",
+                    hint="wait for it, stop it, or give another --out",
+                ) from None
+            with suppress(OSError):  # only for the message above
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+            yield
+
+    # ── parts ──
+
+    def done(self) -> set[int]:
+        """The units that are there; removes what a killed process left half written."""
+        folder = self.path / PARTS
+        if not folder.is_dir():
+            return set()
+        found = set()
+        for entry in folder.iterdir():
+            match = _PART.fullmatch(entry.name)
+            if match:
+                found.add(int(match["unit"]))
+            elif entry.name.endswith(".part"):
+                with writing(entry):
+                    entry.unlink()
+        return found
+
+    def add(self, unit: int, records: Sequence[Record]) -> None:
+        """Keep the Runs of a unit."""
+        data = parquet_bytes(_part_frame(records))
+        self.write(f"{PARTS}/{unit:07d}-{hashlib.sha256(data).hexdigest()[:16]}.parquet", data)
+
+    def parts(self) -> list[pl.DataFrame]:
+        """In the order of units; each is checked before it is read."""
+        folder = self.path / PARTS
+        names = sorted(entry.name for entry in folder.iterdir() if _PART.fullmatch(entry.name)) if folder.is_dir() else []
+        return [self._part(folder / name) for name in names]
+
+    def _part(self, path: Path) -> pl.DataFrame:
+        match = _PART.fullmatch(path.name)
+        data = read_bytes(path)
+        if match is None or hashlib.sha256(data).hexdigest()[:16] != match["hash"]:
+            raise DataError(
+                f"{path}: damaged: its content is not what its name says", hint="delete this file and run again: its Runs are done anew"
+            )
+        return parse_parquet(data, path)
+
+    # ── the end ──
+
+    @property
+    def complete(self) -> bool:
+        return (self.path / COMPLETE).exists()
+
+    def finish(self, runs: int) -> None:
+        """Merge the parts. Killed at any moment, it can be done again."""
+        import polars as pl
+
+        merged = pl.concat(self.parts(), how="diagonal").sort("run")
+        if merged.height != runs or merged["run"].to_list() != list(range(runs)):
+            raise DataError(
+                f"{self.path}: {merged.height:,} Runs are there, and {runs:,} were expected", hint="delete the folder and run again"
+            )
+        files = {
+            RUNS: parquet_bytes(merged.drop("curves", "manifest")),
+            CURVES: parquet_bytes(_curve_frame(merged)),
+            MANIFESTS: "".join(f"{line}\n" for line in merged["manifest"].to_list()).encode(),
+        }
+        for name, data in files.items():
+            self.write(name, data)
+        sums = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
+        self.write(COMPLETE, json_bytes({"runs": runs, "files": sums}))
+        self.clean()
+
+    def clean(self) -> None:
+        """Remove the parts, once all is merged."""
+        with writing(self.path / PARTS):
+            shutil.rmtree(self.path / PARTS, ignore_errors=False) if (self.path / PARTS).exists() else None
+
+    def read(self, name: str) -> pl.DataFrame:
+        """`runs.parquet` or `curves.parquet`, checked."""
+        return parse_parquet(self._checked(name), self.path / name)
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """One for each Run."""
+        lines = self._checked(MANIFESTS).decode("utf-8", errors="replace").splitlines()
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise DataError(f"{self.path / MANIFESTS}: damaged: {error}") from None
+
+    def _checked(self, name: str) -> bytes:
+        if not self.complete:
+            raise UsageError(f"{self.path}: the experiment is not complete", hint="run it again: it goes on where it stopped")
+        expected = read_json(self.path / COMPLETE).get("files", {})
+        data = read_bytes(self.path / name)
+        if not isinstance(expected, dict) or expected.get(name, {}).get("sha256") != hashlib.sha256(data).hexdigest():
+            raise DataError(f"{self.path / name}: damaged: not what was written", hint="delete the folder and run again")
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """A file, whole or not at all."""
+        path = self.path / name
+        beside = path.with_name(path.name + ".part")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with beside.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+
+
+# ── files ──
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An error of the file system becomes one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise GpuyardError(f"{path}: cannot be written: {error.strerror or error}", hint="what was done before is kept") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path}: more than {MAX_BYTES:,} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: damaged: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: damaged: no JSON object")
+    return found
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def parquet_bytes(frame: pl.DataFrame) -> bytes:
+    """In memory first: the disk then sees one write, whose errors are the file system's own."""
+    target = io.BytesIO()
+    frame.write_parquet(target, compression="zstd", statistics=False)
+    return target.getvalue()
+
+
+def parse_parquet(data: bytes, path: Path) -> pl.DataFrame:
+    import polars as pl
+
+    try:
+        return pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise DataError(f"{path}: no Parquet file: {' '.join(str(error).split())[:200]}") from None
+
+
+def _part_frame(records: Sequence[Record]) -> pl.DataFrame:
+    """A row per Run. Curves are one text each: their names and lengths differ from experiment to experiment."""
+    import polars as pl
+
+    rows = [{"run": record.run, **record.values} for record in records]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    whole = [name for name in frame.columns if frame[name].dtype == pl.Null]
+    frame = frame.with_columns(pl.col(name).cast(pl.Int64) for name in whole)
+    curves = [json.dumps({name: [c.x.tolist(), c.y.tolist(), list(c.labels)] for name, c in record.curves.items()}) for record in records]
+    manifests = [json.dumps(record.manifest, ensure_ascii=False) for record in records]
+    return frame.with_columns(pl.Series("curves", curves), pl.Series("manifest", manifests))
+
+
+def _curve_frame(merged: pl.DataFrame) -> pl.DataFrame:
+    """A row per Run and curve: lists of x, y and labels."""
+    import polars as pl
+
+    rows: dict[str, list[Any]] = {"run": [], "curve": [], "x": [], "y": [], "labels": []}
+    for run, text in zip(merged["run"].to_list(), merged["curves"].to_list(), strict=True):
+        for name, (x, y, labels) in json.loads(text).items():
+            for key, value in zip(rows, (run, name, x, y, labels), strict=True):
+                rows[key].append(value)
+    kinds: Any = {"run": pl.Int64, "curve": pl.String, "x": pl.List(pl.Float64), "y": pl.List(pl.Float64), "labels": pl.List(pl.String)}
+    return pl.DataFrame(rows, schema=kinds)
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first key that differs."""
+    now = json.loads(json.dumps(now))
+    for key in dict.fromkeys((*before, *now)):
+        if before.get(key) != now.get(key):
+            inner = before.get(key), now.get(key)
+            if isinstance(inner[0], dict) and isinstance(inner[1], dict):
+                return f"{key}.{_difference(inner[0], inner[1])}"
+            return f"{key} differs"
+    return "it differs"
