@@ -178,8 +178,8 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
         lines.append(
             Line(
                 name, name in judge.challengers, _intervals(pivot, name, shown), _gap(values[name], oracle, sign),
-                _gap(values[name], bound, sign), None if name == baseline else _versus(values[name], values[baseline], sign), means[name] == top,
-                float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
+                _gap(values[name], bound, sign), None if name == baseline else _versus(values[name], values[baseline], sign),
+                means[name] == top, float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
             )
         )  # fmt: skip
     several = max(len(each) for each in values.values())
