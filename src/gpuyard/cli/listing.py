@@ -23,7 +23,7 @@ def listing(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what there is: policies, metrics, workloads, transforms, readers, datasets, clusters, devices, environments, learners, experiments."""
+    """List what there is: policies, metrics, workloads, readers, datasets, clusters, environments, learners, experiments, …"""
     from gpuyard.registry import unknown_name
 
     if kind is None:

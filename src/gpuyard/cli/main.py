@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from gpuyard import __version__
-from gpuyard.cli import bench, check, compare, evaluate, explain, listing, run as running, show, simulate, trace, train
+from gpuyard.cli import bench, check, compare, evaluate, explain, listing, show, simulate, trace, train
+from gpuyard.cli import run as running
 from gpuyard.cli.options import Settings, Verbose
 from gpuyard.cli.output import clean
 from gpuyard.errors import GpuyardError

@@ -30,7 +30,9 @@ def run(
     experiment: Annotated[str, typer.Argument(help="NAME (`gpuyard list experiments`) or FILE.toml.", show_default=False)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The short form of it: minutes become seconds.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and check it; run nothing.", rich_help_panel=_RUN)] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and check it; run nothing.", rich_help_panel=_RUN)
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A value that the file leaves open, e.g. traces=DIR; repeatable."),
@@ -144,7 +146,12 @@ def describe_plan(experiment: Experiment) -> Output:
     if agents:
         rows.append(("agents to train", str(len(agents)), _listed([label for label, _, _ in agents])))
     rows.append(("Runs", f"{prepared.runs:,}", ""))
-    data = {"experiment": experiment.record(), "runs": prepared.runs, "units": len(prepared.units), "agents": [label for label, _, _ in agents]}
+    data = {
+        "experiment": experiment.record(),
+        "runs": prepared.runs,
+        "units": len(prepared.units),
+        "agents": [label for label, _, _ in agents],
+    }
     table = Table(("axis", "values", ""), rows, experiment.title, left=frozenset({0, 2}))
     return Output([table], data, [{"axis": row[0], "values": row[1]} for row in rows])
 
@@ -182,12 +189,16 @@ def record(table: Compared, line: Line) -> dict[str, Any]:
     row |= {f"versus_{name}": getattr(versus, name) if versus else None for name in names}
     row["effect"] = versus.difference.effect if versus else None
     for name, interval in (("gap", line.gap), ("above_bound", line.above_bound)):
-        row |= {f"{name}{end}": getattr(interval, part) if interval else None for end, part in (("", "mean"), ("_low", "low"), ("_high", "high"))}
+        row |= {
+            f"{name}{end}": getattr(interval, part) if interval else None
+            for end, part in (("", "mean"), ("_low", "low"), ("_high", "high"))
+        }
     return row
 
 
 def table_of(summary: Summary, table: Compared) -> Table:
     """Rows are schedulers, then the oracle and the bound."""
+    from gpuyard.experiments.statistics import FEWEST
     from gpuyard.metrics import resolve
 
     metric = resolve(table.objective)[0]
@@ -199,13 +210,17 @@ def table_of(summary: Summary, table: Compared) -> Table:
     rows, marked = [], set()
     for r, line in enumerate(table.lines):
         marked |= {(r, 1)} if line.best else set()
-        rows.append([*_cells(line, table.objective, size), *_percents(line, gaps, bounds), *(short(line.values[name].mean) for name in shown)])
+        rows.append(
+            [*_cells(line, table.objective, size), *_percents(line, gaps, bounds), *(short(line.values[name].mean) for name in shown)]
+        )
     for name, value in (("oracle of each run", table.oracle), ("bound", table.bound)):
         if value is not None:
             rows.append([name, with_interval(value.mean / size, value.low / size, value.high / size), *[""] * (len(header) - 2)])
     better = f"{metric.better} is better" if metric.better != "neither" else ""
+    sure = "95 % interval" if table.n >= FEWEST else "range"
     caption = (
-        f"{STAR} best mean; [ ] 95 % interval over {table.n} {table.resampled}s; {better}; baseline: {table.baseline}; {table.runs:,} Runs each\n"
+        f"{STAR} best mean; [ ] {sure} over {table.n} {table.resampled}{'s' * (table.n != 1)}; {better}; baseline: {table.baseline};"
+        f" {table.runs:,} Runs each\n"
         f"effect: mean difference over its standard deviation; p: paired t-test, corrected for {summary.comparisons} comparisons (Holm)"
     )
     return Table(tuple(header), rows, f"{summary.results.experiment.title}: {metric.title}", marked=frozenset(marked), caption=caption)
@@ -235,7 +250,13 @@ def _degradation_table(summary: Summary) -> Table:
     rows = []
     for name in summary.results.schedulers:
         mine: Mapping[str, list[float]] = {
-            kind: [d.share.mean for d in summary.degradations if (d.objective, d.scheduler, d.kind) == (objective, name, kind)] for kind in kinds
+            kind: [d.share.mean for d in summary.degradations if (d.objective, d.scheduler, d.kind) == (objective, name, kind)]
+            for kind in kinds
         }
         rows.append([name, *(f"{short(100 * sum(values) / len(values), '+')} %" for values in mine.values())])
-    return Table(("scheduler", *kinds), rows, f"{objective}: how much worse under changes, mean over severities", caption="against the same runs without the change")
+    return Table(
+        ("scheduler", *kinds),
+        rows,
+        f"{objective}: how much worse under changes, mean over severities",
+        caption="against the same runs without the change",
+    )

@@ -171,7 +171,11 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
             **numbers_of(experiment, result),
         }
         curves = {name: curve_of(name, result) for name in experiment.curves}
-        further = {"text": experiment.scheduler(entry.name), "workload_text": episode.text, "decision_latency_us": measure(result, [LATENCY])[LATENCY]}
+        further = {
+            "text": experiment.scheduler(entry.name),
+            "workload_text": episode.text,
+            "decision_latency_us": measure(result, [LATENCY])[LATENCY],
+        }
         found.append(Record(unit.first + k, values | bounds, curves, manifest_of(unit.first + k, values, seconds, further)))
     return found
 
