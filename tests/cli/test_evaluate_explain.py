@@ -13,8 +13,6 @@ import pytest
 
 from gpuyard.cli.compare import table_of
 from gpuyard.cli.evaluate import parse_seeds
-from gpuyard.cli.learned_plots import _draw_likeness
-from gpuyard.cli.plots import new_figure, scale_differences_to
 from gpuyard.envs.episodes import Workloads
 from gpuyard.errors import UsageError
 from gpuyard.experiments.evaluation import Held, contender
@@ -22,6 +20,8 @@ from gpuyard.experiments.evaluation import evaluate as evaluated
 from gpuyard.experiments.explaining import Explanation, Likeness
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
+from gpuyard.report.drawing import new_figure, scale_differences_to
+from gpuyard.report.learned import _draw_likeness
 from gpuyard.testing.checkpoints import write_linear
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuyard.cli import inputs, options
-from gpuyard.cli.output import STAR, Format, Output, Table, emit, progress_bar, say, short, time_unit, with_interval
+from gpuyard.cli.output import STAR, Format, Output, Table, emit, progress_bar, say, short, shown_unit, with_interval
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -218,12 +217,7 @@ def table_of(comparison: Comparison) -> Table:
 
 def _unit(comparison: Comparison, name: str) -> tuple[str, float]:
     """The unit that is shown, and how many of the metric's own it is."""
-    from gpuyard.metrics import resolve
-
-    unit = resolve(name)[0].unit
-    if unit == "s":
-        return time_unit([median(line.values[name].mean for line in comparison.lines)])
-    return ("" if unit == "1" else unit), 1.0
+    return shown_unit(name, [line.values[name].mean for line in comparison.lines])
 
 
 def _cell(line: Line, name: str, size: float) -> str:
@@ -270,14 +264,3 @@ def _clear_words(clear: int, others: int) -> str:
     if not clear:
         return f"none of {others} can be told from the baseline: the interval of each difference holds 0"
     return f"{clear} of {others} can be told from the baseline: the interval of the difference does not hold 0"
-
-
-def numbers(comparison: Comparison, name: str) -> dict[str, Any]:
-    """Means and intervals of one metric in the unit that is shown, for figures."""
-    label, size = _unit(comparison, name)
-    values = [line.values[name] for line in comparison.lines]
-    return {
-        "label": f"{name} ({label})" if label else name,
-        "mean": [v.mean / size for v in values], "low": [v.low / size for v in values], "high": [v.high / size for v in values],
-        "text": [short(v.mean / size) for v in values],
-    }  # fmt: skip

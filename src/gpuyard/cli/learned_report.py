@@ -18,7 +18,7 @@ SUFFIXES = (".png", ".pdf")
 
 def write_evaluation(comparisons: Sequence[Comparison], output: Output, challengers: Sequence[str], folder: Path) -> None:
     """`report.md`, the tables, and for each workload a figure: means, and paired differences to the best baseline."""
-    from gpuyard.cli.learned_plots import save_evaluation
+    from gpuyard.report.learned import save_evaluation
 
     names = [f"evaluation-{k + 1}" for k in range(len(comparisons))]
     _write_texts("Checkpoints evaluated", output, names, folder)
@@ -28,7 +28,7 @@ def write_evaluation(comparisons: Sequence[Comparison], output: Output, challeng
 
 def write_explanations(explanations: Sequence[Explanation], output: Output, folder: Path) -> None:
     """`report.md`, the tables, and for each checkpoint a figure, of a switch two."""
-    from gpuyard.cli.learned_plots import has_values_over_time, over_time_name, save_explanation
+    from gpuyard.report.learned import has_values_over_time, over_time_name, save_explanation
 
     names = [f"explanation-{k + 1}" for k in range(len(explanations))]
     figures = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -11,6 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from gpuyard.report.text import clean, csv_text, json_text, short, shown_unit, with_interval
+
+__all__ = [
+    "STAR", "Format", "Output", "Table", "clean", "csv_text", "emit", "json_text", "md_text", "progress_bar", "say", "short", "shown_unit",
+    "with_interval",
+]  # fmt: skip
 
 WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
 RULE = 200  # columns of a rule, there
@@ -66,48 +72,7 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def clean(text: str) -> str:
-    """Without control characters: names come from files of others and must not drive the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
-
-
 # ── the formats ──
-
-
-def json_text(data: Any) -> str:
-    """JSON with null for what is not a finite number."""
-    import json
-
-    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """A header of all keys in order of appearance; empty for what is missing or not a number."""
-    import csv
-    import io
-
-    names = list(dict.fromkeys(name for record in records for name in record))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_csv_cell(record.get(name)) for name in names] for record in records)
-    return text.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def md_text(tables: Iterable[Table]) -> str:
@@ -230,30 +195,3 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-# ── numbers for people ──
-
-_TIMES = (("d", 86400.0, 3 * 86400.0), ("h", 3600.0, 2 * 3600.0), ("min", 60.0, 120.0), ("s", 1.0, 0.0))
-
-
-def time_unit(values: Iterable[float]) -> tuple[str, float]:
-    """The unit in which a column of seconds reads well, and its length in s."""
-    largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
-    return next((name, size) for name, size, least in _TIMES if largest >= least)
-
-
-def short(value: float, sign: str = "") -> str:
-    """Three digits or so: `0.746`, `12.3`, `1,234`; `–` for what is not a number. `sign="+"` shows it always."""
-    if not math.isfinite(value):
-        return "–" if math.isnan(value) else f"{value:{sign}}"
-    size = abs(value)
-    digits = next(digits for least, digits in ((99.95, 0), (9.995, 1), (0.9995, 2), (0.0, 3)) if size >= least)
-    if value == 0:
-        return "0"
-    return f"{value:{sign},.{digits}f}" if size >= 0.001 else f"{value:{sign}.1g}"
-
-
-def with_interval(mean: float, low: float, high: float, sign: str = "") -> str:
-    """The mean, and below it the interval where there is one."""
-    return short(mean, sign) + (f"\n[{short(low, sign)}, {short(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else "")

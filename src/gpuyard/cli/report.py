@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def write_report(comparisons: Sequence[Comparison], folder: Path) -> None:
     """`report.md` with every table and figure, and the same numbers in table.md, table.csv and table.json."""
-    from gpuyard.cli.plots import save_comparison
+    from gpuyard.report.comparison import save_comparison
 
     output = describe(comparisons)
     texts = {

@@ -88,7 +88,7 @@ def simulate(
         result.save(save)
         say(f"result saved in {save}")
     if plot is not None:
-        from gpuyard.cli.plots import save_figure
+        from gpuyard.report.one_result import save_figure
 
         save_figure(result, plot)
         say(f"figure drawn in {plot}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.cli.output import clean, short
-from gpuyard.cli.plots import COLOURS, GREY, new_figure, scale_differences_to, scale_to, write_figure
+from gpuyard.report.comparison import numbers
+from gpuyard.report.drawing import COLOURS, GREY, new_figure, scale_differences_to, scale_to, write_figure
+from gpuyard.report.text import clean, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,6 @@ def _short_label(text: str) -> str:
 
 def save_evaluation(comparison: Comparison, challengers: Sequence[str], paths: Sequence[Path]) -> None:
     """Left: the mean of the primary metric of each scheduler with its interval; right: the paired difference to the best baseline."""
-    from gpuyard.cli.compare import numbers
     from gpuyard.experiments.statistics import FEWEST
     from gpuyard.metrics import resolve
 

@@ -1,0 +1,86 @@
+"""Texts and numbers as people, and as other programs, read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+
+def clean(text: str) -> str:
+    """Without control characters: names come from files of others and must not drive the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def json_text(data: Any) -> str:
+    """JSON with null for what is not a finite number."""
+    import json
+
+    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """A header of all keys in order of appearance; empty for what is missing or not a number."""
+    import csv
+    import io
+
+    names = list(dict.fromkeys(name for record in records for name in record))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_csv_cell(record.get(name)) for name in names] for record in records)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+# ── numbers for people ──
+
+_TIMES = (("d", 86400.0, 3 * 86400.0), ("h", 3600.0, 2 * 3600.0), ("min", 60.0, 120.0), ("s", 1.0, 0.0))
+
+
+def time_unit(values: Iterable[float]) -> tuple[str, float]:
+    """The unit in which a column of seconds reads well, and its length in s."""
+    largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    return next((name, size) for name, size, least in _TIMES if largest >= least)
+
+
+def shown_unit(metric: str, values: Sequence[float]) -> tuple[str, float]:
+    """The unit in which values of a metric are shown, and how many of the metric's own it is; empty for shares and ratios."""
+    from gpuyard.metrics import resolve
+
+    unit = resolve(metric)[0].unit
+    if unit == "s":
+        return time_unit([median(values)] if values else [])
+    return ("" if unit == "1" else unit), 1.0
+
+
+def short(value: float, sign: str = "") -> str:
+    """Three digits or so: `0.746`, `12.3`, `1,234`; `–` for what is not a number. `sign="+"` shows it always."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else f"{value:{sign}}"
+    size = abs(value)
+    digits = next(digits for least, digits in ((99.95, 0), (9.995, 1), (0.9995, 2), (0.0, 3)) if size >= least)
+    if value == 0:
+        return "0"
+    return f"{value:{sign},.{digits}f}" if size >= 0.001 else f"{value:{sign}.1g}"
+
+
+def with_interval(mean: float, low: float, high: float, sign: str = "") -> str:
+    """The mean, and below it the interval where there is one."""
+    return short(mean, sign) + (f"\n[{short(low, sign)}, {short(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else "")
