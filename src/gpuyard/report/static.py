@@ -115,7 +115,7 @@ def _draw_lines(chart: Chart) -> Figure:
                 drawn.y.place(line.low),
                 drawn.y.place(line.high),
                 color=style.colour,
-                alpha=max(0.04, min(0.16, 0.5 / len(drawn.lines))),
+                alpha=faint,
                 lw=0,
             )
     if drawn.level is not None:
