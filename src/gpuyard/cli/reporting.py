@@ -20,12 +20,12 @@ def report(
     """Write the report of an experiment: one HTML file that needs no network, figures as PDF and PNG, tables as CSV."""
     from gpuyard.experiments.results import load_results
     from gpuyard.experiments.summary import summarise
-    from gpuyard.report.words import first_paragraph
+    from gpuyard.report.words import lead
     from gpuyard.report.writing import write_report
 
     path = write_report(folder, out)
     files = [path, *sorted(path.parent.glob("figures/*.pdf")), *sorted(path.parent.glob("csv/*.csv"))]
-    words = first_paragraph(summarise(load_results(folder)))
+    words = lead(summarise(load_results(folder)))
     records = [{"file": str(file), "bytes": file.stat().st_size} for file in files]
     rows = [(str(record["file"]), f"{record['bytes']:,}") for record in records]
-    emit(Output([Table(("file", "bytes"), rows)], {"answer": words, "files": records}, records, [" ".join(words)]), how)
+    emit(Output([Table(("file", "bytes"), rows)], {"answer": words, "files": records}, records, [words]), how)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -37,6 +37,13 @@ class Cell:
     def workload(self) -> str:
         """Its short name, or its text without cluster, change and estimate, which have columns of their own."""
         return self.name or replace(self.recipe, cluster="", apply=(), estimate="").text
+
+
+    @property
+    def cluster(self) -> str:
+        """The text of the cluster, the same at every seed; empty where it is the workload's own or guessed from the log."""
+        holes = [name for name in self.parameters if f"{{{name}}}" in self.recipe.cluster]
+        return reduce(lambda text, name: text.replace(f"{{{name}}}", self.parameters[name]), holes, self.recipe.cluster)
 
 
 @dataclass(frozen=True)
