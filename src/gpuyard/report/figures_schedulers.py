@@ -74,7 +74,7 @@ def oracle_gap(study: Study) -> list[Chart]:
     if not tables:
         raise NoData("the experiment names no oracle")
     drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.results.schedulers)
-    axis = axis_of("gap to the oracle (0 is as good; to the right is worse)", [each.mean for each in drawn], percent=True)
+    axis = axis_of("gap to the oracle (0 is as good)", [each.mean for each in drawn], percent=True)
     of = study.results.experiment.judge.oracle
     caption = (
         f"How far each scheduler lies behind the best of {len(of)} fixed ones ({', '.join(map(readable, of))}), chosen for each "

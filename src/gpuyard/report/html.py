@@ -65,13 +65,7 @@ def text(value: object) -> str:
 def embedded(value: Any) -> str:
     """JSON that can stand in a script element: `<` never occurs in it, so nothing in it can end the element."""
     made = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return (
-        made.replace("&", "\\u0026")
-        .replace("<", "\\u003c")
-        .replace(">", "\\u003e")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
+    return made.translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "&<>\u2028\u2029"})
 
 
 @cache
@@ -89,7 +83,7 @@ def _body(study: Study, charts: Sequence[Chart | Absent]) -> Iterable[str]:
     yield '<nav aria-label="contents"><a href="#tables">tables</a><a href="#charts-section">charts</a>'
     yield '<a href="#method">how to read this</a><a href="#manifest">how it was made</a></nav>'
     yield f'<p class="lead">{text(lead(summary))}</p>'
-    yield "<ul>" + "".join(f"<li>{text(each)}</li>" for each in findings(summary)) + "</ul>"
+    yield "<ul>" + "".join(f"<li>{_titled(each)}</li>" for each in findings(summary)) + "</ul>"
     yield '<h2 id="tables">Tables</h2>'
     for table in summary.tables:
         yield _objective_table(summary, table)
@@ -105,6 +99,12 @@ def _body(study: Study, charts: Sequence[Chart | Absent]) -> Iterable[str]:
         yield '<h2 id="notes">Notes</h2><ul>' + "".join(f"<li>{text(note)}</li>" for note in summary.notes) + "</ul>"
     yield '<h2 id="method">How to read this</h2>' + "".join(f"<p>{text(each)}</p>" for each in method(summary))
     yield from _manifest(study)
+
+
+def _titled(sentence: str) -> str:
+    """What stands before the first colon is strong."""
+    title, colon, rest = sentence.partition(": ")
+    return f"<strong>{text(title)}{colon.strip()}</strong> {text(rest)}" if colon else text(sentence)
 
 
 def _figures(charts: Sequence[Chart | Absent]) -> Iterable[str]:
@@ -136,7 +136,7 @@ def _wrapped(caption: str, head: Sequence[str], rows: Sequence[str], *, sortable
     kind = ' class="sortable"' if sortable else ""
     label = text(name or caption)
     return (
-        f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table{kind}><caption>{text(caption)}</caption>'
+        f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table{kind}><caption><span>{text(caption)}</span></caption>'
         f"{top}<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -314,9 +314,7 @@ def _manifest(study: Study) -> Iterable[str]:
 
 def _facts(caption: str, rows: Mapping[str, object]) -> str:
     made = [f'<tr><th scope="row">{text(name)}</th><td class="wide">{text(value)}</td></tr>' for name, value in rows.items()]
-    return _wrapped(caption, ["", ""], made, sortable=False).replace(
-        '<thead><tr><th scope="col"></th><th scope="col"></th></tr></thead>', ""
-    )
+    return _wrapped(caption, [], made, sortable=False)
 
 
 def _experiment_rows(record: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
