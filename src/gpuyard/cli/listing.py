@@ -14,7 +14,7 @@ from gpuyard.errors import UsageError
 Record = dict[str, Any]
 _KIND_NAMES = (
     "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers",
-    "estimates", "datasets", "clusters", "devices", "learned", "environments", "objectives", "learners",
+    "estimates", "datasets", "clusters", "devices", "learned", "environments", "objectives", "learners", "experiments",
 )  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def listing(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what there is: policies, metrics, workloads, transforms, readers, datasets, clusters, devices, environments, learners."""
+    """List what there is: policies, metrics, workloads, readers, datasets, clusters, environments, learners, experiments, …"""
     from gpuyard.registry import unknown_name
 
     if kind is None:
@@ -218,8 +218,15 @@ def _learners() -> list[Record]:
     return [{"name": name, "is": each.title} for name, each in learners().items()]
 
 
+def _experiments() -> list[Record]:
+    from gpuyard.experiments.spec import load_experiment, shipped
+
+    found = [load_experiment(name) for name in shipped()]
+    return [{"name": each.name, "is": each.title, "question": each.question} for each in found]
+
+
 _LISTS = (
     _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _estimates,
-    _datasets, _clusters, _devices, _learned, _environments, _objectives, _learners,
+    _datasets, _clusters, _devices, _learned, _environments, _objectives, _learners, _experiments,
 )  # fmt: skip
 KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))

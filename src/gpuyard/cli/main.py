@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from gpuyard import __version__
-from gpuyard.cli import bench, check, compare, evaluate, explain, listing, show, simulate, trace, train
+from gpuyard.cli import bench, check, compare, evaluate, explain, listing, reporting, show, simulate, trace, train
+from gpuyard.cli import run as running
 from gpuyard.cli.options import Settings, Verbose
 from gpuyard.cli.output import clean
 from gpuyard.errors import GpuyardError
@@ -27,6 +28,8 @@ app.command("bench")(bench.bench)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("explain")(explain.explain)
+app.command("run")(running.run)
+app.command("report")(reporting.report)
 app.add_typer(trace.app)
 
 

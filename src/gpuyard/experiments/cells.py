@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -27,6 +27,7 @@ RESERVED = frozenset({"run", "workload", "cluster", "change", "estimate", "seed"
 class Cell:
     """A place on all axes but seeds and schedulers."""
 
+    name: str  # of the workload, where it has a short one
     recipe: Recipe  # without alternatives
     parameters: Mapping[str, str]  # of its generator, as given
     change: str
@@ -34,8 +35,15 @@ class Cell:
 
     @property
     def workload(self) -> str:
-        """Without cluster, change and estimate, which have columns of their own."""
-        return replace(self.recipe, cluster="", apply=(), estimate="").text
+        """Its short name, or its text without cluster, change and estimate, which have columns of their own."""
+        return self.name or replace(self.recipe, cluster="", apply=(), estimate="").text
+
+
+    @property
+    def cluster(self) -> str:
+        """The text of the cluster, the same at every seed; empty where it is the workload's own or guessed from the log."""
+        holes = [name for name in self.parameters if f"{{{name}}}" in self.recipe.cluster]
+        return reduce(lambda text, name: text.replace(f"{{{name}}}", self.parameters[name]), holes, self.recipe.cluster)
 
 
 @dataclass(frozen=True)
@@ -53,12 +61,13 @@ class Entry:
 def cells_of(experiment: Experiment) -> list[Cell]:
     """In the order of the axes; refuses what no workload could be made of, without reading a log."""
     axes, found = experiment.axes, []
-    for text in axes.workloads:
+    for given in axes.workloads:
+        text, name = experiment.names.get(given, given), given if given in experiment.names else ""
         for cluster in axes.clusters:
             for recipe, parameters in _alternatives(parse_recipe(text, cluster), axes.seeds):
                 for change in axes.changes:
                     for estimate in axes.estimates:
-                        found.append(Cell(_changed(recipe, change, estimate), parameters, change, estimate))
+                        found.append(Cell(name, _changed(recipe, change, estimate), parameters, change, estimate))
     return found
 
 

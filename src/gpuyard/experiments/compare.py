@@ -257,7 +257,7 @@ def _compared(plan: Plan, table: _Table) -> Comparison:
     changes = _changes(plan.primary, columns, base, workload)
     against = _changes(plan.primary, columns, stand_in, workload) if table.log else [None] * len(labels)
     preempting = {label for label, column in zip(labels, columns, strict=True) if any(cell.preempted for cell in column)}
-    preempting |= {scheduler.label for scheduler in plan.schedulers if _preempts(scheduler)}
+    preempting |= {scheduler.label for scheduler in plan.schedulers if preempts(scheduler)}
     words = {LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}
     best = {name: _best(name, [line[name].mean for line in values], table.log) for name in plan.metrics}
     lines = tuple(
@@ -355,7 +355,7 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
         notes.append("one seed: intervals are by blocks of time, of means over jobs only; pairs are jobs")
     if 1 < len(table.seeds) < 5:
         notes.append(Interval(0, 0, 0, len(table.seeds)).note)
-    stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(_preempts, plan.schedulers))
+    stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(preempts, plan.schedulers))
     if stopping and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
     if table.log:
@@ -371,7 +371,8 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _preempts(scheduler: AnyScheduler) -> bool:
+def preempts(scheduler: AnyScheduler) -> bool:
+    """Whether it may stop running jobs, as far as that is known before it is asked."""
     if isinstance(scheduler, Decider):
         return False  # not known before it is asked
     parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)

@@ -5,6 +5,7 @@ A worker gets a `Context` once, as plain data, and then numbers of units.
 
 from __future__ import annotations
 
+import math
 import platform
 import tempfile
 import time
@@ -16,9 +17,11 @@ from typing import Any
 
 from gpuyard import __version__
 from gpuyard.engine.simulation import simulate
+from gpuyard.envs.episodes import Episode
 from gpuyard.errors import UsageError
 from gpuyard.experiments.bounds import bound
 from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of
+from gpuyard.experiments.compare import preempts
 from gpuyard.experiments.curves import Curve, check_curve, curve_of
 from gpuyard.experiments.spec import Experiment, from_table
 from gpuyard.metrics import counts, measure, resolve
@@ -96,6 +99,11 @@ class Prepared:
                 scheduler.program()
         return made
 
+    @cached_property
+    def stops(self) -> bool:
+        """Whether some scheduler may stop running jobs."""
+        return any(isinstance(scheduler, Decider) or preempts(scheduler) for scheduler in self.schedulers)
+
     def text_of(self, entry: Entry) -> str:
         """The text of a scheduler; of an agent the path of its checkpoint here."""
         if entry.name not in self.experiment.agents:
@@ -147,9 +155,10 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
     experiment, cell = prepared.experiment, prepared.cells[unit.cell]
     episode = prepared.sources.episode(cell, unit.seed)
     segments = any(resolve(name)[0].segments for name in experiment.metrics)
-    place: dict[str, Any] = {"workload": cell.workload, "cluster": episode.cluster.name, "change": cell.change, "estimate": cell.estimate}
+    cluster = cell.cluster or episode.cluster.name
+    place: dict[str, Any] = {"workload": cell.workload, "cluster": cluster, "change": cell.change, "estimate": cell.estimate}
     place |= {column(name): value for name, value in cell.parameters.items()}
-    bounds = {f"bound.{name}": _bound(name, episode) for name in experiment.axes.objectives}
+    bounds = {f"bound.{name}": _bound(name, prepared, episode) for name in experiment.axes.objectives}
     found = []
     for k, (entry, scheduler) in enumerate(zip(prepared.entries, prepared.schedulers, strict=True)):
         began = time.perf_counter()
@@ -163,14 +172,19 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
             **numbers_of(experiment, result),
         }
         curves = {name: curve_of(name, result) for name in experiment.curves}
-        further = {"text": prepared.experiment.scheduler(entry.name), "decision_latency_us": measure(result, [LATENCY])[LATENCY]}
+        further = {
+            "text": experiment.scheduler(entry.name),
+            "workload_text": episode.text,
+            "decision_latency_us": measure(result, [LATENCY])[LATENCY],
+        }
         found.append(Record(unit.first + k, values | bounds, curves, manifest_of(unit.first + k, values, seconds, further)))
     return found
 
 
-def _bound(name: str, episode: Any) -> float:
-    found = bound(name, episode.workload, episode.cluster)
-    return float("nan") if found is None else found.value
+def _bound(name: str, prepared: Prepared, episode: Episode) -> float:
+    """What no scheduler can pass; nan where nothing is known."""
+    found = bound(name, episode.workload, episode.cluster, rules=prepared.rules, stops=prepared.stops)
+    return math.nan if found is None else found.value
 
 
 def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:

@@ -13,7 +13,7 @@
     seeds = "0-7"                   # of generators; of a log: windows that do not overlap, spread over it
     objectives = ["slowdown"]       # metrics that schedulers are judged by
 
-    [names]                         # short names for schedulers
+    [names]                         # short names for schedulers and workloads
     meta = "learned:meta"
 
     [judge]                         # baseline, challengers, oracle, further metrics, parameters to group by

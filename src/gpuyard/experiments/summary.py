@@ -14,11 +14,13 @@ from typing import Literal
 
 import numpy as np
 
+from gpuyard.envs.episodes import parse_recipe
 from gpuyard.experiments.results import PLACE, Results
-from gpuyard.experiments.statistics import Difference, Interval, bootstrap_mean, holm, paired_difference, paired_t_test
+from gpuyard.experiments.statistics import FEWEST, Difference, Interval, bootstrap_mean, holm, paired_difference, paired_t_test
 from gpuyard.metrics import resolve
 from gpuyard.model.jobs import Array
 
+Resampled = Literal["seed", "training seed", "window", "workload"]
 MINIMUM = {"lower": 1.0, "neither": 1.0, "higher": -1.0}  # sign that makes a metric one of which less is better
 
 
@@ -66,7 +68,7 @@ class Table:
     baseline: str
     lines: tuple[Line, ...]
     runs: int  # of each scheduler
-    resampled: Literal["seed", "training seed", "window"]
+    resampled: Resampled
     n: int  # how many of these
     oracle: Interval | None  # mean of the best of each run
     bound: Interval | None
@@ -178,18 +180,29 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
         lines.append(
             Line(
                 name, name in judge.challengers, _intervals(pivot, name, shown), _gap(values[name], oracle, sign),
-                _gap(values[name], bound, sign), None if name == baseline else _versus(values[name], values[baseline], sign), means[name] == top,
-                float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
+                _gap(values[name], bound, sign), None if name == baseline else _versus(values[name], values[baseline], sign),
+                means[name] == top, float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
             )
         )  # fmt: skip
-    several = max(len(each) for each in values.values())
-    logs = not any(results.parameters) and any("[" in str(w) for w in set(results.columns["workload"].tolist()))
-    kind: Literal["seed", "training seed", "window"] = "training seed" if several > 1 else "window" if logs else "seed"
+    what, count = _resampled(pivot, max(len(each) for each in values.values()))
     size = len(pivot.cells) * len(pivot.seeds)
     return Table(
-        objective, group, baseline, tuple(lines), size, kind, several if several > 1 else len(pivot.seeds),
+        objective, group, baseline, tuple(lines), size, what, count,
         None if oracle is None else bootstrap_mean(units(oracle[None])), None if bound is None else bootstrap_mean(units(bound[None])),
     )  # fmt: skip
+
+
+def _resampled(pivot: Pivot, training_seeds: int) -> tuple[Resampled, int]:
+    """What `units` takes as independent, and how many there are."""
+    if training_seeds > 1:
+        return "training seed", training_seeds
+    if len(pivot.seeds) == 1:
+        return "workload", len(pivot.cells)
+    experiment = pivot.results.experiment
+    logs = experiment.axes.workloads and not any(
+        parse_recipe(experiment.scheduler(text)).is_generator for text in experiment.axes.workloads
+    )
+    return "window" if logs else "seed", len(pivot.seeds)
 
 
 def _intervals(pivot: Pivot, scheduler: str, metrics: Sequence[str]) -> dict[str, Interval]:
@@ -288,9 +301,8 @@ def _notes(pivot: Pivot) -> list[str]:
         lost = int(results.columns[outcome].sum()) if outcome in results.columns else 0
         if lost:
             notes.append(f"{lost:,} of {int(results.columns['n_jobs'].sum()):,} jobs {words}, over all Runs")
-    n = len(pivot.seeds)
-    if n > 1 and not results.experiment.agents:
-        notes.append(
-            f"intervals are 95 % bootstrap intervals over {n} seeds, each the mean over all workloads; p values are of a paired t-test"
-        )
+    several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
+    what, n = _resampled(pivot, max(several, default=1))
+    if 1 < n < FEWEST:
+        notes.append(f"{n} {what}s are too few for a 95 % interval: what is shown is their range, which covers less")
     return notes

@@ -180,6 +180,64 @@ def load_imbalance(result: Result) -> float:
 
 
 @metric(
+    "core_utilization",
+    title="utilisation of cores",
+    unit="1",
+    better="higher",
+    kind="run",
+    formula="Σ over jobs cpus · ran / (Σ cpus of the nodes · (last end − first submit))",
+    covers="every job that ran, all its runs",
+    missing="no node states its cpus, or no time passed",
+)
+def core_utilization(result: Result) -> float:
+    """Share of the cores' time that jobs held; outages are not taken off."""
+    return _held(result, result.workload.jobs.cpus, result.cluster.nodes.cpus)
+
+
+@metric(
+    "memory_utilization",
+    title="utilisation of memory",
+    unit="1",
+    better="higher",
+    kind="run",
+    formula="Σ over jobs memory · ran / (Σ memory of the nodes · (last end − first submit))",
+    covers="every job that ran, all its runs",
+    missing="no node states its memory, or no time passed",
+)
+def memory_utilization(result: Result) -> float:
+    """Share of the memory's time that jobs held; outages are not taken off."""
+    return _held(result, result.workload.jobs.memory, result.cluster.nodes.memory)
+
+
+def _held(result: Result, asked: Array, there: Array) -> float:
+    room = float(there.sum())
+    if not np.isfinite(room) or room <= 0:
+        return np.nan
+    return ratio(float((asked * np.nan_to_num(result.table["ran"])).sum()), room * length(result))
+
+
+@metric(
+    "core_imbalance",
+    title="imbalance of cores",
+    unit="1",
+    better="lower",
+    kind="run",
+    formula="standard deviation / mean over nodes of core·s held per core of the node",
+    covers="every job that ran",
+    missing="nothing ran, a node without cores, or some job spanned nodes or was stopped",
+)
+def core_imbalance(result: Result) -> float:
+    """Coefficient of variation of the nodes' load, per core. 0: all nodes alike."""
+    nodes, ran = result.cluster.nodes, result.table["node"] >= 0
+    rows = result.table[ran]
+    if not len(rows) or (rows["nodes"] > 1).any() or (rows["preemptions"] > 0).any() or not (nodes.cpus > 0).all():
+        return np.nan
+    held = np.bincount(rows["node"], weights=result.workload.jobs.cpus[ran] * rows["ran"], minlength=len(nodes))
+    load = held / nodes.cpus
+    return ratio(float(load.std()), float(load.mean()))
+
+
+@metric(
     "decision_latency",
     title="decision latency",
     unit="µs",

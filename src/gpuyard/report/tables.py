@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ LATENCY = "decision_latency_us"
 
 def csv_files(summary: Summary) -> dict[str, str]:
     """File name → text."""
-    made = {"runs.csv": csv_text(run_rows(summary.results)), "summary.csv": csv_text(_table_rows(summary.tables))}
+    made = {"runs.csv": csv_text(run_rows(summary.results)), "summary.csv": csv_text(table_rows(summary.tables))}
     if summary.groups:
-        made["groups.csv"] = csv_text(_table_rows(summary.groups))
+        made["groups.csv"] = csv_text(table_rows(summary.groups))
     if summary.degradations:
         made["degradation.csv"] = csv_text(_degradation_rows(summary))
     return made
@@ -77,7 +77,8 @@ def oracle_gaps(results: Results) -> Array:
     return gaps
 
 
-def _table_rows(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
+def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """All statistics, a row per objective, group and scheduler; shares are of the baseline, the oracle or the bound."""
     rows = [_line_row(table, line) for table in tables for line in table.lines]
     for table in tables:
         for name, value in (("oracle", table.oracle), ("bound", table.bound)):

@@ -1,0 +1,244 @@
+"""`gpuyard run`: an experiment, from its TOML file to results in a folder; interrupted, the same call goes on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli import options
+from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, shown_unit, with_interval
+from gpuyard.errors import UsageError
+from gpuyard.model.units import format_seconds
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.runner import Outcome, Progress
+    from gpuyard.experiments.spec import Experiment
+    from gpuyard.experiments.summary import Line, Summary
+    from gpuyard.experiments.summary import Table as Compared
+
+_RUN = "Run"
+_SHORT_LIST = 12  # values of an axis that are shown
+
+
+def run(
+    experiment: Annotated[str, typer.Argument(help="NAME (`gpuyard list experiments`) or FILE.toml.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The short form of it: minutes become seconds.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and check it; run nothing.", rich_help_panel=_RUN)
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A value that the file leaves open, e.g. traces=DIR; repeatable."),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray|ADDRESS", help="Where: processes here, a Ray cluster started here, or one that runs.", rich_help_panel=_RUN
+        ),
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes; the numbers do not depend on it.", rich_help_panel=_RUN)
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="Also write the report (`gpuyard report DIR`).", rich_help_panel=_RUN)] = False,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """Run an experiment: every combination of its axes, with results in a folder.
+
+    Interrupted or killed, the same command goes on where it stopped, and ends with the same numbers.
+    """
+    from gpuyard.experiments.runner import run as run_all
+    from gpuyard.experiments.spec import load_experiment
+    from gpuyard.experiments.workers import backend_of
+
+    found = load_experiment(experiment, quick=quick, values=_values(set_ or ()))
+    if dry_run:
+        emit(describe_plan(found), how)
+        return
+    folder = out or Path("results") / (found.name + ("-quick" if quick else ""))
+    backend = backend_of(on, workers)
+    command = _command(experiment, quick=quick, values=set_ or ())
+    with _progress() as progress:
+        try:
+            outcome = run_all(found, folder, backend, command=command, progress=progress)
+        except KeyboardInterrupt:
+            say(f"{folder}: what is done is kept; the same command goes on")
+            raise
+    _tell(outcome, folder)
+    from gpuyard.experiments.results import load_results
+    from gpuyard.experiments.summary import summarise
+
+    emit(describe(summarise(load_results(folder))), how)
+    if report:
+        from gpuyard.report.writing import write_report
+
+        say(f"report: {write_report(folder)}")
+
+
+def _values(texts: Sequence[str]) -> dict[str, str]:
+    made = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise UsageError(f"--set {text!r} is not NAME=VALUE")
+        made[name] = value
+    return made
+
+
+def _command(experiment: str, *, quick: bool, values: Sequence[str]) -> str:
+    """That gives the same numbers; where and with how many workers is no part of it."""
+    parts = ["gpuyard", "run", experiment, *(["--quick"] if quick else []), *(part for text in values for part in ("--set", text))]
+    return shlex.join(parts)
+
+
+def _tell(outcome: Outcome, folder: Path) -> None:
+    new = outcome.runs - outcome.done_before
+    if not new:
+        say(f"{folder}: complete already, {outcome.runs:,} Runs")
+        return
+    before = f" ({outcome.done_before:,} were there)" if outcome.done_before else ""
+    trained = f", {outcome.trained} agents trained" if outcome.trained else ""
+    say(f"{new:,} Runs in {format_seconds(outcome.seconds)}{before}{trained}; results in {folder}")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """One bar on stderr, where that is a terminal: agents first, then Runs."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("preparing", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description="training agents" if what == "agents" else "runs", completed=done, total=total)
+
+        yield show
+
+
+# ── what would be run ──
+
+
+def describe_plan(experiment: Experiment) -> Output:
+    """The axes, and how many Runs their product is; whatever is wrong with it is found."""
+    from gpuyard.experiments.agents import labels_of
+    from gpuyard.experiments.kinds import Context, Prepared
+
+    prepared = Prepared(Context(experiment.record()))
+    if not experiment.agents:
+        prepared.check()
+    axes = {name: values for name, values in vars(experiment.axes).items() if values and tuple(values) != ("",)}
+    rows = [(name, str(len(values)), _listed(values)) for name, values in axes.items()]
+    if prepared.kind.has_workloads:
+        rows.append(("workloads × clusters × changes × estimates", str(len(prepared.cells)), ""))
+    agents = labels_of(experiment)
+    if agents:
+        rows.append(("agents to train", str(len(agents)), _listed([label for label, _, _ in agents])))
+    rows.append(("Runs", f"{prepared.runs:,}", ""))
+    data = {
+        "experiment": experiment.record(),
+        "runs": prepared.runs,
+        "units": len(prepared.units),
+        "agents": [label for label, _, _ in agents],
+    }
+    table = Table(("axis", "values", ""), rows, experiment.title, left=frozenset({0, 2}))
+    return Output([table], data, [{"axis": row[0], "values": row[1]} for row in rows])
+
+
+def _listed(values: Sequence[Any]) -> str:
+    texts = [str(value) or "(none)" for value in values]
+    return ", ".join(texts[:_SHORT_LIST]) + (f", … ({len(texts) - _SHORT_LIST} more)" if len(texts) > _SHORT_LIST else "")
+
+
+# ── what came out ──
+
+
+def describe(summary: Summary) -> Output:
+    """A table for each objective, one of how much worse things get under changes, and the answer in words."""
+    from gpuyard.report.tables import table_rows
+    from gpuyard.report.words import findings, lead
+
+    tables = [table_of(summary, table) for table in summary.tables]
+    if summary.degradations:
+        tables.append(_degradation_table(summary))
+    records = table_rows(summary.tables)
+    text = [lead(summary), *findings(summary)]
+    data = {"answer": text, "tables": records, "notes": list(summary.notes)}
+    return Output(tables, data, records, [*text, *(f"note: {note}" for note in summary.notes)])
+
+
+def table_of(summary: Summary, table: Compared) -> Table:
+    """Rows are schedulers, then the oracle and the bound."""
+    from gpuyard.experiments.statistics import FEWEST
+    from gpuyard.metrics import resolve
+
+    metric = resolve(table.objective)[0]
+    unit, size = shown_unit(table.objective, [line.values[table.objective].mean for line in table.lines])
+    shown = [name for name in summary.results.experiment.metrics if name != table.objective and name in table.lines[0].values][:4]
+    gaps, bounds = any(line.gap for line in table.lines), any(line.above_bound for line in table.lines)
+    header = ["scheduler", f"{table.objective}{f' ({unit})' if unit else ''}", "− baseline (%)", "effect", "better–\nworse", "p"]
+    header += ["gap to\noracle (%)"] * gaps + ["above\nbound (%)"] * bounds + shown
+    rows, marked = [], set()
+    for r, line in enumerate(table.lines):
+        marked |= {(r, 1)} if line.best else set()
+        rows.append(
+            [*_cells(line, table.objective, size), *_percents(line, gaps, bounds), *(short(line.values[name].mean) for name in shown)]
+        )
+    for name, value in (("oracle of each run", table.oracle), ("bound", table.bound)):
+        if value is not None:
+            rows.append([name, with_interval(value.mean / size, value.low / size, value.high / size), *[""] * (len(header) - 2)])
+    better = f"{metric.better} is better" if metric.better != "neither" else ""
+    sure = "95 % interval" if table.n >= FEWEST else "range"
+    caption = (
+        f"{STAR} best mean; [ ] {sure} over {table.n} {table.resampled}{'s' * (table.n != 1)}; {better}; baseline: {table.baseline};"
+        f" {table.runs:,} Runs each\n"
+        f"effect: mean difference over its standard deviation; p: paired t-test, corrected for {summary.comparisons} comparisons (Holm)"
+    )
+    return Table(tuple(header), rows, f"{summary.results.experiment.title}: {metric.title}", marked=frozenset(marked), caption=caption)
+
+
+def _cells(line: Line, objective: str, size: float) -> list[str]:
+    value, versus = line.values[objective], line.versus
+    first, feed, rest = with_interval(value.mean / size, value.low / size, value.high / size).partition("\n")
+    mean = first + (f" {STAR}" if line.best else "") + feed + rest
+    name = f"> {line.scheduler}" if line.challenger else line.scheduler
+    if versus is None:
+        return [name, mean, "baseline", "", "", ""]
+    change = with_interval(100 * versus.share, 100 * versus.share_low, 100 * versus.share_high, "+")
+    p = "" if versus.p != versus.p else f"{versus.p:.2g}"
+    return [name, mean, change, short(versus.difference.effect, "+"), f"{versus.wins:,}–{versus.losses:,}", p]
+
+
+def _percents(line: Line, gaps: bool, bounds: bool) -> list[str]:
+    shown = ([line.gap] if gaps else []) + ([line.above_bound] if bounds else [])
+    return [with_interval(100 * each.mean, 100 * each.low, 100 * each.high) if each else "" for each in shown]
+
+
+def _degradation_table(summary: Summary) -> Table:
+    """Of the first objective: schedulers × kinds of change, the mean over severities."""
+    objective = summary.table.objective
+    kinds = list(dict.fromkeys(each.kind for each in summary.degradations))
+    rows = []
+    for name in summary.results.schedulers:
+        mine: Mapping[str, list[float]] = {
+            kind: [d.share.mean for d in summary.degradations if (d.objective, d.scheduler, d.kind) == (objective, name, kind)]
+            for kind in kinds
+        }
+        rows.append([name, *(f"{short(100 * sum(values) / len(values), '+')} %" for values in mine.values())])
+    return Table(
+        ("scheduler", *kinds),
+        rows,
+        f"{objective}: how much worse under changes, mean over severities",
+        caption="against the same runs without the change",
+    )
