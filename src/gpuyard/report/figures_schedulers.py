@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuyard.experiments.results import PLACE
 from gpuyard.experiments.statistics import Interval, bootstrap_mean, paired_difference
 from gpuyard.experiments.summary import Pivot, Table, Versus, units
 from gpuyard.model.jobs import Array
 from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of
 from gpuyard.report.study import NoData, Study, at_row, better_words, figure, marks, scaled, titled
+from gpuyard.report.tables import group_label, regimes
 from gpuyard.report.text import metric_title, readable
 
 MOST_ROWS = 40  # workloads in one figure
@@ -73,7 +73,7 @@ def oracle_gap(study: Study) -> list[Chart]:
     tables = [table for table in study.summary.tables if table.oracle is not None]
     if not tables:
         raise NoData("the experiment names no oracle")
-    drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.results.schedulers)
+    drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.shown)
     axis = axis_of("gap to the oracle (0 is as good)", [each.mean for each in drawn], percent=True)
     of = study.results.experiment.judge.oracle
     caption = (
@@ -119,10 +119,10 @@ def _by_group(study: Study, name: str) -> Chart:
     metric = study.objective
     every = [line.values[metric] for table in tables for line in table.lines]
     unit, size = scaled(metric, every)
-    drawn = tuple(marks(study, who, [table.line(who).values[metric] for table in tables], size) for who in study.results.schedulers)
+    drawn = tuple(marks(study, who, [table.line(who).values[metric] for table in tables], size) for who in study.shown)
     axis = axis_of(titled(metric, unit), [each.mean for each in drawn])
     caption = f"Mean {metric_title(metric)} by {readable(name)} of the workload; {better_words(metric)}; {INTERVALS}."
-    rows = tuple(readable(table.group) for table in tables)
+    rows = tuple(group_label(table) for table in tables)
     return Chart(f"by_group-{name}", f"By {readable(name)}", caption, Points(rows, axis, drawn, level=None))
 
 
@@ -130,12 +130,11 @@ def _by_group(study: Study, name: str) -> Chart:
 def by_workload(study: Study) -> list[Chart]:
     """The first objective relative to the baseline, workload by workload."""
     results, metric, baseline = study.results, study.objective, study.summary.table.baseline
-    columns = ["workload"] + [name for name in PLACE[1:] if len(set(results.columns[name].tolist())) > 1]
-    keys = list(zip(*(results.columns[name].tolist() for name in columns), strict=True))
+    keys = regimes(results).tolist()
     cells = list(dict.fromkeys(keys))
     if len(cells) > MOST_ROWS:
         raise NoData(f"{len(cells):,} workloads are too many for one figure; by_group sums them up")
-    others = [name for name in results.schedulers if name != baseline]
+    others = [name for name in study.shown if name != baseline]
     if not others:
         raise NoData("there is one scheduler only")
     shares: dict[str, list[Interval | None]] = {name: [] for name in others}
@@ -149,7 +148,7 @@ def by_workload(study: Study) -> list[Chart]:
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
         f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
     )
-    rows = tuple(readable(", ".join(filter(None, cell)), 44) for cell in cells)
+    rows = tuple(readable(cell, 44) for cell in cells)
     return [
         Chart("by_workload", f"Workload by workload, against {readable(baseline, 30)}", caption,
               Points(rows, _difference_axis(metric, baseline, drawn), drawn))
@@ -179,7 +178,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
         raise NoData("the number of GPUs does not vary")
     pivots = [Pivot(results, np.array([str(value) == size for value in gpus.tolist()])) for size in sizes]
     lines = []
-    for name in results.schedulers:
+    for name in study.shown:
         found = [bootstrap_mean(units(pivot.values("utilization", name))) for pivot in pivots]
         mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
         lines.append(Line(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
@@ -210,7 +209,7 @@ def robustness_radar(study: Study) -> list[Chart]:
     if len(kinds) < 3:
         raise NoData(f"a radar needs three kinds of changes; there are {len(kinds)}")
     rings = []
-    for name in study.results.schedulers:
+    for name in study.shown:
         shares = [np.array([each.share.mean for each in found if each.kind == kind and each.scheduler == name]) for kind in kinds]
         values = np.array([float(np.nanmean(each)) if np.isfinite(each).any() else np.nan for each in shares])
         rings.append(Ring(name, study.style(name), values, study.strong(name)))
@@ -235,7 +234,7 @@ def _degradation(study: Study, kind: str) -> Chart:
     found = [each for each in study.summary.degradations if each.objective == study.objective and each.kind == kind]
     changes = list(dict.fromkeys(each.change for each in found))
     lines = []
-    for name in study.results.schedulers:
+    for name in study.shown:
         mine = {each.change: each.share for each in found if each.scheduler == name}
         mean, low, high = (np.array([getattr(mine[change], key) for change in changes]) for key in ("mean", "low", "high"))
         lines.append(Line(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))

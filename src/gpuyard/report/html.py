@@ -24,10 +24,12 @@ from gpuyard.model.units import format_seconds
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.interactive import figure_of
 from gpuyard.report.study import Study, better_words
+from gpuyard.report.tables import group_label
 from gpuyard.report.text import clean, metric_title, readable, shown_unit
 from gpuyard.report.words import findings, lead, p_text, percent, signed_share, value_text, verdict
 
 MOST_BYTES = 5_000_000
+MOST_COLUMNS = 8  # values of a parameter beside each other
 
 
 def page(study: Study, charts: Sequence[Chart | Absent]) -> str:
@@ -221,17 +223,32 @@ def _groups(summary: Summary) -> Iterable[str]:
         tables = [table for table in summary.groups if table.group.partition("=")[0] == name]
         metric = tables[0].objective
         unit, size = shown_unit(metric, [line.values[metric].mean for table in tables for line in table.lines])
-        rows = []
-        for who in summary.results.schedulers:
-            lines = [table.line(who) for table in tables]
-            cells = "".join(
-                _cell(value_text(line.values[metric], size), line.values[metric].mean, "best" if line.best else "") for line in lines
-            )
-            rows.append(f'<tr class="{"challenger" if lines[0].challenger else ""}"><th scope="row">{text(who)}</th>{cells}</tr>')
-        caption = (
-            f"Mean {metric_title(metric)}{f' ({unit})' if unit else ''} by {name}, {better_words(metric)}; the best of a column is bold."
-        )
-        yield _wrapped(caption, ["scheduler", *(table.group for table in tables)], rows)
+        rows, head = _by_scheduler(tables, size) if len(tables) <= MOST_COLUMNS else _by_value(tables, size)
+        caption = f"Mean {metric_title(metric)}{f' ({unit})' if unit else ''} by {name}, {better_words(metric)}; the best is bold."
+        yield _wrapped(caption, head, rows)
+
+
+def _by_scheduler(tables: Sequence[Table], size: float) -> tuple[list[str], list[str]]:
+    """(rows, head): schedulers down."""
+    rows = []
+    for first in tables[0].lines:
+        cells = "".join(_group_cell(table.line(first.scheduler), table, size) for table in tables)
+        rows.append(f'<tr class="{"challenger" if first.challenger else ""}"><th scope="row">{text(first.scheduler)}</th>{cells}</tr>')
+    return rows, ["scheduler", *map(group_label, tables)]
+
+
+def _by_value(tables: Sequence[Table], size: float) -> tuple[list[str], list[str]]:
+    """(rows, head): values of the parameter down."""
+    rows = []
+    for table in tables:
+        cells = "".join(_group_cell(line, table, size) for line in table.lines)
+        rows.append(f'<tr><th scope="row">{text(group_label(table))}</th>{cells}</tr>')
+    return rows, ["", *(readable(line.scheduler) for line in tables[0].lines)]
+
+
+def _group_cell(line: Line, table: Table, size: float) -> str:
+    value = line.values[table.objective]
+    return _cell(value_text(value, size), value.mean, "best" if line.best else "")
 
 
 def _degradations(summary: Summary) -> Iterable[str]:

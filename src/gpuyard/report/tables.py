@@ -77,6 +77,12 @@ def oracle_gaps(results: Results) -> Array:
     return gaps
 
 
+def group_label(table: Table) -> str:
+    """`shape=bursty`; what has no value is `unchanged`, or as it is given."""
+    name, _, value = table.group.partition("=")
+    return f"{name}={readable(value, 44)}" if value else "unchanged" if name == "change" else f"{name} as given"
+
+
 def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """All statistics, a row per objective, group and scheduler; shares are of the baseline, the oracle or the bound."""
     rows = [_line_row(table, line) for table in tables for line in table.lines]

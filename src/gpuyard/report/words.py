@@ -14,6 +14,7 @@ from gpuyard.experiments.summary import Degradation, Line, Summary, Table, Versu
 from gpuyard.metrics import resolve
 from gpuyard.report.text import metric_title, readable, rounded, short, shown_unit
 
+MOST_TOLD = 2  # challengers that the first paragraph has a sentence for
 SURE = 0.05  # p values below it, after correction
 Verdict = Literal["wins", "loses", "unclear", "unsure", "untested"]
 
@@ -32,13 +33,14 @@ def verdict(versus: Versus) -> Verdict:
 def lead(summary: Summary) -> str:
     """The first paragraph: what was run, and what came out of it."""
     results, table = summary.results, summary.table
-    workloads = table.runs // max(len(set(results.columns["seed"].tolist())), 1)
-    what = (
-        f"{_count(len(results.schedulers), 'scheduler')} ran on {_count(workloads, 'workload')} with "
-        f"{_count(len(set(results.columns['seed'].tolist())), 'seed')}: {_count(len(results), 'run')} in all."
-    )
+    seeds = len(set(results.columns["seed"].tolist()))
+    place = f"{_count(table.runs // max(seeds, 1), 'workload')} with {_count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
+    what = f"{_count(len(results.schedulers), 'scheduler')} ran on {place}: {_count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
-    sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
+    if len(shown) > MOST_TOLD:
+        sentences = [_overview(table) for table in summary.tables]
+    else:
+        sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
     few = (
         f" With {table.n} {table.resampled}s only, intervals are the range of the values, and nothing here is more than a hint."
         if table.n < FEWEST
@@ -71,6 +73,25 @@ _RECORD: dict[Verdict, str] = {
     "unclear": "cannot be told apart from",
     "unsure": "is not surely different, after correction for many comparisons, from",
     "untested": "has too few values for any claim against",
+}
+
+
+def _overview(table: Table) -> str:
+    """Many challengers on one objective: who does what against the baseline."""
+    found: dict[Verdict, list[str]] = {}
+    for line in table.lines:
+        if line.challenger and line.versus is not None:
+            found.setdefault(verdict(line.versus), []).append(f"{readable(line.scheduler)} ({signed_share(line.versus)})")
+    parts = [f"{words} {_and(found[key])}" for key, words in _OVERVIEW.items() if key in found]
+    return f"On {metric_title(table.objective)}, against {readable(table.baseline)}: {'; '.join(parts) or 'there is nothing to compare'}."
+
+
+_OVERVIEW: dict[Verdict, str] = {
+    "wins": "better",
+    "loses": "worse",
+    "unclear": "not told apart",
+    "unsure": "not sure after correction for many comparisons",
+    "untested": "too few values for any claim about",
 }
 
 
@@ -120,7 +141,8 @@ def _objective(summary: Summary, table: Table) -> str:
         shown = value_text(best[0].values[table.objective], size, unit)
         verb = "has" if len(best) == 1 else "have"
         sentences.append(f"{title[:1].upper()}{title[1:]}: {_names(best)} {verb} the {words} mean, {shown}{_sure(table, best[0])}.")
-    sentences += [_challenger(table, line) for line in table.lines if line.challenger and line.versus is not None]
+    role = "baseline" if summary.results.experiment.judge.baseline else "best of the others"
+    sentences += [_challenger(table, line, role) for line in table.lines if line.challenger and line.versus is not None]
     sentences += _oracle(summary, table)
     sentences += _bound(table, best)
     return " ".join(sentences)
@@ -152,11 +174,10 @@ _CHALLENGER: dict[Verdict, str] = {
 }
 
 
-def _challenger(table: Table, line: Line) -> str:
+def _challenger(table: Table, line: Line, role: str) -> str:
     found = line.versus
     assert found is not None
     runs = f"better in {found.wins:,} and worse in {found.losses:,} of {found.wins + found.ties + found.losses:,} runs"
-    role = "baseline" if table.line(table.baseline).challenger else "best of the others"
     return _CHALLENGER[verdict(found)].format(
         name=readable(line.scheduler),
         base=readable(table.baseline),
