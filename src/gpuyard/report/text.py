@@ -98,11 +98,11 @@ def readable(text: str, longest: int = 60) -> str:
     return shown[: longest - 1 - half] + "…" + shown[-half:]
 
 
-def rounded(value: float, width: float, sign: str = "") -> str:
-    """With as many digits as an interval of that width leaves any meaning: two of the width's own."""
+def rounded(value: float, width: float, sign: str = "", most: int = 8) -> str:
+    """With as many digits as an interval of that width leaves any meaning, two of the width's own; at most so many after the point."""
     if not math.isfinite(value) or not math.isfinite(width) or width <= 0:
         return short(value, sign)
-    digits = min(max(1 - math.floor(math.log10(width)), 0), 8)
+    digits = min(max(1 - math.floor(math.log10(width)), 0), most)
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 

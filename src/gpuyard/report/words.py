@@ -34,7 +34,9 @@ def lead(summary: Summary) -> str:
     """The first paragraph: what was run, and what came out of it."""
     results, table = summary.results, summary.table
     seeds = len(set(results.columns["seed"].tolist()))
-    place = f"{_count(table.runs // max(seeds, 1), 'workload')} with {_count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
+    changes = len(results.experiment.axes.changes)
+    forms = f" in {changes} forms each, as they are and changed," if changes > 1 else ""
+    place = f"{_count(table.runs // max(seeds, 1) // changes, 'workload')}{forms} with {_count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
     what = f"{_count(len(results.schedulers), 'scheduler')} ran on {place}: {_count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
     if len(shown) > MOST_TOLD:
@@ -105,7 +107,7 @@ def percent(interval: Interval, sign: Literal["", "+"] = "") -> str:
     low, high = 100 * interval.low, 100 * interval.high
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{short(100 * interval.mean, sign)} %" if math.isfinite(interval.mean) else "–"
-    mean, low_text, high_text = (rounded(100 * each, high - low, sign) for each in (interval.mean, interval.low, interval.high))
+    mean, low_text, high_text = (rounded(100 * each, high - low, sign, most=3) for each in (interval.mean, interval.low, interval.high))
     return f"{mean} % [{low_text}, {high_text}]"
 
 
@@ -198,11 +200,13 @@ def p_text(p: float, equals: str = "") -> str:
 def _oracle(summary: Summary, table: Table) -> list[str]:
     if table.oracle is None:
         return []
-    count = len(summary.results.experiment.judge.oracle)
+    of = summary.results.experiment.judge.oracle
+    oracle = f"the best of {len(of)} for each run in hindsight" if len(of) > 1 else f"here {readable(of[0])}"
     challengers = [line for line in table.lines if line.challenger and line.gap is not None]
     shown = challengers or [line for line in table.lines if line.best and line.gap is not None]
     gaps = [f"{readable(line.scheduler)} {percent(line.gap)}" for line in shown if line.gap is not None]
-    return [f"Behind the oracle, the best of {count} for each run in hindsight, lie {_and(gaps)}."] if gaps else []
+    ahead = " (negative: ahead of it)" if any(line.gap is not None and line.gap.mean < 0 for line in shown) else ""
+    return [f"Behind the oracle, {oracle}, lie {_and(gaps)}{ahead}."] if gaps else []
 
 
 def _bound(table: Table, best: Sequence[Line]) -> list[str]:
