@@ -91,7 +91,12 @@ def _boxes(study: Study, by: str, figure_name: str) -> Chart:
         f"{metric_title(metric).capitalize()} of jobs by {by}{order}: the box holds the middle half of the jobs, the line in it is "
         f"the median, the whiskers end at 5 and 95 %; means of these over all runs; {better_words(metric)}."
     )
-    return Chart(figure_name, f"{metric_title(metric).capitalize()} by {by}", caption, Boxes(tuple(map(readable, groups)), by, axis, boxes))
+    return Chart(
+        figure_name,
+        f"{metric_title(metric).capitalize()} by {by}",
+        caption,
+        Boxes(tuple(readable(group) or "(none)" for group in groups), by, axis, boxes),
+    )
 
 
 def _mean_boxes(curves: Sequence[Curve], groups: Sequence[str]) -> Array:

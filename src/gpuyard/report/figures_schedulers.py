@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpuyard.experiments.statistics import Interval, bootstrap_mean, paired_difference
 from gpuyard.experiments.summary import Pivot, Table, Versus, units
 from gpuyard.model.jobs import Array
-from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of
+from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
 from gpuyard.report.study import NoData, Study, at_row, better_words, figure, marks, scaled, titled
 from gpuyard.report.tables import group_label, regimes
-from gpuyard.report.text import metric_title, readable
+from gpuyard.report.text import metric_title, readable, telling_parts
 
 MOST_ROWS = 40  # workloads in one figure
 ORACLE, BOUND = "oracle", "lower bound"
@@ -64,7 +66,12 @@ def _versus(study: Study, table: Table) -> Chart:
 
 def _difference_axis(metric: str, baseline: str, drawn: tuple[Marks, ...]) -> Axis:
     title = f"{metric_title(metric)}: difference to {readable(baseline, 24)} ({better_words(metric)})"
-    return axis_of(title, [np.concatenate([each.mean, each.low, each.high]) for each in drawn], percent=True)
+    return _shares(title, drawn)
+
+
+def _shares(title: str, drawn: Sequence[Marks]) -> Axis:
+    """Challengers, where there are some, decide how fine the scale is."""
+    return share_axis(title, [each.mean for each in drawn], [each.mean for each in drawn if each.strong])
 
 
 @figure("oracle_gap")
@@ -74,7 +81,7 @@ def oracle_gap(study: Study) -> list[Chart]:
     if not tables:
         raise NoData("the experiment names no oracle")
     drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.shown)
-    axis = axis_of("gap to the oracle (0 is as good)", [each.mean for each in drawn], percent=True)
+    axis = _shares("gap to the oracle (0 is as good)", drawn)
     of = study.results.experiment.judge.oracle
     caption = (
         f"How far each scheduler lies behind the best of {len(of)} fixed ones ({', '.join(map(readable, of))}), chosen for each "
@@ -148,7 +155,7 @@ def by_workload(study: Study) -> list[Chart]:
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
         f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
     )
-    rows = tuple(readable(cell, 44) for cell in cells)
+    rows = tuple(readable(row, 44) for row in telling_parts(cells))
     return [
         Chart("by_workload", f"Workload by workload, against {readable(baseline, 30)}", caption,
               Points(rows, _difference_axis(metric, baseline, drawn), drawn))
@@ -213,7 +220,7 @@ def robustness_radar(study: Study) -> list[Chart]:
         shares = [np.array([each.share.mean for each in found if each.kind == kind and each.scheduler == name]) for kind in kinds]
         values = np.array([float(np.nanmean(each)) if np.isfinite(each).any() else np.nan for each in shares])
         rings.append(Ring(name, study.style(name), values, study.strong(name)))
-    axis = axis_of(f"{metric_title(study.objective)}: change for the worse", [ring.values for ring in rings], percent=True)
+    axis = share_axis(f"{metric_title(study.objective)}: change for the worse", [ring.values for ring in rings], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under each kind of change, against the same runs without it, "
         "mean over severities; further out is worse, below 0 it got better."
@@ -227,7 +234,25 @@ def degradation(study: Study) -> list[Chart]:
     found = [each for each in study.summary.degradations if each.objective == study.objective]
     if not found:
         raise NoData("the axis changes has nothing to compare with what is unchanged")
-    return [_degradation(study, kind) for kind in dict.fromkeys(each.kind for each in found)]
+    kinds: dict[str, list[str]] = {}
+    for each in found:
+        if each.change not in kinds.setdefault(each.kind, []):
+            kinds[each.kind].append(each.change)
+    charts = [_degradation(study, kind) for kind, changes in kinds.items() if len(changes) > 1]
+    single = [changes[0] for changes in kinds.values() if len(changes) == 1]
+    return charts + ([_single_changes(study, single)] if single else [])
+
+
+def _single_changes(study: Study, changes: Sequence[str]) -> Chart:
+    """Those that there is one strength of."""
+    shares = {(each.change, each.scheduler): each.share for each in study.summary.degradations if each.objective == study.objective}
+    drawn = tuple(marks(study, name, [shares[change, name] for change in changes]) for name in study.shown)
+    axis = _shares(f"{metric_title(study.objective)}: change for the worse", drawn)
+    caption = (
+        f"How much worse {metric_title(study.objective)} gets under each change, against the same runs without it; to the right is worse; "
+        f"{INTERVALS}."
+    )
+    return Chart("degradation", "Under changes", caption, Points(tuple(map(readable, changes)), axis, drawn))
 
 
 def _degradation(study: Study, kind: str) -> Chart:
@@ -238,7 +263,7 @@ def _degradation(study: Study, kind: str) -> Chart:
         mine = {each.change: each.share for each in found if each.scheduler == name}
         mean, low, high = (np.array([getattr(mine[change], key) for change in changes]) for key in ("mean", "low", "high"))
         lines.append(Line(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))
-    y = axis_of(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], percent=True)
+    y = share_axis(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under {readable(kind)}, by its strength, against the same runs without it; "
         "bands are 95 % bootstrap intervals over seeds; at 0 nothing changed."

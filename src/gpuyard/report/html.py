@@ -340,8 +340,8 @@ def _experiment_rows(record: Mapping[str, Any], prefix: str = "") -> dict[str, o
     for key, value in record.items():
         if isinstance(value, Mapping):
             rows |= _experiment_rows(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and not any(isinstance(each, (dict, list)) for each in value):
+        elif isinstance(value, list) and value not in ([], [""]) and not any(isinstance(each, (dict, list)) for each in value):
             rows[prefix + key] = ", ".join(json.dumps(each, ensure_ascii=False) if each == "" else str(each) for each in value)
-        elif value not in ("", [], None) and key not in ("title", "question"):
+        elif value not in ("", [], [""], None) and key not in ("title", "question"):
             rows[prefix + key] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
     return rows

@@ -16,13 +16,15 @@ from gpuyard.report.text import metric_title, readable, rounded, short, shown_un
 
 MOST_TOLD = 2  # challengers that the first paragraph has a sentence for
 SURE = 0.05  # p values below it, after correction
-Verdict = Literal["wins", "loses", "unclear", "unsure", "untested"]
+Verdict = Literal["wins", "loses", "equal", "unclear", "unsure", "untested"]
 
 
 def verdict(versus: Versus) -> Verdict:
-    """`unclear`: the interval holds 0; `unsure`: it does not, but the corrected test disagrees; `untested`: there is no interval."""
+    """`equal`: no run differs in what is resampled; `unclear`: the interval holds 0; `unsure`: it does not, but the corrected test disagrees; `untested`: there is no interval."""
     if not (math.isfinite(versus.difference.low) and math.isfinite(versus.difference.high)):
         return "untested"
+    if versus.difference.low == versus.difference.high == 0:
+        return "equal"
     if versus.better is None:
         return "unclear"
     if not versus.p < SURE:
@@ -36,7 +38,8 @@ def lead(summary: Summary) -> str:
     seeds = len(set(results.columns["seed"].tolist()))
     changes = len(results.experiment.axes.changes)
     forms = f" in {changes} forms each, as they are and changed," if changes > 1 else ""
-    place = f"{_count(table.runs // max(seeds, 1) // changes, 'workload')}{forms} with {_count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
+    workloads = _count(table.runs // max(seeds, 1) // changes, "workload")
+    place = f"{workloads}{forms} with {_count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
     what = f"{_count(len(results.schedulers), 'scheduler')} ran on {place}: {_count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
     if len(shown) > MOST_TOLD:
@@ -72,6 +75,7 @@ def _record(summary: Summary, name: str) -> str:
 _RECORD: dict[Verdict, str] = {
     "wins": "beats",
     "loses": "loses to",
+    "equal": "is exactly as good as",
     "unclear": "cannot be told apart from",
     "unsure": "is not surely different, after correction for many comparisons, from",
     "untested": "has too few values for any claim against",
@@ -91,6 +95,7 @@ def _overview(table: Table) -> str:
 _OVERVIEW: dict[Verdict, str] = {
     "wins": "better",
     "loses": "worse",
+    "equal": "exactly as good",
     "unclear": "not told apart",
     "unsure": "not sure after correction for many comparisons",
     "untested": "too few values for any claim about",
@@ -170,6 +175,7 @@ def _sure(table: Table, best: Line) -> str:
 _CHALLENGER: dict[Verdict, str] = {
     "wins": "{name} is better than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "loses": "{name} is worse than {base}, the {role}: {share}; {runs} (p {p} after correction).",
+    "equal": "{name} is exactly as good as {base}, the {role}.",
     "unclear": "{name} cannot be told apart from {base}, the {role}: {share}.",
     "unsure": "{name} against {base}, the {role}: {share}; the interval does not hold 0, but the corrected test is not sure (p {p}).",
     "untested": "{name} against {base}, the {role}: {share}; one value gives no interval, so nothing can be claimed.",
