@@ -38,7 +38,6 @@ class Cell:
         """Its short name, or its text without cluster, change and estimate, which have columns of their own."""
         return self.name or replace(self.recipe, cluster="", apply=(), estimate="").text
 
-
     @property
     def cluster(self) -> str:
         """The text of the cluster, the same at every seed; empty where it is the workload's own or guessed from the log."""

@@ -155,7 +155,7 @@ def by_workload(study: Study) -> list[Chart]:
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
         f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
     )
-    rows = tuple(readable(row, 44) for row in telling_parts(cells))
+    rows = tuple(readable(row, 52) for row in telling_parts(cells))
     return [
         Chart("by_workload", f"Workload by workload, against {readable(baseline, 30)}", caption,
               Points(rows, _difference_axis(metric, baseline, drawn), drawn))

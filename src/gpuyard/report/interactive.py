@@ -170,7 +170,7 @@ def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
     data = [_marks(drawn, mark, 0.0 if count == 1 else ((k + 0.5) / count - 0.5) * 0.82, count) for k, mark in enumerate(drawn.marks)]
     height = 110 + len(drawn.rows) * (30 if count == 1 else max(15 * count + 12, 34))
     every = np.concatenate([np.concatenate([m.mean, m.low, m.high]) for m in drawn.marks])
-    ticks = {"tickvals": list(range(len(drawn.rows))), "ticktext": [_escaped(row, 44) for row in drawn.rows]}
+    ticks = {"tickvals": list(range(len(drawn.rows))), "ticktext": [_escaped(row, 52) for row in drawn.rows]}
     edge = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": GRID, "width": 1}, "layer": "below"}
     edges = [edge | {"y0": k + 0.5, "y1": k + 0.5} for k in range(len(drawn.rows) - 1 if count > 1 else 0)]
     level = [] if drawn.level is None else [_across(float(drawn.value.place(np.array(drawn.level))), "x", drawn.value.scale == "log")]

@@ -20,7 +20,11 @@ Verdict = Literal["wins", "loses", "equal", "unclear", "unsure", "untested"]
 
 
 def verdict(versus: Versus) -> Verdict:
-    """`equal`: no run differs in what is resampled; `unclear`: the interval holds 0; `unsure`: it does not, but the corrected test disagrees; `untested`: there is no interval."""
+    """Of a scheduler against the baseline.
+
+    `equal`: nothing that is resampled differs; `unclear`: the interval holds 0; `unsure`: it does not, but the corrected test disagrees;
+    `untested`: there is no interval.
+    """
     if not (math.isfinite(versus.difference.low) and math.isfinite(versus.difference.high)):
         return "untested"
     if versus.difference.low == versus.difference.high == 0:
