@@ -16,7 +16,16 @@ import numpy as np
 
 from gpuyard.envs.episodes import parse_recipe
 from gpuyard.experiments.results import PLACE, Results
-from gpuyard.experiments.statistics import FEWEST, Difference, Interval, bootstrap_mean, holm, paired_difference, paired_t_test
+from gpuyard.experiments.statistics import (
+    FEWEST,
+    Difference,
+    Interval,
+    bootstrap_mean,
+    holm,
+    paired_difference,
+    paired_t_test,
+    ratio_of_sums,
+)
 from gpuyard.metrics import resolve
 from gpuyard.model.jobs import Array
 
@@ -29,13 +38,13 @@ class Versus:
     """A scheduler against the baseline."""
 
     difference: Difference  # of the values that are resampled
-    share: float  # the difference over the size of the baseline's mean
+    share: float  # the sum of the differences over that of the baseline's values
     share_low: float
     share_high: float
     wins: int  # Runs, or means over training seeds of them, that are better than the baseline's
     ties: int
     losses: int
-    p: float  # of a paired t-test over what is resampled, corrected for all comparisons of the experiment (Holm); nan: no test
+    p: float  # paired t-test (of logarithms where all are positive), corrected for all comparisons (Holm); nan: no test
 
     lower_wins: bool
 
@@ -168,7 +177,7 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
     sign = MINIMUM[resolve(objective)[0].better]
     values = {name: pivot.values(objective, name) for name in results.schedulers}
     means = {name: sign * float(np.nanmean(each)) if np.isfinite(each).any() else np.inf for name, each in values.items()}
-    plain = [name for name in results.schedulers if name not in judge.challengers]
+    plain = judge.rivals or [name for name in results.schedulers if name not in judge.challengers]
     baseline = judge.baseline or min(plain or list(results.schedulers), key=lambda name: means[name])
     oracle = _best_of(values, judge.oracle, sign) if judge.oracle else None
     bound = _bound(pivot, objective, results.schedulers[0])
@@ -217,7 +226,7 @@ def _finite(values: Array) -> Array:
 
 def _best_of(values: Mapping[str, Array], names: Sequence[str], sign: float) -> Array:
     """(cells, seeds): the best of each run, in hindsight."""
-    best: Array = sign * np.min([sign * np.nanmean(values[name], axis=0) for name in names], axis=0)
+    best: Array = sign * np.min([sign * _mean(values[name], 0) for name in names], axis=0)
     return best
 
 
@@ -227,7 +236,7 @@ def _bound(pivot: Pivot, objective: str, scheduler: str) -> Array | None:
     if column not in pivot.results.columns:
         return None
     found: Array = pivot.values(column, scheduler)[0]
-    return found if np.isfinite(found).any() else None
+    return found if (np.isfinite(found) & (found != 0)).any() else None  # 0 says nothing
 
 
 def _gap(values: Array, best: Array | None, sign: float) -> Interval | None:
@@ -241,12 +250,13 @@ def _versus(mine: Array, other: Array, sign: float) -> Versus:
     """Paired by seed, or by training seed; what is not trained is the same for all training seeds."""
     a, b = (_finite(units(each)) for each in _alike(mine, other))
     difference = paired_difference(a, b, better="lower" if sign > 0 else "higher")
-    size = abs(float(np.nanmean(b))) or math.nan
-    each = sign * (np.nanmean(mine, axis=0) - np.nanmean(other, axis=0))
+    share = ratio_of_sums(a - b, np.abs(b))
+    each = sign * (_mean(mine, 0) - _mean(other, 0))
     known = each[np.isfinite(each)]
-    p = paired_t_test(a - b)
+    positive = bool((a > 0).all() and (b > 0).all())  # then ratios are what is alike at every seed: times are skewed
+    p = paired_t_test(np.log(a) - np.log(b) if positive else a - b)
     return Versus(
-        difference, difference.mean / size, difference.low / size, difference.high / size, int((known < 0).sum()), int((known == 0).sum()),
+        difference, share.mean, share.low, share.high, int((known < 0).sum()), int((known == 0).sum()),
         int((known > 0).sum()), p, sign > 0,
     )  # fmt: skip
 
