@@ -45,6 +45,7 @@ def summary_of(core: Study, versus: Versus | None, objective: str = "slowdown", 
         (against(WORSE), "loses", "meta loses to srpt on slowdown", "meta is worse than srpt"),
         (against(SAME), "unclear", "meta cannot be told apart from srpt", "meta cannot be told apart from srpt"),
         (against(BASE), "equal", "meta is exactly as good as srpt", "meta is exactly as good as srpt"),
+        (replace(against(BETTER), share_high=0.001), "unclear", "meta cannot be told apart from srpt", "cannot be told apart"),
         (against(BETTER, p=0.2), "unsure", "meta is not surely different", "the corrected test is not sure (p = 0.2)"),
         (against(BETTER, p=math.nan), "unsure", "meta is not surely different", "not sure"),
     ],
@@ -108,7 +109,7 @@ def test_many_challengers_are_summed_up(core: Study) -> None:
     judge = replace(experiment.judge, challengers=("a", "b", "c"))
     results = replace(summary.results, experiment=replace(experiment, judge=judge))
     said = lead(replace(summary, tables=(replace(summary.table, lines=lines),), results=results))
-    assert "On slowdown, against srpt: better a (" in said and "worse b (" in said and "not told apart c (" in said
+    assert "On slowdown, against srpt, better: a (" in said and "worse: b (" in said and "not told apart: c (" in said
 
 
 def test_without_challengers_the_best_are_named(core: Study) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuyard.experiments.statistics import Interval, bootstrap_mean, paired_difference
+from gpuyard.experiments.statistics import Interval, bootstrap_mean, ratio_of_sums
 from gpuyard.experiments.summary import Pivot, Table, Versus, units
 from gpuyard.model.jobs import Array
 from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
@@ -162,15 +162,12 @@ def by_workload(study: Study) -> list[Chart]:
     ]  # fmt: skip
 
 
-def _relative(mine: Array, base: Array) -> Interval | None:
-    """The paired difference as a share of the baseline's mean."""
-    a, b = units(mine), units(base)
-    if len(a) != len(b):  # an agent has training seeds, the baseline has not, or the other way round
-        b = np.full(len(a), np.nanmean(b)) if len(mine) > 1 else b
-        a = np.full(len(b), np.nanmean(a)) if len(a) != len(b) else a
-    a, b = (np.where(np.isfinite(each), each, np.nan) for each in (a, b))
-    found, size = paired_difference(a, b), abs(float(np.nanmean(b))) if np.isfinite(b).any() else 0.0
-    return Interval(found.mean / size, found.low / size, found.high / size, found.n) if size else None
+def _relative(mine: Array, base: Array) -> Interval:
+    """The paired difference as a share of the baseline's mean; what is not trained is the same for all training seeds."""
+    count = max(len(mine), len(base))
+    alike = [np.repeat(each, count, axis=0) if len(each) < count else each for each in (mine, base)]
+    a, b = (np.where(np.isfinite(each), each, np.nan) for each in map(units, alike))
+    return ratio_of_sums(a - b, np.abs(b))
 
 
 @figure("util_vs_gpus")

@@ -275,29 +275,25 @@ def _hurt(share: Interval) -> str:
 def method(summary: Summary) -> list[str]:
     """How the numbers come about."""
     table, oracle = summary.table, summary.results.experiment.judge.oracle
+    summed = "" if table.resampled == "workload" else ", each summed up over all workloads"
     sentences = [
-        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is "
-        "compared are differences "
-        "on the same runs, not means of different ones.",
-        f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s, each summed up over all "
-        "workloads, because runs that share one are not independent: an interval never rests on more values than that.",
-        "Intervals are 95 % bootstrap intervals of the mean, widened for few values; the effect size is the mean "
-        "difference over the standard "
-        "deviation of the differences.",
-        f"p values are those of a paired t-test, corrected by Holm's method for all {summary.comparisons} comparisons of "
-        "this report; a difference is "
-        "called sure only where its interval does not hold 0 and the corrected p is below 0.05.",
+        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is compared are "
+        "differences on the same runs, not means of different ones.",
+        f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s{summed}, because runs "
+        "that share one are not independent: an interval never rests on more values than that.",
+        "Intervals are 95 % bootstrap intervals, widened for few values; a share is resampled as a ratio; the effect size is the mean "
+        "difference over the standard deviation of the differences.",
+        "p values are those of a paired t-test, of logarithms where all values are positive, corrected by Holm's method for all "
+        f"{summary.comparisons} comparisons of this report; a difference is called sure only where its interval does not hold 0 and the "
+        "corrected p is below 0.05.",
     ]
     if oracle:
-        sentences.append(
-            f"The oracle is the best of {', '.join(map(readable, oracle))} for each run, chosen after the fact; nobody "
-            "could choose so, and a "
-            "scheduler that switches during a run may even pass it."
+        of = (
+            f"the best of {', '.join(map(readable, oracle))} for each run, chosen" if len(oracle) > 1 else f"{readable(oracle[0])}, planned"
         )
+        sentences.append(f"The oracle is {of} after the fact; it knows what no scheduler could know, and yet one may pass it.")
     if any(each.bound is not None for each in summary.tables):
-        sentences.append(
-            "The bound is a value that no scheduler whatever can pass on the same jobs; how close one can come to it is not known."
-        )
+        sentences.append("The bound is a value that no scheduler at all can pass on the same jobs; how close one can come is not known.")
     return sentences
 
 

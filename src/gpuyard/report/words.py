@@ -29,7 +29,7 @@ def verdict(versus: Versus) -> Verdict:
         return "untested"
     if versus.difference.low == versus.difference.high == 0:
         return "equal"
-    if versus.better is None:
+    if versus.better is None or versus.share_low <= 0 <= versus.share_high:  # that of the share is the one that is shown
         return "unclear"
     if not versus.p < SURE:
         return "unsure"
@@ -92,8 +92,8 @@ def _overview(table: Table) -> str:
     for line in table.lines:
         if line.challenger and line.versus is not None:
             found.setdefault(verdict(line.versus), []).append(f"{readable(line.scheduler)} ({signed_share(line.versus)})")
-    parts = [f"{words} {_and(found[key])}" for key, words in _OVERVIEW.items() if key in found]
-    return f"On {metric_title(table.objective)}, against {readable(table.baseline)}: {'; '.join(parts) or 'there is nothing to compare'}."
+    parts = [f"{words}: {_and(found[key])}" for key, words in _OVERVIEW.items() if key in found]
+    return f"On {metric_title(table.objective)}, against {readable(table.baseline)}, {'; '.join(parts) or 'there is nothing to compare'}."
 
 
 _OVERVIEW: dict[Verdict, str] = {
@@ -102,7 +102,7 @@ _OVERVIEW: dict[Verdict, str] = {
     "equal": "exactly as good",
     "unclear": "not told apart",
     "unsure": "not sure after correction for many comparisons",
-    "untested": "too few values for any claim about",
+    "untested": "too few values for any claim",
 }
 
 
@@ -152,7 +152,8 @@ def _objective(summary: Summary, table: Table) -> str:
         shown = value_text(best[0].values[table.objective], size, unit)
         verb = "has" if len(best) == 1 else "have"
         sentences.append(f"{title[:1].upper()}{title[1:]}: {_names(best)} {verb} the {words} mean, {shown}{_sure(table, best[0])}.")
-    role = "baseline" if summary.results.experiment.judge.baseline else "best of the others"
+    judge = summary.results.experiment.judge
+    role = "baseline" if judge.baseline else "best of its rivals" if judge.rivals else "best of the others"
     sentences += [_challenger(table, line, role) for line in table.lines if line.challenger and line.versus is not None]
     sentences += _oracle(summary, table)
     sentences += _bound(table, best)
