@@ -10,7 +10,7 @@ from gpuyard.experiments.statistics import Interval, bootstrap_mean, ratio_of_su
 from gpuyard.experiments.summary import Pivot, Table, Versus, units
 from gpuyard.model.jobs import Array
 from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
-from gpuyard.report.study import NoData, Study, at_row, better_words, figure, marks, scaled, titled
+from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, titled
 from gpuyard.report.tables import group_label, regimes
 from gpuyard.report.text import metric_title, readable, telling_parts
 
@@ -27,8 +27,8 @@ def objective(study: Study) -> list[Chart]:
 
 def _objective(study: Study, table: Table) -> Chart:
     further = [(name, each) for name, each in ((ORACLE, table.oracle), (BOUND, table.bound)) if each is not None]
-    rows = [line.scheduler for line in table.lines] + [name for name, _ in further]
-    values = [line.values[table.objective] for line in table.lines] + [each for _, each in further]
+    found = _in_order([(line.scheduler, line.values[table.objective]) for line in table.lines]) + further
+    rows, values = [name for name, _ in found], [each for _, each in found]
     unit, size = scaled(table.objective, values)
     drawn = tuple(marks(study, name, at_row(k, len(rows), value), size) for k, (name, value) in enumerate(zip(rows, values, strict=True)))
     axis = axis_of(titled(table.objective, unit), [each.mean for each in drawn])
@@ -37,6 +37,11 @@ def _objective(study: Study, table: Table) -> Chart:
     return Chart(
         f"objective-{table.objective}", f"Means: {metric_title(table.objective)}", caption, Points(tuple(rows), axis, drawn, level=None)
     )
+
+
+def _in_order(rows: list[tuple[str, Interval]]) -> list[tuple[str, Interval]]:
+    """Few rows in the order of the axis, many by their value."""
+    return rows if len(rows) <= MOST_SHOWN else sorted(rows, key=lambda row: row[1].mean if np.isfinite(row[1].mean) else np.inf)
 
 
 def _share(versus: Versus) -> Interval:
@@ -50,8 +55,8 @@ def versus(study: Study) -> list[Chart]:
 
 
 def _versus(study: Study, table: Table) -> Chart:
-    lines = [(line.scheduler, line.versus) for line in table.lines if line.versus is not None]
-    drawn = tuple(marks(study, name, at_row(k, len(lines), _share(found))) for k, (name, found) in enumerate(lines))
+    lines = _in_order([(line.scheduler, _share(line.versus)) for line in table.lines if line.versus is not None])
+    drawn = tuple(marks(study, name, at_row(k, len(lines), share)) for k, (name, share) in enumerate(lines))
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
         f"Difference in {metric_title(table.objective)} to {readable(table.baseline)} on the same runs, as a share of its mean; "

@@ -261,7 +261,7 @@ def _degradations(summary: Summary) -> Iterable[str]:
             cells = "".join(_cell(percent(share, "+"), share.mean, _hurt(share)) for share in shares)
             rows.append(f'<tr><th scope="row">{text(change)}</th>{cells}</tr>')
         title = metric_title(objective)
-        caption = f"How much worse {title} gets under each change, as a share of its value without; positive is worse, colours are clear."
+        caption = f"How much worse {title} gets under each change, as a share of its value without; what is clear is coloured."
         yield f"<h2>Under changes: {text(title)}</h2>" + _wrapped(caption, ["change", *map(readable, summary.results.schedulers)], rows)
 
 

@@ -65,7 +65,9 @@ def _escaped(text: str, longest: int = 40) -> str:
 
 def _broken(title: str) -> str:
     """In lines that fit a phone."""
-    return "<br>".join(html.escape(line) for line in textwrap.wrap(title, 44))
+    head, bracket, tail = title.rpartition(" (")
+    parts = [head, f"({tail}"] if bracket and len(title) > 44 else [title]
+    return "<br>".join(html.escape(line) for part in parts for line in textwrap.wrap(part, 44))
 
 
 def _axis(axis: Axis, values: Any, **further: Any) -> dict[str, Any]:
@@ -176,6 +178,7 @@ def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
     level = [] if drawn.level is None else [_across(float(drawn.value.place(np.array(drawn.level))), "x", drawn.value.scale == "log")]
     return data, {
         "xaxis": _axis(drawn.value, every), "height": height, "shapes": level + edges, "showlegend": True, "barmode": "overlay",
+        "meta": {"alone": drawn.alone},
         "yaxis": {"range": [len(drawn.rows) - 0.5, -0.5], "showgrid": False, "zeroline": False, "automargin": True} | ticks,
     }  # fmt: skip
 
