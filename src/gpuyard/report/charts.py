@@ -21,7 +21,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#3
 GREY = "#767676"
 DASHES = ("solid", "dash", "dashdot", "dot", "longdash")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "pentagon")
-FAR = 30.0  # largest over smallest share from which a scale is bent
+FAR = 30.0  # largest share over the usual one from which a scale is bent
 LOG_FROM = 8.0  # largest over smallest value from which a scale is logarithmic
 
 
@@ -72,20 +72,28 @@ class Axis:
         return f"{100 * value:,.6g} %" if self.percent else f"{value:,.6g}"
 
 
-def axis_of(title: str, values: Sequence[Array], *, percent: bool = False, log: bool | None = None) -> Axis:
-    """An axis whose scale fits: logarithmic for positive values far apart; bent for shares far apart, so that small ones are seen too."""
-    known = np.concatenate([np.ravel(each) for each in values]) if values else np.zeros(0)
-    known = known[np.isfinite(known)]
-    sizes = np.abs(known[known != 0])
-    if not len(sizes):
-        return Axis(title, percent=percent)
-    least, most = float(sizes.min()), float(sizes.max())
-    if not percent:
-        far = known.min() > 0 and (most > LOG_FROM * least if log is None else log)
-        return Axis(title, "log" if far else "linear")
-    if most <= FAR * least:
+def axis_of(title: str, values: Sequence[Array], *, log: bool | None = None) -> Axis:
+    """Of quantities: logarithmic where all are positive and lie far apart, or as `log` says."""
+    known = _known(values)
+    far = len(known) and known.min() > 0 and (known.max() > LOG_FROM * known.min() if log is None else log)
+    return Axis(title, "log" if far else "linear")
+
+
+def share_axis(title: str, values: Sequence[Array], focus: Sequence[Array] = (), least: float = 0.001) -> Axis:
+    """Of shares, as percent: bent where those in focus (or most of them) are far smaller than the largest. None below `least` matters."""
+    sizes, watched = (np.abs(each[each != 0]) for each in (_known(values), _known(focus or values)))
+    if not len(sizes) or not len(watched):
         return Axis(title, percent=True)
-    return Axis(title, "bent", 10.0 ** round(math.log10(max(least, most / 300.0))), True)
+    usual, most = max(float(np.median(watched)), least), float(sizes.max())
+    if most <= FAR * usual:
+        return Axis(title, percent=True)
+    return Axis(title, "bent", 10.0 ** round(math.log10(max(usual, most / 300.0))), True)
+
+
+def _known(values: Sequence[Array]) -> Array:
+    every = np.concatenate([np.ravel(each) for each in values]) if values else np.zeros(0)
+    known: Array = every[np.isfinite(every)]
+    return known
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def cdf_jct(study: Study) -> list[Chart]:
     grid = np.geomspace(low, every.max(), GRID) if log else np.linspace(low, every.max(), GRID)
     unit, size = shown_unit(metric, every.tolist())
     lines = []
-    for who in study.results.schedulers:
+    for who in study.shown:
         mine = [curves[run] for run in study.runs_of(who) if run in curves and np.isfinite(curves[run].y).all()]
         shares = (
             np.mean([np.interp(grid, curve.y, curve.x, left=0.0, right=1.0) for curve in mine], axis=0) if mine else np.full(GRID, np.nan)
@@ -82,7 +82,7 @@ def _boxes(study: Study, by: str, figure_name: str) -> Chart:
     groups = sorted(sorted(counts, key=lambda label: -counts[label])[:MOST_GROUPS], key=list(counts).index)
     if not groups:
         raise NoData(f"no job has a {by}")
-    five = {who: _mean_boxes([curves[run] for run in study.runs_of(who) if run in curves], groups) for who in study.results.schedulers}
+    five = {who: _mean_boxes([curves[run] for run in study.runs_of(who) if run in curves], groups) for who in study.shown}
     unit, size = shown_unit(metric, [float(np.nanmedian(values)) for values in five.values() if np.isfinite(values).any()])
     boxes = tuple(Box(who, study.style(who), values / size) for who, values in five.items())
     axis = axis_of(titled(metric, unit), [box.five for box in boxes], log=True)
@@ -91,7 +91,12 @@ def _boxes(study: Study, by: str, figure_name: str) -> Chart:
         f"{metric_title(metric).capitalize()} of jobs by {by}{order}: the box holds the middle half of the jobs, the line in it is "
         f"the median, the whiskers end at 5 and 95 %; means of these over all runs; {better_words(metric)}."
     )
-    return Chart(figure_name, f"{metric_title(metric).capitalize()} by {by}", caption, Boxes(tuple(map(readable, groups)), by, axis, boxes))
+    return Chart(
+        figure_name,
+        f"{metric_title(metric).capitalize()} by {by}",
+        caption,
+        Boxes(tuple(readable(group) or "(none)" for group in groups), by, axis, boxes),
+    )
 
 
 def _mean_boxes(curves: Sequence[Curve], groups: Sequence[str]) -> Array:
@@ -118,7 +123,7 @@ def queue(study: Study) -> list[Chart]:
     name, size = unit_of((0.0, max(ends)))
     grid = np.linspace(0.0, max(ends), GRID)
     lines = []
-    for who in study.results.schedulers:
+    for who in study.shown:
         mine = [_held(curves[run], grid) for run in study.runs_of(who) if run in curves]
         mean = np.mean(mine, axis=0) if mine else np.full(GRID, np.nan)
         lines.append(Line(who, study.style(who), grid / size, mean, strong=study.strong(who)))
@@ -167,7 +172,7 @@ def _by_task(study: Study, name: str, chart: Chart, level: float | None) -> Char
     largest = max(float(np.nanmax(np.abs(curve.y[:length]))) for curve in curves.values())
     unit, size = unit_of((0.0, largest)) if level is None else ("", 1.0)
     lines = []
-    for who in study.results.schedulers:
+    for who in study.shown:
         values = np.array([curves[run].y[shown] for run in study.runs_of(who) if run in curves]) / size
         if len(values):
             x = next(iter(curves.values())).x[shown]

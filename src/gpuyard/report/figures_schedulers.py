@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from gpuyard.experiments.results import PLACE
-from gpuyard.experiments.statistics import Interval, bootstrap_mean, paired_difference
+from gpuyard.experiments.statistics import Interval, bootstrap_mean, ratio_of_sums
 from gpuyard.experiments.summary import Pivot, Table, Versus, units
 from gpuyard.model.jobs import Array
-from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of
-from gpuyard.report.study import NoData, Study, at_row, better_words, figure, marks, scaled, titled
-from gpuyard.report.text import metric_title, readable
+from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
+from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, titled
+from gpuyard.report.tables import group_label, regimes
+from gpuyard.report.text import metric_title, readable, telling_parts
 
 MOST_ROWS = 40  # workloads in one figure
 ORACLE, BOUND = "oracle", "lower bound"
@@ -25,8 +27,8 @@ def objective(study: Study) -> list[Chart]:
 
 def _objective(study: Study, table: Table) -> Chart:
     further = [(name, each) for name, each in ((ORACLE, table.oracle), (BOUND, table.bound)) if each is not None]
-    rows = [line.scheduler for line in table.lines] + [name for name, _ in further]
-    values = [line.values[table.objective] for line in table.lines] + [each for _, each in further]
+    found = _in_order([(line.scheduler, line.values[table.objective]) for line in table.lines]) + further
+    rows, values = [name for name, _ in found], [each for _, each in found]
     unit, size = scaled(table.objective, values)
     drawn = tuple(marks(study, name, at_row(k, len(rows), value), size) for k, (name, value) in enumerate(zip(rows, values, strict=True)))
     axis = axis_of(titled(table.objective, unit), [each.mean for each in drawn])
@@ -35,6 +37,11 @@ def _objective(study: Study, table: Table) -> Chart:
     return Chart(
         f"objective-{table.objective}", f"Means: {metric_title(table.objective)}", caption, Points(tuple(rows), axis, drawn, level=None)
     )
+
+
+def _in_order(rows: list[tuple[str, Interval]]) -> list[tuple[str, Interval]]:
+    """Few rows in the order of the axis, many by their value."""
+    return rows if len(rows) <= MOST_SHOWN else sorted(rows, key=lambda row: row[1].mean if np.isfinite(row[1].mean) else np.inf)
 
 
 def _share(versus: Versus) -> Interval:
@@ -48,8 +55,8 @@ def versus(study: Study) -> list[Chart]:
 
 
 def _versus(study: Study, table: Table) -> Chart:
-    lines = [(line.scheduler, line.versus) for line in table.lines if line.versus is not None]
-    drawn = tuple(marks(study, name, at_row(k, len(lines), _share(found))) for k, (name, found) in enumerate(lines))
+    lines = _in_order([(line.scheduler, _share(line.versus)) for line in table.lines if line.versus is not None])
+    drawn = tuple(marks(study, name, at_row(k, len(lines), share)) for k, (name, share) in enumerate(lines))
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
         f"Difference in {metric_title(table.objective)} to {readable(table.baseline)} on the same runs, as a share of its mean; "
@@ -64,7 +71,12 @@ def _versus(study: Study, table: Table) -> Chart:
 
 def _difference_axis(metric: str, baseline: str, drawn: tuple[Marks, ...]) -> Axis:
     title = f"{metric_title(metric)}: difference to {readable(baseline, 24)} ({better_words(metric)})"
-    return axis_of(title, [np.concatenate([each.mean, each.low, each.high]) for each in drawn], percent=True)
+    return _shares(title, drawn)
+
+
+def _shares(title: str, drawn: Sequence[Marks]) -> Axis:
+    """Challengers, where there are some, decide how fine the scale is."""
+    return share_axis(title, [each.mean for each in drawn], [each.mean for each in drawn if each.strong])
 
 
 @figure("oracle_gap")
@@ -73,8 +85,8 @@ def oracle_gap(study: Study) -> list[Chart]:
     tables = [table for table in study.summary.tables if table.oracle is not None]
     if not tables:
         raise NoData("the experiment names no oracle")
-    drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.results.schedulers)
-    axis = axis_of("gap to the oracle (0 is as good; to the right is worse)", [each.mean for each in drawn], percent=True)
+    drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.shown)
+    axis = _shares("gap to the oracle (0 is as good)", drawn)
     of = study.results.experiment.judge.oracle
     caption = (
         f"How far each scheduler lies behind the best of {len(of)} fixed ones ({', '.join(map(readable, of))}), chosen for each "
@@ -119,10 +131,10 @@ def _by_group(study: Study, name: str) -> Chart:
     metric = study.objective
     every = [line.values[metric] for table in tables for line in table.lines]
     unit, size = scaled(metric, every)
-    drawn = tuple(marks(study, who, [table.line(who).values[metric] for table in tables], size) for who in study.results.schedulers)
+    drawn = tuple(marks(study, who, [table.line(who).values[metric] for table in tables], size) for who in study.shown)
     axis = axis_of(titled(metric, unit), [each.mean for each in drawn])
     caption = f"Mean {metric_title(metric)} by {readable(name)} of the workload; {better_words(metric)}; {INTERVALS}."
-    rows = tuple(readable(table.group) for table in tables)
+    rows = tuple(group_label(table) for table in tables)
     return Chart(f"by_group-{name}", f"By {readable(name)}", caption, Points(rows, axis, drawn, level=None))
 
 
@@ -130,12 +142,11 @@ def _by_group(study: Study, name: str) -> Chart:
 def by_workload(study: Study) -> list[Chart]:
     """The first objective relative to the baseline, workload by workload."""
     results, metric, baseline = study.results, study.objective, study.summary.table.baseline
-    columns = ["workload"] + [name for name in PLACE[1:] if len(set(results.columns[name].tolist())) > 1]
-    keys = list(zip(*(results.columns[name].tolist() for name in columns), strict=True))
+    keys = regimes(results).tolist()
     cells = list(dict.fromkeys(keys))
     if len(cells) > MOST_ROWS:
         raise NoData(f"{len(cells):,} workloads are too many for one figure; by_group sums them up")
-    others = [name for name in results.schedulers if name != baseline]
+    others = [name for name in study.shown if name != baseline]
     if not others:
         raise NoData("there is one scheduler only")
     shares: dict[str, list[Interval | None]] = {name: [] for name in others}
@@ -149,22 +160,19 @@ def by_workload(study: Study) -> list[Chart]:
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
         f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
     )
-    rows = tuple(readable(", ".join(filter(None, cell)), 44) for cell in cells)
+    rows = tuple(readable(row, 52) for row in telling_parts(cells))
     return [
         Chart("by_workload", f"Workload by workload, against {readable(baseline, 30)}", caption,
               Points(rows, _difference_axis(metric, baseline, drawn), drawn))
     ]  # fmt: skip
 
 
-def _relative(mine: Array, base: Array) -> Interval | None:
-    """The paired difference as a share of the baseline's mean."""
-    a, b = units(mine), units(base)
-    if len(a) != len(b):  # an agent has training seeds, the baseline has not, or the other way round
-        b = np.full(len(a), np.nanmean(b)) if len(mine) > 1 else b
-        a = np.full(len(b), np.nanmean(a)) if len(a) != len(b) else a
-    a, b = (np.where(np.isfinite(each), each, np.nan) for each in (a, b))
-    found, size = paired_difference(a, b), abs(float(np.nanmean(b))) if np.isfinite(b).any() else 0.0
-    return Interval(found.mean / size, found.low / size, found.high / size, found.n) if size else None
+def _relative(mine: Array, base: Array) -> Interval:
+    """The paired difference as a share of the baseline's mean; what is not trained is the same for all training seeds."""
+    count = max(len(mine), len(base))
+    alike = [np.repeat(each, count, axis=0) if len(each) < count else each for each in (mine, base)]
+    a, b = (np.where(np.isfinite(each), each, np.nan) for each in map(units, alike))
+    return ratio_of_sums(a - b, np.abs(b))
 
 
 @figure("util_vs_gpus")
@@ -179,7 +187,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
         raise NoData("the number of GPUs does not vary")
     pivots = [Pivot(results, np.array([str(value) == size for value in gpus.tolist()])) for size in sizes]
     lines = []
-    for name in results.schedulers:
+    for name in study.shown:
         found = [bootstrap_mean(units(pivot.values("utilization", name))) for pivot in pivots]
         mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
         lines.append(Line(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
@@ -210,11 +218,11 @@ def robustness_radar(study: Study) -> list[Chart]:
     if len(kinds) < 3:
         raise NoData(f"a radar needs three kinds of changes; there are {len(kinds)}")
     rings = []
-    for name in study.results.schedulers:
+    for name in study.shown:
         shares = [np.array([each.share.mean for each in found if each.kind == kind and each.scheduler == name]) for kind in kinds]
         values = np.array([float(np.nanmean(each)) if np.isfinite(each).any() else np.nan for each in shares])
         rings.append(Ring(name, study.style(name), values, study.strong(name)))
-    axis = axis_of(f"{metric_title(study.objective)}: change for the worse", [ring.values for ring in rings], percent=True)
+    axis = share_axis(f"{metric_title(study.objective)}: change for the worse", [ring.values for ring in rings], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under each kind of change, against the same runs without it, "
         "mean over severities; further out is worse, below 0 it got better."
@@ -228,18 +236,36 @@ def degradation(study: Study) -> list[Chart]:
     found = [each for each in study.summary.degradations if each.objective == study.objective]
     if not found:
         raise NoData("the axis changes has nothing to compare with what is unchanged")
-    return [_degradation(study, kind) for kind in dict.fromkeys(each.kind for each in found)]
+    kinds: dict[str, list[str]] = {}
+    for each in found:
+        if each.change not in kinds.setdefault(each.kind, []):
+            kinds[each.kind].append(each.change)
+    charts = [_degradation(study, kind) for kind, changes in kinds.items() if len(changes) > 1]
+    single = [changes[0] for changes in kinds.values() if len(changes) == 1]
+    return charts + ([_single_changes(study, single)] if single else [])
+
+
+def _single_changes(study: Study, changes: Sequence[str]) -> Chart:
+    """Those that there is one strength of."""
+    shares = {(each.change, each.scheduler): each.share for each in study.summary.degradations if each.objective == study.objective}
+    drawn = tuple(marks(study, name, [shares[change, name] for change in changes]) for name in study.shown)
+    axis = _shares(f"{metric_title(study.objective)}: change for the worse", drawn)
+    caption = (
+        f"How much worse {metric_title(study.objective)} gets under each change, against the same runs without it; to the right is worse; "
+        f"{INTERVALS}."
+    )
+    return Chart("degradation", "Under changes", caption, Points(tuple(map(readable, changes)), axis, drawn))
 
 
 def _degradation(study: Study, kind: str) -> Chart:
     found = [each for each in study.summary.degradations if each.objective == study.objective and each.kind == kind]
     changes = list(dict.fromkeys(each.change for each in found))
     lines = []
-    for name in study.results.schedulers:
+    for name in study.shown:
         mine = {each.change: each.share for each in found if each.scheduler == name}
         mean, low, high = (np.array([getattr(mine[change], key) for change in changes]) for key in ("mean", "low", "high"))
         lines.append(Line(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))
-    y = axis_of(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], percent=True)
+    y = share_axis(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under {readable(kind)}, by its strength, against the same runs without it; "
         "bands are 95 % bootstrap intervals over seeds; at 0 nothing changed."

@@ -24,10 +24,12 @@ from gpuyard.model.units import format_seconds
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.interactive import figure_of
 from gpuyard.report.study import Study, better_words
+from gpuyard.report.tables import group_label
 from gpuyard.report.text import clean, metric_title, readable, shown_unit
 from gpuyard.report.words import findings, lead, p_text, percent, signed_share, value_text, verdict
 
 MOST_BYTES = 5_000_000
+MOST_COLUMNS = 8  # values of a parameter beside each other
 
 
 def page(study: Study, charts: Sequence[Chart | Absent]) -> str:
@@ -65,13 +67,7 @@ def text(value: object) -> str:
 def embedded(value: Any) -> str:
     """JSON that can stand in a script element: `<` never occurs in it, so nothing in it can end the element."""
     made = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return (
-        made.replace("&", "\\u0026")
-        .replace("<", "\\u003c")
-        .replace(">", "\\u003e")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
+    return made.translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "&<>\u2028\u2029"})
 
 
 @cache
@@ -89,7 +85,7 @@ def _body(study: Study, charts: Sequence[Chart | Absent]) -> Iterable[str]:
     yield '<nav aria-label="contents"><a href="#tables">tables</a><a href="#charts-section">charts</a>'
     yield '<a href="#method">how to read this</a><a href="#manifest">how it was made</a></nav>'
     yield f'<p class="lead">{text(lead(summary))}</p>'
-    yield "<ul>" + "".join(f"<li>{text(each)}</li>" for each in findings(summary)) + "</ul>"
+    yield "<ul>" + "".join(f"<li>{_titled(each)}</li>" for each in findings(summary)) + "</ul>"
     yield '<h2 id="tables">Tables</h2>'
     for table in summary.tables:
         yield _objective_table(summary, table)
@@ -105,6 +101,12 @@ def _body(study: Study, charts: Sequence[Chart | Absent]) -> Iterable[str]:
         yield '<h2 id="notes">Notes</h2><ul>' + "".join(f"<li>{text(note)}</li>" for note in summary.notes) + "</ul>"
     yield '<h2 id="method">How to read this</h2>' + "".join(f"<p>{text(each)}</p>" for each in method(summary))
     yield from _manifest(study)
+
+
+def _titled(sentence: str) -> str:
+    """What stands before the first colon is strong."""
+    title, colon, rest = sentence.partition(": ")
+    return f"<strong>{text(title)}{colon.strip()}</strong> {text(rest)}" if colon else text(sentence)
 
 
 def _figures(charts: Sequence[Chart | Absent]) -> Iterable[str]:
@@ -136,7 +138,7 @@ def _wrapped(caption: str, head: Sequence[str], rows: Sequence[str], *, sortable
     kind = ' class="sortable"' if sortable else ""
     label = text(name or caption)
     return (
-        f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table{kind}><caption>{text(caption)}</caption>'
+        f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table{kind}><caption><span>{text(caption)}</span></caption>'
         f"{top}<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -221,17 +223,32 @@ def _groups(summary: Summary) -> Iterable[str]:
         tables = [table for table in summary.groups if table.group.partition("=")[0] == name]
         metric = tables[0].objective
         unit, size = shown_unit(metric, [line.values[metric].mean for table in tables for line in table.lines])
-        rows = []
-        for who in summary.results.schedulers:
-            lines = [table.line(who) for table in tables]
-            cells = "".join(
-                _cell(value_text(line.values[metric], size), line.values[metric].mean, "best" if line.best else "") for line in lines
-            )
-            rows.append(f'<tr class="{"challenger" if lines[0].challenger else ""}"><th scope="row">{text(who)}</th>{cells}</tr>')
-        caption = (
-            f"Mean {metric_title(metric)}{f' ({unit})' if unit else ''} by {name}, {better_words(metric)}; the best of a column is bold."
-        )
-        yield _wrapped(caption, ["scheduler", *(table.group for table in tables)], rows)
+        rows, head = _by_scheduler(tables, size) if len(tables) <= MOST_COLUMNS else _by_value(tables, size)
+        caption = f"Mean {metric_title(metric)}{f' ({unit})' if unit else ''} by {name}, {better_words(metric)}; the best is bold."
+        yield _wrapped(caption, head, rows)
+
+
+def _by_scheduler(tables: Sequence[Table], size: float) -> tuple[list[str], list[str]]:
+    """(rows, head): schedulers down."""
+    rows = []
+    for first in tables[0].lines:
+        cells = "".join(_group_cell(table.line(first.scheduler), table, size) for table in tables)
+        rows.append(f'<tr class="{"challenger" if first.challenger else ""}"><th scope="row">{text(first.scheduler)}</th>{cells}</tr>')
+    return rows, ["scheduler", *map(group_label, tables)]
+
+
+def _by_value(tables: Sequence[Table], size: float) -> tuple[list[str], list[str]]:
+    """(rows, head): values of the parameter down."""
+    rows = []
+    for table in tables:
+        cells = "".join(_group_cell(line, table, size) for line in table.lines)
+        rows.append(f'<tr><th scope="row">{text(group_label(table))}</th>{cells}</tr>')
+    return rows, ["", *(readable(line.scheduler) for line in tables[0].lines)]
+
+
+def _group_cell(line: Line, table: Table, size: float) -> str:
+    value = line.values[table.objective]
+    return _cell(value_text(value, size), value.mean, "best" if line.best else "")
 
 
 def _degradations(summary: Summary) -> Iterable[str]:
@@ -244,7 +261,7 @@ def _degradations(summary: Summary) -> Iterable[str]:
             cells = "".join(_cell(percent(share, "+"), share.mean, _hurt(share)) for share in shares)
             rows.append(f'<tr><th scope="row">{text(change)}</th>{cells}</tr>')
         title = metric_title(objective)
-        caption = f"How much worse {title} gets under each change, as a share of its value without; positive is worse, colours are clear."
+        caption = f"How much worse {title} gets under each change, as a share of its value without; what is clear is coloured."
         yield f"<h2>Under changes: {text(title)}</h2>" + _wrapped(caption, ["change", *map(readable, summary.results.schedulers)], rows)
 
 
@@ -258,29 +275,25 @@ def _hurt(share: Interval) -> str:
 def method(summary: Summary) -> list[str]:
     """How the numbers come about."""
     table, oracle = summary.table, summary.results.experiment.judge.oracle
+    summed = "" if table.resampled == "workload" else ", each summed up over all workloads"
     sentences = [
-        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is "
-        "compared are differences "
-        "on the same runs, not means of different ones.",
-        f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s, each summed up over all "
-        "workloads, because runs that share one are not independent: an interval never rests on more values than that.",
-        "Intervals are 95 % bootstrap intervals of the mean, widened for few values; the effect size is the mean "
-        "difference over the standard "
-        "deviation of the differences.",
-        f"p values are those of a paired t-test, corrected by Holm's method for all {summary.comparisons} comparisons of "
-        "this report; a difference is "
-        "called sure only where its interval does not hold 0 and the corrected p is below 0.05.",
+        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is compared are "
+        "differences on the same runs, not means of different ones.",
+        f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s{summed}, because runs "
+        "that share one are not independent: an interval never rests on more values than that.",
+        "Intervals are 95 % bootstrap intervals, widened for few values; a share is resampled as a ratio; the effect size is the mean "
+        "difference over the standard deviation of the differences.",
+        "p values are those of a paired t-test, of logarithms where all values are positive, corrected by Holm's method for all "
+        f"{summary.comparisons} comparisons of this report; a difference is called sure only where its interval does not hold 0 and the "
+        "corrected p is below 0.05.",
     ]
     if oracle:
-        sentences.append(
-            f"The oracle is the best of {', '.join(map(readable, oracle))} for each run, chosen after the fact; nobody "
-            "could choose so, and a "
-            "scheduler that switches during a run may even pass it."
+        of = (
+            f"the best of {', '.join(map(readable, oracle))} for each run, chosen" if len(oracle) > 1 else f"{readable(oracle[0])}, planned"
         )
+        sentences.append(f"The oracle is {of} after the fact; it knows what no scheduler could know, and yet one may pass it.")
     if any(each.bound is not None for each in summary.tables):
-        sentences.append(
-            "The bound is a value that no scheduler whatever can pass on the same jobs; how close one can come to it is not known."
-        )
+        sentences.append("The bound is a value that no scheduler at all can pass on the same jobs; how close one can come is not known.")
     return sentences
 
 
@@ -314,9 +327,7 @@ def _manifest(study: Study) -> Iterable[str]:
 
 def _facts(caption: str, rows: Mapping[str, object]) -> str:
     made = [f'<tr><th scope="row">{text(name)}</th><td class="wide">{text(value)}</td></tr>' for name, value in rows.items()]
-    return _wrapped(caption, ["", ""], made, sortable=False).replace(
-        '<thead><tr><th scope="col"></th><th scope="col"></th></tr></thead>', ""
-    )
+    return _wrapped(caption, [], made, sortable=False)
 
 
 def _experiment_rows(record: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
@@ -325,8 +336,8 @@ def _experiment_rows(record: Mapping[str, Any], prefix: str = "") -> dict[str, o
     for key, value in record.items():
         if isinstance(value, Mapping):
             rows |= _experiment_rows(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and not any(isinstance(each, (dict, list)) for each in value):
+        elif isinstance(value, list) and value not in ([], [""]) and not any(isinstance(each, (dict, list)) for each in value):
             rows[prefix + key] = ", ".join(json.dumps(each, ensure_ascii=False) if each == "" else str(each) for each in value)
-        elif value not in ("", [], None) and key not in ("title", "question"):
+        elif value not in ("", [], [""], None) and key not in ("title", "question"):
             rows[prefix + key] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
     return rows

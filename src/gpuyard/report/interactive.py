@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from gpuyard.report.charts import (
     Gantt,
     Line,
     Lines,
+    Marks,
     Points,
     Radar,
     Strip,
@@ -37,7 +39,7 @@ def figure_of(chart: Chart) -> dict[str, Any]:
     data, layout = _MAKERS[type(chart.drawing)](chart.drawing)
     base: dict[str, Any] = {
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": INK, "size": 13},
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10}, "hovermode": "closest", "height": 420, "dragmode": "zoom",
+        "margin": {"l": 10, "r": 10, "t": 34, "b": 10}, "hovermode": "closest", "height": 420, "dragmode": "zoom",
         "hoverlabel": {"align": "left"},
     }  # fmt: skip
     made: dict[str, Any] = _plain({"data": data, "layout": base | layout})
@@ -61,25 +63,37 @@ def _escaped(text: str, longest: int = 40) -> str:
     return html.escape(readable(text, longest))
 
 
+def _broken(title: str) -> str:
+    """In lines that fit a phone."""
+    head, bracket, tail = title.rpartition(" (")
+    parts = [head, f"({tail}"] if bracket and len(title) > 44 else [title]
+    return "<br>".join(html.escape(line) for part in parts for line in textwrap.wrap(part, 44))
+
+
 def _axis(axis: Axis, values: Any, **further: Any) -> dict[str, Any]:
     """Of x, y or radius; a bent scale has its values placed already, and brings its ticks."""
     made: dict[str, Any] = {
-        "title": {"text": html.escape(axis.title), "font": {"size": 12}, "standoff": 8}, "gridcolor": GRID, "zeroline": False,
+        "title": {"text": _broken(axis.title), "font": {"size": 12}, "standoff": 8}, "gridcolor": GRID, "zeroline": False,
         "linecolor": MUTED, "automargin": True,
     }  # fmt: skip
     if axis.scale == "bent":
         ticks = axis.ticks(values)
         made |= {"tickvals": [float(axis.place(np.array(tick))) for tick, _ in ticks], "ticktext": [text for _, text in ticks]}
     elif axis.scale == "log":
-        made |= {"type": "log", "dtick": "D2" if _spread(values) < 300 else 1}
+        made |= {"type": "log"} | _log_ticks(values)
     elif axis.percent:
         made["tickformat"] = ",.3~%"
     return made | further
 
 
-def _spread(values: Any) -> float:
+def _log_ticks(values: Any) -> dict[str, Any]:
+    """1, 2, 5, 10, … where few decades are shown; the library's own powers of 10 else."""
     known = values[np.isfinite(values) & (values > 0)]
-    return float(known.max() / known.min()) if len(known) else 1.0
+    if not len(known) or known.max() > 1000 * known.min():
+        return {"dtick": 1, "tickformat": ",~g"}
+    decades = range(math.floor(math.log10(known.min())) - 1, math.ceil(math.log10(known.max())) + 1)
+    ticks = [factor * 10.0**k for k in decades for factor in (1.0, 2.0, 5.0)]
+    return {"tickvals": ticks, "ticktext": [f"{tick:,.6g}" for tick in ticks]}
 
 
 def _number(axis: Axis, value: float) -> str:
@@ -131,9 +145,10 @@ def _band(drawn: Lines, line: Line) -> list[Any]:
     if not known.any():
         return []
     x = np.concatenate([line.x[known], line.x[known][::-1]])
+    faint = max(0.03, min(0.16, 0.5 / len(drawn.lines)))  # many bands must not add up to one dark one
     y = drawn.y.place(np.concatenate([line.high[known], line.low[known][::-1]]))
     return [{
-        "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself", "fillcolor": style_of(line.style).colour, "opacity": 0.12,
+        "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself", "fillcolor": style_of(line.style).colour, "opacity": faint,
         "line": {"width": 0, "color": style_of(line.style).colour}, "hoverinfo": "skip", "showlegend": False,
         "legendgroup": _escaped(line.name), "name": _escaped(line.name),
     }]  # fmt: skip
@@ -154,53 +169,56 @@ def _across(value: float, which: str, log: bool = False) -> dict[str, Any]:
 
 def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
     count = 1 if drawn.alone else len(drawn.marks)
-    data: list[Any] = []
-    for k, mark in enumerate(drawn.marks):
-        style, name, shown = style_of(mark.style), _escaped(mark.name), np.isfinite(mark.mean)
-        offset = 0.0 if count == 1 else ((k + 0.5) / count - 0.5) * 0.82
-        mean, low, high = (each[shown] for each in (mark.mean, mark.low, mark.high))
-        place = drawn.value.place(mean)
-        ends = [np.abs(drawn.value.place(np.where(np.isnan(end), mean, end)) - place) for end in (low, high)]
-        rows = [row for row, is_shown in zip(drawn.rows, shown.tolist(), strict=True) if is_shown]
-        text = [
-            f"<b>{name}</b>{'' if row == mark.name else '<br>' + _escaped(row)}<br>{_with_interval(drawn.value, m, a, b)}"
-            for row, m, a, b in zip(rows, mean.tolist(), low.tolist(), high.tolist(), strict=True)
-        ]
-        trace: dict[str, Any] = {
-            "name": name, "legendgroup": name, "x": place, "y": np.flatnonzero(shown) + offset, "text": text,
-            "hovertemplate": "%{text}<extra></extra>",
-            "error_x": {
-                "type": "data", "symmetric": False, "array": ends[1], "arrayminus": ends[0], "color": INK if drawn.bars else style.colour,
-                "thickness": 2.4 if mark.strong else 1.6, "width": 0,
-            },
-        }  # fmt: skip
-        data.append(trace | (_bar(mark.style, 0.82 / count if count > 1 else 0.6) if drawn.bars else _dot(mark.style, mark.strong)))
+    data = [_marks(drawn, mark, 0.0 if count == 1 else ((k + 0.5) / count - 0.5) * 0.82, count) for k, mark in enumerate(drawn.marks)]
     height = 110 + len(drawn.rows) * (30 if count == 1 else max(15 * count + 12, 34))
     every = np.concatenate([np.concatenate([m.mean, m.low, m.high]) for m in drawn.marks])
-    ticks = {"tickvals": list(range(len(drawn.rows))), "ticktext": [_escaped(row, 34) for row in drawn.rows]}
-    edges = [
-        {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": k + 0.5,
-            "y1": k + 0.5,
-            "line": {"color": GRID, "width": 1},
-            "layer": "below",
-        }
-        for k in range(len(drawn.rows) - 1 if count > 1 else 0)
-    ]
+    ticks = {"tickvals": list(range(len(drawn.rows))), "ticktext": [_escaped(row, 52) for row in drawn.rows]}
+    edge = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": GRID, "width": 1}, "layer": "below"}
+    edges = [edge | {"y0": k + 0.5, "y1": k + 0.5} for k in range(len(drawn.rows) - 1 if count > 1 else 0)]
     level = [] if drawn.level is None else [_across(float(drawn.value.place(np.array(drawn.level))), "x", drawn.value.scale == "log")]
     return data, {
         "xaxis": _axis(drawn.value, every), "height": height, "shapes": level + edges, "showlegend": True, "barmode": "overlay",
+        "meta": {"alone": drawn.alone},
         "yaxis": {"range": [len(drawn.rows) - 0.5, -0.5], "showgrid": False, "zeroline": False, "automargin": True} | ticks,
     }  # fmt: skip
 
 
+def _marks(drawn: Points, mark: Marks, offset: float, count: int) -> dict[str, Any]:
+    """One scheduler in all rows."""
+    style, name, shown = style_of(mark.style), _escaped(mark.name), np.isfinite(mark.mean)
+    mean, low, high = (each[shown] for each in (mark.mean, mark.low, mark.high))
+    place = drawn.value.place(mean)
+    ends = [np.abs(drawn.value.place(np.where(np.isnan(end), mean, end)) - place) for end in (low, high)]
+    rows = [row for row, is_shown in zip(drawn.rows, shown.tolist(), strict=True) if is_shown]
+    text = [
+        f"<b>{name}</b>{'' if row == mark.name else '<br>' + _escaped(row)}<br>{_with_interval(drawn.value, m, a, b)}"
+        for row, m, a, b in zip(rows, mean.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
+    interval = {
+        "type": "data", "symmetric": False, "array": ends[1], "arrayminus": ends[0], "color": INK if drawn.bars else style.colour,
+        "thickness": 2.4 if mark.strong else 1.6, "width": 0,
+    }  # fmt: skip
+    trace = {"name": name, "legendgroup": name, "x": place, "y": np.flatnonzero(shown) + offset, "text": text, "error_x": interval}
+    look = _bar(mark.style, 0.82 / count if count > 1 else 0.6) if drawn.bars else _dot(mark.style, mark.strong)
+    return trace | look | {"hovertemplate": "%{text}<extra></extra>"}
+
+
 def _bar(number: int, width: float) -> dict[str, Any]:
-    pattern = {"shape": PATTERNS[number % len(PATTERNS)], "solidity": 0.25, "size": 7}
-    return {"type": "bar", "orientation": "h", "width": width * 0.92, "marker": {"color": style_of(number).colour, "pattern": pattern}}
+    pattern = {
+        "shape": PATTERNS[number % len(PATTERNS)],
+        "solidity": 0.3,
+        "size": 7,
+        "fillmode": "overlay",
+        "fgcolor": "@page",
+        "fgopacity": 0.7,
+    }
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "textposition": "none",
+        "width": width * 0.92,
+        "marker": {"color": style_of(number).colour, "pattern": pattern},
+    }
 
 
 def _dot(number: int, strong: bool) -> dict[str, Any]:

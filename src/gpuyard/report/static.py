@@ -152,7 +152,7 @@ def _draw_points(chart: Chart) -> Figure:
     for edge in range(1, len(drawn.rows) if count > 1 else 0):
         axes.axhline(edge - 0.5, color="#d0d0d0", lw=0.6, zorder=0)
     _scale(axes, drawn.value, "x", np.concatenate([np.concatenate([m.mean, m.low, m.high]) for m in drawn.marks]))
-    axes.set_yticks(range(len(drawn.rows)), [readable(row, 34) for row in drawn.rows])
+    axes.set_yticks(range(len(drawn.rows)), [readable(row, 52) for row in drawn.rows])
     axes.set_ylim(len(drawn.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     _title(figure, chart)
@@ -181,6 +181,8 @@ def _draw_marks(axes: Axes, drawn: Points, mark: Marks, y: Any, height: float) -
 
 
 def _draw_radar(chart: Chart) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     drawn = chart.drawing
     assert isinstance(drawn, Radar)
     figure = new_figure(WIDTH, 4.6)
@@ -195,8 +197,12 @@ def _draw_radar(chart: Chart) -> Figure:
         )  # fmt: skip
     axes.set_xticks(angles, [readable(spoke, 24) for spoke in drawn.spokes], fontsize=8)
     _scale(axes, drawn.value, "y", values)
+    if drawn.value.scale == "linear":
+        axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.set_ylabel("")
     axes.tick_params(axis="y", labelsize=7)
+    for label, angle in zip(axes.get_xticklabels(), angles, strict=True):  # away from the circle
+        label.set_horizontalalignment("left" if np.cos(angle) > 0.1 else "right" if np.cos(angle) < -0.1 else "center")
     low = float(np.nanmin(drawn.value.place(values), initial=0.0))
     axes.set_ylim(bottom=low - (0.05 * abs(low) if low < 0 else 0.0))
     axes.set_title(drawn.value.title, fontsize=8, color=GREY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,14 +14,15 @@ from gpuyard.errors import GpuyardError
 from gpuyard.experiments.examples import load_examples
 from gpuyard.experiments.results import Results, load_results
 from gpuyard.experiments.statistics import Interval
-from gpuyard.experiments.summary import Summary, summarise
+from gpuyard.experiments.summary import MINIMUM, Summary, summarise
 from gpuyard.metrics import resolve
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.registry import Registry
-from gpuyard.report.charts import Absent, Chart, Marks
+from gpuyard.report.charts import Absent, Boxes, Chart, Lines, Marks, Points, Radar
 from gpuyard.report.text import metric_title, shown_unit
 
+MOST_SHOWN = 10  # schedulers in a figure that has them all in each row
 USUAL = ("objective", "versus")  # of an experiment that names no figure
 
 
@@ -46,8 +47,30 @@ class Study:
         """The first."""
         return self.results.experiment.axes.objectives[0]
 
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """The schedulers in figures that would be crowded by all: challengers, baselines, then the best, in the order of the axis."""
+        every = self.results.schedulers
+        if len(every) <= MOST_SHOWN:
+            return every
+        table = self.summary.table
+        sign = MINIMUM[resolve(table.objective)[0].better]
+        best = sorted(every, key=lambda name: _last_if_nan(sign * table.line(name).values[table.objective].mean))
+        first = [*self.results.experiment.judge.challengers, *(each.baseline for each in self.summary.tables), *best]
+        chosen = list(dict.fromkeys(first))[:MOST_SHOWN]
+        return tuple(name for name in every if name in chosen)
+
+    @property
+    def left_out(self) -> str:
+        """What a caption must say about schedulers that are not shown; empty if nothing."""
+        more = len(self.results.schedulers) - len(self.shown)
+        return f" Shown are challengers, baselines and the best; {more} more schedulers are in the tables." if more else ""
+
     def style(self, scheduler: str) -> int:
-        return self.results.schedulers.index(scheduler) if scheduler in self.results.schedulers else -1
+        """Those that are shown have the first numbers; −1 for what is no scheduler."""
+        others = [name for name in self.results.schedulers if name not in self.shown]
+        order = [*self.shown, *others]
+        return order.index(scheduler) if scheduler in order else -1
 
     def strong(self, scheduler: str) -> bool:
         return scheduler in self.results.experiment.judge.challengers
@@ -55,6 +78,10 @@ class Study:
     def runs_of(self, scheduler: str) -> list[int]:
         """Numbers of its Runs."""
         return [int(run) for run in self.results.columns["run"][self.results.columns["scheduler"] == scheduler]]
+
+
+def _last_if_nan(value: float) -> float:
+    return value if np.isfinite(value) else np.inf
 
 
 def load_study(folder: Path) -> Study:
@@ -84,10 +111,17 @@ def charts_of(study: Study) -> list[Chart | Absent]:
     found: list[Chart | Absent] = []
     for name, maker in makers:
         try:
-            found += maker(study)
+            found += [_with_note(study, chart) for chart in maker(study)]
         except NoData as error:
             found.append(Absent(name, str(error)))
     return found
+
+
+def _with_note(study: Study, chart: Chart) -> Chart:
+    """A figure that leaves schedulers out says so."""
+    drawn = chart.drawing
+    crowded = isinstance(drawn, (Lines, Radar, Boxes)) or (isinstance(drawn, Points) and not drawn.alone)
+    return replace(chart, caption=chart.caption + study.left_out) if crowded else chart
 
 
 # ── what the figures share ──

@@ -12,7 +12,7 @@ from gpuyard.experiments.statistics import Interval
 from gpuyard.experiments.summary import MINIMUM, Line, Summary, Table
 from gpuyard.metrics import resolve
 from gpuyard.model.jobs import Array
-from gpuyard.report.text import csv_text
+from gpuyard.report.text import csv_text, readable
 
 # usual names → columns of Runs; times in s, energy in kWh
 NAMES: Mapping[str, str] = {
@@ -54,7 +54,7 @@ def _latency(manifest: Mapping[str, Any]) -> float:
 def regimes(results: Results) -> Array:
     """(runs,) texts: workload, and cluster, change and estimate where one workload has several."""
     rows: list[tuple[Any, ...]] = [(value,) for value in results.columns["workload"].tolist()]
-    for name in PLACE[1:]:
+    for name in ("change", "estimate", "cluster"):  # a change may change the cluster
         longer = [(*row, value) for row, value in zip(rows, results.columns[name].tolist(), strict=True)]
         if len(set(longer)) > len(set(rows)):
             rows = longer
@@ -75,6 +75,12 @@ def oracle_gaps(results: Results) -> Array:
     least = np.array([best.get(key, np.nan) for key in keys])
     gaps: Array = np.divide(values - least, np.abs(least), out=np.full(len(values), np.nan), where=least != 0)
     return gaps
+
+
+def group_label(table: Table) -> str:
+    """`shape=bursty`; what has no value is `unchanged`, or as it is given."""
+    name, _, value = table.group.partition("=")
+    return f"{name}={readable(value, 44)}" if value else "unchanged" if name == "change" else f"{name} as given"
 
 
 def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:

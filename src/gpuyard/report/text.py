@@ -98,11 +98,18 @@ def readable(text: str, longest: int = 60) -> str:
     return shown[: longest - 1 - half] + "…" + shown[-half:]
 
 
-def rounded(value: float, width: float, sign: str = "") -> str:
-    """With as many digits as an interval of that width leaves any meaning: two of the width's own."""
+def telling_parts(texts: Sequence[str]) -> list[str]:
+    """Texts such as `family:shape=base,gpus=2; burst` without the parts that all of them have."""
+    parts = [re.split(r"[,;]\s*", text) for text in texts]
+    common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
+    return [", ".join(part for part in each if part not in common) or text for each, text in zip(parts, texts, strict=True)]
+
+
+def rounded(value: float, width: float, sign: str = "", most: int = 8) -> str:
+    """With as many digits as an interval of that width leaves any meaning, two of the width's own; at most so many after the point."""
     if not math.isfinite(value) or not math.isfinite(width) or width <= 0:
         return short(value, sign)
-    digits = min(max(1 - math.floor(math.log10(width)), 0), 8)
+    digits = min(max(1 - math.floor(math.log10(width)), 0), most)
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 

@@ -14,15 +14,22 @@ from gpuyard.experiments.summary import Degradation, Line, Summary, Table, Versu
 from gpuyard.metrics import resolve
 from gpuyard.report.text import metric_title, readable, rounded, short, shown_unit
 
+MOST_TOLD = 2  # challengers that the first paragraph has a sentence for
 SURE = 0.05  # p values below it, after correction
-Verdict = Literal["wins", "loses", "unclear", "unsure", "untested"]
+Verdict = Literal["wins", "loses", "equal", "unclear", "unsure", "untested"]
 
 
 def verdict(versus: Versus) -> Verdict:
-    """`unclear`: the interval holds 0; `unsure`: it does not, but the corrected test disagrees; `untested`: there is no interval."""
+    """Of a scheduler against the baseline.
+
+    `equal`: nothing that is resampled differs; `unclear`: the interval holds 0; `unsure`: it does not, but the corrected test disagrees;
+    `untested`: there is no interval.
+    """
     if not (math.isfinite(versus.difference.low) and math.isfinite(versus.difference.high)):
         return "untested"
-    if versus.better is None:
+    if versus.difference.low == versus.difference.high == 0:
+        return "equal"
+    if versus.better is None or versus.share_low <= 0 <= versus.share_high:  # that of the share is the one that is shown
         return "unclear"
     if not versus.p < SURE:
         return "unsure"
@@ -32,13 +39,17 @@ def verdict(versus: Versus) -> Verdict:
 def lead(summary: Summary) -> str:
     """The first paragraph: what was run, and what came out of it."""
     results, table = summary.results, summary.table
-    workloads = table.runs // max(len(set(results.columns["seed"].tolist())), 1)
-    what = (
-        f"{_count(len(results.schedulers), 'scheduler')} ran on {_count(workloads, 'workload')} with "
-        f"{_count(len(set(results.columns['seed'].tolist())), 'seed')}: {_count(len(results), 'run')} in all."
-    )
+    seeds = len(set(results.columns["seed"].tolist()))
+    changes = len(results.experiment.axes.changes)
+    forms = f" in {changes} forms each, as they are and changed," if changes > 1 else ""
+    workloads = _count(table.runs // max(seeds, 1) // changes, "workload")
+    place = f"{workloads}{forms} with {_count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
+    what = f"{_count(len(results.schedulers), 'scheduler')} ran on {place}: {_count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
-    sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
+    if len(shown) > MOST_TOLD:
+        sentences = [_overview(table) for table in summary.tables]
+    else:
+        sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
     few = (
         f" With {table.n} {table.resampled}s only, intervals are the range of the values, and nothing here is more than a hint."
         if table.n < FEWEST
@@ -68,9 +79,30 @@ def _record(summary: Summary, name: str) -> str:
 _RECORD: dict[Verdict, str] = {
     "wins": "beats",
     "loses": "loses to",
+    "equal": "is exactly as good as",
     "unclear": "cannot be told apart from",
     "unsure": "is not surely different, after correction for many comparisons, from",
     "untested": "has too few values for any claim against",
+}
+
+
+def _overview(table: Table) -> str:
+    """Many challengers on one objective: who does what against the baseline."""
+    found: dict[Verdict, list[str]] = {}
+    for line in table.lines:
+        if line.challenger and line.versus is not None:
+            found.setdefault(verdict(line.versus), []).append(f"{readable(line.scheduler)} ({signed_share(line.versus)})")
+    parts = [f"{words}: {_and(found[key])}" for key, words in _OVERVIEW.items() if key in found]
+    return f"On {metric_title(table.objective)}, against {readable(table.baseline)}, {'; '.join(parts) or 'there is nothing to compare'}."
+
+
+_OVERVIEW: dict[Verdict, str] = {
+    "wins": "better",
+    "loses": "worse",
+    "equal": "exactly as good",
+    "unclear": "not told apart",
+    "unsure": "not sure after correction for many comparisons",
+    "untested": "too few values for any claim",
 }
 
 
@@ -84,7 +116,7 @@ def percent(interval: Interval, sign: Literal["", "+"] = "") -> str:
     low, high = 100 * interval.low, 100 * interval.high
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{short(100 * interval.mean, sign)} %" if math.isfinite(interval.mean) else "–"
-    mean, low_text, high_text = (rounded(100 * each, high - low, sign) for each in (interval.mean, interval.low, interval.high))
+    mean, low_text, high_text = (rounded(100 * each, high - low, sign, most=3) for each in (interval.mean, interval.low, interval.high))
     return f"{mean} % [{low_text}, {high_text}]"
 
 
@@ -120,7 +152,9 @@ def _objective(summary: Summary, table: Table) -> str:
         shown = value_text(best[0].values[table.objective], size, unit)
         verb = "has" if len(best) == 1 else "have"
         sentences.append(f"{title[:1].upper()}{title[1:]}: {_names(best)} {verb} the {words} mean, {shown}{_sure(table, best[0])}.")
-    sentences += [_challenger(table, line) for line in table.lines if line.challenger and line.versus is not None]
+    judge = summary.results.experiment.judge
+    role = "baseline" if judge.baseline else "best of its rivals" if judge.rivals else "best of the others"
+    sentences += [_challenger(table, line, role) for line in table.lines if line.challenger and line.versus is not None]
     sentences += _oracle(summary, table)
     sentences += _bound(table, best)
     return " ".join(sentences)
@@ -146,17 +180,17 @@ def _sure(table: Table, best: Line) -> str:
 _CHALLENGER: dict[Verdict, str] = {
     "wins": "{name} is better than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "loses": "{name} is worse than {base}, the {role}: {share}; {runs} (p {p} after correction).",
+    "equal": "{name} is exactly as good as {base}, the {role}.",
     "unclear": "{name} cannot be told apart from {base}, the {role}: {share}.",
     "unsure": "{name} against {base}, the {role}: {share}; the interval does not hold 0, but the corrected test is not sure (p {p}).",
     "untested": "{name} against {base}, the {role}: {share}; one value gives no interval, so nothing can be claimed.",
 }
 
 
-def _challenger(table: Table, line: Line) -> str:
+def _challenger(table: Table, line: Line, role: str) -> str:
     found = line.versus
     assert found is not None
     runs = f"better in {found.wins:,} and worse in {found.losses:,} of {found.wins + found.ties + found.losses:,} runs"
-    role = "baseline" if table.line(table.baseline).challenger else "best of the others"
     return _CHALLENGER[verdict(found)].format(
         name=readable(line.scheduler),
         base=readable(table.baseline),
@@ -177,11 +211,13 @@ def p_text(p: float, equals: str = "") -> str:
 def _oracle(summary: Summary, table: Table) -> list[str]:
     if table.oracle is None:
         return []
-    count = len(summary.results.experiment.judge.oracle)
+    of = summary.results.experiment.judge.oracle
+    oracle = f"the best of {len(of)} for each run in hindsight" if len(of) > 1 else f"here {readable(of[0])}"
     challengers = [line for line in table.lines if line.challenger and line.gap is not None]
     shown = challengers or [line for line in table.lines if line.best and line.gap is not None]
     gaps = [f"{readable(line.scheduler)} {percent(line.gap)}" for line in shown if line.gap is not None]
-    return [f"Behind the oracle, the best of {count} for each run in hindsight, lie {_and(gaps)}."] if gaps else []
+    ahead = " (negative: ahead of it)" if any(line.gap is not None and line.gap.mean < 0 for line in shown) else ""
+    return [f"Behind the oracle, {oracle}, lie {_and(gaps)}{ahead}."] if gaps else []
 
 
 def _bound(table: Table, best: Sequence[Line]) -> list[str]:

@@ -1,0 +1,89 @@
+"""Folders of small experiments, each run once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuyard.experiments.runner import run
+from gpuyard.experiments.spec import load_experiment, parse_experiment
+from gpuyard.experiments.workers import backend_of
+from gpuyard.report.studies import Study, load_study
+
+CHANGED = """
+title = "Changes"
+question = "What breaks?"
+curves = ["queue", "box.user.wait", "box.priority.slowdown", "cdf.turnaround"]
+figures = ["robustness_radar", "degradation"]
+[axes]
+workloads = ["family:shape=bursty,intensity=low,gpus=2 on 2"]
+changes = ["", "burst:severity=1", "burst:severity=4", "arrival-noise:severity=4", "runtime-distortion:severity=4"]
+schedulers = ["fcfs", "srpt", "edf"]
+seeds = "0-2"
+objectives = ["slowdown", "turnaround"]
+[judge]
+challengers = ["edf"]
+oracle = ["fcfs", "srpt"]
+"""
+SHIFT = """
+title = "Shift"
+kind = "shift"
+figures = ["regret", "adaptation"]
+[axes]
+schedulers = ["offline-optimal", "round-robin", "greedy-device"]
+seeds = "0-1"
+objectives = ["turnaround"]
+[judge]
+baseline = "round-robin"
+[settings]
+jobs = 20
+training_jobs = 60
+kicks = 20
+"""
+
+
+@pytest.fixture(scope="session")
+def core_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quick form of `core`, as it is shipped."""
+    folder = tmp_path_factory.mktemp("core")
+    run(load_experiment("core", quick=True), folder, backend_of("local", 1), command="gpuyard run core --quick")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def changed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three kinds of changes; two agents' learning curves are put beside it, as a training writes them."""
+    folder = tmp_path_factory.mktemp("changed")
+    run(parse_experiment(CHANGED, "changed.toml"), folder, backend_of("local", 1))
+    (folder / "agents").mkdir()
+    for seed in range(2):
+        curve = [{"update": k, "steps": 1000 * k, "return": 0.0, "score": 20.0 - k - seed} for k in range(5)]
+        record = {"label": f"agent-{seed}", "objective": "slowdown", "steps": 4000, "wall_s": 1.5, "curve": curve}
+        (folder / "agents" / f"agent-{seed}.json").write_text(json.dumps(record))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shift_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A change of distribution, with few tasks."""
+    pytest.importorskip("sklearn")
+    folder = tmp_path_factory.mktemp("shift")
+    run(parse_experiment(SHIFT, "shift.toml"), folder, backend_of("local", 1))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def core(core_folder: Path) -> Study:
+    return load_study(core_folder)
+
+
+@pytest.fixture(scope="session")
+def changed(changed_folder: Path) -> Study:
+    return load_study(changed_folder)
+
+
+@pytest.fixture(scope="session")
+def shifted(shift_folder: Path) -> Study:
+    return load_study(shift_folder)
