@@ -120,7 +120,7 @@ def _lines(drawn: Lines) -> tuple[list[Any], dict[str, Any]]:
         x |= {"tickvals": list(range(len(drawn.categories))), "ticktext": [_escaped(each) for each in drawn.categories]}
     layout: dict[str, Any] = {"xaxis": x, "yaxis": _axis(drawn.y, every_y), "showlegend": True}
     if drawn.level is not None:
-        layout["shapes"] = [_across(float(drawn.y.place(np.array(drawn.level))), "y", drawn.y.scale == "log")]
+        layout["shapes"] = [_across(float(drawn.y.place(np.array(drawn.level))), "y")]
     return data, layout
 
 
@@ -154,10 +154,9 @@ def _band(drawn: Lines, line: Line) -> list[Any]:
     }]  # fmt: skip
 
 
-def _across(value: float, which: str, log: bool = False) -> dict[str, Any]:
+def _across(value: float, which: str) -> dict[str, Any]:
     """A dashed line at a value of one axis, all along the other."""
     other, at = ("x", "y") if which == "y" else ("y", "x")
-    value = math.log10(value) if log and value > 0 else value
     return {
         "type": "line", f"{at}0": value, f"{at}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper", "layer": "below",
         "line": {"color": MUTED, "width": 1.2, "dash": "dash"},
@@ -175,7 +174,7 @@ def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
     ticks = {"tickvals": list(range(len(drawn.rows))), "ticktext": [_escaped(row, 52) for row in drawn.rows]}
     edge = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": GRID, "width": 1}, "layer": "below"}
     edges = [edge | {"y0": k + 0.5, "y1": k + 0.5} for k in range(len(drawn.rows) - 1 if count > 1 else 0)]
-    level = [] if drawn.level is None else [_across(float(drawn.value.place(np.array(drawn.level))), "x", drawn.value.scale == "log")]
+    level = [] if drawn.level is None else [_across(float(drawn.value.place(np.array(drawn.level))), "x")]
     return data, {
         "xaxis": _axis(drawn.value, every), "height": height, "shapes": level + edges, "showlegend": True, "barmode": "overlay",
         "meta": {"alone": drawn.alone},
