@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli import options
-from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, time_unit, with_interval
+from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, shown_unit, with_interval
 from gpuyard.errors import UsageError
 from gpuyard.model.units import format_seconds
 
@@ -133,11 +133,9 @@ def _progress() -> Iterator[Progress]:
 def describe_plan(experiment: Experiment) -> Output:
     """The axes, and how many Runs their product is; whatever is wrong with it is found."""
     from gpuyard.experiments.agents import labels_of
-    from gpuyard.experiments.kinds import Context, Prepared
+    from gpuyard.experiments.runner import checked
 
-    prepared = Prepared(Context(experiment.record()))
-    if not experiment.agents:
-        prepared.check()
+    prepared = checked(experiment)
     axes = {name: values for name, values in vars(experiment.axes).items() if values and tuple(values) != ("",)}
     rows = [(name, str(len(values)), _listed(values)) for name, values in axes.items()]
     if prepared.kind.has_workloads:
@@ -202,7 +200,7 @@ def table_of(summary: Summary, table: Compared) -> Table:
     from gpuyard.metrics import resolve
 
     metric = resolve(table.objective)[0]
-    unit, size = time_unit([line.values[table.objective].mean for line in table.lines]) if metric.unit == "s" else ("", 1.0)
+    unit, size = shown_unit(table.objective, [line.values[table.objective].mean for line in table.lines])
     shown = [name for name in summary.results.experiment.metrics if name != table.objective and name in table.lines[0].values][:4]
     gaps, bounds = any(line.gap for line in table.lines), any(line.above_bound for line in table.lines)
     header = ["scheduler", f"{table.objective}{f' ({unit})' if unit else ''}", "− baseline (%)", "effect", "better–\nworse", "p"]
