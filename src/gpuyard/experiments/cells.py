@@ -6,6 +6,7 @@ axes: cells, then seeds, then schedulers, and an agent's training seeds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -60,12 +61,11 @@ def cells_of(experiment: Experiment) -> list[Cell]:
                 check(text)
     if axes.clusters != ("",) and all(parse_recipe(experiment.names.get(text, text)).cluster for text in axes.workloads):
         raise DataError(f"{name}: [axes] clusters: every workload names its own cluster", hint="leave clusters out")
-    wide = len(axes.changes) * len(axes.estimates)
+    _check_size(experiment)
     places: list[tuple[str, Recipe, dict[str, str]]] = []
     for given in axes.workloads:
         with placed(f"{name}: [axes] workloads"):
             places += _places_of(experiment, given)
-        _check_size(experiment, len(places) * wide)
     return [
         Cell(workload, _changed(recipe, change, estimate), parameters, change, estimate)
         for workload, recipe, parameters in _distinct(places, name)
@@ -74,10 +74,18 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     ]
 
 
-def _check_size(experiment: Experiment, cells: int) -> None:
+def _check_size(experiment: Experiment) -> None:
+    """Counted from the texts, before anything is made of them."""
+    axes, places = experiment.axes, 0
+    for given in axes.workloads:
+        recipe = parse_recipe(experiment.names.get(given, given))
+        alternatives = [value.count("|") + 1 for value in recipe.base.split(",")] if recipe.is_generator else []
+        clusters = recipe.cluster.count("|") + 1 if recipe.cluster else sum(text.count("|") + 1 for text in axes.clusters)
+        places += math.prod(alternatives) * clusters
+    cells = places * len(axes.changes) * len(axes.estimates)
     if cells > MOST_CELLS:
-        what = f"more than {MOST_CELLS:,} combinations of workloads, clusters, changes and estimates"
-        raise UsageError(f"{experiment.name}: {what}", hint="make an axis shorter")
+        what = f"{cells:,} combinations of workloads, clusters, changes and estimates"
+        raise UsageError(f"{experiment.name}: {what}; at most {MOST_CELLS:,}", hint="make an axis shorter")
     count_runs(experiment, cells)
 
 
@@ -92,7 +100,6 @@ def _places_of(experiment: Experiment, given: str) -> list[tuple[str, Recipe, di
         for recipe, parameters in _alternatives(replace(first, cluster=first.cluster or cluster.strip()), experiment.axes.seeds):
             label = given if given in experiment.names else replace(recipe, cluster="").text
             found.append((label, recipe, parameters))
-        _check_size(experiment, len(found))
     return found
 
 

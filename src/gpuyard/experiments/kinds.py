@@ -27,6 +27,7 @@ from gpuyard.experiments.spec import Experiment, from_table, placed
 from gpuyard.metrics import counts, measure, resolve
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
+from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import Registry, unknown_name
 
@@ -222,6 +223,10 @@ def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:
 
 
 def _check_simulations(prepared: Prepared) -> None:
+    for cell in prepared.cells:
+        if not cell.recipe.is_generator:  # a log is there, and long enough
+            with placed(f"{prepared.experiment.name}: workload {shorten(cell.workload)}"):
+                prepared.sources.episode(cell, prepared.experiment.axes.seeds[0])
     for entry in prepared.ready:
         check_unseen(prepared.scheduler_of(entry), entry.label, prepared.cells, prepared.sources)
 
