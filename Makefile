@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 demo: $(STAMP)  ## compare built-in and trained schedulers on an embedded workload
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
-test: $(STAMP)  ## all tests but the long ones: two or three minutes
+test: $(STAMP)  ## all tests but the long ones: some ten minutes on two cores
 	$(WARM)
 	$(BIN)/pytest -n 2 -q -m "not slow" $(PYTEST_ARGS)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
+import experiments
 import latency
 import learning
 import milp
@@ -332,6 +333,11 @@ def decisions(settings: Settings) -> list[Line]:
     return [Line(*found) for found in latency.lines(1_000 * settings.runs)]
 
 
+def runs(settings: Settings) -> list[Line]:
+    """Runs of an experiment, and the same in plain Python; benchmarks/experiments.py."""
+    return [Line(*found) for found in experiments.lines()]
+
+
 def machine() -> str:
     """What the numbers depend on; nothing that identifies the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -387,7 +393,8 @@ Other work may have shared the cores: wall time, which the targets are about, su
 
 
 PARTS: Mapping[str, Callable[[Settings], list[Line]]] = {
-    part.__name__: part for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments)
+    part.__name__: part
+    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments, runs)
 }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -112,3 +115,15 @@ def test_of_a_folder_the_checkpoint_in_it_is_named(tmp_path, monkeypatch):
         write_linear(tmp_path / "first" / f"{name}.safetensors", "job", {}, {})
     with pytest.raises(CheckpointError, match=r"'first' is a folder, not a checkpoint; hint: did you mean first/best.safetensors\?"):
         checkpoint_of("first")
+
+
+def test_a_second_process_compiles_no_network_anew():
+    """What an entry closes over is part of its key in numba's disk cache: a compiled function among it would miss in every process."""
+    code = (
+        "from gpuyard.policies import parse_scheduler\nfor name in ('meta', 'hpc', 'hosts'): parse_scheduler(f'learned:{name}').program()"
+    )
+    run = [sys.executable, "-c", code]
+    subprocess.run(run, check=True, capture_output=True)
+    again = subprocess.run(run, check=True, capture_output=True, text=True, env={**os.environ, "NUMBA_DEBUG_CACHE": "1"})
+    assert "data loaded" in again.stdout
+    assert "data saved" not in again.stdout

@@ -164,34 +164,16 @@ def _listed(values: Sequence[Any]) -> str:
 
 def describe(summary: Summary) -> Output:
     """A table for each objective, one of how much worse things get under changes, and the answer in words."""
-    from gpuyard.report.words import first_paragraph
+    from gpuyard.report.tables import table_rows
+    from gpuyard.report.words import findings, lead
 
     tables = [table_of(summary, table) for table in summary.tables]
     if summary.degradations:
         tables.append(_degradation_table(summary))
-    records = [record(table, line) for table in summary.tables for line in table.lines]
-    text = [" ".join(first_paragraph(summary)), *(f"note: {note}" for note in summary.notes)]
-    return Output(tables, {"answer": first_paragraph(summary), "tables": records, "notes": list(summary.notes)}, records, text)
-
-
-def record(table: Compared, line: Line) -> dict[str, Any]:
-    """One scheduler on one objective as a flat row; shares are of the baseline, the oracle or the bound."""
-    value = line.values[table.objective]
-    row: dict[str, Any] = {
-        "objective": table.objective, "group": table.group, "scheduler": line.scheduler, "challenger": line.challenger, "mean": value.mean,
-        "low": value.low, "high": value.high, "best": line.best, "spread": line.spread, "runs": table.runs, "n": table.n,
-        "resampled": table.resampled, "baseline": table.baseline,
-    }  # fmt: skip
-    versus = line.versus
-    names = ("share", "share_low", "share_high", "wins", "ties", "losses", "p")
-    row |= {f"versus_{name}": getattr(versus, name) if versus else None for name in names}
-    row["effect"] = versus.difference.effect if versus else None
-    for name, interval in (("gap", line.gap), ("above_bound", line.above_bound)):
-        row |= {
-            f"{name}{end}": getattr(interval, part) if interval else None
-            for end, part in (("", "mean"), ("_low", "low"), ("_high", "high"))
-        }
-    return row
+    records = table_rows(summary.tables)
+    text = [lead(summary), *findings(summary)]
+    data = {"answer": text, "tables": records, "notes": list(summary.notes)}
+    return Output(tables, data, records, [*text, *(f"note: {note}" for note in summary.notes)])
 
 
 def table_of(summary: Summary, table: Compared) -> Table:

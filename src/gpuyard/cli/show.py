@@ -21,7 +21,7 @@ Facts = list[tuple[str, str]]
 def show(
     name: Annotated[str, typer.Argument(
         help="A policy, metric, workload, reader, cluster or device; a scheduler (sjf/best/easy); a file; a saved result's folder; "
-        "a checkpoint, an environment, a learner.",
+        "a checkpoint, an environment, a learner, an experiment or its folder.",
         show_default=False)],
     cluster: Annotated[str | None, typer.Option(metavar="C", help="Of a workload: what its load is on this cluster.")] = None,
     seed: Annotated[int, typer.Option(help="Of a generated workload.")] = 0,
@@ -35,6 +35,8 @@ def show(
     """Say what something is: definition, parameters and source; of a file or a saved result what is in it."""
     if (Path(name) / "manifest.json").exists():
         return _show_result(name, how)
+    if (Path(name) / "experiment.json").exists():
+        return _show_experiment(name, how)
     reading = inputs.Reading.of(reader, column, with_, jobs)
     found = [*_named(name)] if reader is None else []
     found = found or [_other(name, reading, inputs.check_seed(seed), cluster)]
@@ -55,6 +57,14 @@ def _show_result(name: str, how: Format) -> None:
     tell(result)
     manifest = Table(("manifest", ""), facts, title=f"result in {name}", left=frozenset({0, 1}))
     emit(Output([manifest, *output.tables], output.data | {"manifest": dict(result.manifest)}, output.records), how)
+
+
+def _show_experiment(name: str, how: Format) -> None:
+    from gpuyard.cli.run import describe
+    from gpuyard.experiments.results import load_results
+    from gpuyard.experiments.summary import summarise
+
+    emit(describe(summarise(load_results(Path(name)))), how)
 
 
 def _text(value: Any) -> str:
@@ -269,6 +279,19 @@ def _device(name: str) -> Facts:
     return [(key, f"{getattr(each, key):g} {unit}") for key, unit in units.items()]
 
 
+def _experiment(name: str) -> Facts:
+    from gpuyard.experiments.agents import labels_of
+    from gpuyard.experiments.spec import load_experiment, shipped
+
+    if name not in shipped():
+        return []
+    found, path = load_experiment(name), shipped()[name]
+    axes = [(axis, ", ".join(str(value) or "(none)" for value in values)) for axis, values in vars(found.axes).items() if any(values)]
+    names = [(short_name, text) for short_name, text in found.names.items()]
+    trained = ", ".join(label for label, _, _ in labels_of(found))
+    return [("title", found.title), ("question", found.question), *axes, ("agents", trained), *names, ("file", str(path))]
+
+
 _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "ordering": lambda name: _policy(name, "ORDERINGS"),
     "placement": lambda name: _policy(name, "PLACEMENTS"),
@@ -288,6 +311,7 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "environment": _environment,
     "objective": _objective,
     "learner": _learner,
+    "experiment": _experiment,
 }
 
 

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -91,6 +91,11 @@ def compile_switch(function: Function, params: int, *, cached: bool = False) -> 
 
 def parameters_of(function: Function, given: int) -> dict[str, float]:
     """The parameters behind the first `given` ones, with their defaults."""
+    return dict(_parameters(function, given))
+
+
+@lru_cache(maxsize=4096)  # asked for in every simulation, and 40 µs to find out
+def _parameters(function: Function, given: int) -> tuple[tuple[str, float], ...]:
     where = place_of(function)
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         raise PolicyError(f"{where}: is not a plain function", hint="write it with def")
@@ -106,7 +111,7 @@ def parameters_of(function: Function, given: int) -> dict[str, float]:
         extra[parameter.name] = float(parameter.default)
     if len(extra) > PARAMS:
         raise PolicyError(f"{where}: {len(extra)} parameters; at most {PARAMS}")
-    return extra
+    return tuple(extra.items())
 
 
 def place_of(function: Function) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -38,6 +38,12 @@ class Cell:
     parameters: Mapping[str, str]  # of its generator, as given
     change: str
     estimate: str
+
+    @property
+    def cluster(self) -> str:
+        """The text of the cluster, the same at every seed; empty where it is the workload's own or guessed from the log."""
+        holes = [name for name in self.parameters if f"{{{name}}}" in self.recipe.cluster]
+        return reduce(lambda text, name: text.replace(f"{{{name}}}", self.parameters[name]), holes, self.recipe.cluster)
 
 
 @dataclass(frozen=True)

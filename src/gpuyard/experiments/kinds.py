@@ -185,7 +185,8 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
     experiment, cell = prepared.experiment, prepared.cells[unit.cell]
     episode = prepared.sources.episode(cell, unit.seed)
     segments = any(resolve(name)[0].segments for name in experiment.metrics)
-    place: dict[str, Any] = {"workload": cell.workload, "cluster": episode.cluster.name, "change": cell.change, "estimate": cell.estimate}
+    cluster = cell.cluster or episode.cluster.name
+    place: dict[str, Any] = {"workload": cell.workload, "cluster": cluster, "change": cell.change, "estimate": cell.estimate}
     place |= {column(name): value for name, value in cell.parameters.items()}
     bounds = {f"bound.{name}": _bound(name, prepared, episode) for name in experiment.axes.objectives}
     found = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuyard.errors import DataError
 from gpuyard.experiments.curves import Curve
-from gpuyard.experiments.kinds import PLACE
+from gpuyard.experiments.kinds import PLACE as PLACE
 from gpuyard.experiments.spec import Experiment, from_table
 from gpuyard.experiments.store import AGENTS, CURVES, EXPERIMENT, RUNS, Store, read_json
 from gpuyard.model.jobs import Array

@@ -75,11 +75,12 @@ class Axes:
 class Judge:
     """How schedulers are compared. Names are those of the axis `schedulers`."""
 
-    baseline: str = ""  # empty: of those that are no challengers, the best on each objective
+    baseline: str = ""  # empty: the best of the rivals on each objective
     challengers: tuple[str, ...] = ()
     oracle: tuple[str, ...] = ()  # of each run the best of these, in hindsight; empty: there is none
     metrics: tuple[str, ...] = ()  # besides the objectives
     groups: tuple[str, ...] = ()  # parameters of the workloads, by whose values there are tables too
+    rivals: tuple[str, ...] = ()  # from whom the baseline comes; empty: all that are no challengers
 
 
 @dataclass(frozen=True)
@@ -354,7 +355,8 @@ def _names(fields: Fields, where: str) -> dict[str, str]:
 
 def _judge(fields: Fields) -> Judge:
     made = Judge(
-        fields.text("baseline", "", limit=LONG), *(_texts(fields, key, ()) for key in ("challengers", "oracle", "metrics", "groups"))
+        fields.text("baseline", "", limit=LONG),
+        *(_texts(fields, key, ()) for key in ("challengers", "oracle", "metrics", "groups", "rivals")),
     )
     fields.done()
     return made
@@ -396,7 +398,7 @@ def _check(made: Experiment, where: str) -> None:
     _check_metrics(made, where)
     axes = made.axes
     named = {"baseline": (made.judge.baseline,) if made.judge.baseline else (), "challengers": made.judge.challengers}
-    for key, names in {**named, "oracle": made.judge.oracle}.items():
+    for key, names in {**named, "oracle": made.judge.oracle, "rivals": made.judge.rivals}.items():
         for name in names:
             if name not in axes.schedulers:
                 raise unknown_name(f"scheduler in {where}: [judge] {key}:", name, list(axes.schedulers))

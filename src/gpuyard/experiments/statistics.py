@@ -154,6 +154,18 @@ def _stretches(times: Floats, block: float | None) -> npt.NDArray[np.int64]:
     return number.astype(np.int64)
 
 
+def ratio_of_sums(parts: npt.ArrayLike, wholes: npt.ArrayLike, seed: int = 0, *, resamples: int = RESAMPLES) -> Interval:
+    """Σ parts / Σ wholes (n,) with its 95 % interval, pairs drawn together: so that a share of a mean is never below −100 %."""
+    first, second = _vector(parts, "parts"), _vector(wholes, "wholes")
+    known = ~np.isnan(first) & ~np.isnan(second)
+    first, second = first[known], second[known]
+    total = float(second.sum())
+    if total == 0 or (second < 0).any():
+        return Interval(np.nan, np.nan, np.nan, len(first), int((~known).sum()))
+    low, high = _bounds(first, second, seed, resamples)
+    return Interval(float(first.sum()) / total, low, high, len(first), int((~known).sum()))
+
+
 def sign_flip_test(differences: npt.ArrayLike, seed: int = 0, *, resamples: int = RESAMPLES) -> float:
     """Two-sided p of "the differences are symmetric about 0" (Fisher 1935); nan of nothing.
 

@@ -16,9 +16,18 @@ import numpy as np
 
 from gpuyard.envs.episodes import parse_recipe
 from gpuyard.experiments.cells import entries_of
-from gpuyard.experiments.kinds import PLACE
-from gpuyard.experiments.results import Results
-from gpuyard.experiments.statistics import FEWEST, TIES, Difference, Interval, bootstrap_mean, holm, paired_difference, paired_t_test
+from gpuyard.experiments.results import PLACE, Results
+from gpuyard.experiments.statistics import (
+    FEWEST,
+    TIES,
+    Difference,
+    Interval,
+    bootstrap_mean,
+    holm,
+    paired_difference,
+    paired_t_test,
+    ratio_of_sums,
+)
 from gpuyard.metrics import resolve
 from gpuyard.model.jobs import Array
 
@@ -31,13 +40,13 @@ class Versus:
     """A scheduler against the baseline."""
 
     difference: Difference  # of the values that are resampled
-    share: float  # the difference over the size of the baseline's mean
+    share: float  # the sum of the differences over that of the baseline's values
     share_low: float
     share_high: float
     wins: int  # Runs, or means over training seeds of them, that are better than the baseline's
     ties: int
     losses: int
-    p: float  # of a paired t-test over what is resampled, corrected for all comparisons of the experiment (Holm); nan: no test (groups)
+    p: float  # paired t-test (of logarithms where all are positive), corrected for all comparisons (Holm); nan: no test, as in groups
     lower_wins: bool
 
     @property
@@ -171,7 +180,7 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
     sign = MINIMUM[resolve(objective)[0].better]
     values = {name: pivot.values(objective, name) for name in results.schedulers}
     means = {name: _rank(each, sign) for name, each in values.items()}
-    plain = [name for name in results.schedulers if name not in judge.challengers]
+    plain = judge.rivals or [name for name in results.schedulers if name not in judge.challengers]
     baseline = judge.baseline or min(plain or list(results.schedulers), key=lambda name: means[name])
     oracle = _best_of(values, judge.oracle, sign) if judge.oracle else None
     bound = _bound(pivot, objective, results.schedulers[0])
@@ -237,7 +246,7 @@ def _bound(pivot: Pivot, objective: str, scheduler: str) -> Array | None:
     if column not in pivot.results.columns:
         return None
     found: Array = pivot.values(column, scheduler)[0]
-    return found if np.isfinite(found).any() else None
+    return found if (np.isfinite(found) & (found != 0)).any() else None  # 0 says nothing
 
 
 def _gap(values: Array, best: Array | None, sign: float) -> Interval | None:
@@ -253,12 +262,13 @@ def _versus(mine: Array, other: Array, sign: float) -> Versus:
     both = np.isfinite(first) & np.isfinite(second)
     a, b = (units(np.where(both, each, np.nan)) for each in (first, second))
     difference = paired_difference(a, b, better="lower" if sign > 0 else "higher")
-    size = abs(float(np.nanmean(b))) if np.isfinite(b).any() else 0.0
-    size = size or math.nan
+    share = ratio_of_sums(a - b, np.abs(b))
     better, equal, worse = _counted(sign * _per_run(mine), sign * _per_run(other))
-    p = paired_t_test(a - b)
+    known = np.isfinite(a)
+    positive = bool((a[known] > 0).all() and (b[known] > 0).all())  # then ratios are what is alike at every seed: times are skewed
+    p = paired_t_test(np.log(a) - np.log(b) if positive else a - b)
     return Versus(
-        difference, difference.mean / size, difference.low / size, difference.high / size, better, equal, worse, p, sign > 0,
+        difference, share.mean, share.low, share.high, better, equal, worse, p, sign > 0,
     )  # fmt: skip
 
 

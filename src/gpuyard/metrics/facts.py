@@ -12,7 +12,9 @@ HORIZON = "horizon"  # in the totals of a part of a run: the horizon of the whol
 
 def has_status(result: Result, *names: str) -> Array:
     """(jobs,) bool: the job's status is one of `names`."""
-    return np.isin(result.table["status"], [STATUS.index(name) for name in names])
+    wanted = np.array([name in names for name in STATUS])
+    found: Array = wanted[result.table["status"]]
+    return found
 
 
 def accepted(result: Result) -> Array:

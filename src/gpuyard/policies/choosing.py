@@ -104,40 +104,59 @@ def _switch(s: Any, a: Any, b: Any, network: Any) -> Any:
     return best
 
 
-def _address(function: Callable[..., Any]) -> int:
-    """Of a C function `int64 (int64 header, int64 a, int64 b, int64 network)`, compiled on first use and cached on disk."""
+# Compiled for each process anew, these would cost 2.5 s each. numba's disk cache knows a function by its name, its code and what it
+# closes over, and a compiled function has another identity in every process: so these are globals, and each entry has a name of its own.
+_WORD = types.int64
+_ENTRY = _WORD(_WORD, _WORD, _WORD, _WORD)  # of C functions: header, a, b, network
+_order_kernel, _place_kernel, _switch_kernel = inner(_order), inner(_place), inner(_switch)
+_keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
+
+
+def _order_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def choose_job(header: Any, p: Any, behind: Any, network: Any) -> Any:
+        return _order_kernel(state_at(header), p, behind, network) if source != 0 else -9  # never 0; part of the cache's key
+
+    return choose_job
+
+
+def _place_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def choose_host(header: Any, j: Any, count: Any, network: Any) -> Any:
+        return _place_kernel(state_at(header), j, count, network) if source != 0 else -9
+
+    return choose_host
+
+
+def _switch_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def choose_scheduler(header: Any, a: Any, b: Any, network: Any) -> Any:
+        return _switch_kernel(state_at(header), a, b, network) if source != 0 else -9
+
+    return choose_scheduler
+
+
+def _address(function: Callable[..., Any], made: Callable[[int], Any]) -> int:
+    """Of a C function, compiled on first use and cached on disk."""
     if INTERPRETED:
         return python_handle(function)
-    return _compile(inner(function), source_hash("features", "policies"))
-
-
-def _compile(rule: Any, source: int) -> int:
-    word = types.int64
-
-    @entry(word(word, word, word, word))
-    def choose(header: Any, a: Any, b: Any, network: Any) -> Any:
-        return rule(state_at(header), a, b, network) if source != 0 else -9  # never 0; part of the cache's key
-
-    _keep.append(choose)
-    return address_of(choose)
-
-
-_keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
+    _keep.append(made(source_hash("features", "policies")))
+    return address_of(_keep[-1])
 
 
 @lru_cache(maxsize=1)
 def order_by_network() -> int:
     """What keys a queue."""
-    return _address(_order)
+    return _address(_order, _order_entry)
 
 
 @lru_cache(maxsize=1)
 def place_by_network() -> int:
     """What scores nodes."""
-    return _address(_place)
+    return _address(_place, _place_entry)
 
 
 @lru_cache(maxsize=1)
 def switch_by_network() -> int:
     """What names a scheduler."""
-    return _address(_switch)
+    return _address(_switch, _switch_entry)

@@ -80,10 +80,13 @@ def _first_in_order(s: Any, p: Any) -> Any:
 @lru_cache(maxsize=1)
 def _compiled() -> Any:
     """The one call from Python: lay out and choose."""
-    return _compile(inner(_choose), source_hash("features", "policies"))
+    return _compile(source_hash("features", "policies"))
 
 
-def _compile(choose: Any, source: int) -> Any:
+_choose_inner = inner(_choose)  # a global: what an entry closes over is part of its key in the disk cache, and this differs by process
+
+
+def _compile(source: int) -> Any:
     word = types.int64
     arrays = [types.Array(numba.from_dtype(kind), 1, "C") for kind in (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.int32))]
 
@@ -97,7 +100,7 @@ def _compile(choose: Any, source: int) -> Any:
         if not is_sound(s, table, live, held, nodes, where):
             return _UNSOUND
         lay_out(s, table, live, held, nodes, ended, where, now, submitted)
-        return choose(s, what, which)
+        return _choose_inner(s, what, which)
 
     return decide
 

@@ -257,20 +257,24 @@ def _entries() -> tuple[Callable[..., None], Callable[..., None]]:
     """(_score_actions, _score_rows), compiled on first use and cached on disk: loading them takes a third of a second."""
     if INTERPRETED:
         return _score_actions, _score_rows
-    return _compile(inner(_score_actions), inner(_score_rows), source_hash("policies"))
+    return _compile(source_hash("policies"))
 
 
-def _compile(actions: Any, rows: Any, source: int) -> tuple[Callable[..., None], Callable[..., None]]:
+# Globals: what an entry closes over is part of its key in the disk cache, and these differ by process.
+_inner_actions, _inner_rows = inner(_score_actions), inner(_score_rows)
+
+
+def _compile(source: int) -> tuple[Callable[..., None], Callable[..., None]]:
     floats, table, scores = types.float32[::1], types.float32[:, ::1], types.float64[::1]
 
     @entry(types.void(types.int64, floats, floats, scores))
     def of_actions(net: Any, context: Any, scratch: Any, out: Any) -> None:
         if source != 0:  # never 0; part of the cache's key
-            actions(net, context, scratch, out)
+            _inner_actions(net, context, scratch, out)
 
     @entry(types.void(types.int64, table, floats, floats, scores))
     def of_rows(net: Any, given: Any, context: Any, scratch: Any, out: Any) -> None:
         if source != 0:
-            rows(net, given, context, scratch, out)
+            _inner_rows(net, given, context, scratch, out)
 
     return of_actions, of_rows

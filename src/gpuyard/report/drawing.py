@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -30,16 +30,17 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def write_figure(figure: Figure, path: Path) -> None:
-    """Without dates inside, so that the same run gives the same bytes."""
+def write_figure(figure: Figure, target: Path | BinaryIO, kind: str = "") -> None:
+    """As the suffix of the path says, or as `kind`. Without dates inside, so that the same run gives the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
-    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    kind = kind or (target.suffix.lower().lstrip(".") if isinstance(target, Path) else "png")
+    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     try:
-        figure.savefig(path, dpi=150, metadata=dates.get(path.suffix.lower()))
+        figure.savefig(target, dpi=150, metadata=dates.get(kind), format=kind)
     except OSError as error:
-        raise DataError(f"{path}: the figure cannot be written: {error.strerror or error}") from None
+        raise DataError(f"{target}: the figure cannot be written: {error.strerror or error}") from None
 
 
 def scale_to(axes: Axes, values: Array) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -68,6 +69,41 @@ def shown_unit(metric: str, values: Sequence[float]) -> tuple[str, float]:
     if unit == "s":
         return time_unit([median(values)] if values else [])
     return ("" if unit == "1" else unit), 1.0
+
+
+_AGGREGATIONS = {"mean": "", "p50": "median of ", "max": "largest ", "min": "smallest ", "sum": "sum of ", "std": "standard deviation of "}
+
+
+def metric_title(name: str) -> str:
+    """In words: `95th percentile of turnaround (JCT)`."""
+    from gpuyard.metrics import resolve
+
+    found, aggregation = resolve(name)
+    if found.kind == "run" or not aggregation:
+        return found.title
+    if aggregation[0] == "p" and aggregation[1:].isdigit() and aggregation != "p50":
+        return f"{aggregation[1:]}th percentile of {found.title}"
+    return _AGGREGATIONS.get(aggregation, f"{aggregation} of ") + found.title
+
+
+_FOLDERS = re.compile(r"(?<![\w./])(?:~|\.{1,2})?/(?:[^/\s,;|()\[\]]+/)+|(?<![\w./])(?:[\w.-]+/)+(?=[\w.-]+\.\w)")
+
+
+def readable(text: str, longest: int = 60) -> str:
+    """A name from outside: no control characters, of paths the last part, cut in the middle where it is long."""
+    shown = _FOLDERS.sub("", clean(text).replace("\n", " "))
+    if len(shown) <= longest:
+        return shown
+    half = (longest - 1) // 2
+    return shown[: longest - 1 - half] + "…" + shown[-half:]
+
+
+def rounded(value: float, width: float, sign: str = "") -> str:
+    """With as many digits as an interval of that width leaves any meaning: two of the width's own."""
+    if not math.isfinite(value) or not math.isfinite(width) or width <= 0:
+        return short(value, sign)
+    digits = min(max(1 - math.floor(math.log10(width)), 0), 8)
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 
 def short(value: float, sign: str = "") -> str:

@@ -1,0 +1,31 @@
+"""`gpuyard report`: the folder of an experiment as one HTML file, figures and CSVs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli import options
+from gpuyard.cli.output import Format, Output, Table, emit
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `gpuyard run` wrote.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write; the folder itself unless given.")] = None,
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """Write the report of an experiment: one HTML file that needs no network, figures as PDF and PNG, tables as CSV."""
+    from gpuyard.experiments.results import load_results
+    from gpuyard.experiments.summary import summarise
+    from gpuyard.report.words import lead
+    from gpuyard.report.writing import write_report
+
+    path = write_report(folder, out)
+    files = [path, *sorted(path.parent.glob("figures/*.pdf")), *sorted(path.parent.glob("csv/*.csv"))]
+    words = lead(summarise(load_results(folder)))
+    records = [{"file": str(file), "bytes": file.stat().st_size} for file in files]
+    rows = [(str(record["file"]), f"{record['bytes']:,}") for record in records]
+    emit(Output([Table(("file", "bytes"), rows)], {"answer": words, "files": records}, records, [words]), how)

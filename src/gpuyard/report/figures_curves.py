@@ -1,0 +1,291 @@
+"""Figures of what Runs kept besides numbers: distributions over jobs, courses over time, trainings, single runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuyard.experiments.curves import Curve
+from gpuyard.experiments.statistics import bootstrap_mean
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+from gpuyard.report.charts import Axis, Box, Boxes, Chart, Gantt, Line, Lines, Span, Strip, axis_of
+from gpuyard.report.lanes import bars_of, lanes_of, span_of, unit_of, window_of
+from gpuyard.report.study import NoData, Study, better_words, figure, titled
+from gpuyard.report.text import metric_title, readable, shown_unit
+
+GRID = 160  # points of a line
+MOST_GROUPS = 12
+
+
+def _name_of_curve(study: Study, prefix: str) -> str:
+    """The first kept one whose name begins so."""
+    names = [name for name in study.results.experiment.curves if name.startswith(prefix)]
+    if not names or not study.results.curves(names[0]):
+        raise NoData(f"no curve {prefix}… was kept of the runs")
+    return names[0]
+
+
+# ── distributions over jobs ──
+
+
+@figure("cdf_jct")
+def cdf_jct(study: Study) -> list[Chart]:
+    """The distribution of turnaround over all jobs of all runs, each run with the same weight."""
+    name = _name_of_curve(study, "cdf.turnaround" if "cdf.turnaround" in study.results.experiment.curves else "cdf.")
+    metric, curves = name.partition(".")[2], study.results.curves(name)
+    every = np.concatenate([curve.y[np.isfinite(curve.y)] for curve in curves.values()])
+    if not len(every):
+        raise NoData(f"{metric} has no value in any run")
+    log = bool((every > 0).mean() > 0.5)
+    low = float(np.quantile(every[every > 0], 0.001)) if log else float(every.min())
+    grid = np.geomspace(low, every.max(), GRID) if log else np.linspace(low, every.max(), GRID)
+    unit, size = shown_unit(metric, every.tolist())
+    lines = []
+    for who in study.results.schedulers:
+        mine = [curves[run] for run in study.runs_of(who) if run in curves and np.isfinite(curves[run].y).all()]
+        shares = (
+            np.mean([np.interp(grid, curve.y, curve.x, left=0.0, right=1.0) for curve in mine], axis=0) if mine else np.full(GRID, np.nan)
+        )
+        lines.append(Line(who, study.style(who), grid / size, shares, strong=study.strong(who)))
+    caption = (
+        f"Share of jobs whose {metric_title(metric)} is at most so long, mean of the distributions of all runs; "
+        "a line further to the left and above is better."
+    )
+    axis = Axis(titled(metric, unit, direction=False), "log" if log else "linear")
+    return [
+        Chart("cdf_jct", f"Distribution of {metric_title(metric)}", caption, Lines(axis, Axis("share of jobs", percent=True), tuple(lines)))
+    ]
+
+
+@figure("by_priority")
+def by_priority(study: Study) -> list[Chart]:
+    """Boxes by priority of jobs."""
+    return [_boxes(study, "priority", "by_priority")]
+
+
+@figure("by_user")
+def by_user(study: Study) -> list[Chart]:
+    """Boxes by user."""
+    return [_boxes(study, "user", "by_user")]
+
+
+def _boxes(study: Study, by: str, figure_name: str) -> Chart:
+    name = _name_of_curve(study, f"box.{by}.")
+    metric, curves = name.split(".", 2)[2], study.results.curves(name)
+    counts: dict[str, int] = {}
+    for curve in curves.values():
+        for label in curve.labels:
+            counts[label] = counts.get(label, 0) + 1
+    groups = sorted(sorted(counts, key=lambda label: -counts[label])[:MOST_GROUPS], key=list(counts).index)
+    if not groups:
+        raise NoData(f"no job has a {by}")
+    five = {who: _mean_boxes([curves[run] for run in study.runs_of(who) if run in curves], groups) for who in study.results.schedulers}
+    unit, size = shown_unit(metric, [float(np.nanmedian(values)) for values in five.values() if np.isfinite(values).any()])
+    boxes = tuple(Box(who, study.style(who), values / size) for who, values in five.items())
+    axis = axis_of(titled(metric, unit), [box.five for box in boxes], log=True)
+    order = ", from the most to the least important" if by == "priority" else ""
+    caption = (
+        f"{metric_title(metric).capitalize()} of jobs by {by}{order}: the box holds the middle half of the jobs, the line in it is "
+        f"the median, the whiskers end at 5 and 95 %; means of these over all runs; {better_words(metric)}."
+    )
+    return Chart(figure_name, f"{metric_title(metric).capitalize()} by {by}", caption, Boxes(tuple(map(readable, groups)), by, axis, boxes))
+
+
+def _mean_boxes(curves: Sequence[Curve], groups: Sequence[str]) -> Array:
+    """(groups, 5): means over Runs."""
+    found: list[list[Array]] = [[] for _ in groups]
+    at = {label: k for k, label in enumerate(groups)}
+    for curve in curves:
+        for label, five in zip(curve.labels, curve.y.reshape(-1, 5), strict=True):
+            if label in at:
+                found[at[label]].append(five)
+    return np.array([np.mean(each, axis=0) if each else np.full(5, np.nan) for each in found])
+
+
+# ── over time ──
+
+
+@figure("queue")
+def queue(study: Study) -> list[Chart]:
+    """Jobs waiting over time, mean over runs."""
+    curves = study.results.curves(_name_of_curve(study, "queue"))
+    ends = [float(curve.x[-1]) for curve in curves.values() if len(curve.x)]
+    if not ends:
+        raise NoData("no run had a queue")
+    name, size = unit_of((0.0, max(ends)))
+    grid = np.linspace(0.0, max(ends), GRID)
+    lines = []
+    for who in study.results.schedulers:
+        mine = [_held(curves[run], grid) for run in study.runs_of(who) if run in curves]
+        mean = np.mean(mine, axis=0) if mine else np.full(GRID, np.nan)
+        lines.append(Line(who, study.style(who), grid / size, mean, strong=study.strong(who)))
+    caption = "Jobs that wait, mean over all runs; a run that has ended counts as an empty queue; lower is better."
+    drawing = Lines(Axis(f"{name} since the start"), Axis("jobs waiting (lower is better)"), tuple(lines), steps=True)
+    return [Chart("queue", "The queue over time", caption, drawing)]
+
+
+def _held(curve: Curve, grid: Array) -> Array:
+    """The value that holds at each time of the grid; 0 outside."""
+    if not len(curve.x):
+        return np.zeros(len(grid))
+    at = np.searchsorted(curve.x, grid, side="right") - 1
+    values: Array = np.where((at < 0) | (grid > curve.x[-1]), 0.0, curve.y[np.maximum(at, 0)])
+    return values
+
+
+@figure("regret")
+def regret(study: Study) -> list[Chart]:
+    """Seconds lost against the offline optimum so far."""
+    caption = (
+        "Time that all tasks so far took beyond what the offline optimum spends on them, mean over seeds with 95 % bootstrap bands; "
+        "a flat line has stopped losing, a steep one still does."
+    )
+    y = "regret so far, {unit} (lower is better)"
+    return [_by_task(study, "regret", Chart("regret", "Regret over tasks", caption, Lines(Axis("tasks submitted"), Axis(y), ())), None)]
+
+
+@figure("adaptation")
+def adaptation(study: Study) -> list[Chart]:
+    """Time over that of the offline optimum, over the last tasks."""
+    caption = (
+        "Mean time of the last 50 tasks over that of the offline optimum on the same tasks, mean over seeds with 95 % bootstrap bands; "
+        "1 is as good as the optimum, and a line that falls has adapted."
+    )
+    y = "time ÷ time of the offline optimum (lower is better)"
+    return [_by_task(study, "ratio", Chart("adaptation", "Adaptation", caption, Lines(Axis("tasks submitted"), Axis(y), ())), 1.0)]
+
+
+def _by_task(study: Study, name: str, chart: Chart, level: float | None) -> Chart:
+    curves = study.results.curves(name)
+    if not curves:
+        raise NoData(f"no curve {name} was kept of the runs")
+    length = min(len(curve.x) for curve in curves.values())
+    shown = np.unique(np.linspace(0, length - 1, min(length, 80)).astype(int))
+    largest = max(float(np.nanmax(np.abs(curve.y[:length]))) for curve in curves.values())
+    unit, size = unit_of((0.0, largest)) if level is None else ("", 1.0)
+    lines = []
+    for who in study.results.schedulers:
+        values = np.array([curves[run].y[shown] for run in study.runs_of(who) if run in curves]) / size
+        if len(values):
+            x = next(iter(curves.values())).x[shown]
+            lines.append(_band(who, study.style(who), x, values, study.strong(who)))
+    every = [line.y for line in lines]
+    drawn = chart.drawing
+    assert isinstance(drawn, Lines)
+    y = axis_of(drawn.y.title.format(unit=unit), every) if level is None else axis_of(drawn.y.title, every, log=_far(every))
+    return Chart(chart.name, chart.title, chart.caption, Lines(drawn.x, y, tuple(lines), level=level))
+
+
+def _far(values: Sequence[Array]) -> bool:
+    known = np.concatenate(values)
+    known = known[np.isfinite(known)]
+    return bool(len(known) and known.min() > 0 and known.max() > 5 * known.min())
+
+
+def _band(name: str, style: int, x: Array, values: Array, strong: bool) -> Line:
+    """`values` (n, points): mean with a bootstrap interval at each point."""
+    found = [bootstrap_mean(values[:, k], resamples=2000) for k in range(values.shape[1])]
+    mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
+    return Line(name, style, x, mean, low, high, strong)
+
+
+# ── trainings ──
+
+
+@figure("learning_curves")
+def learning_curves(study: Study) -> list[Chart]:
+    """Validation scores over steps, a chart for each objective that agents were trained for."""
+    agents = study.results.agents
+    curves: dict[str, dict[str, list[Any]]] = {}
+    for label, record in agents.items():
+        rows = [row for row in record.get("curve", []) if isinstance(row, Mapping) and row.get("score") is not None]
+        if rows:
+            curves.setdefault(str(record.get("objective")), {}).setdefault(label.rpartition("-")[0] or label, []).append(rows)
+    if not curves:
+        raise NoData("no agent was trained for this experiment")
+    return [_learning(study, metric, found) for metric, found in curves.items()]
+
+
+def _learning(study: Study, metric: str, found: Mapping[str, Sequence[Any]]) -> Chart:
+    names = [name for name in study.results.schedulers if name in found] + [name for name in found if name not in study.results.schedulers]
+    lines = []
+    for k, name in enumerate(names):
+        steps = sorted({float(row["steps"]) for rows in found[name] for row in rows})
+        last = min(float(rows[-1]["steps"]) for rows in found[name])
+        x = np.array([step for step in steps if step <= last])
+        values = [np.interp(x, [float(r["steps"]) for r in rows], [float(r["score"]) for r in rows]) for rows in found[name]]
+        style = study.style(name) if name in study.results.schedulers else len(study.results.schedulers) + k
+        lines.append(_band(name, style, x, np.array(values), study.strong(name)))
+    counts = sorted({len(found[name]) for name in names})
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    caption = (
+        f"{metric_title(metric).capitalize()} on validation workloads while agents were trained, mean over {seeds} training seeds with "
+        f"95 % bootstrap bands; {better_words(metric)}; of each training the best checkpoint was kept."
+    )
+    y = axis_of(f"validation: {titled(metric, '')}", [line.y for line in lines])
+    return Chart(f"learning_curves-{metric}", f"Learning curves: {metric_title(metric)}", caption, Lines(Axis("steps"), y, tuple(lines)))
+
+
+# ── single runs ──
+
+
+@figure("choices")
+def choices(study: Study) -> list[Chart]:
+    """Which scheduler a learned switch had chosen when."""
+    found: list[Chart] = []
+    for line, result in study.examples:
+        given = line.get("choices")
+        if isinstance(given, Mapping) and given.get("times"):
+            found.append(_choices(line, given, result, len(found) + 1))
+    if not found:
+        raise NoData("no example of a learned switch was kept")
+    return found
+
+
+def _choices(line: Mapping[str, Any], given: Mapping[str, Any], result: Result, number: int) -> Chart:
+    times, chosen, labels = np.array(given["times"], float), np.array(given["chosen"], int), [str(label) for label in given["labels"]]
+    span = span_of(result)
+    name, size = unit_of(span)
+    ends = np.append(times, max(span[1], float(times[-1])))
+    length = np.bincount(chosen, weights=np.diff(ends), minlength=len(labels))
+    shares = 100 * length / max(length.sum(), 1e-12)
+    rows = tuple(f"{readable(label, 24)} ({share:.0f} %)" for label, share in zip(labels, shares, strict=True))
+    who = readable(str(line["scheduler"]))
+    caption = (
+        f"Which scheduler {who} had chosen when, in one run of {readable(str(line['workload']))} with seed {line['seed']}: "
+        f"{len(times):,} choices; in brackets the share of time."
+    )
+    return Chart(f"choices-{number}", f"Choices of {who} over time", caption, Strip(Axis(name), rows, ends / size, chosen))
+
+
+@figure("gantt")
+def gantt(study: Study) -> list[Chart]:
+    """Who held which devices when, in each example."""
+    if not study.examples:
+        raise NoData("no example was kept")
+    return [_gantt(line, result, k + 1) for k, (line, result) in enumerate(study.examples)]
+
+
+def _gantt(line: Mapping[str, Any], result: Result, number: int) -> Chart:
+    lanes = lanes_of(result)
+    window = window_of(result, len(lanes.first))
+    name, size = unit_of(span_of(result))
+    parts = result.segments
+    parts = parts[(parts["start"] < window[1]) & (parts["end"] > window[0]) & (parts["node"] < len(lanes.first)) & (parts["gpus"] > 0)]
+    spans = tuple(Span(bar.job, bar.lane, bar.height, bar.start / size, bar.end / size) for bar in bars_of(parts, lanes))
+    nodes = tuple(
+        (float(first), readable(str(node), 20))
+        for first, node in zip(lanes.first, result.cluster.nodes.names[: len(lanes.first)], strict=True)
+    )
+    part = "" if window == span_of(result) else ", the stretch around the longest queue"
+    shown = "" if lanes.total >= lanes.devices else f", the first {lanes.total:,} of {lanes.devices:,} GPUs"
+    who = readable(str(line["scheduler"]))
+    caption = (
+        f"Who held which GPUs when under {who}, in one run of {readable(str(line['workload']))} with seed {line['seed']}{part}{shown}: "
+        "a row is a GPU, a bar is a job, colours tell neighbours apart, white is idle."
+    )
+    drawing = Gantt(Axis(name), (window[0] / size, window[1] / size), spans, lanes.total, nodes)
+    return Chart(f"gantt-{number}", f"GPUs over time under {who}", caption, drawing)

@@ -1,0 +1,249 @@
+"""Figures of numbers that schedulers have: means, differences, gaps, by groups and under changes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.experiments.results import PLACE
+from gpuyard.experiments.statistics import Interval, bootstrap_mean, paired_difference
+from gpuyard.experiments.summary import Pivot, Table, Versus, units
+from gpuyard.model.jobs import Array
+from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of
+from gpuyard.report.study import NoData, Study, at_row, better_words, figure, marks, scaled, titled
+from gpuyard.report.text import metric_title, readable
+
+MOST_ROWS = 40  # workloads in one figure
+ORACLE, BOUND = "oracle", "lower bound"
+INTERVALS = "lines are 95 % bootstrap intervals"
+
+
+@figure("objective")
+def objective(study: Study) -> list[Chart]:
+    """The mean of each scheduler on each objective."""
+    return [_objective(study, table) for table in study.summary.tables]
+
+
+def _objective(study: Study, table: Table) -> Chart:
+    further = [(name, each) for name, each in ((ORACLE, table.oracle), (BOUND, table.bound)) if each is not None]
+    rows = [line.scheduler for line in table.lines] + [name for name, _ in further]
+    values = [line.values[table.objective] for line in table.lines] + [each for _, each in further]
+    unit, size = scaled(table.objective, values)
+    drawn = tuple(marks(study, name, at_row(k, len(rows), value), size) for k, (name, value) in enumerate(zip(rows, values, strict=True)))
+    axis = axis_of(titled(table.objective, unit), [each.mean for each in drawn])
+    title, words = metric_title(table.objective), better_words(table.objective)
+    caption = f"Mean {title} of each scheduler over {table.runs:,} runs each; {words}; {INTERVALS}."
+    return Chart(
+        f"objective-{table.objective}", f"Means: {metric_title(table.objective)}", caption, Points(tuple(rows), axis, drawn, level=None)
+    )
+
+
+def _share(versus: Versus) -> Interval:
+    return Interval(versus.share, versus.share_low, versus.share_high, versus.difference.n)
+
+
+@figure("versus")
+def versus(study: Study) -> list[Chart]:
+    """Paired differences to the baseline, on each objective."""
+    return [_versus(study, table) for table in study.summary.tables if len(table.lines) > 1]
+
+
+def _versus(study: Study, table: Table) -> Chart:
+    lines = [(line.scheduler, line.versus) for line in table.lines if line.versus is not None]
+    drawn = tuple(marks(study, name, at_row(k, len(lines), _share(found))) for k, (name, found) in enumerate(lines))
+    axis = _difference_axis(table.objective, table.baseline, drawn)
+    caption = (
+        f"Difference in {metric_title(table.objective)} to {readable(table.baseline)} on the same runs, as a share of its mean; "
+        f"{better_words(table.objective)}; an interval that crosses 0 tells nothing apart."
+    )
+    rows = tuple(name for name, _ in lines)
+    return Chart(
+        f"versus-{table.objective}", f"Against {readable(table.baseline, 30)}: {metric_title(table.objective)}", caption,
+        Points(rows, axis, drawn),
+    )  # fmt: skip
+
+
+def _difference_axis(metric: str, baseline: str, drawn: tuple[Marks, ...]) -> Axis:
+    title = f"{metric_title(metric)}: difference to {readable(baseline, 24)} ({better_words(metric)})"
+    return axis_of(title, [np.concatenate([each.mean, each.low, each.high]) for each in drawn], percent=True)
+
+
+@figure("oracle_gap")
+def oracle_gap(study: Study) -> list[Chart]:
+    """Gap to the best fixed choice of each run, on each objective."""
+    tables = [table for table in study.summary.tables if table.oracle is not None]
+    if not tables:
+        raise NoData("the experiment names no oracle")
+    drawn = tuple(marks(study, name, [table.line(name).gap for table in tables]) for name in study.results.schedulers)
+    axis = axis_of("gap to the oracle (0 is as good; to the right is worse)", [each.mean for each in drawn], percent=True)
+    of = study.results.experiment.judge.oracle
+    caption = (
+        f"How far each scheduler lies behind the best of {len(of)} fixed ones ({', '.join(map(readable, of))}), chosen for each "
+        f"run in hindsight: mean of the gaps of all runs; {INTERVALS}; the scale is logarithmic where values lie far apart."
+    )
+    rows = tuple(metric_title(table.objective) for table in tables)
+    return [Chart("oracle_gap", "Gap to the oracle", caption, Points(rows, axis, drawn, bars=True))]
+
+
+@figure("ablation_bar")
+def ablation_bar(study: Study) -> list[Chart]:
+    """What is lost when a part is removed: paired difference to the full agent."""
+    table, agents = study.summary.table, study.results.experiment.agents
+    lines = [line for line in table.lines if line.versus and (line.scheduler in agents or table.baseline not in agents)]
+    if not lines:
+        raise NoData("there is nothing to compare with the full agent")
+    drawn = tuple(marks(study, line.scheduler, at_row(k, len(lines), _share(line.versus))) for k, line in enumerate(lines) if line.versus)
+    axis = _difference_axis(table.objective, table.baseline, drawn)
+    caption = (
+        f"What removing a part does to {metric_title(table.objective)}: difference to {readable(table.baseline)} as a share of its "
+        f"mean, over {table.n} {table.resampled}s; {better_words(table.objective)}; where the interval crosses 0 "
+        "no worth of the part is shown."
+    )
+    rows = tuple(line.scheduler for line in lines)
+    return [Chart("ablation_bar", "What each part is worth", caption, Points(rows, axis, drawn, bars=True))]
+
+
+# ── by groups ──
+
+
+@figure("by_group")
+def by_group(study: Study) -> list[Chart]:
+    """The first objective by the values of each parameter that the experiment groups by."""
+    names = list(dict.fromkeys(table.group.partition("=")[0] for table in study.summary.groups))
+    if not names:
+        raise NoData("the experiment groups by no parameter")
+    return [_by_group(study, name) for name in names]
+
+
+def _by_group(study: Study, name: str) -> Chart:
+    tables = [table for table in study.summary.groups if table.group.partition("=")[0] == name]
+    metric = study.objective
+    every = [line.values[metric] for table in tables for line in table.lines]
+    unit, size = scaled(metric, every)
+    drawn = tuple(marks(study, who, [table.line(who).values[metric] for table in tables], size) for who in study.results.schedulers)
+    axis = axis_of(titled(metric, unit), [each.mean for each in drawn])
+    caption = f"Mean {metric_title(metric)} by {readable(name)} of the workload; {better_words(metric)}; {INTERVALS}."
+    rows = tuple(readable(table.group) for table in tables)
+    return Chart(f"by_group-{name}", f"By {readable(name)}", caption, Points(rows, axis, drawn, level=None))
+
+
+@figure("by_workload")
+def by_workload(study: Study) -> list[Chart]:
+    """The first objective relative to the baseline, workload by workload."""
+    results, metric, baseline = study.results, study.objective, study.summary.table.baseline
+    columns = ["workload"] + [name for name in PLACE[1:] if len(set(results.columns[name].tolist())) > 1]
+    keys = list(zip(*(results.columns[name].tolist() for name in columns), strict=True))
+    cells = list(dict.fromkeys(keys))
+    if len(cells) > MOST_ROWS:
+        raise NoData(f"{len(cells):,} workloads are too many for one figure; by_group sums them up")
+    others = [name for name in results.schedulers if name != baseline]
+    if not others:
+        raise NoData("there is one scheduler only")
+    shares: dict[str, list[Interval | None]] = {name: [] for name in others}
+    for cell in cells:
+        pivot = Pivot(results, np.array([key == cell for key in keys]))
+        base = pivot.values(metric, baseline)
+        for name in others:
+            shares[name].append(_relative(pivot.values(metric, name), base))
+    drawn = tuple(marks(study, name, shares[name]) for name in others)
+    caption = (
+        f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
+        f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
+    )
+    rows = tuple(readable(", ".join(filter(None, cell)), 44) for cell in cells)
+    return [
+        Chart("by_workload", f"Workload by workload, against {readable(baseline, 30)}", caption,
+              Points(rows, _difference_axis(metric, baseline, drawn), drawn))
+    ]  # fmt: skip
+
+
+def _relative(mine: Array, base: Array) -> Interval | None:
+    """The paired difference as a share of the baseline's mean."""
+    a, b = units(mine), units(base)
+    if len(a) != len(b):  # an agent has training seeds, the baseline has not, or the other way round
+        b = np.full(len(a), np.nanmean(b)) if len(mine) > 1 else b
+        a = np.full(len(b), np.nanmean(a)) if len(a) != len(b) else a
+    a, b = (np.where(np.isfinite(each), each, np.nan) for each in (a, b))
+    found, size = paired_difference(a, b), abs(float(np.nanmean(b))) if np.isfinite(b).any() else 0.0
+    return Interval(found.mean / size, found.low / size, found.high / size, found.n) if size else None
+
+
+@figure("util_vs_gpus")
+def util_vs_gpus(study: Study) -> list[Chart]:
+    """Utilisation over the number of GPUs."""
+    results = study.results
+    if "utilization" not in results.columns:
+        raise NoData("the experiment does not measure utilization")
+    gpus = results.columns["gpus" if "gpus" in results.columns else "cluster"]
+    sizes = sorted({str(value) for value in gpus.tolist()}, key=lambda text: (float(text) if _is_number(text) else np.inf, text))
+    if len(sizes) < 2 or not all(map(_is_number, sizes)):
+        raise NoData("the number of GPUs does not vary")
+    pivots = [Pivot(results, np.array([str(value) == size for value in gpus.tolist()])) for size in sizes]
+    lines = []
+    for name in results.schedulers:
+        found = [bootstrap_mean(units(pivot.values("utilization", name))) for pivot in pivots]
+        mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
+        lines.append(Line(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
+    y = Axis("utilisation (higher is better)", percent=True)
+    caption = (
+        "Share of GPU time in use over the number of GPUs, mean over all runs of that size; bands are 95 % bootstrap intervals over seeds; "
+        "lines close together mean that a scheduler decides who waits more than how much is used."
+    )
+    drawing = Lines(Axis("GPUs"), y, tuple(lines), markers=True, categories=tuple(sizes))
+    return [Chart("util_vs_gpus", "Utilisation by number of GPUs", caption, drawing)]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+# ── under changes ──
+
+
+@figure("robustness_radar")
+def robustness_radar(study: Study) -> list[Chart]:
+    """Degradation by kind of change, its severities averaged."""
+    found = [each for each in study.summary.degradations if each.objective == study.objective]
+    kinds = list(dict.fromkeys(each.kind for each in found))
+    if len(kinds) < 3:
+        raise NoData(f"a radar needs three kinds of changes; there are {len(kinds)}")
+    rings = []
+    for name in study.results.schedulers:
+        shares = [np.array([each.share.mean for each in found if each.kind == kind and each.scheduler == name]) for kind in kinds]
+        values = np.array([float(np.nanmean(each)) if np.isfinite(each).any() else np.nan for each in shares])
+        rings.append(Ring(name, study.style(name), values, study.strong(name)))
+    axis = axis_of(f"{metric_title(study.objective)}: change for the worse", [ring.values for ring in rings], percent=True)
+    caption = (
+        f"How much worse {metric_title(study.objective)} gets under each kind of change, against the same runs without it, "
+        "mean over severities; further out is worse, below 0 it got better."
+    )
+    return [Chart("robustness_radar", "Degradation by kind of change", caption, Radar(tuple(kinds), axis, tuple(rings)))]
+
+
+@figure("degradation")
+def degradation(study: Study) -> list[Chart]:
+    """Degradation by severity, a chart for each kind of change."""
+    found = [each for each in study.summary.degradations if each.objective == study.objective]
+    if not found:
+        raise NoData("the axis changes has nothing to compare with what is unchanged")
+    return [_degradation(study, kind) for kind in dict.fromkeys(each.kind for each in found)]
+
+
+def _degradation(study: Study, kind: str) -> Chart:
+    found = [each for each in study.summary.degradations if each.objective == study.objective and each.kind == kind]
+    changes = list(dict.fromkeys(each.change for each in found))
+    lines = []
+    for name in study.results.schedulers:
+        mine = {each.change: each.share for each in found if each.scheduler == name}
+        mean, low, high = (np.array([getattr(mine[change], key) for change in changes]) for key in ("mean", "low", "high"))
+        lines.append(Line(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))
+    y = axis_of(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], percent=True)
+    caption = (
+        f"How much worse {metric_title(study.objective)} gets under {readable(kind)}, by its strength, against the same runs without it; "
+        "bands are 95 % bootstrap intervals over seeds; at 0 nothing changed."
+    )
+    labels = tuple(readable(change.partition(":")[2] or change, 30) for change in changes)
+    drawing = Lines(Axis(readable(kind)), y, tuple(lines), markers=True, categories=labels, level=0.0)
+    return Chart(f"degradation-{kind}", f"Under {readable(kind)}", caption, drawing)

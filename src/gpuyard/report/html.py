@@ -1,0 +1,332 @@
+"""One HTML file with everything in it: words, tables, charts and manifest. It asks no network for anything.
+
+Names come from files of others: every text passes through `escape`, and JSON inside a script element cannot end it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from gpuyard import __version__
+from gpuyard.errors import GpuyardError
+from gpuyard.experiments.statistics import Interval
+from gpuyard.experiments.summary import Line, Summary, Table
+from gpuyard.metrics import resolve
+from gpuyard.model.units import format_seconds
+from gpuyard.report.charts import Absent, Chart
+from gpuyard.report.interactive import figure_of
+from gpuyard.report.study import Study, better_words
+from gpuyard.report.text import clean, metric_title, readable, shown_unit
+from gpuyard.report.words import findings, lead, p_text, percent, signed_share, value_text, verdict
+
+MOST_BYTES = 5_000_000
+
+
+def page(study: Study, charts: Sequence[Chart | Absent]) -> str:
+    """The whole file."""
+    experiment = study.results.experiment
+    drawn = [chart for chart in charts if isinstance(chart, Chart)]
+    figures = {f"chart-{k + 1}": figure_of(chart) for k, chart in enumerate(drawn)}
+    parts = {
+        "version": escape(__version__),
+        "title": text(experiment.title or experiment.name),
+        "question": f'<p class="question">{text(experiment.question)}</p>' if experiment.question else "",
+        "body": "\n".join(_body(study, charts)),
+        "charts": embedded(figures),
+        "library": packed_library() if figures else "",
+    }
+    made = files("gpuyard.report").joinpath("template.html").read_text("utf-8")
+    head, *rest = made.split("{{")
+    pieces = [head]
+    for each in rest:
+        name, _, tail = each.partition("}}")
+        pieces += [parts[name], tail]
+    whole = "".join(pieces)
+    if len(whole.encode()) > MOST_BYTES:
+        raise GpuyardError(
+            f"the report would be {len(whole) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g} MB", hint="name fewer figures in the experiment"
+        )
+    return whole
+
+
+def text(value: object) -> str:
+    """Of others' making, safe inside HTML."""
+    return escape(clean(str(value)))
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand in a script element: `<` never occurs in it, so nothing in it can end the element."""
+    made = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (
+        made.replace("&", "\\u0026")
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+
+
+@cache
+def packed_library() -> str:
+    """Plotly for the browser, packed and as base64; the same bytes at every call."""
+    code = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
+    return base64.b64encode(gzip.compress(code, 9, mtime=0)).decode()
+
+
+# ── parts ──
+
+
+def _body(study: Study, charts: Sequence[Chart | Absent]) -> Iterable[str]:
+    summary = study.summary
+    yield '<nav aria-label="contents"><a href="#tables">tables</a><a href="#charts-section">charts</a>'
+    yield '<a href="#method">how to read this</a><a href="#manifest">how it was made</a></nav>'
+    yield f'<p class="lead">{text(lead(summary))}</p>'
+    yield "<ul>" + "".join(f"<li>{text(each)}</li>" for each in findings(summary)) + "</ul>"
+    yield '<h2 id="tables">Tables</h2>'
+    for table in summary.tables:
+        yield _objective_table(summary, table)
+    yield from _further_metrics(summary)
+    yield '<h2 id="charts-section">Charts</h2>'
+    yield '<p id="notice" class="notice" hidden></p>'
+    yield '<noscript><p class="notice">Charts need JavaScript; the folder figures beside this file has them as PDF.</p></noscript>'
+    yield "<p>Drag to zoom, double-click to zoom out, point at a mark for its values, click a name in the legend to hide it.</p>"
+    yield from _figures(charts)
+    yield from _groups(summary)
+    yield from _degradations(summary)
+    if summary.notes:
+        yield '<h2 id="notes">Notes</h2><ul>' + "".join(f"<li>{text(note)}</li>" for note in summary.notes) + "</ul>"
+    yield '<h2 id="method">How to read this</h2>' + "".join(f"<p>{text(each)}</p>" for each in method(summary))
+    yield from _manifest(study)
+
+
+def _figures(charts: Sequence[Chart | Absent]) -> Iterable[str]:
+    number = 0
+    for chart in charts:
+        if isinstance(chart, Absent):
+            yield f'<p class="absent">Figure {text(chart.name)}: {text(chart.reason)}.</p>'
+            continue
+        number += 1
+        yield (
+            f'<figure><h3>{text(chart.title)}</h3><figcaption id="caption-{number}">{text(chart.caption)}</figcaption>'
+            f'<div class="plot" id="chart-{number}" role="img" aria-label="{text(chart.title)}" aria-describedby="caption-{number}"></div>'
+            "</figure>"
+        )
+
+
+def _cell(shown: str, value: float | None = None, kind: str = "") -> str:
+    """`value` is what the column sorts by; `shown` is text with an interval after a blank and a bracket."""
+    first, bracket, rest = shown.partition(" [")
+    small = f"<small>[{text(rest)}</small>" if bracket else ""
+    sort = "" if value is None else f' data-v="{value:.9g}"' if math.isfinite(value) else ' data-v=""'
+    named = f' class="{kind}"' if kind else ""
+    return f"<td{named}{sort}>{text(first)}{small}</td>"
+
+
+def _wrapped(caption: str, head: Sequence[str], rows: Sequence[str], *, sortable: bool = True, name: str = "") -> str:
+    heads = "".join(f'<th scope="col">{text(each)}</th>' for each in head)
+    top = f"<thead><tr>{heads}</tr></thead>" if head else ""
+    kind = ' class="sortable"' if sortable else ""
+    label = text(name or caption)
+    return (
+        f'<div class="box" tabindex="0" role="region" aria-label="{label}"><table{kind}><caption>{text(caption)}</caption>'
+        f"{top}<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _objective_table(summary: Summary, table: Table) -> str:
+    title = metric_title(table.objective)
+    unit, size = shown_unit(table.objective, [line.values[table.objective].mean for line in table.lines])
+    has_gap, has_bound = table.oracle is not None, table.bound is not None
+    head = ["scheduler", f"mean{f', {unit}' if unit else ''}", f"difference to {readable(table.baseline, 24)}", "effect size"]
+    head += ["better / equal / worse", "p, corrected"]
+    head += ["gap to the oracle"] * has_gap + ["distance to the bound"] * has_bound
+    rows = [_line(table, line, size, has_gap, has_bound) for line in table.lines]
+    empty = "<td></td>" * (len(head) - 2)
+    for name, value in (("oracle: best of each run", table.oracle), ("bound: no scheduler can pass it", table.bound)):
+        if value is not None:
+            rows.append(f'<tr class="other"><th scope="row">{name}</th>{_cell(value_text(value, size), value.mean)}{empty}</tr>')
+    marks = " ◆ marks the challengers;" if any(line.challenger for line in table.lines) else ""
+    caption = (
+        f"{title[:1].upper()}{title[1:]}, {better_words(table.objective)}: {table.runs:,} runs of each scheduler, intervals over {table.n} "
+        f"{table.resampled}s;{marks} the best mean is shaded, a difference that is sure is coloured."
+    )
+    return f"<h3>{text(title[:1].upper() + title[1:])}</h3>" + _wrapped(caption, head, rows, name=title)
+
+
+def _line(table: Table, line: Line, size: float, has_gap: bool, has_bound: bool) -> str:
+    value = line.values[table.objective]
+    cells = [_cell(value_text(value, size), value.mean, "best" if line.best else "")]
+    found = line.versus
+    if found is None:
+        cells += ['<td data-v="0">baseline</td>', '<td data-v=""></td>', '<td data-v=""></td>', '<td data-v=""></td>']
+    else:
+        kind = {"wins": "good", "loses": "bad"}.get(verdict(found), "")
+        effect = found.difference.effect
+        shown = "–" if math.isnan(effect) else f"{effect:+.1f}" if math.isfinite(effect) else ("+∞" if effect > 0 else "−∞")
+        cells += [
+            _cell(signed_share(found), found.share, kind), _cell(shown, effect),
+            _cell(f"{found.wins:,} / {found.ties:,} / {found.losses:,}", float(found.wins)), _cell(p_text(found.p), found.p),
+        ]  # fmt: skip
+    cells += [_gap_cell(line.gap)] * has_gap + [_gap_cell(line.above_bound)] * has_bound
+    kinds = " ".join(["best"] * line.best + ["challenger"] * line.challenger)
+    return f'<tr class="{kinds}"><th scope="row">{text(line.scheduler)}</th>{"".join(cells)}</tr>'
+
+
+def _gap_cell(gap: Interval | None) -> str:
+    return '<td data-v=""></td>' if gap is None else _cell(percent(gap), gap.mean)
+
+
+def _further_metrics(summary: Summary) -> Iterable[str]:
+    """Means of all other metrics, with intervals."""
+    table = summary.table
+    names = [name for name in summary.results.experiment.metrics if name not in summary.results.experiment.axes.objectives]
+    names = [name for name in names if all(name in line.values for line in table.lines)]
+    if not names:
+        return
+    sizes = {name: shown_unit(name, [line.values[name].mean for line in table.lines]) for name in names}
+    head = ["scheduler", *(metric_title(name) + (f", {sizes[name][0]}" if sizes[name][0] else "") for name in names)]
+    rows = []
+    for line in table.lines:
+        cells = "".join(
+            _cell(value_text(line.values[name], sizes[name][1]), line.values[name].mean, "best" if _is_best(table, name, line) else "")
+            for name in names
+        )
+        rows.append(f'<tr class="{"challenger" if line.challenger else ""}"><th scope="row">{text(line.scheduler)}</th>{cells}</tr>')
+    caption = "Other metrics: mean of all runs with its interval; the best mean of a column is bold."
+    yield "<h3>Other metrics</h3>" + _wrapped(caption, head, rows)
+
+
+def _is_best(table: Table, name: str, line: Line) -> bool:
+    means = [each.values[name].mean for each in table.lines if math.isfinite(each.values[name].mean)]
+    better = resolve(name)[0].better
+    if better == "neither" or not means or len(set(means)) == 1:
+        return False
+    return line.values[name].mean == (max(means) if better == "higher" else min(means))
+
+
+def _groups(summary: Summary) -> Iterable[str]:
+    """A table for each parameter: schedulers down, its values across."""
+    names = list(dict.fromkeys(table.group.partition("=")[0] for table in summary.groups))
+    if names:
+        yield f'<h2 id="groups">By groups of workloads: {text(metric_title(summary.table.objective))}</h2>'
+    for name in names:
+        tables = [table for table in summary.groups if table.group.partition("=")[0] == name]
+        metric = tables[0].objective
+        unit, size = shown_unit(metric, [line.values[metric].mean for table in tables for line in table.lines])
+        rows = []
+        for who in summary.results.schedulers:
+            lines = [table.line(who) for table in tables]
+            cells = "".join(
+                _cell(value_text(line.values[metric], size), line.values[metric].mean, "best" if line.best else "") for line in lines
+            )
+            rows.append(f'<tr class="{"challenger" if lines[0].challenger else ""}"><th scope="row">{text(who)}</th>{cells}</tr>')
+        caption = (
+            f"Mean {metric_title(metric)}{f' ({unit})' if unit else ''} by {name}, {better_words(metric)}; the best of a column is bold."
+        )
+        yield _wrapped(caption, ["scheduler", *(table.group for table in tables)], rows)
+
+
+def _degradations(summary: Summary) -> Iterable[str]:
+    """Changes down, schedulers across; a table for each objective."""
+    for objective in dict.fromkeys(each.objective for each in summary.degradations):
+        found = {(each.change, each.scheduler): each.share for each in summary.degradations if each.objective == objective}
+        rows = []
+        for change in dict.fromkeys(change for change, _ in found):
+            shares = [found[change, who] for who in summary.results.schedulers]
+            cells = "".join(_cell(percent(share, "+"), share.mean, _hurt(share)) for share in shares)
+            rows.append(f'<tr><th scope="row">{text(change)}</th>{cells}</tr>')
+        title = metric_title(objective)
+        caption = f"How much worse {title} gets under each change, as a share of its value without; positive is worse, colours are clear."
+        yield f"<h2>Under changes: {text(title)}</h2>" + _wrapped(caption, ["change", *map(readable, summary.results.schedulers)], rows)
+
+
+def _hurt(share: Interval) -> str:
+    return "bad" if share.low > 0 else "good" if share.high < 0 else ""
+
+
+# ── method and manifest ──
+
+
+def method(summary: Summary) -> list[str]:
+    """How the numbers come about."""
+    table, oracle = summary.table, summary.results.experiment.judge.oracle
+    sentences = [
+        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is "
+        "compared are differences "
+        "on the same runs, not means of different ones.",
+        f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s, each summed up over all "
+        "workloads, because runs that share one are not independent: an interval never rests on more values than that.",
+        "Intervals are 95 % bootstrap intervals of the mean, widened for few values; the effect size is the mean "
+        "difference over the standard "
+        "deviation of the differences.",
+        f"p values are those of a paired t-test, corrected by Holm's method for all {summary.comparisons} comparisons of "
+        "this report; a difference is "
+        "called sure only where its interval does not hold 0 and the corrected p is below 0.05.",
+    ]
+    if oracle:
+        sentences.append(
+            f"The oracle is the best of {', '.join(map(readable, oracle))} for each run, chosen after the fact; nobody "
+            "could choose so, and a "
+            "scheduler that switches during a run may even pass it."
+        )
+    if any(each.bound is not None for each in summary.tables):
+        sentences.append(
+            "The bound is a value that no scheduler whatever can pass on the same jobs; how close one can come to it is not known."
+        )
+    return sentences
+
+
+def _manifest(study: Study) -> Iterable[str]:
+    results = study.results
+    about, experiment = results.about, results.experiment
+    walls = [float(each.get("wall_s") or 0.0) for each in results.manifests]
+    trained = sum(float(each.get("wall_s") or 0.0) for each in results.agents.values())
+    platforms = sorted({str(each.get("platform")) for each in results.manifests})
+    command = str(about.get("command") or f"gpuyard run {experiment.name}")
+    rows: dict[str, object] = {
+        "experiment": f"{experiment.name} ({experiment.digest})", "gpuyard": about.get("gpuyard"), "Python": about.get("python"),
+        "platform": "; ".join(platforms) or about.get("platform"), "runs": f"{len(results):,}",
+        "time of all runs": f"{format_seconds(sum(walls))}, summed over workers; per run {format_seconds(sum(walls) / max(len(walls), 1))} "
+        f"on average, {format_seconds(max(walls, default=0.0))} the longest",
+    }  # fmt: skip
+    if results.agents:
+        rows["time of training"] = f"{format_seconds(trained)} for {len(results.agents)} agents, summed over workers"
+    yield '<h2 id="manifest">How it was made</h2>'
+    yield _facts("What ran, with what, and how long it took", rows)
+    yield "<h3>To make it again</h3>"
+    yield f"<pre><code>{text(command)}\ngpuyard report {text(results.folder.resolve().name)}</code></pre>"
+    yield "<h3>The experiment</h3>" + _facts("All that decides the numbers", _experiment_rows(experiment.record()))
+    raw = json.dumps({**about, "experiment": experiment.record()}, indent=1, ensure_ascii=False)
+    yield f"<details><summary>The same as JSON</summary><pre><code>{text(raw)}</code></pre></details>"
+    if results.manifests:
+        first = json.dumps(results.manifests[0], indent=1, ensure_ascii=False)
+        yield "<details><summary>The manifest of the first run; manifests.jsonl has all</summary>"
+        yield f"<pre><code>{text(first)}</code></pre></details>"
+
+
+def _facts(caption: str, rows: Mapping[str, object]) -> str:
+    made = [f'<tr><th scope="row">{text(name)}</th><td class="wide">{text(value)}</td></tr>' for name, value in rows.items()]
+    return _wrapped(caption, ["", ""], made, sortable=False).replace(
+        '<thead><tr><th scope="col"></th><th scope="col"></th></tr></thead>', ""
+    )
+
+
+def _experiment_rows(record: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """Nested tables as `axes.seeds`; what is empty is left out."""
+    rows: dict[str, object] = {}
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            rows |= _experiment_rows(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and not any(isinstance(each, (dict, list)) for each in value):
+            rows[prefix + key] = ", ".join(json.dumps(each, ensure_ascii=False) if each == "" else str(each) for each in value)
+        elif value not in ("", [], None) and key not in ("title", "question"):
+            rows[prefix + key] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return rows

@@ -1,0 +1,124 @@
+"""An experiment's folder, read and summed up, and the figures that can be made of it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gpuyard.errors import GpuyardError
+from gpuyard.experiments.examples import load_examples
+from gpuyard.experiments.results import Results, load_results
+from gpuyard.experiments.statistics import Interval
+from gpuyard.experiments.summary import Summary, summarise
+from gpuyard.metrics import resolve
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+from gpuyard.registry import Registry
+from gpuyard.report.charts import Absent, Chart, Marks
+from gpuyard.report.text import metric_title, shown_unit
+
+USUAL = ("objective", "versus")  # of an experiment that names no figure
+
+
+class NoData(GpuyardError):
+    """The experiment kept nothing that this figure could show."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Numbers, statistics and examples of an experiment."""
+
+    results: Results
+    summary: Summary
+
+    @cached_property
+    def examples(self) -> list[tuple[dict[str, Any], Result]]:
+        """Whole results, with what the index says of each."""
+        return load_examples(self.results.folder)
+
+    @property
+    def objective(self) -> str:
+        """The first."""
+        return self.results.experiment.axes.objectives[0]
+
+    def style(self, scheduler: str) -> int:
+        return self.results.schedulers.index(scheduler) if scheduler in self.results.schedulers else -1
+
+    def strong(self, scheduler: str) -> bool:
+        return scheduler in self.results.experiment.judge.challengers
+
+    def runs_of(self, scheduler: str) -> list[int]:
+        """Numbers of its Runs."""
+        return [int(run) for run in self.results.columns["run"][self.results.columns["scheduler"] == scheduler]]
+
+
+def load_study(folder: Path) -> Study:
+    """Of a completed folder."""
+    results = load_results(folder)
+    return Study(results, summarise(results))
+
+
+Maker: TypeAlias = Callable[[Study], list[Chart]]
+FIGURES: Registry[Maker] = Registry("figure")
+
+
+def figure(name: str) -> Callable[[Maker], Maker]:
+    """Register what makes the charts of that name."""
+
+    def add(maker: Maker) -> Maker:
+        FIGURES.add(name, maker)
+        return maker
+
+    return add
+
+
+def charts_of(study: Study) -> list[Chart | Absent]:
+    """Those that the experiment names, in its order; an unknown name is an error, missing data is not."""
+    names = study.results.experiment.figures or USUAL
+    makers = [(name, FIGURES[name]) for name in names]
+    found: list[Chart | Absent] = []
+    for name, maker in makers:
+        try:
+            found += maker(study)
+        except NoData as error:
+            found.append(Absent(name, str(error)))
+    return found
+
+
+# ── what the figures share ──
+
+
+def better_words(metric: str) -> str:
+    """Which end is good."""
+    words = {"lower": "lower is better", "higher": "higher is better", "neither": "neither end is better"}
+    return words[resolve(metric)[0].better]
+
+
+def titled(metric: str, unit: str, direction: bool = True) -> str:
+    """`slowdown, lower is better`; `turnaround (JCT), h, lower is better`."""
+    return ", ".join(part for part in (metric_title(metric), unit, better_words(metric) if direction else "") if part)
+
+
+def scaled(metric: str, intervals: Sequence[Interval]) -> tuple[str, float]:
+    """The unit that reads well for these means, and its size."""
+    return shown_unit(metric, [each.mean for each in intervals if np.isfinite(each.mean)])
+
+
+def marks(study: Study, scheduler: str, intervals: Sequence[Interval | None], size: float = 1.0) -> Marks:
+    """Of one scheduler, one per row; None is not drawn."""
+    mean, low, high = (_numbers(intervals, name, size) for name in ("mean", "low", "high"))
+    return Marks(scheduler, study.style(scheduler), mean, low, high, study.strong(scheduler))
+
+
+def _numbers(intervals: Sequence[Interval | None], name: str, size: float) -> Array:
+    return np.array([np.nan if each is None else getattr(each, name) / size for each in intervals], dtype=float)
+
+
+def at_row(row: int, rows: int, interval: Interval | None) -> list[Interval | None]:
+    """The interval in one row, nothing in the others."""
+    return [interval if k == row else None for k in range(rows)]

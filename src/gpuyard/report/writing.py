@@ -1,0 +1,57 @@
+"""Write the report of an experiment's folder: HTML, figures and CSVs."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpuyard.experiments.store import Store
+from gpuyard.report.charts import Absent, Chart
+from gpuyard.report.drawing import write_figure
+from gpuyard.report.html import page
+from gpuyard.report.static import draw
+from gpuyard.report.studies import charts_of, load_study
+from gpuyard.report.tables import csv_files
+
+HTML, FIGURES, CSV = "report.html", "figures", "csv"
+SUFFIXES = ("pdf", "png")
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Of a completed experiment in `folder`; into it, or into `out`. Returns the path of the HTML file.
+
+    Every file is written beside its place and then moved there, so that none is ever half there.
+    """
+    study = load_study(folder)
+    charts = charts_of(study)
+    target = Store(out or folder)
+    for name, data in figure_files(charts):
+        target.write(f"{FIGURES}/{name}", data)
+    for name, text in csv_files(study.summary).items():
+        target.write(f"{CSV}/{name}", text.encode())
+    target.write(HTML, page(study, charts).encode())
+    return target.path / HTML
+
+
+def figure_files(charts: Sequence[Chart | Absent]) -> Iterator[tuple[str, bytes]]:
+    """(file name, content) of every chart, as PDF and PNG."""
+    used: set[str] = set()
+    for chart in charts:
+        if isinstance(chart, Absent):
+            continue
+        name = file_name(chart.name, used)
+        figure = draw(chart)
+        for suffix in SUFFIXES:
+            target = io.BytesIO()
+            write_figure(figure, target, suffix)
+            yield f"{name}.{suffix}", target.getvalue()
+
+
+def file_name(name: str, used: set[str]) -> str:
+    """Without anything that means something to a file system, and never the same twice; adds itself to `used`."""
+    plain = re.sub(r"[^A-Za-z0-9._+-]+", "_", name).strip("._")[:80] or "figure"
+    found = next(each for each in (plain, *(f"{plain}-{k}" for k in range(2, 10_000))) if each not in used)
+    used.add(found)
+    return found
