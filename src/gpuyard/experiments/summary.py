@@ -148,7 +148,7 @@ def units(values: Array) -> Array:
     """What is resampled: means for each training seed where there are several, else for each seed."""
     if len(values) > 1:
         return _mean(values, (1, 2))
-    return _mean(values[0], 0) if values.shape[2] > 1 else values[0, :, 0]
+    return _mean(values[0], 0) if values.shape[2] > 1 else _finite(values[0, :, 0])
 
 
 def _mean(values: Array, axis: int | tuple[int, ...]) -> Array:
@@ -220,7 +220,7 @@ def _resampled(pivot: Pivot, training_seeds: int) -> tuple[Resampled, int]:
 def _intervals(pivot: Pivot, scheduler: str, metrics: Sequence[str]) -> dict[str, Interval]:
     names = [name for name in metrics if name in pivot.results.columns]
     values = {name: pivot.values(name, scheduler) for name in names}
-    return {name: replace(bootstrap_mean(_finite(units(each))), of=_resampled(pivot, len(each))[0]) for name, each in values.items()}
+    return {name: replace(bootstrap_mean(units(each)), of=_resampled(pivot, len(each))[0]) for name, each in values.items()}
 
 
 def _rank(values: Array, sign: float) -> float:
@@ -253,7 +253,7 @@ def _gap(values: Array, best: Array | None, sign: float) -> Interval | None:
     if best is None:
         return None
     size = np.where(best == 0, np.nan, np.abs(best))
-    return bootstrap_mean(_finite(units(sign * (values - best[None]) / size[None])))
+    return bootstrap_mean(units(sign * (values - best[None]) / size[None]))
 
 
 def _versus(mine: Array, other: Array, sign: float) -> Versus:
@@ -282,7 +282,8 @@ def _per_run(values: Array) -> Array:
 
 def _counted(mine: Array, other: Array) -> tuple[int, int, int]:
     """Runs in which less is mine, both are the same (but for rounding, as of a mean of equal values), and less is the other's."""
-    same = (mine == other) | (np.abs(mine - other) <= TIES * np.maximum(np.abs(mine), np.abs(other)))
+    a, b = (np.where(np.isfinite(each), each, np.nan) for each in (mine, other))
+    same = (mine == other) | (np.abs(a - b) <= TIES * np.maximum(np.abs(a), np.abs(b)))
     return int((~same & (mine < other)).sum()), int(same.sum()), int((~same & (mine > other)).sum())
 
 
