@@ -38,7 +38,7 @@ seeds = "0"
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> str:
     """The text of its file."""
     return SMALL
