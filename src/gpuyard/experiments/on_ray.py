@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
+import socket
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.experiments.workers import TRIES, Makes, Outcomes, portable
+from gpuyard.model.units import shorten
+
+AUTO = "auto"  # the cluster that this machine is part of
+REACHABLE = 10.0  # s in which a cluster must answer: Ray itself would wait for minutes
+_ADDRESS = re.compile(r"(?:ray://)?(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 
 
 class OnRay:
@@ -21,6 +28,10 @@ class OnRay:
 
     def __init__(self, address: str, workers: int) -> None:
         self._address, self._workers = address, workers
+        if address and address != AUTO and not _ADDRESS.fullmatch(address):
+            raise UsageError(
+                f"--on {shorten(address)} is no place to run at", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto"
+            )
         if importlib.util.find_spec("ray") is None:
             raise UsageError("Ray is not installed", hint="pip install 'gpuyard[ray]'")
 
@@ -41,6 +52,7 @@ class OnRay:
     def _connect(self) -> None:
         import ray
 
+        self._reach()
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
         try:
             if self._address:
@@ -52,6 +64,16 @@ class OnRay:
             raise GpuyardError(
                 f"Ray cluster {self._address or 'of this machine'}: {what}", hint="ray status says whether it runs"
             ) from None
+
+    def _reach(self) -> None:
+        match = _ADDRESS.fullmatch(self._address)
+        if match is None:
+            return
+        try:
+            socket.create_connection((match["host"].strip("[]"), int(match["port"])), REACHABLE).close()
+        except (OSError, OverflowError) as error:
+            what = getattr(error, "strerror", None) or error
+            raise GpuyardError(f"Ray cluster {self._address}: nobody answers: {what}", hint="ray status says whether it runs") from None
 
 
 def _spread(make: Makes, waiting: deque[int], count: int) -> Outcomes:
