@@ -15,6 +15,8 @@ from gpuyard.experiments.statistics import (
     bootstrap_mean,
     holm,
     paired_difference,
+    paired_t_test,
+    ratio_of_sums,
     sign_flip_test,
     student_quantile,
 )
@@ -200,3 +202,31 @@ def test_clear_means_the_interval_does_not_hold_zero():
 
     assert difference(0.1, 1.0).clear and difference(-2.0, -1.0).clear
     assert not difference(-1.0, 1.0).clear and not difference(0.0, 0.0).clear
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 9, 50, 401])
+@pytest.mark.parametrize("shift", [0.0, 0.1, 1.0, -3.0])
+def test_the_paired_t_test_is_that_of_scipy(n, shift):
+    stats = pytest.importorskip("scipy.stats")
+    generator = np.random.default_rng(n)
+    a, b = generator.normal(shift, 1.0, n), generator.exponential(0.5, n)
+    assert paired_t_test(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6, abs=1e-13)
+
+
+def test_the_paired_t_test_of_odd_input():
+    assert math.isnan(paired_t_test([]))
+    assert math.isnan(paired_t_test([1.0]))
+    assert math.isnan(paired_t_test([1.0, NAN]))
+    assert paired_t_test([0.0, 0.0, 0.0]) == 1.0
+    assert paired_t_test([0.3, 0.3, 0.3]) == 0.0
+    assert paired_t_test([1.0, -1.0]) == pytest.approx(1.0)
+    assert paired_t_test([1.0, 2.0, NAN, 4.0]) == paired_t_test([1.0, 2.0, 4.0])
+
+
+def test_ratios_with_nothing_below_the_line():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = ratio_of_sums([1.0, 2.0, 3.0], [0.0, 0.0, 5.0])
+        assert found.mean == pytest.approx(6 / 5)
+        assert math.isnan(ratio_of_sums([1.0, 2.0], [0.0, 0.0]).mean)
+        assert math.isnan(ratio_of_sums([], []).mean)

@@ -133,11 +133,9 @@ def _progress() -> Iterator[Progress]:
 def describe_plan(experiment: Experiment) -> Output:
     """The axes, and how many Runs their product is; whatever is wrong with it is found."""
     from gpuyard.experiments.agents import labels_of
-    from gpuyard.experiments.kinds import Context, Prepared
+    from gpuyard.experiments.runner import checked
 
-    prepared = Prepared(Context(experiment.record()))
-    if not experiment.agents:
-        prepared.check()
+    prepared = checked(experiment)
     axes = {name: values for name, values in vars(experiment.axes).items() if values and tuple(values) != ("",)}
     rows = [(name, str(len(values)), _listed(values)) for name, values in axes.items()]
     if prepared.kind.has_workloads:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuyard.errors import GpuyardError
-from gpuyard.experiments.spec import Agent, Experiment
+from gpuyard.experiments.spec import Agent, Experiment, placed
+
+if TYPE_CHECKING:
+    from gpuyard.learn.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -60,23 +62,36 @@ class Trainer:
 
 
 def train_agent(label: str, agent: Agent, seed: int, folder: Path) -> Trained:
-    """As `gpuyard train` does."""
-    from gpuyard.learn.plan import Request, plan_of
+    """As `gpuyard train` does; Ctrl-C is heard between updates and leaves a training that can be gone on with."""
     from gpuyard.learn.training import train
 
-    flags: dict[str, Any] = {"training": {"start": agent.start or None, "steps": agent.steps, "name": label.lower()}}
-    request = Request(
-        agent.env, agent.learner, agent.workloads, agent.cluster or None, (), agent.objective or None, seed, None, agent.settings, flags
-    )
     began = time.perf_counter()
     resume = (folder / "config.json").exists()
-    outcome = train(plan_of(request), folder, resume=resume, say=lambda text: None, watch=lambda trainer: None)
+    outcome = train(_plan(label, agent, seed), folder, resume=resume, say=lambda text: None, watch=lambda trainer: None)
     if outcome.interrupted:
-        raise GpuyardError(f"{label}: the training was interrupted")
+        raise KeyboardInterrupt
     at = outcome.progress
     return Trained(
         label, (folder / "best.safetensors").read_bytes(), tuple(at.curve), outcome.objective, at.steps, time.perf_counter() - began
     )
+
+
+def _plan(label: str, agent: Agent, seed: int) -> Plan:
+    from gpuyard.learn.plan import Request, plan_of
+
+    flags: dict[str, Any] = {"training": {"start": agent.start or None, "steps": agent.steps, "name": label.lower()}}
+    return plan_of(
+        Request(
+            agent.env, agent.learner, agent.workloads, agent.cluster or None, (), agent.objective or None, seed, None, agent.settings, flags
+        )
+    )
+
+
+def check_agents(experiment: Experiment) -> None:
+    """Refuse settings that no training would begin with."""
+    for label, name, seed in labels_of(experiment):
+        with placed(f"{experiment.name}: [agents.{name}]"):
+            _plan(label, experiment.agents[name], seed)
 
 
 def trainer_of(experiment: Experiment, labels: Sequence[str], folder: Path) -> Trainer:

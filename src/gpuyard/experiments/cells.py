@@ -6,6 +6,7 @@ axes: cells, then seeds, then schedulers, and an agent's training seeds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
@@ -15,11 +16,16 @@ import numpy as np
 from gpuyard.envs.episodes import Clusters, Episode, GeneratorSource, Recipe, Trace, TraceSource, parse_recipe
 from gpuyard.envs.splits import overlap
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.spec import MOST_RUNS, Experiment
+from gpuyard.experiments.spec import MOST_RUNS, Experiment, placed
+from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
 from gpuyard.policies.learned import checkpoint_of
 from gpuyard.policies.manifest import Use
+from gpuyard.traces.estimates import ESTIMATES
+from gpuyard.traces.parameters import arguments_of
+from gpuyard.traces.transform import check_transform
 
+MOST_CELLS = 100_000
 RESERVED = frozenset({"run", "workload", "cluster", "change", "estimate", "seed", "scheduler", "training_seed"})
 
 
@@ -27,16 +33,11 @@ RESERVED = frozenset({"run", "workload", "cluster", "change", "estimate", "seed"
 class Cell:
     """A place on all axes but seeds and schedulers."""
 
-    name: str  # of the workload, where it has a short one
+    workload: str  # its short name, or its text without the cluster, and without the cell's change and estimate
     recipe: Recipe  # without alternatives
     parameters: Mapping[str, str]  # of its generator, as given
     change: str
     estimate: str
-
-    @property
-    def workload(self) -> str:
-        """Its short name, or its text without cluster, change and estimate, which have columns of their own."""
-        return self.name or replace(self.recipe, cluster="", apply=(), estimate="").text
 
     @property
     def cluster(self) -> str:
@@ -59,15 +60,62 @@ class Entry:
 
 def cells_of(experiment: Experiment) -> list[Cell]:
     """In the order of the axes; refuses what no workload could be made of, without reading a log."""
-    axes, found = experiment.axes, []
+    axes, name = experiment.axes, experiment.name
+    for key, texts, check in (("changes", axes.changes, _parts_of), ("estimates", axes.estimates, _check_estimate)):
+        for text in texts:
+            with placed(f"{name}: [axes] {key}"):
+                check(text)
+    if axes.clusters != ("",) and all(parse_recipe(experiment.names.get(text, text)).cluster for text in axes.workloads):
+        raise DataError(f"{name}: [axes] clusters: every workload names its own cluster", hint="leave clusters out")
+    _check_size(experiment)
+    places: list[tuple[str, Recipe, dict[str, str]]] = []
     for given in axes.workloads:
-        text, name = experiment.names.get(given, given), given if given in experiment.names else ""
-        for cluster in axes.clusters:
-            for recipe, parameters in _alternatives(parse_recipe(text, cluster), axes.seeds):
-                for change in axes.changes:
-                    for estimate in axes.estimates:
-                        found.append(Cell(name, _changed(recipe, change, estimate), parameters, change, estimate))
+        with placed(f"{name}: [axes] workloads"):
+            places += _places_of(experiment, given)
+    return [
+        Cell(workload, _changed(recipe, change, estimate), parameters, change, estimate)
+        for workload, recipe, parameters in _distinct(places, name)
+        for change in axes.changes
+        for estimate in axes.estimates
+    ]
+
+
+def _check_size(experiment: Experiment) -> None:
+    """Counted from the texts, before anything is made of them."""
+    axes, places = experiment.axes, 0
+    for given in axes.workloads:
+        recipe = parse_recipe(experiment.names.get(given, given))
+        alternatives = [value.count("|") + 1 for value in recipe.base.split(",")] if recipe.is_generator else []
+        clusters = recipe.cluster.count("|") + 1 if recipe.cluster else sum(text.count("|") + 1 for text in axes.clusters)
+        places += math.prod(alternatives) * clusters
+    cells = places * len(axes.changes) * len(axes.estimates)
+    if cells > MOST_CELLS:
+        what = f"{cells:,} combinations of workloads, clusters, changes and estimates"
+        raise UsageError(f"{experiment.name}: {what}; at most {MOST_CELLS:,}", hint="make an axis shorter")
+    count_runs(experiment, cells)
+
+
+def _places_of(experiment: Experiment, given: str) -> list[tuple[str, Recipe, dict[str, str]]]:
+    """The workloads that a text stands for, each on each cluster; the axis of clusters is for those that name none."""
+    text = experiment.names.get(given, given)
+    first = parse_recipe(text)
+    if first.weight != 1:
+        raise UsageError(f"{shorten(text)}: a weight is for training; here every workload is run", hint="leave it out")
+    found = []
+    for cluster in experiment.axes.clusters if not first.cluster else ("",):
+        for recipe, parameters in _alternatives(replace(first, cluster=first.cluster or cluster.strip()), experiment.axes.seeds):
+            label = given if given in experiment.names else replace(recipe, cluster="").text
+            found.append((label, recipe, parameters))
     return found
+
+
+def _distinct(places: list[tuple[str, Recipe, dict[str, str]]], name: str) -> list[tuple[str, Recipe, dict[str, str]]]:
+    seen = set()
+    for label, recipe, _ in places:
+        if (label, recipe) in seen:
+            raise DataError(f"{name}: [axes] workloads: {shorten(recipe.text)} is there twice", hint="it would count double")
+        seen.add((label, recipe))
+    return places
 
 
 def entries_of(experiment: Experiment) -> list[Entry]:
@@ -101,8 +149,21 @@ def _alternatives(recipe: Recipe, seeds: Sequence[int]) -> list[tuple[Recipe, di
 
 
 def _changed(recipe: Recipe, change: str, estimate: str) -> Recipe:
-    extra = parse_recipe(f"demo[apply={change}]").apply if change else ()
-    return replace(recipe, apply=(*recipe.apply, *extra), estimate=estimate or recipe.estimate)
+    return replace(recipe, apply=(*recipe.apply, *_parts_of(change)), estimate=estimate or recipe.estimate)
+
+
+def _parts_of(change: str) -> tuple[str, ...]:
+    """The transforms in a text such as `burst:severity=3+load:0.9`."""
+    texts = tuple(text.strip() for text in change.split("+")) if change else ()
+    for text in texts:
+        check_transform(text)
+    return texts
+
+
+def _check_estimate(text: str) -> None:
+    name, _, arguments = text.partition(":")
+    if name:
+        arguments_of(arguments, f"estimate source {name}", ESTIMATES[name].parameters)
 
 
 def column(parameter: str) -> str:
@@ -118,6 +179,7 @@ class Sources:
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._seeds = tuple(seeds)
+        self._at = {seed: k for k, seed in enumerate(self._seeds)}
         self._traces = lru_cache(maxsize=8)(Trace.of)
         self._parts = lru_cache(maxsize=64)(self._part)
         self._clusters = Clusters()
@@ -126,8 +188,8 @@ class Sources:
         """The workload and the cluster of a unit."""
         part = self._parts(cell.recipe)
         if isinstance(part, GeneratorSource):
-            return part.episode(self._seeds.index(seed))
-        return self._window(part, self._seeds.index(seed))
+            return part.episode(self._at[seed])
+        return self._window(part, self._at[seed])
 
     def uses(self, cell: Cell) -> tuple[Use, ...]:
         """The data that its units are of."""

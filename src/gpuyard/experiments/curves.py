@@ -45,6 +45,8 @@ def check_curve(name: str) -> None:
     if kind not in _MAKERS:
         raise unknown_name("curve", kind, list(_MAKERS))
     if kind == "queue":
+        if name != kind:
+            raise UsageError(f"curve {name!r}: {kind} is the whole name")
         return
     if kind == "box":
         group, _, rest = rest.partition(".")

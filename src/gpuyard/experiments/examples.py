@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from gpuyard.engine.simulation import simulate
-from gpuyard.envs.episodes import GeneratorSource, parse_recipe
+from gpuyard.envs.episodes import Episode, GeneratorSource, parse_recipe
 from gpuyard.errors import DataError
 from gpuyard.experiments.cells import checkpoints_in
 from gpuyard.experiments.evaluation import contender
 from gpuyard.experiments.explaining import choices_over_time
 from gpuyard.experiments.kinds import Prepared
-from gpuyard.experiments.spec import Example
+from gpuyard.experiments.spec import Example, Experiment, placed
 from gpuyard.experiments.store import EXAMPLES, Store, json_bytes, read_json, writing
 from gpuyard.model.result import Result
 from gpuyard.model.storage import load_result, save_result
-from gpuyard.policies import Meta
+from gpuyard.model.units import shorten
+from gpuyard.policies import AnyScheduler, Meta
 
 INDEX = "index.json"
 
@@ -25,15 +27,19 @@ def keep_examples(prepared: Prepared, store: Store) -> None:
     """Simulate them again, here, with who held which devices when."""
     if not prepared.experiment.examples:
         return
-    schedulers = {entry.name: scheduler for entry, scheduler in zip(prepared.entries, prepared.schedulers, strict=True)}
+    schedulers: dict[str, AnyScheduler] = {}
+    for entry, scheduler in zip(prepared.entries, prepared.schedulers, strict=True):
+        schedulers.setdefault(entry.name, scheduler)  # of an agent that of the first training seed
     index = []
     with writing(store.path / EXAMPLES):
-        (store.path / EXAMPLES).mkdir(exist_ok=True)
+        if (store.path / EXAMPLES).exists():
+            shutil.rmtree(store.path / EXAMPLES)  # what a killed process left
+        (store.path / EXAMPLES).mkdir()
     for k, example in enumerate(prepared.experiment.examples):
-        episode = _episode(example)
-        for name in example.schedulers:
+        episode = _episode(prepared.experiment, example)
+        for j, name in enumerate(example.schedulers):
             scheduler = schedulers[name]
-            folder = f"{k + 1}-{_plain(name)}"
+            folder = f"{k + 1}.{j + 1}-{_plain(name)}"
             result = simulate(episode.workload, episode.cluster, scheduler, example.seed, rules=prepared.rules, segments=True)
             save_result(result, store.path / EXAMPLES / folder)
             line: dict[str, Any] = {"folder": folder, "workload": episode.text, "seed": example.seed, "scheduler": name}
@@ -43,10 +49,17 @@ def keep_examples(prepared: Prepared, store: Store) -> None:
     store.write(f"{EXAMPLES}/{INDEX}", json_bytes({"examples": index}))
 
 
-def _episode(example: Example) -> Any:
-    recipe = parse_recipe(example.workload)
+def check_examples(experiment: Experiment) -> None:
+    """Refuse an example that could not be made."""
+    for k, example in enumerate(experiment.examples):
+        with placed(f"{experiment.name}: [[examples]] #{k + 1}"):
+            _episode(experiment, example)
+
+
+def _episode(experiment: Experiment, example: Example) -> Episode:
+    recipe = parse_recipe(experiment.names.get(example.workload, example.workload))
     if not recipe.is_generator:
-        raise DataError(f"example {example.workload}: only of a generator")
+        raise DataError(f"workload {shorten(example.workload)}: only of a generator")
     return GeneratorSource.of(recipe, (example.seed,)).episode(0)
 
 

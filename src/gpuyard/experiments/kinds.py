@@ -18,15 +18,16 @@ from typing import Any
 from gpuyard import __version__
 from gpuyard.engine.simulation import simulate
 from gpuyard.envs.episodes import Episode
-from gpuyard.errors import UsageError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.bounds import bound
 from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of
 from gpuyard.experiments.compare import preempts
 from gpuyard.experiments.curves import Curve, check_curve, curve_of
-from gpuyard.experiments.spec import Experiment, from_table
+from gpuyard.experiments.spec import Experiment, from_table, placed
 from gpuyard.metrics import counts, measure, resolve
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
+from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import Registry, unknown_name
 
@@ -73,9 +74,27 @@ class Prepared:
         self.sources = Sources(self.experiment.axes.seeds)
         self._agents = context.agents
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        for name in self.experiment.curves:
-            if self.kind.has_workloads:
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """What the file names must be there; what this kind has no use for must not."""
+        experiment = self.experiment
+        for name in experiment.curves if self.kind.has_workloads else ():
+            with placed(f"{experiment.name}: curves"):
                 check_curve(name)
+        axes = experiment.axes
+        idle: dict[str, Any] = {"[settings]": experiment.settings} if self.kind.has_workloads else {
+            "[axes] workloads": axes.workloads, "[axes] clusters": axes.clusters != ("",), "[axes] changes": axes.changes != ("",),
+            "[axes] estimates": axes.estimates != ("",), "curves": experiment.curves, "[[examples]]": experiment.examples,
+            "[agents]": experiment.agents,
+        }  # fmt: skip
+        for key, given in idle.items():
+            if given:
+                raise DataError(f"{experiment.name}: {key}: experiments of kind {experiment.kind!r} have none", hint="leave it out")
+        known = list(dict.fromkeys((*PLACE, *(column(name) for cell in self.cells if cell for name in cell.parameters))))
+        for name in experiment.judge.groups:
+            if name not in known:
+                raise unknown_name(f"parameter in {experiment.name}: [judge] groups:", name, known)
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -93,11 +112,21 @@ class Prepared:
     @cached_property
     def schedulers(self) -> list[AnyScheduler]:
         """One for each entry, compiled."""
-        made = [parse_scheduler(self.text_of(entry)) for entry in self.entries]
-        for scheduler in made:
-            if not isinstance(scheduler, Decider):
-                scheduler.program()
+        return [self.scheduler_of(entry) for entry in self.entries]
+
+    def scheduler_of(self, entry: Entry) -> AnyScheduler:
+        """Read and compiled."""
+        text = self.text_of(entry)
+        with placed(f"{self.experiment.name}: scheduler {entry.label!r}"):
+            made = parse_scheduler(text)
+            if not isinstance(made, Decider):
+                made.program()
         return made
+
+    @property
+    def ready(self) -> list[Entry]:
+        """The entries but for agents that are not trained yet."""
+        return [entry for entry in self.entries if entry.name not in self.experiment.agents or entry.label in self._agents]
 
     @cached_property
     def stops(self) -> bool:
@@ -145,7 +174,8 @@ def manifest_of(run: int, values: Mapping[str, Any], seconds: float, further: Ma
     }  # fmt: skip
 
 
-_PLACE = ("workload", "cluster", "change", "estimate", "seed", "scheduler", "training_seed")
+PLACE = ("workload", "cluster", "change", "estimate")  # with the parameters of workloads, what tells cells apart
+_PLACE = (*PLACE, "seed", "scheduler", "training_seed")
 
 
 # ── simulations ──
@@ -194,8 +224,12 @@ def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:
 
 
 def _check_simulations(prepared: Prepared) -> None:
-    for scheduler, entry in zip(prepared.schedulers, prepared.entries, strict=True):
-        check_unseen(scheduler, entry.label, prepared.cells, prepared.sources)
+    for cell in prepared.cells:
+        if not cell.recipe.is_generator:  # a log is there, and long enough
+            with placed(f"{prepared.experiment.name}: workload {shorten(cell.workload)}"):
+                prepared.sources.episode(cell, prepared.experiment.axes.seeds[0])
+    for entry in prepared.ready:
+        check_unseen(prepared.scheduler_of(entry), entry.label, prepared.cells, prepared.sources)
 
 
 KINDS.add("simulations", Kind("simulations", _simulate_unit, _check_simulations))
@@ -244,11 +278,21 @@ def _running(values: Any, window: int = 50) -> Any:
 def _shift_config(experiment: Experiment) -> Any:
     from gpuyard.experiments.shift import ShiftConfig
 
-    whole = {name: int(value) for name, value in experiment.settings.items() if name in ("jobs", "training_jobs", "kicks")}
-    for name in experiment.settings:
-        if name not in ("jobs", "training_jobs", "kicks", "gap", "epsilon"):
-            raise unknown_name("setting of shift", name, ["jobs", "training_jobs", "kicks", "gap", "epsilon"])
-    return ShiftConfig(**{**experiment.settings, **whole})  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
+    for name, value in experiment.settings.items():
+        if name not in _SHIFT:
+            raise unknown_name(f"setting in {experiment.name}: [settings]:", name, list(_SHIFT))
+        low, high, whole = _SHIFT[name]
+        if not low <= value <= high or (whole and value != int(value)):
+            raise DataError(f"{experiment.name}: [settings]: {name} = {value:g} is no {'whole ' * whole}number in {low:g}..{high:,g}")
+        made[name] = int(value) if whole else value
+    return ShiftConfig(**made)
+
+
+_SHIFT: Mapping[str, tuple[float, float, bool]] = {  # least, most, whether whole
+    "jobs": (1, 100_000, True), "training_jobs": (10, 1_000_000, True), "kicks": (0, 10_000_000, True), "gap": (1e-6, 1e9, False),
+    "epsilon": (0, 1, False),
+}  # fmt: skip
 
 
 def _check_shift(prepared: Prepared) -> None:

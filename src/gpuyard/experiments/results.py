@@ -12,11 +12,10 @@ import numpy as np
 
 from gpuyard.errors import DataError
 from gpuyard.experiments.curves import Curve
+from gpuyard.experiments.kinds import PLACE as PLACE
 from gpuyard.experiments.spec import Experiment, from_table
 from gpuyard.experiments.store import AGENTS, CURVES, EXPERIMENT, RUNS, Store, read_json
 from gpuyard.model.jobs import Array
-
-PLACE = ("workload", "cluster", "change", "estimate")  # with the parameters of workloads, what tells cells apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +50,9 @@ class Results:
     @cached_property
     def _curves(self) -> Mapping[str, dict[int, Curve]]:
         frame = Store(self.folder).read(CURVES)
+        missing = {"run", "curve", "x", "y", "labels"} - set(frame.columns)
+        if missing:
+            raise DataError(f"{self.folder / CURVES}: has no column {min(missing)!r}")
         found: dict[str, dict[int, Curve]] = {}
         for run, name, x, y, labels in frame.select("run", "curve", "x", "y", "labels").iter_rows():
             found.setdefault(name, {})[run] = Curve(np.array(x), np.array(y), tuple(labels))
@@ -86,8 +88,12 @@ def load_results(folder: Path) -> Results:
         name: frame[name].to_numpy() if frame[name].dtype.is_numeric() else np.array(frame[name].to_list(), object)
         for name in frame.columns
     }
-    needed = {"run", *PLACE, "seed", "scheduler", "training_seed", *(name for name in experiment.axes.objectives)}
+    needed = {"run", *PLACE, "seed", "scheduler", "training_seed", *experiment.axes.objectives}
     missing = sorted(needed - set(columns))
     if missing:
         raise DataError(f"{folder / RUNS}: has no column {missing[0]!r}")
+    texts = {*PLACE, "scheduler"}
+    wrong = sorted(name for name in needed if (columns[name].dtype == object) != (name in texts))
+    if wrong:
+        raise DataError(f"{folder / RUNS}: column {wrong[0]!r} is no column of {'texts' if wrong[0] in texts else 'numbers'}")
     return Results(folder, experiment, about, columns)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,9 @@ from typing import Any
 from gpuyard import __version__
 from gpuyard.engine.entry import engine
 from gpuyard.engine.jit import INTERPRETED
-from gpuyard.experiments.agents import Trained, labels_of, trainer_of
-from gpuyard.experiments.examples import keep_examples
-from gpuyard.experiments.kinds import KINDS, Context, Prepared, Worker
+from gpuyard.experiments.agents import Trained, check_agents, labels_of, trainer_of
+from gpuyard.experiments.examples import check_examples, keep_examples
+from gpuyard.experiments.kinds import Context, Prepared, Worker
 from gpuyard.experiments.spec import Experiment
 from gpuyard.experiments.store import AGENTS, Store, json_bytes, read_bytes, writing
 from gpuyard.experiments.workers import Backend
@@ -50,10 +52,8 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
     """All Runs, with results in the folder; `progress` hears of Runs and of agents."""
     heard = progress or (lambda what, done, total: None)
     began, store = time.perf_counter(), Store(folder)
-    KINDS[experiment.kind]
-    plain = Prepared(Context(experiment.record()))
-    if not experiment.agents:
-        plain.check()  # before anything is written
+    plain = checked(experiment)  # before anything is written
+    store.refuse_others()
     with store.locked():
         store.begin(experiment.record(), about(command))
         if store.complete:
@@ -72,6 +72,15 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
     return Outcome(prepared.runs, before, time.perf_counter() - began, trained)
 
 
+def checked(experiment: Experiment) -> Prepared:
+    """The experiment prepared, having refused whatever can be known to be wrong with it before agents are trained and Runs are made."""
+    made = Prepared(Context(experiment.record()))
+    made.check()
+    check_examples(experiment)
+    check_agents(experiment)
+    return made
+
+
 def about(command: str) -> dict[str, Any]:
     """Of the whole; the manifest of each Run says the same of itself."""
     return {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(), "command": command}
@@ -84,10 +93,11 @@ def _do_units(prepared: Prepared, context: Context, store: Store, backend: Backe
     before = prepared.runs - len(left) * width
     finished = before
     heard("runs", finished, prepared.runs)
-    for number, records in backend.run(_Make(context), left) if left else ():
-        store.add(number, records)
-        finished += width
-        heard("runs", finished, prepared.runs)
+    with closing(backend.run(_Make(context), left)) as outcomes:
+        for number, records in outcomes:
+            store.add(number, records)
+            finished += width
+            heard("runs", finished, prepared.runs)
     return before
 
 
@@ -100,24 +110,29 @@ def _agents(experiment: Experiment, store: Store, backend: Backend, heard: Progr
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     missing = [label for label in wanted if not (folder / f"{label}.json").exists()]
+    for label in set(wanted) - set(missing):
+        _forget_training(store, label)  # a killed process may have left it
     make = trainer_of(experiment, missing, folder)
     done = len(wanted) - len(missing)
     heard("agents", done, len(wanted))
-    for _, trained in backend.run(make, range(len(missing))) if missing else ():
-        keep_agent(store, trained)
-        done += 1
-        heard("agents", done, len(wanted))
+    with closing(backend.run(make, range(len(missing)))) as outcomes:
+        for _, trained in outcomes:
+            keep_agent(store, trained)
+            done += 1
+            heard("agents", done, len(wanted))
     return {label: read_bytes(folder / f"{label}.safetensors") for label in wanted}, len(missing)
 
 
 def keep_agent(store: Store, trained: Trained) -> None:
     """The checkpoint, then its curve, which says that it is whole; the training's own folder is no longer needed."""
-    import shutil
-
     store.write(f"{AGENTS}/{trained.label}.safetensors", trained.checkpoint)
     record: Mapping[str, Any] = {
         "label": trained.label, "objective": trained.objective, "steps": trained.steps, "wall_s": round(trained.seconds, 3),
         "curve": json.loads(json.dumps(trained.curve)),
     }  # fmt: skip
     store.write(f"{AGENTS}/{trained.label}.json", json_bytes(record))
-    shutil.rmtree(store.path / AGENTS / f"{trained.label}.training", ignore_errors=True)
+    _forget_training(store, trained.label)
+
+
+def _forget_training(store: Store, label: str) -> None:
+    shutil.rmtree(store.path / AGENTS / f"{label}.training", ignore_errors=True)

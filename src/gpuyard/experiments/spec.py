@@ -32,12 +32,14 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuyard.errors import DataError, UsageError
+from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.model.fields import Fields
 from gpuyard.model.units import shorten
 from gpuyard.registry import unknown_name
@@ -51,6 +53,8 @@ MOST_SEEDS = 100_000
 MAX_SEED = 2**63 - 1
 LONG = 10_000  # characters of a workload or scheduler
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
+_AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")  # part of the names of files and of a policy
+_OWN_NAME = re.compile(r"[^\W_][\w.+-]{0,99}")  # of an experiment: that of a folder
 _RANGE = re.compile(r"(?P<first>[0-9]{1,19})(?:[-–](?P<last>[0-9]{1,19}))?")
 
 
@@ -164,12 +168,30 @@ def load_experiment(text: str, *, quick: bool = False, values: Mapping[str, str]
     `values` fill holes such as `${traces}`, where they are not what the file's table [values] says.
     """
     known = shipped()
-    path = known.get(text) or Path(text).expanduser()
+    path = known.get(text) or _path(text)
     if text not in known and (not text.endswith(SUFFIX) or not path.is_file()):
         if text.endswith(SUFFIX) or "/" in text:
-            raise DataError(f"{text}: no such file")
+            raise DataError(f"{text}: no such file", hint="NAME of `gpuyard list experiments`, or FILE.toml")
         raise unknown_name("experiment", text, list(known))
     return parse_experiment(_read(path), str(path) if text not in known else f"{text}{SUFFIX}", quick=quick, values=values)
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # no such user
+        raise DataError(f"{text}: {error}") from None
+
+
+@contextmanager
+def placed(where: str) -> Iterator[None]:
+    """An error in here is told with the place it is about before it."""
+    try:
+        yield
+    except GpuyardError as error:
+        made = type(error)(f"{where}: {error}")
+        made.hint = error.hint
+        raise made from None
 
 
 def _read(path: Path) -> str:
@@ -244,11 +266,11 @@ def _filled(value: Any, holes: Mapping[str, str], where: str) -> Any:
 def from_table(table: Mapping[str, Any], where: str) -> Experiment:
     """From TOML or JSON that was read; every key is accounted for."""
     root = Fields(table, where)
-    agents = {name: _agent(fields) for name, fields in root.tables("agents")}
+    agents = {name: _agent(name, fields, where) for name, fields in root.tables("agents")}
     names = _names(root.table("names"), where)
     axes = _axes(root.table("axes"), where)
     made = Experiment(
-        name=root.text("name", Path(where).name.removesuffix(SUFFIX), limit=200),
+        name=_name(root, where),
         title=root.text("title"),
         question=root.text("question", ""),
         kind=root.text("kind", "simulations"),
@@ -256,8 +278,8 @@ def from_table(table: Mapping[str, Any], where: str) -> Experiment:
         names=names,
         judge=_judge(root.table("judge")),
         rules=_rules(root.table("rules")),
-        curves=root.texts("curves", ()),
-        figures=root.texts("figures", ()),
+        curves=_texts(root, "curves", ()),
+        figures=_texts(root, "figures", ()),
         examples=tuple(_example(fields) for fields in root.rows("examples")),
         agents=agents,
         settings=_settings(root.table("settings")),
@@ -267,11 +289,30 @@ def from_table(table: Mapping[str, Any], where: str) -> Experiment:
     return made
 
 
+def _name(root: Fields, where: str) -> str:
+    """That of the file unless it is given; it becomes that of a folder."""
+    name = root.text("name", re.sub(r"[^\w.+-]", "_", Path(where).name.removesuffix(SUFFIX)).lstrip("_.+-")[:100] or "experiment")
+    if not _OWN_NAME.fullmatch(name):
+        raise root.error("name", "is no name of an experiment", hint="letters, digits, . _ + and -, up to 100")
+    return name
+
+
+def _texts(fields: Fields, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """A list of strings, each as `Fields.text` has them."""
+    found = fields.texts(key) if default is None else fields.texts(key, default)
+    for text in found:
+        if len(text) > LONG:
+            raise fields.error(key, f"has a text that is longer than {LONG:,} characters")
+        if any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in text):
+            raise fields.error(key, f"has a control character: {shorten(text)}")
+    return found
+
+
 def _axes(fields: Fields, where: str) -> Axes:
     for key in fields.names:
         if key not in AXES:
             raise unknown_name(f"axis in {where}:", key, list(AXES))
-    made = {name: fields.texts(name, getattr(Axes(), name)) for name in AXES if name != "seeds"}
+    made = {name: _texts(fields, name, getattr(Axes(), name)) for name in AXES if name != "seeds"}
     if "seeds" not in fields:
         raise fields.error("seeds", "is missing", hint='e.g. seeds = "0-7"')
     return Axes(**made, seeds=_seeds(fields))
@@ -296,9 +337,9 @@ def parse_seeds(text: str, what: str) -> tuple[int, ...]:
         last = int(match["last"] or first) if match else -1
         if not first <= last <= MAX_SEED:
             raise UsageError(f"{what} {shorten(text)}: {shorten(part)} is no seed and no range of seeds", hint="e.g. 42,43,44 or 0-99")
-        if last - first >= MOST_SEEDS:
+        found |= dict.fromkeys(range(first, min(last, first + MOST_SEEDS) + 1))
+        if len(found) > MOST_SEEDS:
             raise UsageError(f"{what} {shorten(text)}: more than {MOST_SEEDS:,} seeds")
-        found |= dict.fromkeys(range(first, last + 1))
     return tuple(found)
 
 
@@ -315,7 +356,7 @@ def _names(fields: Fields, where: str) -> dict[str, str]:
 def _judge(fields: Fields) -> Judge:
     made = Judge(
         fields.text("baseline", "", limit=LONG),
-        *(fields.texts(key, ()) for key in ("challengers", "oracle", "metrics", "groups", "rivals")),
+        *(_texts(fields, key, ()) for key in ("challengers", "oracle", "metrics", "groups", "rivals")),
     )
     fields.done()
     return made
@@ -328,15 +369,17 @@ def _rules(fields: Fields) -> RulesText:
 
 
 def _example(fields: Fields) -> Example:
-    made = Example(fields.text("workload", limit=LONG), fields.texts("schedulers"), fields.whole("seed", 0, high=MAX_SEED))
+    made = Example(fields.text("workload", limit=LONG), _texts(fields, "schedulers"), fields.whole("seed", 0, high=MAX_SEED))
     fields.done()
     return made
 
 
-def _agent(fields: Fields) -> Agent:
+def _agent(name: str, fields: Fields, where: str) -> Agent:
+    if not _AGENT.fullmatch(name):
+        raise DataError(f"{where}: [agents]: {shorten(name)} is no name of an agent", hint="letters, digits, . _ and -, up to 40")
     made = Agent(
-        env=fields.text("env"), learner=fields.text("learner"), workloads=fields.texts("workloads"), steps=fields.text("steps"),
-        cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,), settings=fields.texts("settings", ()),
+        env=fields.text("env"), learner=fields.text("learner"), workloads=_texts(fields, "workloads"), steps=fields.text("steps"),
+        cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,), settings=_texts(fields, "settings", ()),
         start=fields.text("start", ""), objective=fields.text("objective", ""),
     )  # fmt: skip
     fields.done()
@@ -350,21 +393,10 @@ def _settings(fields: Fields) -> dict[str, float]:
 
 
 def _check(made: Experiment, where: str) -> None:
-    """An empty product, names that point at nothing, metrics that are none."""
-    from gpuyard.metrics import resolve
-
+    """An empty product, or one that is too large, names that point at nothing, metrics that are none."""
+    _check_axes(made, where)
+    _check_metrics(made, where)
     axes = made.axes
-    for name in AXES:
-        if name == "workloads" and made.kind != "simulations":
-            continue
-        values: Sequence[Any] = getattr(axes, name)
-        if not values:
-            raise DataError(f"{where}: the axis {name} is empty: there is nothing to run", hint=f"give {name} in [axes]")
-        if len(set(values)) < len(values):
-            twice = next(value for value in values if list(values).count(value) > 1)
-            raise DataError(f"{where}: {name}: {shorten(str(twice))} is given twice")
-    for name in made.metrics:
-        resolve(name)
     named = {"baseline": (made.judge.baseline,) if made.judge.baseline else (), "challengers": made.judge.challengers}
     for key, names in {**named, "oracle": made.judge.oracle, "rivals": made.judge.rivals}.items():
         for name in names:
@@ -374,6 +406,46 @@ def _check(made: Experiment, where: str) -> None:
         for name in example.schedulers:
             if name not in axes.schedulers:
                 raise unknown_name(f"scheduler in {where}: [[examples]]:", name, list(axes.schedulers))
-    clash = [name for name in made.agents if name in made.names]
-    if clash:
-        raise DataError(f"{where}: {clash[0]!r} is both an agent and a name")
+    _check_agents(made, where)
+
+
+def _check_axes(made: Experiment, where: str) -> None:
+    least = 1
+    for name in AXES:
+        if name == "workloads" and made.kind != "simulations":
+            continue
+        values: Sequence[Any] = getattr(made.axes, name)
+        if not values:
+            raise DataError(f"{where}: the axis {name} is empty: there is nothing to run", hint=f"give {name} in [axes]")
+        twice, times = Counter(values).most_common(1)[0]
+        if times > 1:
+            raise DataError(f"{where}: {name}: {shorten(str(twice))} is given twice")
+        least *= len(values) if name not in ("clusters", "objectives") else 1
+    if least > MOST_RUNS:
+        raise UsageError(f"{where}: at least {least:,} Runs; at most {MOST_RUNS:,}", hint="make an axis shorter")
+
+
+def _check_metrics(made: Experiment, where: str) -> None:
+    from gpuyard.metrics import resolve
+
+    for key, names in {"[axes] objectives": made.axes.objectives, "[judge] metrics": made.judge.metrics}.items():
+        for name in names:
+            with placed(f"{where}: {key}"):
+                found = resolve(name)[0]
+            if key.startswith("[axes]") and not found.reproducible:
+                raise DataError(f"{where}: {key}: {name} is a time of this machine's clock: nothing can be judged by it that repeats")
+
+
+def _check_agents(made: Experiment, where: str) -> None:
+    for name, agent in made.agents.items():
+        if name in made.names:
+            raise DataError(f"{where}: {name!r} is both an agent and a name")
+        if not agent.seeds:
+            raise DataError(f"{where}: [agents.{name}]: seeds is empty: there is nothing to train")
+    trained = [(name, made.agents[name].seeds) for name in made.axes.schedulers if name in made.agents]
+    for name, seeds in trained[1:]:
+        if seeds != trained[0][1]:
+            raise DataError(
+                f"{where}: [agents.{name}]: seeds are not those of {trained[0][0]}",
+                hint="agents are compared pair by pair, by training seed: give all the same seeds",
+            )

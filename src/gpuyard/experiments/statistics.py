@@ -162,7 +162,10 @@ def ratio_of_sums(parts: npt.ArrayLike, wholes: npt.ArrayLike, seed: int = 0, *,
     total = float(second.sum())
     if total == 0 or (second < 0).any():
         return Interval(np.nan, np.nan, np.nan, len(first), int((~known).sum()))
-    low, high = _bounds(first, second, seed, resamples)
+    with np.errstate(divide="ignore", invalid="ignore"):  # all that is drawn may be 0: then there is no interval
+        low, high = _bounds(first, second, seed, resamples)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low = high = math.nan
     return Interval(float(first.sum()) / total, low, high, len(first), int((~known).sum()))
 
 

@@ -37,6 +37,7 @@ EXPERIMENT, LOCK, PARTS, AGENTS, EXAMPLES = "experiment.json", "lock", "parts", 
 RUNS, CURVES, MANIFESTS, COMPLETE = "runs.parquet", "curves.parquet", "manifests.jsonl", "complete.json"
 FORMAT, VERSION = "gpuyard-experiment", 1
 MAX_BYTES = 1 << 32
+HALF = ".part"  # ends the name of a file that is being written
 _PART = re.compile(r"(?P<unit>[0-9]{7})-(?P<hash>[0-9a-f]{16})\.parquet")
 
 
@@ -52,9 +53,7 @@ class Store:
         """Write down what is run here, or check that it is the same; whether something was begun before."""
         before = self.read_experiment() if (self.path / EXPERIMENT).exists() else None
         if before is None:
-            others = [entry.name for entry in self.path.iterdir() if entry.name != LOCK]
-            if others:
-                raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")
+            self.refuse_others()
             self.write(EXPERIMENT, json_bytes({"format": FORMAT, "version": VERSION, "experiment": record, **about}))
             return False
         if before["experiment"] != json.loads(json.dumps(record)):
@@ -68,6 +67,15 @@ class Store:
                 hint="give another --out, or delete the folder to begin anew",
             )
         return True
+
+    def refuse_others(self) -> None:
+        """A folder of somebody else's is left as it is."""
+        if self.path.is_symlink() or self.path.exists():
+            ours = {EXPERIMENT, LOCK, f"{EXPERIMENT}{HALF}"}  # the last one is what a killed process leaves
+            with reading(self.path):
+                names = {entry.name for entry in self.path.iterdir()}
+            if EXPERIMENT not in names and names - ours:
+                raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")
 
     def read_experiment(self) -> dict[str, Any]:
         """What `begin` wrote."""
@@ -111,7 +119,7 @@ class Store:
             match = _PART.fullmatch(entry.name)
             if match:
                 found.add(int(match["unit"]))
-            elif entry.name.endswith(".part"):
+            elif entry.name.endswith(HALF):
                 with writing(entry):
                     entry.unlink()
         return found
@@ -128,13 +136,19 @@ class Store:
         return [self._part(folder / name) for name in names]
 
     def _part(self, path: Path) -> pl.DataFrame:
+        import polars as pl
+
         match = _PART.fullmatch(path.name)
         data = read_bytes(path)
         if match is None or hashlib.sha256(data).hexdigest()[:16] != match["hash"]:
             raise DataError(
                 f"{path}: damaged: its content is not what its name says", hint="delete this file and run again: its Runs are done anew"
             )
-        return parse_parquet(data, path)
+        found = parse_parquet(data, path)
+        kinds = {"run": pl.Int64, "curves": pl.String, "manifest": pl.String}
+        if any(found.schema.get(name) != kind for name, kind in kinds.items()):
+            raise DataError(f"{path}: damaged: no Runs of an experiment", hint="delete this file and run again: its Runs are done anew")
+        return found
 
     # ── the end ──
 
@@ -146,12 +160,16 @@ class Store:
         """Merge the parts. Killed at any moment, it can be done again."""
         import polars as pl
 
-        merged = pl.concat(self.parts(), how="diagonal").sort("run")
+        try:
+            merged = pl.concat(self.parts(), how="diagonal").sort("run")
+        except (pl.exceptions.PolarsError, ValueError) as error:
+            what = " ".join(str(error).split())[:200]
+            raise DataError(f"{self.path / PARTS}: the parts do not fit together: {what}", hint="delete the folder and run again") from None
         if merged.height != runs or merged["run"].to_list() != list(range(runs)):
             raise DataError(
                 f"{self.path}: {merged.height:,} Runs are there, and {runs:,} were expected", hint="delete the folder and run again"
             )
-        files = {
+        files: dict[str, bytes] = {
             RUNS: parquet_bytes(merged.drop("curves", "manifest")),
             CURVES: parquet_bytes(_curve_frame(merged)),
             MANIFESTS: "".join(f"{line}\n" for line in merged["manifest"].to_list()).encode(),
@@ -173,7 +191,7 @@ class Store:
 
     def manifests(self) -> list[dict[str, Any]]:
         """One for each Run."""
-        lines = self._checked(MANIFESTS).decode("utf-8", errors="replace").splitlines()
+        lines = self._checked(MANIFESTS).decode("utf-8", errors="replace").rstrip("\n").split("\n")
         try:
             return [json.loads(line) for line in lines]
         except ValueError as error:
@@ -182,16 +200,19 @@ class Store:
     def _checked(self, name: str) -> bytes:
         if not self.complete:
             raise UsageError(f"{self.path}: the experiment is not complete", hint="run it again: it goes on where it stopped")
-        expected = read_json(self.path / COMPLETE).get("files", {})
+        files = read_json(self.path / COMPLETE).get("files")
+        expected = files.get(name) if isinstance(files, dict) else None
+        if not isinstance(expected, dict):
+            raise DataError(f"{self.path / COMPLETE}: damaged: it does not tell of {name}", hint="delete this file and run again")
         data = read_bytes(self.path / name)
-        if not isinstance(expected, dict) or expected.get(name, {}).get("sha256") != hashlib.sha256(data).hexdigest():
+        if expected.get("sha256") != hashlib.sha256(data).hexdigest():
             raise DataError(f"{self.path / name}: damaged: not what was written", hint="delete the folder and run again")
         return data
 
     def write(self, name: str, data: bytes) -> None:
         """A file, whole or not at all."""
         path = self.path / name
-        beside = path.with_name(path.name + ".part")
+        beside = path.with_name(path.name + HALF)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -216,13 +237,20 @@ def writing(path: Path) -> Iterator[None]:
         raise GpuyardError(f"{path}: cannot be written: {error.strerror or error}", hint="what was done before is kept") from error
 
 
-def read_bytes(path: Path) -> bytes:
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """An error of the file system becomes one line that names the file."""
     try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    with reading(path):
         if path.stat().st_size > MAX_BYTES:
             raise DataError(f"{path}: more than {MAX_BYTES:,} bytes")
         return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

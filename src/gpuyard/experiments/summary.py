@@ -15,9 +15,11 @@ from typing import Literal
 import numpy as np
 
 from gpuyard.envs.episodes import parse_recipe
+from gpuyard.experiments.cells import entries_of
 from gpuyard.experiments.results import PLACE, Results
 from gpuyard.experiments.statistics import (
     FEWEST,
+    TIES,
     Difference,
     Interval,
     bootstrap_mean,
@@ -44,8 +46,7 @@ class Versus:
     wins: int  # Runs, or means over training seeds of them, that are better than the baseline's
     ties: int
     losses: int
-    p: float  # paired t-test (of logarithms where all are positive), corrected for all comparisons (Holm); nan: no test
-
+    p: float  # paired t-test (of logarithms where all are positive), corrected for all comparisons (Holm); nan: no test, as in groups
     lower_wins: bool
 
     @property
@@ -122,12 +123,13 @@ class Pivot:
         columns, chosen = results.columns, np.ones(len(results), bool) if chosen is None else chosen
         self._rows = np.flatnonzero(chosen)
         names = [*PLACE, *results.parameters]
-        keys = list(zip(*(columns[name][self._rows].tolist() for name in names), strict=True))
-        self.cells = list(dict.fromkeys(keys))
-        numbers = {key: k for k, key in enumerate(self.cells)}
-        self._cell = np.array([numbers[key] for key in keys])
+        number = columns["run"][self._rows] // (len(results.experiment.axes.seeds) * len(entries_of(results.experiment)))
+        _, first, self._cell = np.unique(number, return_index=True, return_inverse=True)
+        rows = self._rows[first]  # of each cell one; where the cluster is drawn by the seed it has another name at every seed
+        self.cells = list(zip(*(columns[name][rows].tolist() for name in names), strict=True))
         self.seeds = list(dict.fromkeys(columns["seed"][self._rows].tolist()))
-        self._seed = np.array([self.seeds.index(seed) for seed in columns["seed"][self._rows].tolist()])
+        at = {seed: k for k, seed in enumerate(self.seeds)}
+        self._seed = np.array([at[seed] for seed in columns["seed"][self._rows].tolist()])
         self._scheduler = columns["scheduler"][self._rows]
         trained = columns["training_seed"][self._rows].astype(float)
         self._trained = np.where(np.isnan(trained), -1, trained)
@@ -146,7 +148,7 @@ def units(values: Array) -> Array:
     """What is resampled: means for each training seed where there are several, else for each seed."""
     if len(values) > 1:
         return _mean(values, (1, 2))
-    return _mean(values[0], 0) if values.shape[2] > 1 else values[0, :, 0]
+    return _mean(values[0], 0) if values.shape[2] > 1 else _finite(values[0, :, 0])
 
 
 def _mean(values: Array, axis: int | tuple[int, ...]) -> Array:
@@ -167,7 +169,8 @@ def summarise(results: Results) -> Summary:
     groups = []
     for name in (name for name in experiment.judge.groups if name in results.columns):
         for value in dict.fromkeys(results.columns[name].tolist()):
-            groups.append(table_of(Pivot(results, results.columns[name] == value), first, f"{name}={value}"))
+            if value is not None:  # a workload that has no such parameter
+                groups.append(_untested(table_of(Pivot(results, results.columns[name] == value), first, f"{name}={value}")))
     return Summary(results, tuple(tables), tuple(groups), tuple(_degradations(whole)), comparisons, tuple(_notes(whole)))
 
 
@@ -176,7 +179,7 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
     results, judge = pivot.results, pivot.results.experiment.judge
     sign = MINIMUM[resolve(objective)[0].better]
     values = {name: pivot.values(objective, name) for name in results.schedulers}
-    means = {name: sign * float(np.nanmean(each)) if np.isfinite(each).any() else np.inf for name, each in values.items()}
+    means = {name: _rank(each, sign) for name, each in values.items()}
     plain = judge.rivals or [name for name in results.schedulers if name not in judge.challengers]
     baseline = judge.baseline or min(plain or list(results.schedulers), key=lambda name: means[name])
     oracle = _best_of(values, judge.oracle, sign) if judge.oracle else None
@@ -190,7 +193,7 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
             Line(
                 name, name in judge.challengers, _intervals(pivot, name, shown), _gap(values[name], oracle, sign),
                 _gap(values[name], bound, sign), None if name == baseline else _versus(values[name], values[baseline], sign),
-                means[name] == top, float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
+                means[name] == top < math.inf, float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
             )
         )  # fmt: skip
     what, count = _resampled(pivot, max(len(each) for each in values.values()))
@@ -216,7 +219,14 @@ def _resampled(pivot: Pivot, training_seeds: int) -> tuple[Resampled, int]:
 
 def _intervals(pivot: Pivot, scheduler: str, metrics: Sequence[str]) -> dict[str, Interval]:
     names = [name for name in metrics if name in pivot.results.columns]
-    return {name: bootstrap_mean(_finite(units(pivot.values(name, scheduler)))) for name in names}
+    values = {name: pivot.values(name, scheduler) for name in names}
+    return {name: replace(bootstrap_mean(units(each)), of=_resampled(pivot, len(each))[0]) for name, each in values.items()}
+
+
+def _rank(values: Array, sign: float) -> float:
+    """The mean that is shown, less is better; inf where there is none, or where a Run is infinitely bad."""
+    mean = sign * float(np.nanmean(each)) if np.isfinite(each := units(values)).any() else math.inf
+    return math.inf if np.isposinf(sign * values).any() else mean
 
 
 def _finite(values: Array) -> Array:
@@ -225,8 +235,8 @@ def _finite(values: Array) -> Array:
 
 
 def _best_of(values: Mapping[str, Array], names: Sequence[str], sign: float) -> Array:
-    """(cells, seeds): the best of each run, in hindsight."""
-    best: Array = sign * np.min([sign * _mean(values[name], 0) for name in names], axis=0)
+    """(cells, seeds): the best of each run, in hindsight; nan where none of them has a value."""
+    best: Array = sign * np.fmin.reduce([sign * _mean(values[name], 0) for name in names])
     return best
 
 
@@ -243,28 +253,50 @@ def _gap(values: Array, best: Array | None, sign: float) -> Interval | None:
     if best is None:
         return None
     size = np.where(best == 0, np.nan, np.abs(best))
-    return bootstrap_mean(_finite(units(sign * (values - best[None]) / size[None])))
+    return bootstrap_mean(units(sign * (values - best[None]) / size[None]))
 
 
 def _versus(mine: Array, other: Array, sign: float) -> Versus:
-    """Paired by seed, or by training seed; what is not trained is the same for all training seeds."""
-    a, b = (_finite(units(each)) for each in _alike(mine, other))
+    """Paired by seed, or by training seed; what is not trained is the same for all training seeds. Where one has no value, none counts."""
+    first, second = _alike(mine, other)
+    both = np.isfinite(first) & np.isfinite(second)
+    a, b = (units(np.where(both, each, np.nan)) for each in (first, second))
     difference = paired_difference(a, b, better="lower" if sign > 0 else "higher")
     share = ratio_of_sums(a - b, np.abs(b))
-    each = sign * (_mean(mine, 0) - _mean(other, 0))
-    known = each[np.isfinite(each)]
-    positive = bool((a > 0).all() and (b > 0).all())  # then ratios are what is alike at every seed: times are skewed
+    better, equal, worse = _counted(sign * _per_run(mine), sign * _per_run(other))
+    known = np.isfinite(a)
+    positive = bool((a[known] > 0).all() and (b[known] > 0).all())  # then ratios are what is alike at every seed: times are skewed
     p = paired_t_test(np.log(a) - np.log(b) if positive else a - b)
     return Versus(
-        difference, share.mean, share.low, share.high, int((known < 0).sum()), int((known == 0).sum()),
-        int((known > 0).sum()), p, sign > 0,
+        difference, share.mean, share.low, share.high, better, equal, worse, p, sign > 0,
     )  # fmt: skip
+
+
+def _per_run(values: Array) -> Array:
+    """(cells, seeds): the mean over training seeds, inf kept; nan where there is no value."""
+    known = ~np.isnan(values)
+    total, size = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    made: Array = np.divide(total, size, out=np.full(total.shape, np.nan), where=size > 0)
+    return made
+
+
+def _counted(mine: Array, other: Array) -> tuple[int, int, int]:
+    """Runs in which less is mine, both are the same (but for rounding, as of a mean of equal values), and less is the other's."""
+    a, b = (np.where(np.isfinite(each), each, np.nan) for each in (mine, other))
+    same = (mine == other) | (np.abs(a - b) <= TIES * np.maximum(np.abs(a), np.abs(b)))
+    return int((~same & (mine < other)).sum()), int(same.sum()), int((~same & (mine > other)).sum())
 
 
 def _alike(mine: Array, other: Array) -> tuple[Array, Array]:
     """Both with as many training seeds as the one that has more."""
     count = max(len(mine), len(other))
     return tuple(np.repeat(each, count, axis=0) if len(each) == 1 and count > 1 else each for each in (mine, other))  # type: ignore[return-value]
+
+
+def _untested(table: Table) -> Table:
+    """Without p values: those of groups are no part of what is corrected for."""
+    lines = tuple(replace(line, versus=replace(line.versus, p=math.nan)) if line.versus else line for line in table.lines)
+    return replace(table, lines=lines)
 
 
 def _corrected(tables: Sequence[Table]) -> tuple[list[Table], int]:
@@ -291,9 +323,11 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
         sign = MINIMUM[resolve(objective)[0].better]
         for scheduler in results.schedulers:
             values = pivot.values(objective, scheduler)
-            clean = units(values[:, at[""]])
             for change in (change for change in changes if change):
-                share = sign * (units(values[:, at[change]]) - clean) / np.where(clean == 0, np.nan, np.abs(clean))
+                with_change, without = values[:, at[change]], values[:, at[""]]
+                both = np.isfinite(with_change) & np.isfinite(without)
+                changed, clean = (units(np.where(both, each, np.nan)) for each in (with_change, without))
+                share = sign * (changed - clean) / np.where(clean == 0, np.nan, np.abs(clean))
                 found.append(Degradation(objective, change, change.partition(":")[0], scheduler, bootstrap_mean(_finite(share))))
     return found
 
@@ -304,8 +338,9 @@ def _notes(pivot: Pivot) -> list[str]:
     for name in results.experiment.metrics:
         if name not in results.columns:
             continue
-        each = [pivot.values(name, scheduler).mean(axis=0) for scheduler in results.schedulers]
-        if len(each) > 1 and all(np.array_equal(each[0], other, equal_nan=True) for other in each[1:]):
+        each = [pivot.values(name, scheduler) for scheduler in results.schedulers]
+        first = each[0][:1]
+        if len(each) > 1 and all(np.array_equal(np.broadcast_to(first, other.shape), other, equal_nan=True) for other in each):
             notes.append(f"{name} is the same for every scheduler in every run: it tells nothing about them here")
     for outcome, words in (("n_rejected", "were rejected"), ("n_unfinished", "never ended"), ("n_killed", "were killed")):
         lost = int(results.columns[outcome].sum()) if outcome in results.columns else 0
@@ -313,6 +348,8 @@ def _notes(pivot: Pivot) -> list[str]:
             notes.append(f"{lost:,} of {int(results.columns['n_jobs'].sum()):,} jobs {words}, over all Runs")
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
     what, n = _resampled(pivot, max(several, default=1))
+    if n == 1:
+        notes.append(f"one {what} only: there is no interval, and nothing can be said of another {what}")
     if 1 < n < FEWEST:
         notes.append(f"{n} {what}s are too few for a 95 % interval: what is shown is their range, which covers less")
     return notes

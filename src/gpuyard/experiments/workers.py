@@ -9,8 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -20,11 +21,12 @@ from gpuyard.errors import GpuyardError, UsageError
 
 TRIES = 3
 MAX_WORKERS = 1024
-Make = Callable[[], Any]  # an object whose method `work` takes a number
+PATIENCE = 5.0  # s that a worker with nothing to do gets to end by itself
+Outcomes = Generator[tuple[int, Any], None, None]
 
 
 class Makes(Protocol):
-    """Makes the worker in its process; travels there, so it is a plain, picklable object."""
+    """Makes the worker, an object whose method `work` takes a number, in its process; travels there: a plain, picklable object."""
 
     def __call__(self) -> Any: ...
 
@@ -32,8 +34,8 @@ class Makes(Protocol):
 class Backend(Protocol):
     """Runs tasks."""
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
-        """(number, outcome) as they come."""
+    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
+        """(number, outcome) as they come; closed early, it stops all workers."""
 
 
 def check_workers(count: int | None) -> int:
@@ -59,10 +61,11 @@ def backend_of(on: str, workers: int | None) -> Backend:
 class Here:
     """One after the other, in this process."""
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
         """In order."""
-        worker = make()
+        worker = None
         for number in numbers:
+            worker = worker or make()
             yield number, worker.work(number)
 
 
@@ -81,12 +84,14 @@ class Processes:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
         """In the order in which they are done."""
         waiting = deque(numbers)
         tries: dict[int, int] = {}
-        hands = [_start(make) for _ in range(min(self._count, len(waiting)))]
+        hands: list[_Hand] = []
         try:
+            for _ in range(min(self._count, len(waiting))):
+                hands.append(_start(make))
             while waiting or any(hand.task is not None for hand in hands):
                 _hand_out(hands, waiting)
                 for hand in _ready(hands):
@@ -100,6 +105,8 @@ class Processes:
                     assert number is not None
                     yield number, found
         finally:
+            for hand in hands:
+                _dismiss(hand)
             for hand in hands:
                 _stop(hand)
 
@@ -133,7 +140,7 @@ def _replaced(hand: _Hand, make: Makes, waiting: deque[int], tries: dict[int, in
     tries[task] = tries.get(task, 0) + 1
     if tries[task] >= TRIES:
         raise GpuyardError(
-            f"a worker died {TRIES} times at the same task (exit code {hand.process.exitcode})",
+            f"a worker died {TRIES} times at the same task, number {task} (exit code {hand.process.exitcode})",
             hint="out of memory? try --workers 1; what was done before is kept",
         )
     _stop(hand)
@@ -145,7 +152,7 @@ def _replaced(hand: _Hand, make: Makes, waiting: deque[int], tries: dict[int, in
 class _Failure:
     """An error that a task raised."""
 
-    error: Exception
+    error: GpuyardError
 
 
 def _start(make: Makes) -> _Hand:
@@ -157,16 +164,28 @@ def _start(make: Makes) -> _Hand:
     return _Hand(process, ours)
 
 
-def _stop(hand: _Hand) -> None:
+def _dismiss(hand: _Hand) -> None:
+    """One that is idle ends by itself, and tidies up, when its pipe closes; one that is at work is told to end."""
     hand.pipe.close()
-    if hand.process.is_alive():
+    if hand.task is not None:
         hand.process.terminate()
-    hand.process.join(5)
+
+
+def _stop(hand: _Hand) -> None:
+    """Until it is gone, whatever it takes."""
+    _dismiss(hand)
+    for end in (hand.process.terminate, hand.process.kill):
+        hand.process.join(PATIENCE)
+        if not hand.process.is_alive():
+            break
+        end()
+    hand.process.join()
 
 
 def _serve(make: Makes, pipe: Connection) -> None:
-    """In the worker: until the pipe closes, as it does when the parent is gone. Ctrl-C is the parent's business."""
+    """In the worker: until the pipe closes. Ctrl-C is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     worker = None
     while True:
         try:
@@ -177,17 +196,27 @@ def _serve(make: Makes, pipe: Connection) -> None:
             worker = worker or make()
             found = worker.work(number)
         except Exception as error:
-            found = _Failure(_portable(error))
+            found = _Failure(portable(error))
+        except KeyboardInterrupt:  # a training hears it by itself
+            return
         try:
             pipe.send(found)
         except OSError:
             return
 
 
-def _portable(error: Exception) -> Exception:
+def _end_with_parent() -> None:
+    """A task may take hours, and nobody would hear of what comes of it; another process may be at it already."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def portable(error: Exception) -> GpuyardError:
     """gpuyard's own errors as they are; others as one line, for they may not travel."""
     if isinstance(error, GpuyardError):
         made = type(error)(str(error))
         made.hint = error.hint
         return made
-    return GpuyardError(f"a worker failed: {type(error).__name__}: {error}")
+    return GpuyardError(" ".join(f"a worker failed: {type(error).__name__}: {error}".split()))
