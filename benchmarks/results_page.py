@@ -2,7 +2,7 @@
 
     python benchmarks/results_page.py [--browser] DIR …
 
-Nothing in the page is typed in but the introduction. `--browser` also opens each report in Chromium and keeps screenshots (it needs
+No number in the page is typed in. `--browser` also opens each report in Chromium and keeps screenshots (it needs
 playwright).
 """
 
@@ -17,7 +17,7 @@ from gpuyard.cli.run import table_of
 from gpuyard.experiments.results import load_results
 from gpuyard.experiments.summary import Summary, summarise
 from gpuyard.model.units import format_seconds
-from gpuyard.report.words import findings, lead
+from gpuyard.report.words import findings, lead, signed_share, verdict
 from gpuyard.report.writing import write_report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +33,45 @@ tables](../guides/experiments.md#how-to-read-the-tables). Every command below gi
 pages.
 """
 
+GLANCE = """A learned policy against the best rival of the study, or against the named baseline; the interval is 95 %, and "better" or "worse" is said only
+where the test, corrected for all comparisons of the study, agrees."""
+VERDICTS = {"wins": "**better**", "loses": "worse", "unclear": "not told apart", "unsure": "not sure", "untested": "too few values"}
+READING = """## What to take from it
+
+- **A switch between heuristics is hard to justify by mean slowdown.** With good estimates, shortest first is within a tenth of a bound that no scheduler can pass, and what
+  learns to switch ends up choosing it nearly always. On an objective that also counts deadlines, both the switch and the policy that picks jobs itself are better than every heuristic; the one
+  without heuristics in between is the best of all.
+- **Where hosts or GPUs differ, learning pays**: the placement for hosts wins everywhere but on hosts that are nearly alike, and PPO wins on GPUs of three speeds. D3QN and SAC, trained
+  as long, win less or not at all.
+- **On production traces with poor estimates the learned orderings are level with smallest area first**, with and without backfilling. What does help is stopping jobs: LAS and Tiresias,
+  which need no estimate, are far ahead of everything that lets jobs run to their end. They are shown beside the others, not as their baseline.
+- **An agent that goes on learning catches up after a shift**; a model that stays as it was does not. A linear bandit does so nearly as well as the network.
+- **Most parts of the meta-agent cannot be told from nothing** at this length of training. Only the deadline penalty can."""
+
+
+def glance(summaries: list[Summary]) -> str:
+    """Every challenger on every objective of every study, in one table."""
+    rows = ["| study | policy | objective | against | difference | |", "|---|---|---|---|--:|---|"]
+    for summary in summaries:
+        for name in summary.results.experiment.judge.challengers:
+            for table in summary.tables:
+                found = table.line(name).versus
+                if found is not None:
+                    said = VERDICTS[verdict(found)]
+                    study = f"[{summary.results.experiment.name}](#{anchor(summary)})"
+                    rows.append(f"| {study} | {name} | {table.objective} | {table.baseline} | {signed_share(found)} | {said} |")
+    return "## At a glance\n\n" + GLANCE + "\n\n" + "\n".join(rows)
+
+
+def anchor(summary: Summary) -> str:
+    """Of its heading."""
+    text = heading(summary).removeprefix("## ").lower()
+    return "".join(c for c in text.replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def heading(summary: Summary) -> str:
+    return f"## {summary.results.experiment.name}: {summary.results.experiment.title}"
+
 
 def section(summary: Summary, figures: list[str]) -> str:
     """One study."""
@@ -40,7 +79,7 @@ def section(summary: Summary, figures: list[str]) -> str:
     seconds = sum(float(each.get("wall_s", 0.0)) for each in results.manifests)
     trained = sum(float(each.get("wall_s", 0.0)) for each in results.agents.values())
     parts = [
-        f"## {results.experiment.name}: {results.experiment.title}",
+        heading(summary),
         f"*{results.experiment.question}*",
         lead(summary),
         *(f"![{name}](../images/{name}.png)" for name in figures),
@@ -83,15 +122,16 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--browser", action="store_true")
     given = parser.parse_args()
-    sections = []
+    sections, summaries = [], []
     for folder in given.folders:
         summary = summarise(load_results(folder))
+        summaries.append(summary)
         report = write_report(folder)
         name = summary.results.experiment.name
         sections.append(section(summary, kept_figures(name, report)))
         if given.browser:
             screenshots(name, report)
-    PAGE.write_text("\n\n".join([INTRODUCTION, *sections]) + "\n", encoding="utf-8")
+    PAGE.write_text("\n\n".join([INTRODUCTION, READING, glance(summaries), *sections]) + "\n", encoding="utf-8")
     print(f"written: {PAGE.relative_to(ROOT)}")
 
 

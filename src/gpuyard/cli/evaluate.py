@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import compare, inputs, options
+from gpuyard.cli import compare, options
 from gpuyard.cli.output import Format, Output, emit, progress_bar, say
 from gpuyard.errors import UsageError
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from gpuyard.experiments.comparison import Comparison
     from gpuyard.experiments.evaluation import Contender, Held, Verdict
 
-_RANGE = re.compile(r"(?P<first>[0-9]{1,10})(?:[-–](?P<last>[0-9]{1,10}))?")
-MAX_SEEDS = 100_000
 _HELD = "Held-out workloads"
 
 
@@ -55,13 +52,14 @@ def evaluate(
     """
     from gpuyard.envs.splits import check_split
     from gpuyard.experiments.evaluation import Held, Slots, contender
+    from gpuyard.experiments.spec import parse_seeds
     from gpuyard.metrics import resolve
 
     for name in metric or ():
         resolve(name)
     count = compare.thread_count(threads)
     held = Held(
-        tuple(workload or ()), cluster or "", check_split(split), parse_seeds(seeds or ""), jobs or "", _batches(batches),
+        tuple(workload or ()), cluster or "", check_split(split), parse_seeds(seeds or "", "--seeds"), jobs or "", _batches(batches),
     )  # fmt: skip
     slots = Slots(ordering or "", placement or "", backfill or "")
     contenders = [contender(text, slots) for text in checkpoint]
@@ -75,21 +73,6 @@ def evaluate(
         write_evaluation(comparisons, output, [each.scheduler.label for each in contenders], report)
         say(f"report written in {report}")
     emit(output, how)
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """`42,43,50-59` → the seeds, each once."""
-    found: dict[int, None] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        match = _RANGE.fullmatch(part)
-        first = int(match["first"]) if match else 0
-        last = int(match["last"] or first) if match else -1
-        if not first <= last:
-            raise UsageError(f"--seeds {text!r}: {part!r} is no seed and no range of seeds", hint="e.g. 42,43,44 or 0-99")
-        if last - first >= MAX_SEEDS:
-            raise UsageError(f"--seeds {text!r}: more than {MAX_SEEDS:,} seeds")
-        found |= dict.fromkeys(range(first, last + 1))
-    return tuple(inputs.check_seed(seed) for seed in found)
 
 
 def _batches(count: int | None) -> int:

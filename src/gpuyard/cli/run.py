@@ -40,7 +40,9 @@ def run(
     on: Annotated[
         str,
         typer.Option(
-            metavar="local|ray|ADDRESS", help="Where: processes here, a Ray cluster started here, or one that runs.", rich_help_panel=_RUN
+            metavar="local|ray|auto|HOST:PORT",
+            help="Where: processes here, a Ray cluster started here, or one that runs.",
+            rich_help_panel=_RUN,
         ),
     ] = "local",
     workers: Annotated[

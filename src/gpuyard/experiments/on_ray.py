@@ -19,6 +19,7 @@ from gpuyard.experiments.workers import TRIES, Makes, Outcomes, portable
 from gpuyard.model.units import shorten
 
 AUTO = "auto"  # the cluster that this machine is part of
+TOKEN = "ray status says whether it runs; one that wants a token is told it by RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN on other machines"
 REACHABLE = 10.0  # s in which a cluster must answer: Ray itself would wait for minutes
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 
@@ -61,9 +62,7 @@ class OnRay:
                 ray.init(address="local", num_cpus=self._workers, include_dashboard=False, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             what = " ".join(str(error).split())[:300]
-            raise GpuyardError(
-                f"Ray cluster {self._address or 'of this machine'}: {what}", hint="ray status says whether it runs"
-            ) from None
+            raise GpuyardError(f"Ray cluster {self._address or 'of this machine'}: {what}", hint=TOKEN) from None
 
     def _reach(self) -> None:
         match = _ADDRESS.fullmatch(self._address)
