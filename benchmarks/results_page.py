@@ -33,19 +33,22 @@ tables](../guides/experiments.md#how-to-read-the-tables). Every command below gi
 pages.
 """
 
-GLANCE = """A learned policy against the best rival of the study, or against the named baseline; the interval is 95 %, and "better" or "worse" is said only
-where the test, corrected for all comparisons of the study, agrees."""
+GLANCE = """A learned policy against the best rival of the study, or against the named baseline; the interval is 95 %, and "better" or
+"worse" is said only where the test, corrected for all comparisons of the study, agrees."""
 VERDICTS = {"wins": "**better**", "loses": "worse", "unclear": "not told apart", "unsure": "not sure", "untested": "too few values"}
 READING = """## What to take from it
 
-- **A switch between heuristics is hard to justify by mean slowdown.** With good estimates, shortest first is within a tenth of a bound that no scheduler can pass, and what
-  learns to switch ends up choosing it nearly always. On an objective that also counts deadlines, both the switch and the policy that picks jobs itself are better than every heuristic; the one
-  without heuristics in between is the best of all.
-- **Where hosts or GPUs differ, learning pays**: the placement for hosts wins everywhere but on hosts that are nearly alike, and PPO wins on GPUs of three speeds. D3QN and SAC, trained
-  as long, win less or not at all.
-- **On production traces with poor estimates the learned orderings are level with smallest area first**, with and without backfilling. What does help is stopping jobs: LAS and Tiresias,
-  which need no estimate, are far ahead of everything that lets jobs run to their end. They are shown beside the others, not as their baseline.
-- **An agent that goes on learning catches up after a shift**; a model that stays as it was does not. A linear bandit does so nearly as well as the network.
+- **A switch between heuristics is hard to justify by mean slowdown.** With good estimates, shortest first is within a tenth of a bound
+  that no scheduler can pass, and what learns to switch ends up choosing it nearly always. On an objective that also counts deadlines,
+  both the switch and the policy that picks jobs itself are better than every heuristic; the one without heuristics in between is the best
+  of all.
+- **Where hosts or GPUs differ, learning pays**: the placement for hosts wins everywhere but on hosts that are nearly alike, and PPO wins
+  on GPUs of three speeds. D3QN and SAC, trained as long, win less or not at all.
+- **On production traces with poor estimates the learned orderings are level with smallest area first**, with and without backfilling.
+  What does help is stopping jobs: LAS and Tiresias, which need no estimate, are far ahead of everything that lets jobs run to their end.
+  They are shown beside the others, not as their baseline.
+- **An agent that goes on learning catches up after a shift**; a model that stays as it was does not. A linear bandit does so nearly as
+  well as the network.
 - **Most parts of the meta-agent cannot be told from nothing** at this length of training. Only the deadline penalty can."""
 
 

@@ -41,7 +41,7 @@ def run(
         str,
         typer.Option(
             metavar="local|ray|auto|HOST:PORT",
-            help="Where: processes here, a Ray cluster started here, or one that runs.",
+            help="Processes here, a Ray cluster started here, or one that runs.",
             rich_help_panel=_RUN,
         ),
     ] = "local",
