@@ -180,51 +180,51 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
     return condition()
 
 
-def kill_often(file: Path, folder: Path, kills: int, seed: int) -> tuple[int, set[str]]:
-    """Kill it that often at random moments; how often it was still at work, and what stood in the folder then."""
-    generator, hit, stages = random.Random(seed), 0, set()
+def kill_often(file: Path, base: Path, kills: int, seed: int) -> set[str]:
+    """Kill it that often at random moments while it is at work; each time it has come to its end, compare and begin anew.
+
+    What stood in the folders when it was killed.
+    """
+    generator, hits, number, stages = random.Random(seed), 0, 0, set()
     began = time.monotonic()
-    with started(file, folder.with_name("timed")) as process:
-        process.communicate()
+    finish(file, base / "undisturbed")
     span = time.monotonic() - began
-    for k in range(kills):
+    while hits < kills:
+        folder = base / str(number)
         process = started(file, folder)
-        time.sleep(span * (0.25 + 0.75 * generator.random()) if k else span * 0.6)
-        hit += process.poll() is None
+        time.sleep(span * generator.uniform(0.1, 0.9))
+        hits += process.poll() is None
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert until(lambda leader=process.pid: not group(leader)), "a worker outlives its parent"  # type: ignore[misc]
         if folder.exists():
             assert_whole(folder)
             stages |= {path.name for path in folder.iterdir()}
-    return hit, stages
+        if (folder / COMPLETE).exists() or hits == kills:
+            finish(file, folder)
+            assert bytes_of(folder) == bytes_of(base / "undisturbed")
+            assert not [path for path in folder.rglob("*") if ".part" in path.name]
+            number += 1
+    return stages
 
 
-def finish_and_compare(file: Path, folder: Path) -> None:
+def finish(file: Path, folder: Path) -> None:
     with started(file, folder) as process:
         _, err = process.communicate()
     assert process.returncode == 0, err
-    assert bytes_of(folder) == bytes_of(folder.with_name("timed"))
-    assert not [path for path in folder.rglob("*") if ".part" in path.name]
 
 
 LONGER = ('seeds = "0-2"', 'seeds = "0-29"')
 
 
 def test_killed_three_times_the_end_is_the_same(tmp_path: Path, small_file: Write) -> None:
-    file = small_file(LONGER)
-    hit, _ = kill_often(file, tmp_path / "killed", 3, 11)
-    assert hit > 0
-    finish_and_compare(file, tmp_path / "killed")
+    assert EXPERIMENT in kill_often(small_file(LONGER), tmp_path, 3, 11)
 
 
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments_the_end_is_the_same(tmp_path: Path, small_file: Write) -> None:
-    file = small_file(('seeds = "0-2"', 'seeds = "0-149"'))
-    hit, stages = kill_often(file, tmp_path / "killed", 20, 12)
-    assert hit > 10
+    stages = kill_often(small_file(('seeds = "0-2"', 'seeds = "0-79"')), tmp_path, 20, 12)
     assert {PARTS, EXPERIMENT} <= stages
-    finish_and_compare(file, tmp_path / "killed")
 
 
 def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path, small_file: Write) -> None:
