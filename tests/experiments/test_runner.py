@@ -262,3 +262,26 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, small_file: W
     assert process.returncode == 0
     assert "were there" in err
     assert len(load_results(folder)) == 270
+
+
+def test_a_program_or_log_that_changes_between_two_calls_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rule, log = tmp_path / "rule.py", tmp_path / "log.csv"
+    rule.write_text("def short(jobs, j, now):\n    return jobs.estimate[j]\n")
+    log.write_text("submit,runtime,gpus\n" + "".join(f"{10 * k},{50 + k},1\n" for k in range(40)))
+    spec = tmp_path / "own.toml"
+    spec.write_text(
+        'title = "t"\n[axes]\nworkloads = ["log.csv[jobs=20] on 2"]\nschedulers = ["fcfs", "./rule.py:short/fewest/none"]\n'
+        'seeds = "0"\nobjectives = ["wait"]\n'
+    )
+    folder = tmp_path / "out"
+    first = run(load_experiment(str(spec)), folder, Here())
+    assert (first.runs, run(load_experiment(str(spec)), folder, Here()).done_before) == (2, 2)
+    kept = rule.read_text()
+    rule.write_text(kept + "# other\n")
+    with pytest.raises(UsageError, match="rule.py is not what it was"):
+        run(load_experiment(str(spec)), folder, Here())
+    rule.write_text(kept)
+    log.write_text(log.read_text().replace("50,1", "51,1", 1))
+    with pytest.raises(UsageError, match="log.csv is not what it was"):
+        run(load_experiment(str(spec)), folder, Here())

@@ -10,15 +10,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import gpuyard
 from gpuyard.envs.episodes import Clusters, Episode, GeneratorSource, Recipe, Trace, TraceSource, parse_recipe
 from gpuyard.envs.splits import overlap
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.spec import MOST_RUNS, Experiment, placed
 from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
+from gpuyard.policies.checkpoint import find_checkpoint
 from gpuyard.policies.learned import checkpoint_of
 from gpuyard.policies.manifest import Use
 from gpuyard.traces.estimates import ESTIMATES
@@ -26,6 +30,7 @@ from gpuyard.traces.parameters import arguments_of
 from gpuyard.traces.transform import check_transform
 
 MOST_CELLS = 100_000
+PACKAGE = Path(gpuyard.__file__).parent
 RESERVED = frozenset({"run", "workload", "cluster", "change", "estimate", "seed", "scheduler", "training_seed"})
 
 
@@ -229,3 +234,16 @@ def checkpoints_in(scheduler: AnyScheduler) -> list[str]:
     parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
     slots = [slot for part in parts for slot in (part.ordering, part.placement)]
     return found + [slot.name for slot in slots if slot.network is not None]
+
+
+def files_of(scheduler: AnyScheduler) -> list[Path]:
+    """What a scheduler is read from, besides the package: checkpoints, and programs of the user's own."""
+    found = [find_checkpoint(text) for text in checkpoints_in(scheduler)]
+    if isinstance(scheduler, Decider):
+        return found
+    parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
+    slots: list[Any] = [slot for part in parts for slot in (part.ordering, part.placement, part.preemption)]
+    slots += [scheduler.rule] if isinstance(scheduler, Meta) else []
+    functions = [slot.function for slot in slots if slot.function is not None]
+    programs = [Path(function.__code__.co_filename) for function in functions if hasattr(function, "__code__")]
+    return [path for path in dict.fromkeys((*found, *programs)) if not path.is_relative_to(PACKAGE) and path.is_file()]

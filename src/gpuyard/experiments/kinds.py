@@ -5,6 +5,7 @@ A worker gets a `Context` once, as plain data, and then numbers of units.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import platform
 import tempfile
@@ -18,9 +19,10 @@ from typing import Any
 from gpuyard import __version__
 from gpuyard.engine.simulation import simulate
 from gpuyard.envs.episodes import Episode
+from gpuyard.envs.splits import data_of
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.bounds import bound
-from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of
+from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, files_of
 from gpuyard.experiments.compare import preempts
 from gpuyard.experiments.curves import Curve, check_curve, curve_of
 from gpuyard.experiments.spec import Experiment, from_table, placed
@@ -145,6 +147,18 @@ class Prepared:
         if not path.exists():
             path.write_bytes(self._agents[entry.label])
         return str(path)
+
+    def inputs(self) -> dict[str, str]:
+        """What the numbers depend on besides the experiment's text → a hash of its content: logs, checkpoints, programs."""
+        found: dict[str, str] = {}
+        for cell in self.cells if self.kind.has_workloads else ():
+            if not cell.recipe.is_generator:
+                found[cell.recipe.base] = data_of(self.sources.uses(cell)[0])
+        for entry in self.ready if self.kind.has_workloads else ():
+            if entry.name not in self.experiment.agents:
+                for path in files_of(self.scheduler_of(entry)):
+                    found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        return found
 
     def check(self) -> None:
         """Whatever can be wrong with schedulers and data is found here, before the first Run."""

@@ -55,7 +55,7 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
     plain = checked(experiment)  # before anything is written
     store.refuse_others()
     with store.locked():
-        store.begin(experiment.record(), about(command))
+        store.begin(experiment.record(), about(command) | {"inputs": plain.inputs()})
         if store.complete:
             store.clean()
             return Outcome(plain.runs, plain.runs, time.perf_counter() - began, 0)

@@ -66,6 +66,13 @@ class Store:
                 f"{self.path}: was begun with gpuyard {before.get('gpuyard')}; its Runs would not be comparable",
                 hint="give another --out, or delete the folder to begin anew",
             )
+        others = {**dict(before.get("inputs") or {}), **dict(about.get("inputs") or {})}
+        changed = [name for name, content in others.items() if (before.get("inputs") or {}).get(name) != content]
+        if changed:
+            raise UsageError(
+                f"{self.path}: {changed[0]} is not what it was when this was begun; its Runs would not be comparable",
+                hint="give another --out, or delete the folder to begin anew",
+            )
         return True
 
     def refuse_others(self) -> None:
