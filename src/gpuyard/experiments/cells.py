@@ -204,7 +204,7 @@ class Sources:
         if recipe.is_generator:
             found = GeneratorSource.of(recipe, self._seeds)
             return replace(found, clusters=self._clusters)
-        return self._traces(recipe).part("test", whole=True)
+        return self._traces(replace(recipe, begin=recipe.begin or "0")).part("test", whole=True)  # all of it unless a range is named
 
     def _window(self, part: TraceSource, k: int) -> Episode:
         """Windows that do not overlap, as many as there are seeds, spread over the whole part."""
