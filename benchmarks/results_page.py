@@ -35,8 +35,17 @@ pages.
 
 GLANCE = """A learned policy against the best rival of the study, or against the named baseline; the interval is 95 %, and "better" or
 "worse" is said only where the test, corrected for all comparisons of the study, agrees."""
-VERDICTS = {"wins": "**better**", "loses": "worse", "unclear": "not told apart", "unsure": "not sure", "untested": "too few values"}
+VERDICTS = {
+    "wins": "**better**",
+    "loses": "worse",
+    "unclear": "not told apart",
+    "equal": "the same",
+    "unsure": "not sure",
+    "untested": "too few values",
+}
 READING = """## What to take from it
+
+Written by hand after the runs below; the numbers are in their tables.
 
 - **A switch between heuristics is hard to justify by mean slowdown.** With good estimates, shortest first is within a tenth of a bound
   that no scheduler can pass, and what learns to switch ends up choosing it nearly always. On an objective that also counts deadlines,

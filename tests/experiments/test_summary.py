@@ -28,6 +28,7 @@ def results_of(
     agents: Mapping[str, Agent] | None = None,
     changes: Sequence[str] = ("",),
     clusters: Sequence[Sequence[str]] | None = None,
+    text: str = "demo on 8",
 ) -> Results:
     """Column → scheduler → values (cells, seeds), of an agent (training seeds, cells, seeds); the cells of a workload are its changes."""
     first = next(iter(columns.values()))
@@ -36,7 +37,7 @@ def results_of(
     objectives = tuple(name for name in columns if not name.startswith("bound.") and name != "wait")
     workloads = tuple(f"w{k}" for k in range(shape[0] // len(changes)))
     axes = Axes(workloads, ("",), tuple(changes), ("",), names, tuple(range(shape[1])), objectives)
-    known = dict.fromkeys(workloads, "demo on 8")
+    known = dict.fromkeys(workloads, text)
     experiment = Experiment(
         "x",
         "X",
@@ -220,14 +221,19 @@ def test_zeros_of_oracle_and_bound_give_no_shares() -> None:
     assert table.bound is None
 
 
-def test_one_seed_resamples_workloads_and_one_of_all_has_no_interval() -> None:
-    one = said({"slowdown": {"fcfs": [[1], [2]], "sjf": [[2], [2]]}})
-    assert (one.table.resampled, one.table.n) == ("workload", 2)
+def test_one_seed_resamples_logs_and_one_of_all_has_no_interval() -> None:
+    one = said({"slowdown": {"fcfs": [[1], [2]], "sjf": [[2], [2]]}})  # one seed of a generator draws the same jobs for both
+    assert (one.table.resampled, one.table.n) == ("seed", 1)
+    assert one.table.line("sjf").values["slowdown"].mean == 2
+    assert math.isnan(one.table.line("sjf").values["slowdown"].low)
+    logs = said({"slowdown": {"fcfs": [[1], [2]], "sjf": [[2], [2]]}}, text="log.swf on 8")
+    assert (logs.table.resampled, logs.table.n) == ("workload", 2)
+    assert math.isfinite(logs.table.line("fcfs").values["slowdown"].low)
     alone = said({"slowdown": {"fcfs": [[1]], "sjf": [[2]]}})
     value = alone.table.line("sjf").values["slowdown"]
     assert value.mean == 2
     assert math.isnan(value.low)
-    assert any("one workload only" in note for note in alone.notes)
+    assert any("one seed only" in note for note in alone.notes)
     single = said({"slowdown": {"fcfs": [[1, 2], [3, 4]]}})
     assert single.comparisons == 0
     assert single.table.lines[0].versus is None
@@ -252,11 +258,11 @@ def test_agents_rest_on_training_seeds() -> None:
     mine = np.array([[[1, 2, 3], [4, 5, 6]], [[2, 3, 4], [5, 6, 7]]], float)  # two training seeds
     table = said({"slowdown": {"a": mine, "fcfs": SLOW["fcfs"]}}, judge=Judge(baseline="fcfs"), agents=agents(2, "a")).table
     assert (table.resampled, table.n, table.runs) == ("training seed", 2, 6)
-    assert table.line("a").values["slowdown"] == replace(bootstrap_mean(np.array([3.5, 4.5])), of="training seed")
+    by_seed = bootstrap_mean(np.array([3.0, 4.0, 5.0]))  # wider than [3.5, 4.5] by training seed
+    assert table.line("a").values["slowdown"] == replace(by_seed, of="training seed")
     assert table.line("fcfs").values["slowdown"] == replace(bootstrap_mean(np.array([3.0, 5.0, 7.0])), of="seed")
     versus = table.line("a").versus
     assert versus is not None
-    assert versus.difference.n == 2
     assert versus.difference.mean == pytest.approx(-1.0)
     each = mine.mean(axis=0) - np.array(SLOW["fcfs"])
     assert (versus.wins, versus.ties, versus.losses) == ((each < 0).sum(), (each == 0).sum(), (each > 0).sum())
@@ -321,10 +327,38 @@ def test_units_by_brute_force(shape: tuple[int, int, int]) -> None:
         known = [value for value in each if math.isfinite(value)]
         return sum(known) / len(known) if known else NAN
 
+    over_trained = [[mean([values[t, c, s] for t in range(trained)]) for s in range(seeds)] for c in range(cells)]
+    expected = []
     if trained > 1:
-        expected = [mean([values[t, c, s] for c in range(cells) for s in range(seeds)]) for t in range(trained)]
-    elif seeds > 1:
-        expected = [mean([values[0, c, s] for c in range(cells)]) for s in range(seeds)]
-    else:
-        expected = [mean([values[0, c, 0]]) for c in range(cells)]
-    assert units(values) == pytest.approx(expected, nan_ok=True)
+        expected.append([mean([values[t, c, s] for c in range(cells) for s in range(seeds)]) for t in range(trained)])
+    if seeds > 1:
+        expected.append([mean([over_trained[c][s] for c in range(cells)]) for s in range(seeds)])
+    if not expected:
+        expected.append([mean([values[0, c, 0] for c in range(cells)])])
+    for found, wanted in zip(units(values), expected, strict=True):
+        assert found == pytest.approx(wanted, nan_ok=True)
+    if trained == 1 and seeds == 1:
+        assert units(values, logs=True)[0] == pytest.approx([mean([values[0, c, 0]]) for c in range(cells)], nan_ok=True)
+
+
+def test_an_agent_that_is_better_by_one_seed_alone_is_not_called_better() -> None:
+    """Its training seeds agree: what varies are the seeds."""
+    plain = np.full((1, 10), 100.0)
+    one = plain * 1.02
+    one[0, 3] = 50.0
+    mine = np.stack([one + 0.01 * t for t in range(5)])
+    table = said({"slowdown": {"a": mine, "sjf": plain}}, judge=Judge(baseline="sjf"), agents=agents(5, "a")).table
+    versus = table.line("a").versus
+    assert versus is not None
+    assert versus.difference.mean < 0
+    assert versus.better is None
+    assert versus.p > 0.05
+
+
+def test_a_test_that_points_the_other_way_is_no_proof() -> None:
+    base = np.array([[1.0] * 9 + [1000.0] * 6])
+    mine = np.array([[1.5] * 9 + [900.0] * 6])  # the mean is lower, most ratios are higher
+    versus = said({"slowdown": {"sjf": base, "mine": mine}}, judge=Judge(baseline="sjf")).table.line("mine").versus
+    assert versus is not None
+    assert versus.share < 0
+    assert versus.p == 1.0

@@ -31,7 +31,12 @@ def run(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The short form of it: minutes become seconds.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and check it; run nothing.", rich_help_panel=_RUN)
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check it and say what would be run; programs that it names are compiled, nothing is run.",
+            rich_help_panel=_RUN,
+        ),
     ] = False,
     set_: Annotated[
         list[str] | None,

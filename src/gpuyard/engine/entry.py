@@ -26,7 +26,7 @@ def source_hash(*packages: str) -> int:
     """A number that changes with any source of the engine, the model or other packages: numba's cache only watches the entry's own file."""
     here = Path(__file__).parent
     folders = [here.parent / name for name in ("model", *packages)]
-    files = [*sorted(here.rglob("*.py")), *(file for folder in folders for file in sorted(folder.glob("*.py")))]
+    files = [*sorted(here.rglob("*.py")), *(file for folder in folders for file in sorted(folder.rglob("*.py")))]
     return 1 + zlib.crc32(b"".join(f.read_bytes() for f in files))
 
 

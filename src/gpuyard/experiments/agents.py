@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuyard.errors import UsageError
 from gpuyard.experiments.spec import Agent, Experiment, placed
+from gpuyard.model.units import shorten
+from gpuyard.policies.learned import PROGRAM
 
 if TYPE_CHECKING:
     from gpuyard.learn.plan import Plan
@@ -90,8 +93,12 @@ def _plan(label: str, agent: Agent, seed: int) -> Plan:
 def check_agents(experiment: Experiment) -> None:
     """Refuse settings that no training would begin with."""
     for label, name, seed in labels_of(experiment):
+        agent = experiment.agents[name]
         with placed(f"{experiment.name}: [agents.{name}]"):
-            _plan(label, experiment.agents[name], seed)
+            program = next((text for text in (*agent.settings, agent.start) if PROGRAM in text), "")
+            if program:
+                raise UsageError(f"{shorten(program)} names a program: a checkpoint that does is not run", hint="use built-in policies")
+            _plan(label, agent, seed)
 
 
 def trainer_of(experiment: Experiment, labels: Sequence[str], folder: Path) -> Trainer:

@@ -21,9 +21,9 @@ from gpuyard.envs.splits import overlap
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.spec import MOST_RUNS, Experiment, placed
 from gpuyard.model.units import shorten
-from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler
+from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler, Several
 from gpuyard.policies.checkpoint import find_checkpoint
-from gpuyard.policies.learned import checkpoint_of
+from gpuyard.policies.learned import checkpoint_of, is_learned
 from gpuyard.policies.manifest import Use
 from gpuyard.traces.estimates import ESTIMATES
 from gpuyard.traces.parameters import arguments_of
@@ -228,22 +228,34 @@ def check_unseen(scheduler: AnyScheduler, name: str, cells: Sequence[Cell], sour
 
 def checkpoints_in(scheduler: AnyScheduler) -> list[str]:
     """The texts of the checkpoints that fill slots of a scheduler."""
-    if isinstance(scheduler, Decider):
-        return []
     found = [scheduler.rule.name] if isinstance(scheduler, Meta) and scheduler.rule.network is not None else []
-    parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
-    slots = [slot for part in parts for slot in (part.ordering, part.placement)]
+    found += [scheduler.name] if isinstance(scheduler, Decider) and is_learned(scheduler.name) else []
+    slots = [slot for part in parts_of(scheduler) for slot in (part.ordering, part.placement)]
     return found + [slot.name for slot in slots if slot.network is not None]
+
+
+def parts_of(scheduler: AnyScheduler) -> tuple[Scheduler, ...]:
+    """Those that it is, switches between, or builds on."""
+    if isinstance(scheduler, Decider):
+        inner = scheduler.inner
+        return inner.schedulers if isinstance(inner, Several) else (inner,) if inner is not None else ()
+    return scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
 
 
 def files_of(scheduler: AnyScheduler) -> list[Path]:
     """What a scheduler is read from, besides the package: checkpoints, and programs of the user's own."""
     found = [find_checkpoint(text) for text in checkpoints_in(scheduler)]
-    if isinstance(scheduler, Decider):
-        return found
-    parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
-    slots: list[Any] = [slot for part in parts for slot in (part.ordering, part.placement, part.preemption)]
+    slots: list[Any] = [slot for part in parts_of(scheduler) for slot in (part.ordering, part.placement, part.preemption)]
     slots += [scheduler.rule] if isinstance(scheduler, Meta) else []
     functions = [slot.function for slot in slots if slot.function is not None]
+    functions += [scheduler.make] if isinstance(scheduler, Decider) else []
     programs = [Path(function.__code__.co_filename) for function in functions if hasattr(function, "__code__")]
     return [path for path in dict.fromkeys((*found, *programs)) if not path.is_relative_to(PACKAGE) and path.is_file()]
+
+
+def is_file(text: str) -> bool:
+    """Whether a text of a workload or cluster names a file that is there."""
+    try:
+        return bool(text) and Path(text).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have
+        return False

@@ -18,12 +18,10 @@ from typing import Any
 
 from gpuyard import __version__
 from gpuyard.engine.simulation import simulate
-from gpuyard.envs.episodes import Episode
-from gpuyard.envs.splits import data_of
+from gpuyard.envs.episodes import Episode, Recipe, parse_recipe
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.bounds import bound
-from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, files_of
-from gpuyard.experiments.compare import preempts
+from gpuyard.experiments.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, files_of, is_file
 from gpuyard.experiments.curves import Curve, check_curve, curve_of
 from gpuyard.experiments.spec import Experiment, from_table, placed
 from gpuyard.metrics import counts, measure, resolve
@@ -42,6 +40,7 @@ class Context:
 
     experiment: Mapping[str, Any]  # its record
     agents: Mapping[str, bytes] = field(default_factory=dict)  # label of an entry → checkpoint file
+    version: str = __version__  # of who asks: numbers of another are not comparable
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Prepared:
         for key, given in idle.items():
             if given:
                 raise DataError(f"{experiment.name}: {key}: experiments of kind {experiment.kind!r} have none", hint="leave it out")
-        known = list(dict.fromkeys((*PLACE, *(column(name) for cell in self.cells if cell for name in cell.parameters))))
+        known = list(dict.fromkeys((*PLACE, *(column(name) for cell in self.cells for name in cell.parameters))))
         for name in experiment.judge.groups:
             if name not in known:
                 raise unknown_name(f"parameter in {experiment.name}: [judge] groups:", name, known)
@@ -130,15 +129,10 @@ class Prepared:
         """The entries but for agents that are not trained yet."""
         return [entry for entry in self.entries if entry.name not in self.experiment.agents or entry.label in self._agents]
 
-    @cached_property
-    def stops(self) -> bool:
-        """Whether some scheduler may stop running jobs."""
-        return any(isinstance(scheduler, Decider) or preempts(scheduler) for scheduler in self.schedulers)
-
     def text_of(self, entry: Entry) -> str:
         """The text of a scheduler; of an agent the path of its checkpoint here."""
         if entry.name not in self.experiment.agents:
-            return self.experiment.scheduler(entry.name)
+            return self.experiment.text_of(entry.name)
         if entry.label not in self._agents:
             raise UsageError(f"{entry.label}: the agent is not trained yet")
         if self._folder is None:
@@ -150,15 +144,14 @@ class Prepared:
 
     def inputs(self) -> dict[str, str]:
         """What the numbers depend on besides the experiment's text → a hash of its content: logs, checkpoints, programs."""
-        found: dict[str, str] = {}
-        for cell in self.cells if self.kind.has_workloads else ():
-            if not cell.recipe.is_generator:
-                found[cell.recipe.base] = data_of(self.sources.uses(cell)[0])
-        for entry in self.ready if self.kind.has_workloads else ():
-            if entry.name not in self.experiment.agents:
-                for path in files_of(self.scheduler_of(entry)):
-                    found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        return found
+        if not self.kind.has_workloads:
+            return {}
+        agents = self.experiment.agents
+        trained_on = [parse_recipe(text, agent.cluster) for agent in agents.values() for text in agent.workloads]
+        texts = [text for recipe in (*(cell.recipe for cell in self.cells), *trained_on) for text in (recipe.base, recipe.cluster)]
+        paths = [Path(text).expanduser() for text in dict.fromkeys(texts) if is_file(text)]
+        paths += [path for entry in self.ready if entry.name not in agents for path in files_of(self.scheduler_of(entry))]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in dict.fromkeys(paths)}
 
     def check(self) -> None:
         """Whatever can be wrong with schedulers and data is found here, before the first Run."""
@@ -176,7 +169,7 @@ class Kind:
 
 
 KINDS: Registry[Kind] = Registry("kind of experiment")
-NO_CELL: Any = None
+NO_CELL = Cell("", Recipe(""), {}, "", "")  # of a kind whose units are seeds alone
 
 
 def manifest_of(run: int, values: Mapping[str, Any], seconds: float, further: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,17 +210,24 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
         }
         curves = {name: curve_of(name, result) for name in experiment.curves}
         further = {
-            "text": experiment.scheduler(entry.name),
+            "text": experiment.text_of(entry.name),
             "workload_text": episode.text,
             "decision_latency_us": measure(result, [LATENCY])[LATENCY],
         }
-        found.append(Record(unit.first + k, values | bounds, curves, manifest_of(unit.first + k, values, seconds, further)))
+        found.append(
+            Record(unit.first + k, values | _holding(bounds, values), curves, manifest_of(unit.first + k, values, seconds, further))
+        )
     return found
+
+
+def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str, float]:
+    """Nothing is proven of a Run in which some job did not end: what it shows of that job is only how long it had lasted so far."""
+    return dict(bounds) if not values["n_unfinished"] else dict.fromkeys(bounds, math.nan)
 
 
 def _bound(name: str, prepared: Prepared, episode: Episode) -> float:
     """What no scheduler can pass; nan where nothing is known."""
-    found = bound(name, episode.workload, episode.cluster, rules=prepared.rules, stops=prepared.stops)
+    found = bound(name, episode.workload, episode.cluster, rules=prepared.rules)
     return math.nan if found is None else found.value
 
 
@@ -328,6 +328,10 @@ class Worker:
     """One process's share of the work: it prepares once and is then asked for units by number."""
 
     def __init__(self, context: Context) -> None:
+        if context.version != __version__:
+            raise UsageError(
+                f"a worker has gpuyard {__version__}, and {context.version} is asked for", hint="install the same on every machine"
+            )
         self._prepared = Prepared(context)
 
     def work(self, number: int) -> list[Record]:

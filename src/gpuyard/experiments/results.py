@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.errors import DataError
+from gpuyard.experiments.cells import entries_of
 from gpuyard.experiments.curves import Curve
 from gpuyard.experiments.kinds import PLACE as PLACE
 from gpuyard.experiments.spec import Experiment, from_table
@@ -96,4 +97,7 @@ def load_results(folder: Path) -> Results:
     wrong = sorted(name for name in needed if (columns[name].dtype == object) != (name in texts))
     if wrong:
         raise DataError(f"{folder / RUNS}: column {wrong[0]!r} is no column of {'texts' if wrong[0] in texts else 'numbers'}")
+    width = len(experiment.axes.seeds) * len(entries_of(experiment))
+    if frame.height == 0 or frame.height % width or columns["run"].tolist() != list(range(frame.height)):
+        raise DataError(f"{folder / RUNS}: {frame.height:,} Runs are not those of the axes in {EXPERIMENT}")
     return Results(folder, experiment, about, columns)

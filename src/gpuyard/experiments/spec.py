@@ -139,8 +139,8 @@ class Experiment:
         """The objectives, then the others."""
         return tuple(dict.fromkeys((*self.axes.objectives, *self.judge.metrics)))
 
-    def scheduler(self, name: str) -> str:
-        """The text of a scheduler that the axis names; that of an agent is its name."""
+    def text_of(self, name: str) -> str:
+        """What a scheduler or a workload of the axes is in full; an agent is its name."""
         return self.names.get(name, name)
 
     def record(self) -> dict[str, Any]:

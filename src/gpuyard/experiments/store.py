@@ -21,6 +21,7 @@ import io
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -78,10 +79,10 @@ class Store:
     def refuse_others(self) -> None:
         """A folder of somebody else's is left as it is."""
         if self.path.is_symlink() or self.path.exists():
-            ours = {EXPERIMENT, LOCK, f"{EXPERIMENT}{HALF}"}  # the last one is what a killed process leaves
             with reading(self.path):
                 names = {entry.name for entry in self.path.iterdir()}
-            if EXPERIMENT not in names and names - ours:
+            others = {name for name in names - {LOCK} if not (name.startswith(EXPERIMENT) and name.endswith(HALF))}  # a killed process's
+            if EXPERIMENT not in names and others:
                 raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")
 
     def read_experiment(self) -> dict[str, Any]:
@@ -219,7 +220,7 @@ class Store:
     def write(self, name: str, data: bytes) -> None:
         """A file, whole or not at all."""
         path = self.path / name
-        beside = path.with_name(path.name + HALF)
+        beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{HALF}")  # two reports may be written at once
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:

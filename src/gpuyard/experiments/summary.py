@@ -1,8 +1,9 @@
 """What an experiment says: tables of schedulers with paired statistics, oracle and bound, and the answer in words.
 
 Every number of a scheduler is a mean over all Runs. What is resampled are the independent things: seeds (each the mean over
-all workloads, because one seed draws the same jobs for many of them), or, where agents were trained several times, training seeds. So an
-interval of 8 seeds rests on 8 values, however many Runs there are.
+all workloads, because one seed draws the same jobs for many of them), or logs, where there is one seed. So an interval of 8 seeds rests on
+8 values, however many Runs there are. Agents that were trained several times differ by training seed and by seed: both are resampled, one
+at a time, and the wider interval and the larger p are what is said.
 """
 
 from __future__ import annotations
@@ -133,6 +134,18 @@ class Pivot:
         self._scheduler = columns["scheduler"][self._rows]
         trained = columns["training_seed"][self._rows].astype(float)
         self._trained = np.where(np.isnan(trained), -1, trained)
+        texts = [results.experiment.text_of(text) for text in results.experiment.axes.workloads]
+        self.logs = bool(texts) and not any(parse_recipe(text).is_generator for text in texts)
+
+    def interval(self, values: Array) -> Interval:
+        """Of the mean of (training seeds, cells, seeds)."""
+        return widest([bootstrap_mean(each) for each in units(values, logs=self.logs)])
+
+    def bound(self, objective: str, scheduler: str) -> Array | None:
+        """As `values`; None where nothing is known, or only that it is not below 0."""
+        column = f"bound.{objective}"
+        found = self.values(column, scheduler) if column in self.results.columns else np.zeros(1)
+        return found if (np.isfinite(found) & (found != 0)).any() else None
 
     def values(self, column: str, scheduler: str) -> Array:
         """(training seeds, cells, seeds); one training seed for what is not trained here."""
@@ -144,11 +157,23 @@ class Pivot:
         return found
 
 
-def units(values: Array) -> Array:
-    """What is resampled: means for each training seed where there are several, else for each seed."""
-    if len(values) > 1:
-        return _mean(values, (1, 2))
-    return _mean(values[0], 0) if values.shape[2] > 1 else _finite(values[0, :, 0])
+def units(values: Array, *, logs: bool = False) -> list[Array]:
+    """What is resampled, each way that there is: means for each training seed, for each seed, or with one seed for each of several logs.
+
+    With one seed the workloads of a generator hold the same jobs: they are one value.
+    """
+    trained, cells, seeds = values.shape
+    ways = [_mean(values, (1, 2))] if trained > 1 else []
+    if seeds > 1:
+        ways.append(_mean(_mean(values, 0), 0))
+    elif logs and cells > 1 and trained == 1:
+        ways.append(_finite(values[0, :, 0]))
+    return ways or [np.atleast_1d(_mean(values, (0, 1, 2)))]
+
+
+def widest(found: Sequence[Interval]) -> Interval:
+    """Of several intervals of one mean; one without an end is no interval, unless there is no other."""
+    return max(found, key=lambda each: each.high - each.low if math.isfinite(each.high - each.low) else -1.0)
 
 
 def _mean(values: Array, axis: int | tuple[int, ...]) -> Array:
@@ -183,16 +208,17 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
     plain = judge.rivals or [name for name in results.schedulers if name not in judge.challengers]
     baseline = judge.baseline or min(plain or list(results.schedulers), key=lambda name: means[name])
     oracle = _best_of(values, judge.oracle, sign) if judge.oracle else None
-    bound = _bound(pivot, objective, results.schedulers[0])
+    bound = _bound(pivot, objective)
     top = min(means.values())
     lines = []
     for name in results.schedulers:
-        mine = units(values[name])
+        mine = units(values[name], logs=pivot.logs)[0]
         shown = (objective,) if group else results.experiment.metrics
         lines.append(
             Line(
-                name, name in judge.challengers, _intervals(pivot, name, shown), _gap(values[name], oracle, sign),
-                _gap(values[name], bound, sign), None if name == baseline else _versus(values[name], values[baseline], sign),
+                name, name in judge.challengers, _intervals(pivot, name, shown), _gap(pivot, values[name], oracle, sign),
+                _above(pivot, values[name], pivot.bound(objective, name), sign),
+                None if name == baseline else against(pivot, values[name], values[baseline], sign),
                 means[name] == top < math.inf, float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
             )
         )  # fmt: skip
@@ -200,32 +226,28 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
     size = len(pivot.cells) * len(pivot.seeds)
     return Table(
         objective, group, baseline, tuple(lines), size, what, count,
-        None if oracle is None else bootstrap_mean(units(oracle[None])), None if bound is None else bootstrap_mean(units(bound[None])),
+        None if oracle is None else pivot.interval(oracle[None]), None if bound is None else pivot.interval(bound[None]),
     )  # fmt: skip
 
 
 def _resampled(pivot: Pivot, training_seeds: int) -> tuple[Resampled, int]:
-    """What `units` takes as independent, and how many there are."""
+    """What `units` takes as independent, first of all, and how many there are."""
     if training_seeds > 1:
         return "training seed", training_seeds
     if len(pivot.seeds) == 1:
-        return "workload", len(pivot.cells)
-    experiment = pivot.results.experiment
-    logs = experiment.axes.workloads and not any(
-        parse_recipe(experiment.scheduler(text)).is_generator for text in experiment.axes.workloads
-    )
-    return "window" if logs else "seed", len(pivot.seeds)
+        return ("workload", len(pivot.cells)) if pivot.logs else ("seed", 1)
+    return "window" if pivot.logs else "seed", len(pivot.seeds)
 
 
 def _intervals(pivot: Pivot, scheduler: str, metrics: Sequence[str]) -> dict[str, Interval]:
     names = [name for name in metrics if name in pivot.results.columns]
     values = {name: pivot.values(name, scheduler) for name in names}
-    return {name: replace(bootstrap_mean(units(each)), of=_resampled(pivot, len(each))[0]) for name, each in values.items()}
+    return {name: replace(pivot.interval(each), of=_resampled(pivot, len(each))[0]) for name, each in values.items()}
 
 
 def _rank(values: Array, sign: float) -> float:
     """The mean that is shown, less is better; inf where there is none, or where a Run is infinitely bad."""
-    mean = sign * float(np.nanmean(each)) if np.isfinite(each := units(values)).any() else math.inf
+    mean = sign * float(np.nanmean(each)) if np.isfinite(each := units(values)[0]).any() else math.inf
     return math.inf if np.isposinf(sign * values).any() else mean
 
 
@@ -240,36 +262,53 @@ def _best_of(values: Mapping[str, Array], names: Sequence[str], sign: float) -> 
     return best
 
 
-def _bound(pivot: Pivot, objective: str, scheduler: str) -> Array | None:
-    """(cells, seeds): what no scheduler can pass; it is the same whoever is asked."""
-    column = f"bound.{objective}"
-    if column not in pivot.results.columns:
-        return None
-    found: Array = pivot.values(column, scheduler)[0]
-    return found if (np.isfinite(found) & (found != 0)).any() else None  # 0 says nothing
+def _bound(pivot: Pivot, objective: str) -> Array | None:
+    """(cells, seeds): what no scheduler can pass, as far as some scheduler's Run tells."""
+    each = [pivot.bound(objective, name) for name in pivot.results.schedulers]
+    known = [bound for bound in each if bound is not None]
+    return np.fmax.reduce([_mean(bound, 0) for bound in known]) if known else None
 
 
-def _gap(values: Array, best: Array | None, sign: float) -> Interval | None:
+def _gap(pivot: Pivot, values: Array, best: Array | None, sign: float) -> Interval | None:
+    """The mean over Runs of the share by which each is behind."""
     if best is None:
         return None
     size = np.where(best == 0, np.nan, np.abs(best))
-    return bootstrap_mean(units(sign * (values - best[None]) / size[None]))
+    return pivot.interval(sign * (values - best[None]) / size[None])
 
 
-def _versus(mine: Array, other: Array, sign: float) -> Versus:
-    """Paired by seed, or by training seed; what is not trained is the same for all training seeds. Where one has no value, none counts."""
+def _above(pivot: Pivot, values: Array, bound: Array | None, sign: float) -> Interval | None:
+    """The share by which the mean is beyond the mean of the bounds: single bounds may be 0."""
+    if bound is None:
+        return None
+    both = np.isfinite(values) & np.isfinite(bound)
+    mine, least = (units(np.where(both, each, np.nan), logs=pivot.logs) for each in (values, bound))
+    return widest([ratio_of_sums(sign * (a - b), np.abs(b)) for a, b in zip(mine, least, strict=True)])
+
+
+def against(pivot: Pivot, mine: Array, other: Array, sign: float) -> Versus:
+    """Paired by seed, and by training seed; what is not trained is the same for all training seeds. Where one has no value, none counts."""
     first, second = _alike(mine, other)
     both = np.isfinite(first) & np.isfinite(second)
-    a, b = (units(np.where(both, each, np.nan)) for each in (first, second))
-    difference = paired_difference(a, b, better="lower" if sign > 0 else "higher")
-    share = ratio_of_sums(a - b, np.abs(b))
-    better, equal, worse = _counted(sign * _per_run(mine), sign * _per_run(other))
-    known = np.isfinite(a)
-    positive = bool((a[known] > 0).all() and (b[known] > 0).all())  # then ratios are what is alike at every seed: times are skewed
-    p = paired_t_test(np.log(a) - np.log(b) if positive else a - b)
-    return Versus(
-        difference, share.mean, share.low, share.high, better, equal, worse, p, sign > 0,
-    )  # fmt: skip
+    a, b = (units(np.where(both, each, np.nan), logs=pivot.logs) for each in (first, second))
+    pairs = list(zip(a, b, strict=True))
+    better: Literal["lower", "higher"] = "lower" if sign > 0 else "higher"
+    ways = [paired_difference(*pair, better=better) for pair in pairs]
+    difference = max(ways, key=lambda each: each.high - each.low if math.isfinite(each.high - each.low) else -1.0)
+    share = widest([ratio_of_sums(x - y, np.abs(y)) for x, y in pairs])
+    p = [_p(x, y) for x, y in pairs]
+    wins, ties, losses = _counted(sign * _per_run(mine), sign * _per_run(other))
+    return Versus(difference, share.mean, share.low, share.high, wins, ties, losses, float(np.max(p)), sign > 0)
+
+
+def _p(a: Array, b: Array) -> float:
+    """Of logarithms where all are positive, for then ratios are what is alike: times are skewed. 1 where they point the other way."""
+    known = np.isfinite(a) & np.isfinite(b)
+    a, b = a[known], b[known]
+    if not ((a > 0).all() and (b > 0).all()):
+        return paired_t_test(a - b)
+    ratio = np.log(a) - np.log(b)
+    return paired_t_test(ratio) if float(ratio.sum()) * float((a - b).sum()) >= 0 else 1.0
 
 
 def _per_run(values: Array) -> Array:
@@ -326,9 +365,10 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
             for change in (change for change in changes if change):
                 with_change, without = values[:, at[change]], values[:, at[""]]
                 both = np.isfinite(with_change) & np.isfinite(without)
-                changed, clean = (units(np.where(both, each, np.nan)) for each in (with_change, without))
-                share = sign * (changed - clean) / np.where(clean == 0, np.nan, np.abs(clean))
-                found.append(Degradation(objective, change, change.partition(":")[0], scheduler, bootstrap_mean(_finite(share))))
+                changed, clean = (units(np.where(both, each, np.nan), logs=pivot.logs) for each in (with_change, without))
+                shares = [sign * (a - b) / np.where(b == 0, np.nan, np.abs(b)) for a, b in zip(changed, clean, strict=True)]
+                share = widest([bootstrap_mean(_finite(each)) for each in shares])
+                found.append(Degradation(objective, change, change.partition(":")[0], scheduler, share))
     return found
 
 

@@ -140,8 +140,9 @@ def _address(function: Callable[..., Any], made: Callable[[int], Any]) -> int:
     """Of a C function, compiled on first use and cached on disk."""
     if INTERPRETED:
         return python_handle(function)
-    _keep.append(made(source_hash("features", "policies")))
-    return address_of(_keep[-1])
+    compiled = made(source_hash("features", "policies"))
+    _keep.append(compiled)
+    return address_of(compiled)
 
 
 @lru_cache(maxsize=1)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuyard.experiments.statistics import Interval, bootstrap_mean, ratio_of_sums
-from gpuyard.experiments.summary import Pivot, Table, Versus, units
-from gpuyard.model.jobs import Array
+from gpuyard.experiments.statistics import FEWEST, Interval
+from gpuyard.experiments.summary import Pivot, Table, Versus, against
 from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, titled
 from gpuyard.report.tables import group_label, regimes
 from gpuyard.report.text import metric_title, readable, telling_parts
 
 MOST_ROWS = 40  # workloads in one figure
-ORACLE, BOUND = "oracle", "lower bound"
-INTERVALS = "lines are 95 % bootstrap intervals"
+ORACLE, BOUND = "oracle", "bound"
+INTERVALS = f"lines are 95 % bootstrap intervals (ranges where there are fewer than {FEWEST} values)"
 
 
 @figure("objective")
@@ -154,7 +153,8 @@ def by_workload(study: Study) -> list[Chart]:
         pivot = Pivot(results, np.array([key == cell for key in keys]))
         base = pivot.values(metric, baseline)
         for name in others:
-            shares[name].append(_relative(pivot.values(metric, name), base))
+            found = against(pivot, pivot.values(metric, name), base, 1.0)
+            shares[name].append(Interval(found.share, found.share_low, found.share_high, found.difference.n))
     drawn = tuple(marks(study, name, shares[name]) for name in others)
     caption = (
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
@@ -165,14 +165,6 @@ def by_workload(study: Study) -> list[Chart]:
         Chart("by_workload", f"Workload by workload, against {readable(baseline, 30)}", caption,
               Points(rows, _difference_axis(metric, baseline, drawn), drawn))
     ]  # fmt: skip
-
-
-def _relative(mine: Array, base: Array) -> Interval:
-    """The paired difference as a share of the baseline's mean; what is not trained is the same for all training seeds."""
-    count = max(len(mine), len(base))
-    alike = [np.repeat(each, count, axis=0) if len(each) < count else each for each in (mine, base)]
-    a, b = (np.where(np.isfinite(each), each, np.nan) for each in map(units, alike))
-    return ratio_of_sums(a - b, np.abs(b))
 
 
 @figure("util_vs_gpus")
@@ -188,7 +180,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
     pivots = [Pivot(results, np.array([str(value) == size for value in gpus.tolist()])) for size in sizes]
     lines = []
     for name in study.shown:
-        found = [bootstrap_mean(units(pivot.values("utilization", name))) for pivot in pivots]
+        found = [pivot.interval(pivot.values("utilization", name)) for pivot in pivots]
         mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
         lines.append(Line(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
     y = Axis("utilisation (higher is better)", percent=True)

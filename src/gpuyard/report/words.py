@@ -254,4 +254,4 @@ def _worst(name: str, mine: Sequence[Degradation]) -> str:
         if worst.share.low > 0
         else f"nothing surely; the largest change was under {readable(worst.change)} ({percent(worst.share, '+')})"
     )
-    return f"{readable(name)} got clearly worse under {len(clear)} of {len(known)} changes, {hurt}."
+    return f"{readable(name)} got worse under {len(clear)} of {len(known)} changes, by their intervals and without a correction, {hurt}."
