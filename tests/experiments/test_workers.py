@@ -16,6 +16,14 @@ import pytest
 from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.experiments.workers import TRIES, Here, Processes, backend_of, check_workers
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_this_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed to a fresh process is found there by the name of its module."""
+    monkeypatch.syspath_prepend(str(ROOT))
+
 
 @dataclass(frozen=True)
 class Squares:

@@ -93,7 +93,10 @@ def test_degradation_is_claimed_only_where_it_is_clear(core: Study) -> None:
     clear = Degradation("slowdown", "burst:severity=4", "burst", "meta", Interval(0.5, 0.4, 0.6, 6))
     vague = Degradation("slowdown", "phase-shift", "phase-shift", "meta", Interval(0.1, -0.1, 0.3, 6))
     said = findings(summary_of(core, against(WORSE), degradations=(clear, vague)))[-1]
-    assert "meta got clearly worse under 1 of 2 changes, most under burst:severity=4 (+50 % [+40, +60])" in said
+    assert (
+        "meta got worse under 1 of 2 changes, by their intervals and without a correction, most under burst:severity=4 (+50 % [+40, +60])"
+        in said
+    )
     said = findings(summary_of(core, against(WORSE), degradations=(vague,)))[-1]
     assert "under 0 of 1 changes, nothing surely" in said
 

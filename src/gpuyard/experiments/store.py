@@ -81,8 +81,8 @@ class Store:
         if self.path.is_symlink() or self.path.exists():
             with reading(self.path):
                 names = {entry.name for entry in self.path.iterdir()}
-            others = {name for name in names - {LOCK} if not (name.startswith(EXPERIMENT) and name.endswith(HALF))}  # a killed process's
-            if EXPERIMENT not in names and others:
+            ours = {EXPERIMENT, LOCK, f"{EXPERIMENT}{HALF}"}  # the last one is what a killed process leaves
+            if EXPERIMENT not in names and names - ours:
                 raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")
 
     def read_experiment(self) -> dict[str, Any]:
@@ -217,10 +217,10 @@ class Store:
             raise DataError(f"{self.path / name}: damaged: not what was written", hint="delete the folder and run again")
         return data
 
-    def write(self, name: str, data: bytes) -> None:
-        """A file, whole or not at all."""
+    def write(self, name: str, data: bytes, *, alone: bool = True) -> None:
+        """A file, whole or not at all. `alone`: nobody else writes here, for this is under the lock."""
         path = self.path / name
-        beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{HALF}")  # two reports may be written at once
+        beside = path.with_name(path.name + ("" if alone else f".{secrets.token_hex(4)}") + HALF)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:

@@ -28,10 +28,10 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     charts = charts_of(study)
     target = Store(out or folder)
     for name, data in figure_files(charts):
-        target.write(f"{FIGURES}/{name}", data)
+        target.write(f"{FIGURES}/{name}", data, alone=False)
     for name, text in csv_files(study.summary).items():
-        target.write(f"{CSV}/{name}", text.encode())
-    target.write(HTML, page(study, charts).encode())
+        target.write(f"{CSV}/{name}", text.encode(), alone=False)
+    target.write(HTML, page(study, charts).encode(), alone=False)
     return target.path / HTML
 
 
