@@ -114,6 +114,7 @@ def test_an_agent_is_checked_before_anything_is_written(tmp_path: Path) -> None:
         (('learner = "d3qn"\nworkloads = ["family', 'learner = "d4qn"\nworkloads = ["family'), r"\[agents.Mine\].*d4qn"),
         (('steps = "400"', 'steps = "many"'), r"\[agents.Mine\].*many"),
         (('"env.pool=8"', '"env.pol=8"'), r"\[agents.Mine\].*pol"),
+        (('"env.pool=8"', '"env.pool=8", "env.schedulers=./own.py:rule,fcfs"'), r"\[agents.Mine\].*names a program"),
         (('schedulers = ["Mine", "fcfs"]', 'schedulers = ["Mine", "fcsf"]'), "scheduler 'fcsf'"),
     ):
         experiment = load_experiment(str(write(tmp_path, "400", change)))

@@ -98,7 +98,7 @@ def test_degradation_is_claimed_only_where_it_is_clear(core: Study) -> None:
         in said
     )
     said = findings(summary_of(core, against(WORSE), degradations=(vague,)))[-1]
-    assert "under 0 of 1 changes, nothing surely" in said
+    assert "under 0 of 1 changes, by their intervals and without a correction, nothing surely" in said
 
 
 def test_many_challengers_are_summed_up(core: Study) -> None:
