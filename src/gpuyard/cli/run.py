@@ -66,6 +66,7 @@ def run(
     from gpuyard.experiments.workers import backend_of
 
     found = load_experiment(experiment, quick=quick, values=_values(set_ or ()))
+    _check_figures(found)
     if dry_run:
         emit(describe_plan(found), how)
         return
@@ -87,6 +88,16 @@ def run(
         from gpuyard.report.writing import write_report
 
         say(f"report: {write_report(folder)}")
+
+
+def _check_figures(experiment: Experiment) -> None:
+    """A figure that is none would be found when all is done."""
+    from gpuyard.experiments.spec import placed
+    from gpuyard.report.studies import FIGURES
+
+    for name in experiment.figures:
+        with placed(f"{experiment.name}: figures"):
+            FIGURES[name]
 
 
 def _values(texts: Sequence[str]) -> dict[str, str]:
@@ -193,13 +204,14 @@ def table_of(summary: Summary, table: Compared) -> Table:
     shown = [name for name in summary.results.experiment.metrics if name != table.objective and name in table.lines[0].values][:4]
     gaps, bounds = any(line.gap for line in table.lines), any(line.above_bound for line in table.lines)
     header = ["scheduler", f"{table.objective}{f' ({unit})' if unit else ''}", "− baseline (%)", "effect", "better–\nworse", "p"]
-    header += ["gap to\noracle (%)"] * gaps + ["above\nbound (%)"] * bounds + shown
+    sizes = [shown_unit(name, [line.values[name].mean for line in table.lines]) for name in shown]
+    header += ["gap to\noracle (%)"] * gaps + ["above\nbound (%)"] * bounds
+    header += [f"{name}{f' ({label})' if label else ''}" for name, (label, _) in zip(shown, sizes, strict=True)]
     rows, marked = [], set()
     for r, line in enumerate(table.lines):
         marked |= {(r, 1)} if line.best else set()
-        rows.append(
-            [*_cells(line, table.objective, size), *_percents(line, gaps, bounds), *(short(line.values[name].mean) for name in shown)]
-        )
+        others = [short(line.values[name].mean / scale) for name, (_, scale) in zip(shown, sizes, strict=True)]
+        rows.append([*_cells(line, table.objective, size), *_percents(line, gaps, bounds), *others])
     for name, value in (("oracle of each run", table.oracle), ("bound", table.bound)):
         if value is not None:
             rows.append([name, with_interval(value.mean / size, value.low / size, value.high / size), *[""] * (len(header) - 2)])
@@ -210,6 +222,8 @@ def table_of(summary: Summary, table: Compared) -> Table:
         f" {table.runs:,} Runs each\n"
         f"effect: mean difference over its standard deviation; p: paired t-test, corrected for {summary.comparisons} comparisons (Holm)"
     )
+    caption += "\ngap: mean over Runs of the share by which each is behind the best of the oracle's schedulers" if gaps else ""
+    caption += "\nwhat is not trained here has its intervals over seeds" if table.resampled == "training seed" else ""
     return Table(tuple(header), rows, f"{summary.results.experiment.title}: {metric.title}", marked=frozenset(marked), caption=caption)
 
 

@@ -280,12 +280,26 @@ def _device(name: str) -> Facts:
 
 
 def _experiment(name: str) -> Facts:
+    from gpuyard.experiments.spec import shipped
+
+    return _experiment_facts(name) if name in shipped() else []
+
+
+def _is_experiment(path: Path) -> bool:
+    """Whether a TOML file has axes; one that cannot be read is told as what else it may be."""
+    import tomllib
+
+    try:
+        return "axes" in tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _experiment_facts(name: str) -> Facts:
     from gpuyard.experiments.agents import labels_of
     from gpuyard.experiments.spec import load_experiment, shipped
 
-    if name not in shipped():
-        return []
-    found, path = load_experiment(name), shipped()[name]
+    found, path = load_experiment(name), shipped().get(name, Path(name))
     axes = [(axis, ", ".join(str(value) or "(none)" for value in values)) for axis, values in vars(found.axes).items() if any(values)]
     names = [(short_name, text) for short_name, text in found.names.items()]
     trained = ", ".join(label for label, _, _ in labels_of(found))
@@ -321,6 +335,8 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
 def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -> tuple[str, Facts]:
     """A cluster (file or short form), a workload (file or generator with parameters) or a scheduler."""
     path = Path(text)
+    if text.endswith(".toml") and path.is_file() and _is_experiment(path):
+        return "experiment", _experiment_facts(text)
     if text.endswith(".toml") or (text[:1].isdigit() and "/" not in text and not path.is_file()):
         return "cluster", _cluster(text)
     if (path.is_file() and path.suffix != ".py") or reading.names_workload(text) or _looks_like_trace(path):

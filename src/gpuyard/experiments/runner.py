@@ -57,6 +57,7 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
     with store.locked():
         store.begin(experiment.record(), about(command) | {"inputs": plain.inputs()})
         if store.complete:
+            store.verify()
             store.clean()
             return Outcome(plain.runs, plain.runs, time.perf_counter() - began, 0)
         if not INTERPRETED:

@@ -35,7 +35,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ SPECS = Path(__file__).parent / "specs"
 SUFFIX = ".toml"
 AXES = ("workloads", "clusters", "changes", "estimates", "schedulers", "seeds", "objectives")
 MAX_FILE_BYTES = 1_000_000
+QUICK = "quick form: fewer and other Runs, to see that it works"
 MOST_RUNS = 10_000_000
 MOST_SEEDS = 100_000
 MAX_SEED = 2**63 - 1
@@ -213,12 +214,18 @@ def parse_experiment(text: str, where: str, *, quick: bool = False, values: Mapp
     short = table.pop("quick", {})
     if not isinstance(short, dict):
         raise DataError(f"{where}: quick is no table", hint="write [quick.axes]")
-    if quick:
-        if not short:
-            raise UsageError(f"{where}: there is no quick form", hint="add a table [quick.axes] with shorter axes")
-        table = _merged(table, short)
-    holes = table.pop("values", {})
-    return from_table(_filled(table, _known_values(holes, values or {}, where), where), where)
+    if quick and not short:
+        raise UsageError(f"{where}: there is no quick form", hint="add a table [quick.axes] with shorter axes")
+    whole = _made(table, values or {}, where)
+    if not short:
+        return whole
+    brief = _made(_merged(table, short), values or {}, f"{where}: [quick]")  # also where it is not asked for: a slip in it is found
+    return replace(brief, name=whole.name, title=f"{whole.title} ({QUICK})") if quick else whole
+
+
+def _made(table: Mapping[str, Any], values: Mapping[str, str], where: str) -> Experiment:
+    rest = {key: value for key, value in table.items() if key != "values"}
+    return from_table(_filled(rest, _known_values(table.get("values", {}), values, where), where), where)
 
 
 def _known_values(holes: Any, given: Mapping[str, str], where: str) -> dict[str, str]:
@@ -378,12 +385,18 @@ def _agent(name: str, fields: Fields, where: str) -> Agent:
     if not _AGENT.fullmatch(name):
         raise DataError(f"{where}: [agents]: {shorten(name)} is no name of an agent", hint="letters, digits, . _ and -, up to 40")
     made = Agent(
-        env=fields.text("env"), learner=fields.text("learner"), workloads=_texts(fields, "workloads"), steps=fields.text("steps"),
+        env=fields.text("env"), learner=fields.text("learner"), workloads=_texts(fields, "workloads"), steps=_steps(fields),
         cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,), settings=_texts(fields, "settings", ()),
         start=fields.text("start", ""), objective=fields.text("objective", ""),
     )  # fmt: skip
     fields.done()
     return made
+
+
+def _steps(fields: Fields) -> str:
+    """A number, or a text such as `100k`."""
+    given = fields.peek("steps") if "steps" in fields else None
+    return str(fields.whole("steps", low=1)) if isinstance(given, int) and not isinstance(given, bool) else fields.text("steps")
 
 
 def _settings(fields: Fields) -> dict[str, float]:

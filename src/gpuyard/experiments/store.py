@@ -38,6 +38,7 @@ EXPERIMENT, LOCK, PARTS, AGENTS, EXAMPLES = "experiment.json", "lock", "parts", 
 RUNS, CURVES, MANIFESTS, COMPLETE = "runs.parquet", "curves.parquet", "manifests.jsonl", "complete.json"
 FORMAT, VERSION = "gpuyard-experiment", 1
 MAX_BYTES = 1 << 32
+BEGIN = "delete the folder and run again"
 HALF = ".part"  # ends the name of a file that is being written
 _PART = re.compile(r"(?P<unit>[0-9]{7})-(?P<hash>[0-9a-f]{16})\.parquet")
 
@@ -57,9 +58,10 @@ class Store:
             self.refuse_others()
             self.write(EXPERIMENT, json_bytes({"format": FORMAT, "version": VERSION, "experiment": record, **about}))
             return False
-        if before["experiment"] != json.loads(json.dumps(record)):
+        old, new = before["experiment"], json.loads(json.dumps(record))
+        if _identity(old) != _identity(new):
             raise UsageError(
-                f"{self.path}: holds another experiment ({before['experiment'].get('name')}): {_difference(before['experiment'], record)}",
+                f"{self.path}: holds another experiment ({old.get('name')}): {_difference(_identity(old), _identity(new))}",
                 hint="give another --out, or delete the folder to begin anew",
             )
         if before.get("gpuyard") != about.get("gpuyard"):
@@ -74,6 +76,8 @@ class Store:
                 f"{self.path}: {changed[0]} is not what it was when this was begun; its Runs would not be comparable",
                 hint="give another --out, or delete the folder to begin anew",
             )
+        if old != new:
+            self.write(EXPERIMENT, json_bytes({**before, "experiment": new}))
         return True
 
     def refuse_others(self) -> None:
@@ -172,11 +176,9 @@ class Store:
             merged = pl.concat(self.parts(), how="diagonal").sort("run")
         except (pl.exceptions.PolarsError, ValueError) as error:
             what = " ".join(str(error).split())[:200]
-            raise DataError(f"{self.path / PARTS}: the parts do not fit together: {what}", hint="delete the folder and run again") from None
+            raise DataError(f"{self.path / PARTS}: the parts do not fit together: {what}", hint=BEGIN) from None
         if merged.height != runs or merged["run"].to_list() != list(range(runs)):
-            raise DataError(
-                f"{self.path}: {merged.height:,} Runs are there, and {runs:,} were expected", hint="delete the folder and run again"
-            )
+            raise DataError(f"{self.path}: {merged.height:,} Runs are there, and {runs:,} were expected", hint=BEGIN)
         files: dict[str, bytes] = {
             RUNS: parquet_bytes(merged.drop("curves", "manifest")),
             CURVES: parquet_bytes(_curve_frame(merged)),
@@ -192,6 +194,11 @@ class Store:
         """Remove the parts, once all is merged."""
         with writing(self.path / PARTS):
             shutil.rmtree(self.path / PARTS, ignore_errors=False) if (self.path / PARTS).exists() else None
+
+    def verify(self) -> None:
+        """Refuse a folder that says it is complete and is not."""
+        for name in (RUNS, CURVES, MANIFESTS):
+            self._checked(name)
 
     def read(self, name: str) -> pl.DataFrame:
         """`runs.parquet` or `curves.parquet`, checked."""
@@ -214,7 +221,7 @@ class Store:
             raise DataError(f"{self.path / COMPLETE}: damaged: it does not tell of {name}", hint="delete this file and run again")
         data = read_bytes(self.path / name)
         if expected.get("sha256") != hashlib.sha256(data).hexdigest():
-            raise DataError(f"{self.path / name}: damaged: not what was written", hint="delete the folder and run again")
+            raise DataError(f"{self.path / name}: damaged: not what was written", hint=BEGIN)
         return data
 
     def write(self, name: str, data: bytes, *, alone: bool = True) -> None:
@@ -265,9 +272,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged: {' '.join(str(error).split())[:200]}") from None
+        raise DataError(f"{path}: damaged: {' '.join(str(error).split())[:200]}", hint=BEGIN) from None
     if not isinstance(found, dict):
-        raise DataError(f"{path}: damaged: no JSON object")
+        raise DataError(f"{path}: damaged: no JSON object", hint=BEGIN)
     return found
 
 
@@ -315,6 +322,11 @@ def _curve_frame(merged: pl.DataFrame) -> pl.DataFrame:
                 rows[key].append(value)
     kinds: Any = {"run": pl.Int64, "curve": pl.String, "x": pl.List(pl.Float64), "y": pl.List(pl.Float64), "labels": pl.List(pl.String)}
     return pl.DataFrame(rows, schema=kinds)
+
+
+def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the numbers depend on: not how they are shown."""
+    return {key: value for key, value in record.items() if key not in ("title", "question", "figures")}
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

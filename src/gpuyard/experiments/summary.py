@@ -33,6 +33,7 @@ from gpuyard.metrics import resolve
 from gpuyard.model.jobs import Array
 
 Resampled = Literal["seed", "training seed", "window", "workload"]
+NOTHING = 1e-9  # a bound that is smaller is 0 but for rounding
 MINIMUM = {"lower": 1.0, "neither": 1.0, "higher": -1.0}  # sign that makes a metric one of which less is better
 
 
@@ -145,6 +146,7 @@ class Pivot:
         """As `values`; None where nothing is known, or only that it is not below 0."""
         column = f"bound.{objective}"
         found = self.values(column, scheduler) if column in self.results.columns else np.zeros(1)
+        found = np.where(np.abs(found) < NOTHING, 0.0, found)
         return found if (np.isfinite(found) & (found != 0)).any() else None
 
     def values(self, column: str, scheduler: str) -> Array:

@@ -51,6 +51,8 @@ def backend_of(on: str, workers: int | None) -> Backend:
     if on == "local":
         count = check_workers(workers)
         return Here() if count == 1 else Processes(count)
+    if not on.strip():
+        raise UsageError("--on: no place to run at is given", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto")
     from gpuyard.experiments.on_ray import OnRay
 
     if on == "ray":

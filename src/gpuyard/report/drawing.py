@@ -26,7 +26,9 @@ def new_figure(width: float, height: float) -> Figure:
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "gpuyard"})
+    matplotlib.rcParams.update(
+        {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "gpuyard", "pdf.fonttype": 42}
+    )
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -38,7 +40,7 @@ def write_figure(figure: Figure, target: Path | BinaryIO, kind: str = "") -> Non
     kind = kind or (target.suffix.lower().lstrip(".") if isinstance(target, Path) else "png")
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     try:
-        figure.savefig(target, dpi=150, metadata=dates.get(kind), format=kind)
+        figure.savefig(target, dpi=200, metadata=dates.get(kind), format=kind)
     except OSError as error:
         raise DataError(f"{target}: the figure cannot be written: {error.strerror or error}") from None
 

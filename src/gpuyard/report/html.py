@@ -315,7 +315,8 @@ def _manifest(study: Study) -> Iterable[str]:
     yield '<h2 id="manifest">How it was made</h2>'
     yield _facts("What ran, with what, and how long it took", rows)
     yield "<h3>To make it again</h3>"
-    yield f"<pre><code>{text(command)}\ngpuyard report {text(results.folder.resolve().name)}</code></pre>"
+    folder = f"results/{experiment.name}" + ("-quick" if " --quick" in command else "")
+    yield f"<pre><code>{text(command)}\ngpuyard report {text(folder)}</code></pre>"
     yield "<h3>The experiment</h3>" + _facts("All that decides the numbers", _experiment_rows(experiment.record()))
     raw = json.dumps({**about, "experiment": experiment.record()}, indent=1, ensure_ascii=False)
     yield f"<details><summary>The same as JSON</summary><pre><code>{text(raw)}</code></pre></details>"

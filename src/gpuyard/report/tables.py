@@ -99,7 +99,7 @@ def _line_row(table: Table, line: Line) -> dict[str, Any]:
     value = line.values[table.objective]
     row = {
         "objective": table.objective, "group": table.group, "scheduler": line.scheduler, "challenger": line.challenger, "best": line.best,
-        "runs": table.runs, "resampled": table.resampled, "n": value.n, **_interval("mean", value), "spread": line.spread,
+        "runs": table.runs, "resampled": value.of, "n": value.n, **_interval("mean", value), "spread": line.spread,
         "baseline": table.baseline,
     }  # fmt: skip
     if line.versus is not None:

@@ -86,11 +86,13 @@ def metric_title(name: str) -> str:
     return _AGGREGATIONS.get(aggregation, f"{aggregation} of ") + found.title
 
 
-_FOLDERS = re.compile(r"(?<![\w./])(?:~|\.{1,2})?/(?:[^/\s,;|()\[\]]+/)+|(?<![\w./])(?:[\w.-]+/)+(?=[\w.-]+\.\w)")
+_SUFFIXES = "py|toml|csv|swf|gz|bz2|xz|json|jsonl|txt|log|acct|safetensors|parquet"
+# before the name of a file
+_FOLDERS = re.compile(rf"(?<![\w./])(?:~|\.{{1,2}})?/?(?:[^/\s,;|()\[\]:=]+/)*(?=[^/\s,;|()\[\]:=]+\.(?:{_SUFFIXES})\b)")
 
 
 def readable(text: str, longest: int = 60) -> str:
-    """A name from outside: no control characters, of paths the last part, cut in the middle where it is long."""
+    """A name from outside: no control characters, of the paths of files the last part, cut in the middle where it is long."""
     shown = _FOLDERS.sub("", clean(text).replace("\n", " "))
     if len(shown) <= longest:
         return shown
