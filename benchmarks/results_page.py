@@ -9,6 +9,7 @@ playwright).
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 
@@ -100,9 +101,14 @@ def section(summary: Summary, figures: list[str]) -> str:
         *(f"- {note}" for note in summary.notes),
         f"Cost: {len(results):,} Runs, {format_seconds(seconds)} of simulation"
         + (f", {len(results.agents)} trainings of {format_seconds(trained)} in all" if results.agents else "")
-        + f" (sums over all workers). Again: `{results.about.get('command')}` with gpuyard {results.about.get('gpuyard')}.",
+        + f" (sums over all workers). Again: `{without_folders(str(results.about['command']))}` with gpuyard {results.about['gpuyard']}.",
     ]
     return "\n\n".join(parts)
+
+
+def without_folders(command: str) -> str:
+    """Where files lie is somebody's own business."""
+    return re.sub(r"(--set \w+=)\S*/", r"\1", command)
 
 
 def kept_figures(name: str, report: Path) -> list[str]:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from gpuyard.cli.compare import table_of
-from gpuyard.cli.evaluate import parse_seeds
 from gpuyard.envs.episodes import Workloads
 from gpuyard.errors import UsageError
 from gpuyard.experiments.evaluation import Held, contender
 from gpuyard.experiments.evaluation import evaluate as evaluated
 from gpuyard.experiments.explaining import Explanation, Likeness
+from gpuyard.experiments.spec import parse_seeds
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.report.drawing import new_figure, scale_differences_to
@@ -81,11 +81,11 @@ def test_explain_a_switch_has_its_values_over_time(cli, tmp_path):
 
 
 def test_seeds_as_text():
-    assert parse_seeds("42,43, 50-52,43") == (42, 43, 50, 51, 52)
-    assert parse_seeds("") == ()
+    assert parse_seeds("42,43, 50-52,43", "--seeds") == (42, 43, 50, 51, 52)
+    assert parse_seeds("", "--seeds") == ()
     for text in ("a", "5-3", "1,,x", "-4"):
         with pytest.raises(UsageError, match="no seed and no range"):
-            parse_seeds(text)
+            parse_seeds(text, "--seeds")
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "explain"])

@@ -154,7 +154,11 @@ def test_another_file_in_the_same_folder_is_refused_and_changes_nothing(undistur
 
 def started(file: Path, folder: Path, workers: int = 2) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "gpuyard", "run", str(file), "--out", str(folder), "--workers", str(workers)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, as these tests may be, ignores it
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def group(leader: int) -> list[int]:

@@ -14,7 +14,6 @@ import typer
 from gpuyard.cli import options
 from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, shown_unit, with_interval
 from gpuyard.errors import UsageError
-from gpuyard.model.units import format_seconds
 
 if TYPE_CHECKING:
     from gpuyard.experiments.runner import Outcome, Progress
@@ -117,6 +116,8 @@ def _command(experiment: str, *, quick: bool, values: Sequence[str]) -> str:
 
 
 def _tell(outcome: Outcome, folder: Path) -> None:
+    from gpuyard.model.units import format_seconds
+
     new = outcome.runs - outcome.done_before
     if not new:
         say(f"{folder}: complete already, {outcome.runs:,} Runs")
