@@ -44,7 +44,7 @@ _PART = re.compile(r"(?P<unit>[0-9]{7})-(?P<hash>[0-9a-f]{16})\.parquet")
 
 
 class Store:
-    """A folder of results. Make one with `opened`; write only under `locked`."""
+    """A folder of results; written to only under `locked`, but for reports."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
