@@ -276,11 +276,13 @@ def method(summary: Summary) -> list[str]:
     """How the numbers come about."""
     table, oracle = summary.table, summary.results.experiment.judge.oracle
     summed = "" if table.resampled == "workload" else ", each summed up over all workloads"
+    both = "; the seeds of the workloads are resampled too, apart, and the wider interval and the larger p are shown"
+    both = both if table.resampled == "training seed" else ""
     sentences = [
         "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is compared are "
         "differences on the same runs, not means of different ones.",
         f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s{summed}, because runs "
-        "that share one are not independent: an interval never rests on more values than that.",
+        f"that share one are not independent: an interval never rests on more values than that{both}.",
         "Intervals are 95 % bootstrap intervals, widened for few values; a share is resampled as a ratio; the effect size is the mean "
         "difference over the standard deviation of the differences.",
         "p values are those of a paired t-test, of logarithms where all values are positive, corrected by Holm's method for all "
