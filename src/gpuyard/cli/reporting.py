@@ -18,14 +18,14 @@ def report(
     verbose: options.Verbose = False,
 ) -> None:
     """Write the report of an experiment: one HTML file that needs no network, figures as PDF and PNG, tables as CSV."""
-    from gpuyard.experiments.results import load_results
-    from gpuyard.experiments.summary import summarise
+    from gpuyard.report.studies import load_study
     from gpuyard.report.words import lead
-    from gpuyard.report.writing import write_report
+    from gpuyard.report.writing import write_study
 
-    path = write_report(folder, out)
+    study = load_study(folder)
+    path = write_study(study, out or folder)
     files = [path, *sorted(path.parent.glob("figures/*.pdf")), *sorted(path.parent.glob("csv/*.csv"))]
-    words = lead(summarise(load_results(folder)))
+    words = lead(study.summary)
     records = [{"file": str(file), "bytes": file.stat().st_size} for file in files]
     rows = [(str(record["file"]), f"{record['bytes']:,}") for record in records]
     emit(Output([Table(("file", "bytes"), rows)], {"answer": words, "files": records}, records, [words]), how)

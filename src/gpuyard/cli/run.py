@@ -79,14 +79,19 @@ def run(
             say(f"{folder}: what is done is kept; the same command goes on")
             raise
     _tell(outcome, folder)
-    from gpuyard.experiments.results import load_results
-    from gpuyard.experiments.summary import summarise
-
-    emit(describe(summarise(load_results(folder))), how)
+    show_results(folder, how)
     if report:
         from gpuyard.report.writing import write_report
 
         say(f"report: {write_report(folder)}")
+
+
+def show_results(folder: Path, how: Format) -> None:
+    """What a completed experiment says."""
+    from gpuyard.experiments.results import load_results
+    from gpuyard.experiments.summary import summarise
+
+    emit(describe(summarise(load_results(folder))), how)
 
 
 def _check_figures(experiment: Experiment) -> None:

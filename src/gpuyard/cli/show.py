@@ -36,7 +36,9 @@ def show(
     if (Path(name) / "manifest.json").exists():
         return _show_result(name, how)
     if (Path(name) / "experiment.json").exists():
-        return _show_experiment(name, how)
+        from gpuyard.cli.run import show_results
+
+        return show_results(Path(name), how)
     reading = inputs.Reading.of(reader, column, with_, jobs)
     found = [*_named(name)] if reader is None else []
     found = found or [_other(name, reading, inputs.check_seed(seed), cluster)]
@@ -57,14 +59,6 @@ def _show_result(name: str, how: Format) -> None:
     tell(result)
     manifest = Table(("manifest", ""), facts, title=f"result in {name}", left=frozenset({0, 1}))
     emit(Output([manifest, *output.tables], output.data | {"manifest": dict(result.manifest)}, output.records), how)
-
-
-def _show_experiment(name: str, how: Format) -> None:
-    from gpuyard.cli.run import describe
-    from gpuyard.experiments.results import load_results
-    from gpuyard.experiments.summary import summarise
-
-    emit(describe(summarise(load_results(Path(name)))), how)
 
 
 def _text(value: Any) -> str:

@@ -12,7 +12,7 @@ from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.drawing import write_figure
 from gpuyard.report.html import page
 from gpuyard.report.static import draw
-from gpuyard.report.studies import charts_of, load_study
+from gpuyard.report.studies import Study, charts_of, load_study
 from gpuyard.report.tables import csv_files
 
 HTML, FIGURES, CSV = "report.html", "figures", "csv"
@@ -24,9 +24,13 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 
     Every file is written beside its place and then moved there, so that none is ever half there.
     """
-    study = load_study(folder)
+    return write_study(load_study(folder), out or folder)
+
+
+def write_study(study: Study, out: Path) -> Path:
+    """The same of a study that is loaded."""
     charts = charts_of(study)
-    target = Store(out or folder)
+    target = Store(out)
     for name, data in figure_files(charts):
         target.write(f"{FIGURES}/{name}", data, alone=False)
     for name, text in csv_files(study.summary).items():
