@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_ARGS ?= compare demo --learned --checkpoint 10m --restart-cost 1m --report demo-report
 # compile the engine once before several processes ask for it
-WARM := @$(BIN)/python -c "from gpuyard.engine.entry import engine; engine()"
+WARM := @$(BIN)/python -c "from gpuyard.engine.compiler.entry import engine; engine()"
 PYTEST_ARGS ?=
 
 .PHONY: demo test test-all lint format bench clean

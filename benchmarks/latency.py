@@ -25,12 +25,12 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array, Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
+from gpuyard.networks.network import Network
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import Meta, parse_slots
 from gpuyard.policies.deciding import HostChooser, JobChooser, SwitchChooser
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_spec import NetworkSpec
-from gpuyard.testing.reference_network import random_arrays
+from gpuyard.testing.reference.network import random_arrays
 
 GPUS = 8  # of a node
 TARGETS = {"switch": 8.0, "job": 40.0, "host": 200.0}  # µs, p50

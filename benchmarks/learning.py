@@ -26,12 +26,12 @@ from gpuyard.engine import state as st
 from gpuyard.envs.rollout import Rollouts
 from gpuyard.envs.vector import EngineEnvs, Episode, Opened
 from gpuyard.learn.evolution import initial
-from gpuyard.learn.plan import Request, plan_of
-from gpuyard.learn.presets import network_for
-from gpuyard.learn.training import parts_of
+from gpuyard.learn.run.plan import Request, plan_of
+from gpuyard.learn.run.presets import network_for
+from gpuyard.learn.run.training import parts_of
 from gpuyard.model.cluster_file import load_cluster
+from gpuyard.networks.network import Network
 from gpuyard.policies import parse_scheduler
-from gpuyard.policies.network import Network
 from gpuyard.traces import load_workload
 from latency import in_numpy
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuyard.envs.base import Observation, Step
 from gpuyard.features.schema import Schema
-from gpuyard.learn import networks
+from gpuyard.learn.parts import networks
 from gpuyard.learn.ppo import Ppo, PpoConfig
 from gpuyard.model.jobs import Array
 

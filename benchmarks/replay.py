@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from gpuyard import load_workload, parse_scheduler, simulate
-from gpuyard.experiments.logged import has_log, logged_result
+from gpuyard.experiments.judging.logged import has_log, logged_result
 from gpuyard.metrics import measure
 from gpuyard.model.units import format_seconds
 from gpuyard.traces import guess_cluster

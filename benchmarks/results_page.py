@@ -13,10 +13,10 @@ import re
 import shutil
 from pathlib import Path
 
-from gpuyard.cli.output import md_text
+from gpuyard.cli.common.output import md_text
 from gpuyard.cli.run import table_of
-from gpuyard.experiments.results import load_results
-from gpuyard.experiments.summary import Summary, summarise
+from gpuyard.experiments.judging.summary import Summary, summarise
+from gpuyard.experiments.running.results import load_results
 from gpuyard.model.units import format_seconds
 from gpuyard.report.words import findings, lead, signed_share, verdict
 from gpuyard.report.writing import write_report

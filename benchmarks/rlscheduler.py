@@ -2,7 +2,7 @@
 
     python benchmarks/rlscheduler.py [PATH/lublin_256.swf.gz]
 
-The first part runs the compatibility mode `gpuyard.engine.compat_rlscheduler`, which follows the paper's simulator rule by rule. The second
+The first part runs the compatibility mode `gpuyard.compat.rlscheduler.rules`, which follows the paper's simulator rule by rule. The second
 part gives gpuyard's own semantics (textbook EASY, no committed head) on the same ten windows and on windows that do not overlap.
 """
 
@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from gpuyard import Result, Workload, load_cluster, parse_scheduler, simulate
-from gpuyard.engine.compat_rlscheduler import rlscheduler
+from gpuyard.compat.rlscheduler.reader import load_rlscheduler
+from gpuyard.compat.rlscheduler.rules import rlscheduler
 from gpuyard.errors import GpuyardError
 from gpuyard.metrics.jobs import bounded_slowdown
-from gpuyard.traces.swf_rlscheduler import load_rlscheduler
 
 TRACE = Path(__file__).resolve().parents[2] / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
 PROCESSORS = 256

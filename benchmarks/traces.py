@@ -22,8 +22,8 @@ from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.metrics import counts, measure
 from gpuyard.model.units import format_seconds
 from gpuyard.traces import guess_cluster, reader_of
-from gpuyard.traces.not_jobs import what_file
 from gpuyard.traces.opening import head_of
+from gpuyard.traces.readers.not_jobs import what_file
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT.parent / "shared" / "traces"

@@ -9,11 +9,11 @@ import json
 import pytest
 
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
-from gpuyard.cli.output import STAR
-from gpuyard.cli.schedulers import DEFAULTS
+from gpuyard.cli.common.output import STAR
+from gpuyard.cli.common.schedulers import DEFAULTS
 from gpuyard.errors import UsageError
 from gpuyard.experiments.compare import Plan, Source, compare
-from gpuyard.experiments.statistics import bootstrap_mean, paired_difference
+from gpuyard.experiments.judging.statistics import bootstrap_mean, paired_difference
 from gpuyard.metrics import measure
 
 SMALL = ("compare", "demo:jobs=80", "--cluster", "4x8:a100")

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from gpuyard.cli.compare import table_of
-from gpuyard.envs.episodes import Workloads
 from gpuyard.errors import UsageError
-from gpuyard.experiments.evaluation import Held, contender
-from gpuyard.experiments.evaluation import evaluate as evaluated
-from gpuyard.experiments.explaining import Explanation, Likeness
-from gpuyard.experiments.spec import parse_seeds
+from gpuyard.experiments.design.spec import parse_seeds
+from gpuyard.experiments.studies.evaluation import Held, contender
+from gpuyard.experiments.studies.evaluation import evaluate as evaluated
+from gpuyard.experiments.studies.explaining import Explanation, Likeness
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.report.drawing import new_figure, scale_differences_to
 from gpuyard.report.learned import _draw_likeness
 from gpuyard.testing.checkpoints import write_linear
+from gpuyard.traces.recipes import Workloads
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"
 SLOTS = {"placement": "fewest", "backfill": "none"}

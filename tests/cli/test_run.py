@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.experiments.results import load_results
-from gpuyard.experiments.spec import load_experiment
+from gpuyard.experiments.design.spec import load_experiment
+from gpuyard.experiments.running.results import load_results
 
 TEXT = """
 title = "A short one"

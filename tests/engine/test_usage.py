@@ -19,7 +19,7 @@ from gpuyard.model.cluster import Cluster, Outage
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.policies import Decider, make_ordering, make_preemption, parse_ordering, parse_scheduler, parse_switch
-from gpuyard.policies.base import reads_clock, reads_usage
+from gpuyard.policies.slots import reads_clock, reads_usage
 
 LN2 = math.log(2.0)
 USERS = ("ann", "bob", "cy")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from gpuyard.envs.crew import HELPERS, Crew, pieces_of
-from gpuyard.envs.episodes import Workloads
-from gpuyard.envs.kinds import find_env
-from gpuyard.envs.scheduling import PickJob
+from gpuyard.envs.kinds.base import find_env
+from gpuyard.envs.kinds.scheduling import PickJob
+from gpuyard.traces.recipes import Workloads
 
 WORKLOAD = "lublin:jobs=40,nodes=16,load=1.2 on 2x8:gpu"
 

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 from gpuyard import Cluster, Workload, simulate
-from gpuyard.envs.episodes import Workloads
 from gpuyard.envs.gym import space_of
-from gpuyard.envs.kinds import find_env
-from gpuyard.envs.scheduling import PickHost, PickJob, Switch
+from gpuyard.envs.kinds.base import find_env
+from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.model.result import STATUS
 from gpuyard.testing.conformance import compare_tables
 from gpuyard.testing.playing import at_random, one_episode, play
 from gpuyard.testing.strategies import random_case
+from gpuyard.traces.recipes import Workloads
 
 KINDS = {
     "PickJob": PickJob(backfill="easy", window=16),

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from gpuyard.envs.gym import SchedulingEnv, VectorGym
-from gpuyard.envs.kinds import find_env
+from gpuyard.envs.kinds.base import find_env
 from gpuyard.envs.registration import IDS, register_all
 from gpuyard.errors import GpuyardError, UnknownNameError, UsageError
 

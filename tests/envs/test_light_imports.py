@@ -17,8 +17,8 @@ def run_without(names, program):
 
 def test_episodes_are_made_without_them():
     program = (
-        "import gpuyard, gpuyard.learn, gpuyard.envs, gpuyard.policies, gpuyard.traces.family, gpuyard.learn.training\n"
-        "from gpuyard.envs.episodes import Workloads\n"
+        "import gpuyard, gpuyard.learn, gpuyard.envs, gpuyard.policies, gpuyard.traces.generators.family, gpuyard.learn.run.training\n"
+        "from gpuyard.traces.recipes import Workloads\n"
         "print(len(Workloads(['family on 8']).part('train').episode(5).workload))\n"
     )
     assert int(run_without(ABSENT, program)) > 0
@@ -28,7 +28,7 @@ def test_a_log_is_read_without_them(tmp_path):
     log = tmp_path / "log.swf"
     log.write_text("".join(f"{k} {k * 100} 0 50 1 -1 -1 1 100 -1 1 1 1 -1 1 1 -1 -1\n" for k in range(1, 400)))
     program = (
-        "from gpuyard.envs.episodes import Workloads\n"
+        "from gpuyard.traces.recipes import Workloads\n"
         f"print(len(Workloads(['{log}[jobs=20; estimate=rolling]']).part('train').episode(5).workload))\n"
     )
     assert run_without(ABSENT, program) == "20\n"
@@ -36,7 +36,7 @@ def test_a_log_is_read_without_them(tmp_path):
 
 def test_the_loop_and_the_environments_load_no_learning_framework():
     program = (
-        "import gpuyard.learn.training, gpuyard.learn.plan, gpuyard.envs.kinds, gpuyard.cli.main\n"
+        "import gpuyard.learn.run.training, gpuyard.learn.run.plan, gpuyard.envs.kinds.base, gpuyard.cli.main\n"
         f"print(sorted({{name.partition('.')[0] for name in sys.modules}} & set({(*ABSENT, 'jax', 'optax', 'sklearn')!r})))\n"
     )
     assert run_without((), program) == "[]\n"

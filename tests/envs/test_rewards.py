@@ -9,8 +9,8 @@ import pytest
 
 from gpuyard import Cluster, Workload, load_cluster, load_workload, simulate
 from gpuyard.envs.kernels import TERMS
+from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch
 from gpuyard.envs.reward import OBJECTIVES, Objective
-from gpuyard.envs.scheduling import PickHost, PickJob, Switch
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.metrics import measure
 from gpuyard.metrics.jobs import bounded_slowdown, slowdown, turnaround, wait

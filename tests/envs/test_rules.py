@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuyard.engine.compat_rlscheduler import rlscheduler
+from gpuyard.compat.rlscheduler.rules import rlscheduler
 from gpuyard.engine.simulation import simulate
-from gpuyard.envs.episodes import Workloads
-from gpuyard.envs.kinds import find_env
+from gpuyard.envs.kinds.base import find_env
+from gpuyard.envs.kinds.scheduling import PickJob
 from gpuyard.envs.rules import RULES, SeveralRules, WholeEpisodes, run_by
-from gpuyard.envs.scheduling import PickJob
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.features.jobs import JOB
 from gpuyard.learn.evolution import Evolution, EvolutionConfig, initial
 from gpuyard.metrics import measure
+from gpuyard.networks.network import Network
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
 from gpuyard.policies.learned import network_ordering
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.traces.recipes import Workloads
 
 TEXT = "lublin:jobs=96,nodes=64,load=1.0 on 64"
 SPEC = NetworkSpec(len(JOB.rows), len(JOB.context), head_layers=(8,))

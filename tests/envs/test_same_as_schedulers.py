@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 from gpuyard import parse_scheduler, simulate
+from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch
 from gpuyard.envs.rollout import closed_program
-from gpuyard.envs.scheduling import PickHost, PickJob, Switch
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.system import SWITCH
+from gpuyard.networks.inside import scratch_for
+from gpuyard.networks.network import Network
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
-from gpuyard.policies.choosing import scratch_for
 from gpuyard.policies.learned import network_ordering, network_placement
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.testing.conformance import compare_segments, compare_tables
 from gpuyard.testing.playing import by_network, jobs_in_rows, one_episode, play
-from gpuyard.testing.reference_network import random_arrays
+from gpuyard.testing.reference.network import random_arrays
 from gpuyard.testing.strategies import random_case
 
 SEEDS = hs.integers(0, 2**32 - 1)

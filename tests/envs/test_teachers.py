@@ -7,15 +7,15 @@ import pytest
 
 from gpuyard import parse_scheduler, simulate
 from gpuyard.envs.base import Observation
-from gpuyard.envs.device import DeviceEnvs
-from gpuyard.envs.episodes import Workloads
-from gpuyard.envs.kinds import find_env
-from gpuyard.envs.scheduling import PickHost, PickJob
+from gpuyard.envs.kinds.base import find_env
+from gpuyard.envs.kinds.device.batch import DeviceEnvs
+from gpuyard.envs.kinds.scheduling import PickHost, PickJob
 from gpuyard.envs.teachers import Placed, demonstrator, first_legal, imitable, next_hosts
 from gpuyard.envs.vector import EngineEnvs, Opened
 from gpuyard.testing.conformance import compare_tables
 from gpuyard.testing.playing import Rule, one_episode, play
 from gpuyard.testing.strategies import random_case
+from gpuyard.traces.recipes import Workloads
 
 CASES = range(25)
 

@@ -6,8 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from gpuyard.envs.kinds.scheduling import PickJob
 from gpuyard.envs.registration import register_all
-from gpuyard.envs.scheduling import PickJob
 from gpuyard.envs.viewer import COLUMNS, Scene, as_picture, as_text
 from gpuyard.testing.playing import at_random, one_episode, play
 from gpuyard.testing.strategies import random_case

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from gpuyard.cli.main import run as gpuyard
-from gpuyard.experiments.examples import load_examples
-from gpuyard.experiments.results import Results, load_results
-from gpuyard.experiments.spec import load_experiment, shipped
-from gpuyard.experiments.summary import summarise
+from gpuyard.experiments.design.spec import load_experiment, shipped
+from gpuyard.experiments.judging.summary import summarise
+from gpuyard.experiments.running.examples import load_examples
+from gpuyard.experiments.running.results import Results, load_results
 
 STUDIES = sorted(shipped())
 

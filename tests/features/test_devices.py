@@ -8,8 +8,8 @@ import pytest
 from gpuyard import Simulation, load_cluster
 from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows, intensity_of, is_gpu, task_facts
 from gpuyard.model.units import Range
-from gpuyard.traces.sampling import stream
-from gpuyard.traces.tasks import tasks
+from gpuyard.traces.generators.sampling import stream
+from gpuyard.traces.generators.tasks import tasks
 
 
 def test_a_task_is_its_size_intensity_and_memory():

@@ -14,11 +14,11 @@ from gpuyard.envs.vector import EngineEnvs, Opened
 from gpuyard.features.hosts import DEPTH, HOST, LOOK
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array
+from gpuyard.networks.network import Network
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
 from gpuyard.policies.learned import network_placement
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_spec import NetworkSpec
-from gpuyard.testing.reference_network import random_arrays
+from gpuyard.testing.reference.network import random_arrays
 from gpuyard.traces import load_workload
 
 PLAIN = parse_slots("fcfs/first/none")

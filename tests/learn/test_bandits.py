@@ -12,8 +12,8 @@ import pytest
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn.bandits import Bandit, EpsilonGreedy, EpsilonGreedyConfig, Exp3, Exp3Config, LinUcb, LinUcbConfig
 from gpuyard.learn.base import LEARNERS
-from gpuyard.learn.probes import PROBES
 from gpuyard.testing.learning import exported_scores, trained
+from gpuyard.testing.probes import PROBES
 
 MAKERS: dict[str, Callable[[int, int], Bandit]] = {
     "epsilon-greedy": lambda actions, features: EpsilonGreedy(actions, features, EpsilonGreedyConfig()),

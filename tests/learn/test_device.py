@@ -15,7 +15,7 @@ from gpuyard.learn.online import NetworkModel, OnlineConfig
 from gpuyard.model.jobs import Array
 from gpuyard.model.units import Range
 from gpuyard.policies import parse_scheduler
-from gpuyard.traces.tasks import tasks
+from gpuyard.traces.generators.tasks import tasks
 
 CLUSTER = load_cluster("tasks")
 TINY = OnlineConfig(hidden=(16,), steps=300, online_steps=8)

@@ -12,12 +12,12 @@ import pytest
 from gpuyard.envs.base import Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.learn import heads, networks
 from gpuyard.learn.dqn import D3qnConfig, Dqn, DqnConfig, RainbowConfig, project
-from gpuyard.learn.off_policy import merged
-from gpuyard.learn.probes import PROBES, ActionByObservation, Machines
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.learn.parts import heads, networks
+from gpuyard.learn.parts.off_policy import merged
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
+from gpuyard.testing.probes import PROBES, ActionByObservation, Machines
 
 COMMON: dict[str, Any] = {**SMALL, "epsilon_steps": 3000, "target_every": 40, "low": -2.0, "high": 2.0, "atoms": 21}
 CONFIGS = {

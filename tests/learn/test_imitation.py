@@ -6,11 +6,11 @@ import pytest
 
 from gpuyard.envs.base import Observation
 from gpuyard.errors import LearningError
-from gpuyard.learn import networks
 from gpuyard.learn.imitation import DOUBT, agreement, demonstrations, doubt, imitate, shuffled, softened, taught
+from gpuyard.learn.parts import networks
 from gpuyard.learn.ppo import Ppo, PpoConfig
-from gpuyard.learn.presets import network_for
-from gpuyard.learn.probes import LargestRow, Machines
+from gpuyard.learn.run.presets import network_for
+from gpuyard.testing.probes import LargestRow, Machines
 
 
 def largest(seen: Observation) -> np.ndarray:

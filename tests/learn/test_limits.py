@@ -6,8 +6,8 @@ import pytest
 
 from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.learn.catalog import find_learner
-from gpuyard.learn.plan import Request, Training, plan_again, plan_of
-from gpuyard.learn.probes import PROBES
+from gpuyard.learn.run.plan import Request, Training, plan_again, plan_of
+from gpuyard.testing.probes import PROBES
 
 WRONG = [
     ("ppo", "minibatches", 0), ("ppo", "minibatches", -2), ("ppo", "rollout", 0), ("ppo", "rollout", -4), ("ppo", "epochs", 0),

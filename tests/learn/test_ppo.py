@@ -9,10 +9,11 @@ import pytest
 
 from gpuyard.envs.base import Observation, Step
 from gpuyard.errors import DataError, LearningError, UsageError
-from gpuyard.learn import memory, networks, ppo
+from gpuyard.learn import ppo
 from gpuyard.learn.base import LEARNERS
+from gpuyard.learn.parts import memory, networks
 from gpuyard.learn.ppo import Ppo, PpoConfig
-from gpuyard.learn.probes import PROBES, ActionByObservation, LargestRow, Machines, Probe, TwoSteps
+from gpuyard.testing.probes import PROBES, ActionByObservation, LargestRow, Machines, Probe, TwoSteps
 
 CONFIG = PpoConfig(rollout=16, epochs=4, minibatches=4, gamma=0.9, learning_rate=1e-2, updates=60, width=16)
 SMALL = PpoConfig(rollout=4, epochs=2, minibatches=2, updates=8, width=4)

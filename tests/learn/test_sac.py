@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpuyard.learn import networks
-from gpuyard.learn.probes import PROBES, Machines
+from gpuyard.learn.parts import networks
 from gpuyard.learn.sac import Sac, SacConfig, temperature_loss
 from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
+from gpuyard.testing.probes import PROBES, Machines
 
 CONFIG = SacConfig(**SMALL)
 

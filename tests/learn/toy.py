@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from gpuyard.envs.base import Step
-from gpuyard.envs.kinds import ENVS, EnvKind
-from gpuyard.learn.probes import ActionByObservation, LargestRow
+from gpuyard.envs.kinds.base import ENVS, EnvKind
 from gpuyard.policies import parse_scheduler
+from gpuyard.testing.probes import ActionByObservation, LargestRow
 
 
 @dataclass(frozen=True)

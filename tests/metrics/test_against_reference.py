@@ -14,7 +14,7 @@ from gpuyard.metrics.base import values_of
 from gpuyard.model.result import BIN, Result
 from gpuyard.testing.strategies import random_case
 
-base = pytest.importorskip("gpuyard.policies.base")
+base = pytest.importorskip("gpuyard.policies.slots")
 SEEDS = range(40)
 
 

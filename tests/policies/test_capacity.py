@@ -17,7 +17,7 @@ from gpuyard.model.decision import Action, Decision
 from gpuyard.model.snapshot import LIVE
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.capacity import Capacity, Request, Requests, Start, believed_end, held_parts, with_starts
-from gpuyard.policies.reservation import reservation
+from gpuyard.policies.milp.reservation import reservation
 from gpuyard.testing.strategies import random_case
 
 SEEDS = range(50)

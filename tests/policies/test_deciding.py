@@ -20,12 +20,12 @@ from gpuyard.model.decision import Action
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
+from gpuyard.networks.network import Network
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import Meta, parse_slots
 from gpuyard.policies.deciding import HostChooser, JobChooser, SwitchChooser
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_spec import NetworkSpec
-from gpuyard.testing.reference_network import random_arrays
+from gpuyard.testing.reference.network import random_arrays
 from gpuyard.testing.strategies import random_case
 
 SWITCH = NetworkSpec(0, len(SWITCH_SCHEMA.context), actions=3, context_layers=(16,), memory_layers=(8,), history=32, head_layers=(16,))

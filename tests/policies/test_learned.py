@@ -13,14 +13,14 @@ import pytest
 
 from gpuyard.engine.state import OUTPUTS
 from gpuyard.errors import CheckpointError, UsageError
-from gpuyard.experiments.evaluation import contender
+from gpuyard.experiments.studies.evaluation import contender
 from gpuyard.features.hosts import HOST
+from gpuyard.networks.network import Network
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_scheduler, parse_slots
 from gpuyard.policies.learned import checkpoint_of, learned_scheduler, network_ordering
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_spec import NetworkSpec
 from gpuyard.testing.checkpoints import write_linear
-from gpuyard.testing.reference_network import random_arrays
+from gpuyard.testing.reference.network import random_arrays
 
 
 @pytest.mark.parametrize(

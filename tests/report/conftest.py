@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.experiments.runner import run
-from gpuyard.experiments.spec import load_experiment, parse_experiment
-from gpuyard.experiments.workers import backend_of
+from gpuyard.experiments.design.spec import load_experiment, parse_experiment
+from gpuyard.experiments.running.runner import run
+from gpuyard.experiments.running.workers import backend_of
 from gpuyard.report.studies import Study, load_study
 
 CHANGED = """

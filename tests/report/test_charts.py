@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuyard.errors import UnknownNameError
-from gpuyard.experiments.spec import shipped
+from gpuyard.experiments.design.spec import shipped
 from gpuyard.report.charts import Absent, Axis, Chart, Lines, Points, Strip, axis_of, share_axis, style_of
 from gpuyard.report.interactive import figure_of
 from gpuyard.report.static import draw

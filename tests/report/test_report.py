@@ -131,7 +131,7 @@ def renamed(study: Study, old: str, new: str) -> Study:
     judge = replace(experiment.judge, challengers=swap(experiment.judge.challengers), oracle=swap(experiment.judge.oracle))
     axes = replace(experiment.axes, schedulers=swap(experiment.axes.schedulers))
     columns = {**study.results.columns, "scheduler": np.array(swap(tuple(study.results.columns["scheduler"].tolist())), dtype=object)}
-    from gpuyard.experiments.summary import summarise
+    from gpuyard.experiments.judging.summary import summarise
 
     results = replace(study.results, experiment=replace(experiment, judge=judge, axes=axes, title=EVIL, question=EVIL), columns=columns)
     return Study(results, summarise(results))

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuyard.experiments.statistics import Interval, paired_difference
-from gpuyard.experiments.summary import Degradation, Line, Summary, Table, Versus
+from gpuyard.experiments.judging.statistics import Interval, paired_difference
+from gpuyard.experiments.judging.summary import Degradation, Line, Summary, Table, Versus
 from gpuyard.report.studies import Study
 from gpuyard.report.text import metric_title, readable, rounded, telling_parts
 from gpuyard.report.words import findings, lead, p_text, percent, verdict

@@ -15,7 +15,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.result import ROW, SEGMENT, STATUS
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies.base import BACKFILLS, PLACEMENTS, Ordering, Preemption, Scheduler
+from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Ordering, Preemption, Scheduler
 from gpuyard.testing.conformance import compare_segments, compare_with_reference
 from gpuyard.testing.invariants import check_invariants
 from gpuyard.testing.reference import reference

@@ -13,7 +13,7 @@ import pytest
 from gpuyard.errors import DataError, UsageError
 from gpuyard.testing.mutations import mutated
 from gpuyard.traces import load_workload, reader_of
-from gpuyard.traces.public.helios import LOG_HEADER
+from gpuyard.traces.readers.public.helios import LOG_HEADER
 
 LINES = 20_000  # mutated, for each case
 HELIOS_LOG = (

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import options
-from gpuyard.cli.output import Format, Output, Table, emit, say, short
+from gpuyard.cli.common import options
+from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:

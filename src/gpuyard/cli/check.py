@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuyard.cli import options
-from gpuyard.cli.output import Format, Output, Table, emit, say
+from gpuyard.cli.common import options
+from gpuyard.cli.common.output import Format, Output, Table, emit, say
 from gpuyard.errors import PolicyError
 from gpuyard.registry import unknown_name
 
@@ -28,7 +28,7 @@ def check(
 
     The file is run, as it is when a policy of it is used. Exit code 3: a check failed.
     """
-    from gpuyard.cli.policy_checks import FAILED, check_policy, kind_of
+    from gpuyard.testing.policy_checks import FAILED, check_policy, kind_of
 
     findings = []
     for name, function in _functions(file).items():

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli import inputs, options
-from gpuyard.cli.output import STAR, Format, Output, Table, emit, progress_bar, say, short, shown_unit, with_interval
+from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.output import STAR, Format, Output, Table, emit, progress_bar, say, short, shown_unit, with_interval
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.experiments.compare import Source
-    from gpuyard.experiments.comparison import Comparison, Line
+    from gpuyard.experiments.judging.comparison import Comparison, Line
     from gpuyard.model.workload import Workload
 
 DEFAULT_METRICS = ("bsld", "bsld.p95", "waiting", "turnaround", "turnaround.p95", "utilization", "fairness_users", "deadline_met")
@@ -62,10 +62,10 @@ def compare(
     Every repeatable option is an axis, and all combinations are run. The first metric is the one whose differences are taken.
     Of a log that says when its jobs started, what really happened is the first line.
     """
-    from gpuyard.cli.schedulers import several_schedulers
+    from gpuyard.cli.common.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan
     from gpuyard.experiments.compare import compare as compared
-    from gpuyard.experiments.logged import LABEL
+    from gpuyard.experiments.judging.logged import LABEL
     from gpuyard.policies import parse_scheduler
 
     count, chosen = thread_count(threads), _seeds(seeds, seed)
@@ -117,7 +117,7 @@ def _check_names(schedulers: Sequence[str], estimates: Sequence[str], metrics: S
 
 
 def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
-    from gpuyard.experiments.logged import has_log
+    from gpuyard.experiments.judging.logged import has_log
 
     return LOG_METRICS if all(map(has_log, workloads)) else DEFAULT_METRICS
 
@@ -158,8 +158,8 @@ def thread_count(count: int | None) -> int:
 
 def describe(comparisons: Sequence[Comparison]) -> Output:
     """A table for each comparison, for people and as data."""
-    from gpuyard.experiments.answers import answer
-    from gpuyard.experiments.comparison import as_data, as_record
+    from gpuyard.experiments.judging.answers import answer
+    from gpuyard.experiments.judging.comparison import as_data, as_record
 
     records = [as_record(comparison, line) for comparison in comparisons for line in comparison.lines]
     tables = [table_of(comparison) for comparison in comparisons] + side_by_side(comparisons)
@@ -241,7 +241,7 @@ def _title(comparison: Comparison) -> str:
 
 
 def _caption(comparison: Comparison) -> str:
-    from gpuyard.experiments.statistics import FEWEST
+    from gpuyard.experiments.judging.statistics import FEWEST
     from gpuyard.metrics import resolve
 
     of = next((line.change.of for line in comparison.lines if line.change), "seed")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import compare, options
-from gpuyard.cli.output import Format, Output, emit, progress_bar, say
+from gpuyard.cli import compare
+from gpuyard.cli.common import options
+from gpuyard.cli.common.output import Format, Output, emit, progress_bar, say
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.comparison import Comparison
-    from gpuyard.experiments.evaluation import Contender, Held, Verdict
+    from gpuyard.experiments.judging.comparison import Comparison
+    from gpuyard.experiments.studies.evaluation import Contender, Held, Verdict
 
 _HELD = "Held-out workloads"
 
@@ -50,10 +51,10 @@ def evaluate(
     All schedulers run the same workloads: differences are paired, with 95 % intervals, and taken to the best baseline.
     A workload that shares data with the training is refused.
     """
-    from gpuyard.envs.splits import check_split
-    from gpuyard.experiments.evaluation import Held, Slots, contender
-    from gpuyard.experiments.spec import parse_seeds
+    from gpuyard.experiments.design.spec import parse_seeds
+    from gpuyard.experiments.studies.evaluation import Held, Slots, contender
     from gpuyard.metrics import resolve
+    from gpuyard.traces.splits import check_split
 
     for name in metric or ():
         resolve(name)
@@ -84,8 +85,8 @@ def _batches(count: int | None) -> int:
 def _evaluated(
     contenders: Sequence[Contender], held: Held, against: Sequence[str], metrics: Sequence[str], threads: int
 ) -> list[Comparison]:
-    from gpuyard.experiments.evaluation import evaluate as run
-    from gpuyard.experiments.evaluation import held_out
+    from gpuyard.experiments.studies.evaluation import evaluate as run
+    from gpuyard.experiments.studies.evaluation import held_out
 
     sources = held_out(contenders, held)  # told before anything is simulated
     names = {name for each in contenders for name in each.kind.baselines_for(each.options)}
@@ -96,7 +97,7 @@ def _evaluated(
 
 def describe(comparisons: Sequence[Comparison], challengers: Sequence[str]) -> Output:
     """The tables of `compare`, and the answer in words."""
-    from gpuyard.experiments.evaluation import gap_sentence, sentence, verdicts
+    from gpuyard.experiments.studies.evaluation import gap_sentence, sentence, verdicts
 
     plain = compare.describe(comparisons)
     text, found = [], []

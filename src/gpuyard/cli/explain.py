@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import inputs, options
-from gpuyard.cli.output import Format, Output, Table, emit, progress_bar, say, short
+from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.output import Format, Output, Table, emit, progress_bar, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.explaining import Explanation, Feature
+    from gpuyard.experiments.studies.explaining import Explanation, Feature
 
 _BARS = "▁▂▃▄▅▆▇█"
 TOP = 12
@@ -40,9 +40,9 @@ def explain(
     Importance is by permutation: how often its choice changes, and how much worse whole runs become, when one feature takes values
     that it had in other decisions.
     """
-    from gpuyard.experiments.evaluation import contender
-    from gpuyard.experiments.explaining import explain as explained
-    from gpuyard.experiments.explaining import steps
+    from gpuyard.experiments.studies.evaluation import contender
+    from gpuyard.experiments.studies.explaining import explain as explained
+    from gpuyard.experiments.studies.explaining import steps
 
     if not 1 <= episodes <= MAX_EPISODES:
         raise UsageError(f"--episodes {episodes} does not lie in 1..{MAX_EPISODES:,}")

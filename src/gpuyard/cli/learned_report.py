@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.output import Output, clean, csv_text, json_text, md_text
+from gpuyard.cli.common.output import Output, clean, csv_text, json_text, md_text
 from gpuyard.cli.report import write_texts
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.comparison import Comparison
-    from gpuyard.experiments.explaining import Explanation
+    from gpuyard.experiments.judging.comparison import Comparison
+    from gpuyard.experiments.studies.explaining import Explanation
 
 SUFFIXES = (".png", ".pdf")
 

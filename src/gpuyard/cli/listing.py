@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuyard.cli import options
-from gpuyard.cli.output import Format, Output, Table, emit, short
+from gpuyard.cli.common import options
+from gpuyard.cli.common.output import Format, Output, Table, emit, short
 from gpuyard.errors import UsageError
 
 Record = dict[str, Any]
@@ -183,7 +183,7 @@ def _devices() -> list[Record]:
 
 
 def _learned() -> list[Record]:
-    from gpuyard.policies.checkpoint import find_checkpoint, read_checkpoint, shipped_names
+    from gpuyard.networks.checkpoint import find_checkpoint, read_checkpoint, shipped_names
 
     found = {name: read_checkpoint(find_checkpoint(f"learned:{name}")).manifest for name in shipped_names()}
     return [
@@ -194,7 +194,7 @@ def _learned() -> list[Record]:
 
 
 def _environments() -> list[Record]:
-    from gpuyard.envs.kinds import environments
+    from gpuyard.envs.kinds.base import environments
 
     return [
         {"name": each.name, "is": each.title, "id": each.id, "objective": each.objective,
@@ -219,7 +219,7 @@ def _learners() -> list[Record]:
 
 
 def _experiments() -> list[Record]:
-    from gpuyard.experiments.spec import load_experiment, shipped
+    from gpuyard.experiments.design.spec import load_experiment, shipped
 
     found = [load_experiment(name) for name in shipped()]
     return [{"name": each.name, "is": each.title, "question": each.question} for each in found]

@@ -13,8 +13,8 @@ import typer
 from gpuyard import __version__
 from gpuyard.cli import bench, check, compare, evaluate, explain, listing, reporting, show, simulate, trace, train
 from gpuyard.cli import run as running
-from gpuyard.cli.options import Settings, Verbose
-from gpuyard.cli.output import clean
+from gpuyard.cli.common.options import Settings, Verbose
+from gpuyard.cli.common.output import clean
 from gpuyard.errors import GpuyardError
 
 INTERRUPTED = 130

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuyard.cli.common.output import clean, csv_text, json_text, md_text
 from gpuyard.cli.compare import describe, side_by_side, table_of
-from gpuyard.cli.output import clean, csv_text, json_text, md_text
 from gpuyard.errors import DataError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.comparison import Comparison
+    from gpuyard.experiments.judging.comparison import Comparison
 
 
 def write_report(comparisons: Sequence[Comparison], folder: Path) -> None:
@@ -36,7 +36,7 @@ def _figure(k: int) -> str:
 
 def _report(comparisons: Sequence[Comparison]) -> str:
     from gpuyard import __version__
-    from gpuyard.experiments.answers import answer
+    from gpuyard.experiments.judging.answers import answer
 
     parts = [
         "# Schedulers compared",

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli import options
-from gpuyard.cli.output import Format, Output, Table, emit
+from gpuyard.cli.common import options
+from gpuyard.cli.common.output import Format, Output, Table, emit
 
 
 def report(

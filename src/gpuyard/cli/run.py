@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import options
-from gpuyard.cli.output import STAR, Format, Output, Table, emit, say, short, shown_unit, with_interval
+from gpuyard.cli.common import options
+from gpuyard.cli.common.output import STAR, Format, Output, Table, emit, say, short, shown_unit, with_interval
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.runner import Outcome, Progress
-    from gpuyard.experiments.spec import Experiment
-    from gpuyard.experiments.summary import Line, Summary
-    from gpuyard.experiments.summary import Table as Compared
+    from gpuyard.experiments.design.spec import Experiment
+    from gpuyard.experiments.judging.summary import Line, Summary
+    from gpuyard.experiments.judging.summary import Table as Compared
+    from gpuyard.experiments.running.runner import Outcome, Progress
 
 _RUN = "Run"
 _SHORT_LIST = 12  # values of an axis that are shown
@@ -60,9 +60,9 @@ def run(
 
     Interrupted or killed, the same command goes on where it stopped, and ends with the same numbers.
     """
-    from gpuyard.experiments.runner import run as run_all
-    from gpuyard.experiments.spec import load_experiment
-    from gpuyard.experiments.workers import backend_of
+    from gpuyard.experiments.design.spec import load_experiment
+    from gpuyard.experiments.running.runner import run as run_all
+    from gpuyard.experiments.running.workers import backend_of
 
     found = load_experiment(experiment, quick=quick, values=_values(set_ or ()))
     _check_figures(found)
@@ -88,15 +88,15 @@ def run(
 
 def show_results(folder: Path, how: Format) -> None:
     """What a completed experiment says."""
-    from gpuyard.experiments.results import load_results
-    from gpuyard.experiments.summary import summarise
+    from gpuyard.experiments.judging.summary import summarise
+    from gpuyard.experiments.running.results import load_results
 
     emit(describe(summarise(load_results(folder))), how)
 
 
 def _check_figures(experiment: Experiment) -> None:
     """A figure that is none would be found when all is done."""
-    from gpuyard.experiments.spec import placed
+    from gpuyard.experiments.design.spec import placed
     from gpuyard.report.studies import FIGURES
 
     for name in experiment.figures:
@@ -156,8 +156,8 @@ def _progress() -> Iterator[Progress]:
 
 def describe_plan(experiment: Experiment) -> Output:
     """The axes, and how many Runs their product is; whatever is wrong with it is found."""
-    from gpuyard.experiments.agents import labels_of
-    from gpuyard.experiments.runner import checked
+    from gpuyard.experiments.running.agents import labels_of
+    from gpuyard.experiments.running.runner import checked
 
     prepared = checked(experiment)
     axes = {name: values for name, values in vars(experiment.axes).items() if values and tuple(values) != ("",)}
@@ -202,7 +202,7 @@ def describe(summary: Summary) -> Output:
 
 def table_of(summary: Summary, table: Compared) -> Table:
     """Rows are schedulers, then the oracle and the bound."""
-    from gpuyard.experiments.statistics import FEWEST
+    from gpuyard.experiments.judging.statistics import FEWEST
     from gpuyard.metrics import resolve
 
     metric = resolve(table.objective)[0]

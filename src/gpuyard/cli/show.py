@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuyard.cli import inputs, options
+from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.output import Format, Output, Table, emit, short
 from gpuyard.cli.listing import KINDS, parameters_text
-from gpuyard.cli.output import Format, Output, Table, emit, short
 from gpuyard.errors import DataError, UsageError
 from gpuyard.registry import unknown_name
 
@@ -177,7 +177,7 @@ def _reader(name: str) -> Facts:
 
 def _checkpoint(text: str) -> Facts:
     """What the manifest of a checkpoint says."""
-    from gpuyard.policies.checkpoint import find_checkpoint, read_checkpoint
+    from gpuyard.networks.checkpoint import find_checkpoint, read_checkpoint
     from gpuyard.policies.learned import PREFIX, is_learned
 
     if not is_learned(text) or (text.startswith(PREFIX) and "/" in text):
@@ -201,13 +201,13 @@ def _checkpoint(text: str) -> Facts:
 
 
 def _use_text(use: Any) -> str:
-    from gpuyard.envs.splits import describe
+    from gpuyard.traces.splits import describe
 
     return str(describe(use))
 
 
 def _environment(name: str) -> Facts:
-    from gpuyard.envs.kinds import environments
+    from gpuyard.envs.kinds.base import environments
 
     kinds = environments()
     if name not in kinds:
@@ -274,7 +274,7 @@ def _device(name: str) -> Facts:
 
 
 def _experiment(name: str) -> Facts:
-    from gpuyard.experiments.spec import shipped
+    from gpuyard.experiments.design.spec import shipped
 
     return _experiment_facts(name) if name in shipped() else []
 
@@ -290,8 +290,8 @@ def _is_experiment(path: Path) -> bool:
 
 
 def _experiment_facts(name: str) -> Facts:
-    from gpuyard.experiments.agents import labels_of
-    from gpuyard.experiments.spec import load_experiment, shipped
+    from gpuyard.experiments.design.spec import load_experiment, shipped
+    from gpuyard.experiments.running.agents import labels_of
 
     found, path = load_experiment(name), shipped().get(name, Path(name))
     axes = [(axis, ", ".join(str(value) or "(none)" for value in values)) for axis, values in vars(found.axes).items() if any(values)]
@@ -334,7 +334,7 @@ def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -
     if text.endswith(".toml") or (text[:1].isdigit() and "/" not in text and not path.is_file()):
         return "cluster", _cluster(text)
     if (path.is_file() and path.suffix != ".py") or reading.names_workload(text) or _looks_like_trace(path):
-        from gpuyard.cli.workload_facts import facts_of
+        from gpuyard.cli.common.workload_facts import facts_of
 
         return "workload", facts_of(reading.load(text, seed), cluster)
     if path.is_dir():

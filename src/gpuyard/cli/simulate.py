@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import inputs, options
-from gpuyard.cli.output import Format, Output, Table, emit, say, short
+from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def simulate(
     verbose: options.Verbose = False,
 ) -> None:
     """Run a workload on a cluster under one scheduler and print metrics."""
-    from gpuyard.cli.schedulers import one_scheduler
+    from gpuyard.cli.common.schedulers import one_scheduler
     from gpuyard.engine.simulation import simulate as run
     from gpuyard.metrics import GROUPINGS, resolve
     from gpuyard.registry import unknown_name

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import inputs, options
-from gpuyard.cli.output import Format, Output, Table, emit, progress_bar, say, short
+from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.output import Format, Output, Table, emit, progress_bar, say, short
 from gpuyard.errors import DataError, GpuyardError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def info(
     verbose: options.Verbose = False,
 ) -> None:
     """Say what is in a trace: rows kept and dropped, dates, sizes, times, load, users, what is missing; of several files a line each."""
-    from gpuyard.cli.workload_facts import data_of, facts_of, record_of
+    from gpuyard.cli.common.workload_facts import data_of, facts_of, record_of
 
     reading = inputs.Reading.of(reader, column, with_, jobs)
     tables, data = [], []
@@ -127,7 +127,7 @@ def perturb(
 ) -> None:
     """Write a trace after transforms, one after the other, e.g. `--apply burst:severity=3 --apply thin:0.5`."""
     from gpuyard.traces import TRANSFORMS
-    from gpuyard.traces.transform import check_transform
+    from gpuyard.traces.changes.transform import check_transform
 
     for text in apply or ():
         if check_transform(text).name not in TRANSFORMS:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli import inputs, options
-from gpuyard.cli.output import Format, Output, Table, emit, say, short
+from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.learn.plan import Request
-    from gpuyard.learn.training import Outcome
+    from gpuyard.learn.run.plan import Request
+    from gpuyard.learn.run.training import Outcome
 
 _LEARNING, _RUN = "Learning", "Run"
 _INTERRUPTED = 130
@@ -70,7 +70,7 @@ def train(
 
     Ctrl-C saves and stops; --resume goes on from there.
     """
-    from gpuyard.learn.plan import Request
+    from gpuyard.learn.run.plan import Request
 
     request = Request(
         env, learner, tuple(workload or ()), cluster, tuple(validation or ()), objective,
@@ -91,9 +91,9 @@ def _run(request: Request, out: Path | None, *, resume: bool) -> Outcome:
     from dataclasses import replace
 
     from gpuyard.cli.train_view import view
-    from gpuyard.learn.folder import Folder
-    from gpuyard.learn.plan import plan_again, plan_of
-    from gpuyard.learn.training import train as run
+    from gpuyard.learn.run.folder import Folder
+    from gpuyard.learn.run.plan import plan_again, plan_of
+    from gpuyard.learn.run.training import train as run
 
     if resume:
         if out is None:
@@ -128,7 +128,7 @@ def command_of(request: Request) -> str:
 
 def describe(outcome: Outcome) -> Output:
     """The best and the last policy beside the baselines."""
-    from gpuyard.learn.folder import BEST, LAST
+    from gpuyard.learn.run.folder import BEST, LAST
 
     at, sign = outcome.progress, -1.0 if outcome.better == "lower" else 1.0
     last = at.curve[-1]

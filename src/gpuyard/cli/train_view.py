@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gpuyard.cli.output import clean, say, short
+from gpuyard.cli.common.output import clean, say, short
 
 if TYPE_CHECKING:
-    from gpuyard.learn.training import Trainer
+    from gpuyard.learn.run.training import Trainer
 
 PAUSE = 10.0  # s between lines
 REFRESH = 0.25  # s between pictures

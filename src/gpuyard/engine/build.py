@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.engine import state as st
-from gpuyard.engine.jit import INTERPRETED
+from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
 from gpuyard.engine.mix import partition_numbers, request_mix, type_set

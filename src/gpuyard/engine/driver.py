@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.engine import state as st
-from gpuyard.engine.entry import run_step
+from gpuyard.engine.compiler.entry import run_step
+from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN, PAUSED
 from gpuyard.engine.kernels.place import BAD_SCORE
 from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
-from gpuyard.engine.pointer import header_of
 from gpuyard.errors import GpuyardError, PolicyError, SimulationError
 from gpuyard.model.jobs import Array
 

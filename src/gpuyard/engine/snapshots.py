@@ -6,9 +6,9 @@ import numpy as np
 
 from gpuyard.engine import state as st
 from gpuyard.engine.build import as_seen_by_kernels, build_state
-from gpuyard.engine.entry import run_step
+from gpuyard.engine.compiler.entry import run_step
+from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.kernels.events import FILL
-from gpuyard.engine.pointer import header_of
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import Cluster

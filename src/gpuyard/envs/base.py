@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.model.jobs import Array
-from gpuyard.policies.network import Network
+from gpuyard.networks.network import Network
 
 
 class Observation(NamedTuple):

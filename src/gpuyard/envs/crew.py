@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine import atomics
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler import atomics
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.model.jobs import Array
 
 # Words of a board, each in a cache line of its own.

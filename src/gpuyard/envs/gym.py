@@ -1,7 +1,7 @@
 """The environments as Gymnasium knows them: one at a time, and many in one compiled call.
 
 `gpuyard/PickJob-v0`, `gpuyard/PickHost-v0`, `gpuyard/Switch-v0` and `gpuyard/PickDevice-v0` take the options of their kind (see
-`gpuyard.envs.scheduling` and `gpuyard.envs.device_kind`) and `workload`, `cluster` and `split` (see `gpuyard.envs.episodes`):
+`gpuyard.envs.kinds.scheduling` and `gpuyard.envs.kinds.device.kind`) and `workload`, `cluster` and `split` (see `gpuyard.traces.recipes`):
 
     gymnasium.make("gpuyard/PickJob-v0", workload="family:shape=bursty on 8", window=32, objective="wait")
     gymnasium.make_vec("gpuyard/PickJob-v0", num_envs=256, vectorization_mode="vector_entry_point")
@@ -22,15 +22,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from gpuyard.envs.base import Observation, check_actions, no_episode
-from gpuyard.envs.episodes import Source, Workloads, episode_number
-from gpuyard.envs.kinds import EnvKind, find_env
-from gpuyard.envs.scheduling import make_envs
-from gpuyard.envs.splits import check_split
+from gpuyard.envs.kinds.base import EnvKind, find_env
+from gpuyard.envs.kinds.scheduling import make_envs
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.model.jobs import Array
 from gpuyard.registry import unknown_name
+from gpuyard.traces.recipes import Source, Workloads, episode_number
+from gpuyard.traces.splits import check_split
 
 Seen = dict[str, Array]
 # What each kind is of where no workload is given; nothing need be read.

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import from_dtype, types
 
-from gpuyard.engine import atomics
-from gpuyard.engine.entry import source_hash
-from gpuyard.engine.jit import INTERPRETED, call_engine, entry, inner
+from gpuyard.engine.compiler import atomics
+from gpuyard.engine.compiler.entry import source_hash
+from gpuyard.engine.compiler.jit import INTERPRETED, call_engine, entry, inner
+from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, words_at
 from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.engine.kernels.runs import power
-from gpuyard.engine.lanes import bytes_at, floats_at, ints_at, words_at
-from gpuyard.engine.pointer import state_at
 from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
 from gpuyard.envs.crew import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
 from gpuyard.errors import UsageError
@@ -339,7 +339,7 @@ def kernels() -> Kernels:
     """Compiled on first use and cached on disk."""
     if INTERPRETED:
         raise UsageError("environments need compiled code", hint="unset NUMBA_DISABLE_JIT")
-    return _compile(source_hash("features", "envs"))
+    return _compile(source_hash(__name__))
 
 
 _inner_step, _inner_begin, _inner_resume, _inner_put_back = inner(_step), inner(_begin), inner(_resume), inner(_put_back)

@@ -13,7 +13,7 @@ IDS: dict[str, tuple[str, str | None, dict[str, str]]] = {
     "gpuyard/PickJob-v0": (*_ENGINE, {"kind": "PickJob"}),
     "gpuyard/PickHost-v0": (*_ENGINE, {"kind": "PickHost"}),
     "gpuyard/Switch-v0": (*_ENGINE, {"kind": "Switch"}),
-    "gpuyard/PickDevice-v0": ("gpuyard.envs.pick_device:PickDevice", None, {}),
+    "gpuyard/PickDevice-v0": ("gpuyard.envs.kinds.device.gym:PickDevice", None, {}),
 }
 
 

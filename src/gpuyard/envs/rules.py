@@ -10,23 +10,23 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gpuyard.engine.compat_rlscheduler import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
+from gpuyard.compat.rlscheduler.networks import learned_chooser
+from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
 from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
 from gpuyard.envs.base import Judge, Observation, Step
 from gpuyard.envs.rollout import Rollouts
+from gpuyard.envs.threads import each
 from gpuyard.envs.vector import EngineEnvs, Episode, Opened
 from gpuyard.errors import UsageError
 from gpuyard.metrics.jobs import SHORT
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.workload import Workload
+from gpuyard.networks.network import Network
 from gpuyard.policies import Scheduler
-from gpuyard.policies.base import BACKFILLS
-from gpuyard.policies.network import Network
-from gpuyard.policies.rlscheduler import learned_chooser
+from gpuyard.policies.slots import BACKFILLS
 from gpuyard.registry import unknown_name
-from gpuyard.threads import each
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ import numpy as np
 from numba import types
 
 from gpuyard.engine import state as st
-from gpuyard.engine.entry import source_hash
-from gpuyard.engine.jit import entry
+from gpuyard.engine.compiler.entry import source_hash
+from gpuyard.engine.compiler.jit import entry
+from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.kernels.place import next_node
-from gpuyard.engine.pointer import state_at
 from gpuyard.envs.base import Envs, Observation
-from gpuyard.envs.device_kind import PickDevice, device_envs
-from gpuyard.envs.episodes import Source
-from gpuyard.envs.kinds import EnvKind
-from gpuyard.envs.scheduling import PickHost, PickJob, Switch, make_envs
+from gpuyard.envs.kinds.base import EnvKind
+from gpuyard.envs.kinds.device.kind import PickDevice, device_envs
+from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch, make_envs
 from gpuyard.envs.vector import EngineEnvs, Opened
 from gpuyard.model.jobs import Array
 from gpuyard.policies import ORDERINGS, PLACEMENTS
+from gpuyard.traces.recipes import Source
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _placements(_: PickHost) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _next_hosts() -> Callable[[Array, Array], None]:
     """Compiled on first use and cached on disk."""
-    source = source_hash("envs")
+    source = source_hash(__name__)
 
     @entry(types.void(types.int64[::1], types.int32[::1]))
     def write_hosts(headers: Any, chosen: Any) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
+from gpuyard.engine.compiler.entry import engine_address
+from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.driver import Driver
-from gpuyard.engine.entry import engine_address
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, GROW_LOG, PREPARE, RUN
-from gpuyard.engine.pointer import header_of
 from gpuyard.engine.simulation import result_of
 from gpuyard.engine.slots import BACKFILLS, Program
 from gpuyard.envs.base import Observation, Step, check_actions, no_episode
@@ -29,8 +29,8 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
+from gpuyard.networks.network import Network
 from gpuyard.policies import Meta, Scheduler
-from gpuyard.policies.network import Network
 
 if TYPE_CHECKING:
     from gpuyard.envs.rollout import Rollouts

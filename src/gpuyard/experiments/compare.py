@@ -15,14 +15,14 @@ from typing import Literal, cast
 
 import numpy as np
 
-from gpuyard.engine.entry import engine
-from gpuyard.engine.jit import INTERPRETED
+from gpuyard.engine.compiler.entry import engine
+from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.answers import in_words
-from gpuyard.experiments.comparison import Change, Comparison, Line
-from gpuyard.experiments.logged import LABEL, has_log, logged_result
-from gpuyard.experiments.statistics import Interval, block_bootstrap, bootstrap_mean, holm, paired_difference
+from gpuyard.experiments.judging.answers import in_words
+from gpuyard.experiments.judging.comparison import Change, Comparison, Line
+from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
+from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, bootstrap_mean, holm, paired_difference
 from gpuyard.metrics import aggregate, counts, resolve
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.runs import revised_end
 from gpuyard.engine.state import HOST_SUMS
 from gpuyard.features.numbers import COUNT, TIME, log, share

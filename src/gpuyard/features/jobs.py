@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.passes import BACKFILL_NONE
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema

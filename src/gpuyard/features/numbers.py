@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from gpuyard.engine.jit import INTERPRETED, inner
+from gpuyard.engine.compiler.jit import INTERPRETED, inner
 
 TIME = 1 / 20  # log2 of about 12 days becomes 1
 COUNT = 1 / 16  # log2 of 65,536 becomes 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.runs import power, revised_end
 from gpuyard.engine.state import HISTORY, SAMPLE
 from gpuyard.features.jobs import SHORTEST, advance_recent

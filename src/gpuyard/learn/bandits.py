@@ -11,11 +11,11 @@ import numpy as np
 from gpuyard.envs.base import Envs
 from gpuyard.errors import UsageError
 from gpuyard.learn.base import Arrays, learner
-from gpuyard.learn.episodes import Episodes
-from gpuyard.learn.saving import generator_from, generator_state, nested, part
-from gpuyard.policies import bandits as policies
-from gpuyard.policies.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb, draw
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.learn.parts.episodes import Episodes
+from gpuyard.learn.parts.saving import generator_from, generator_state, nested, part
+from gpuyard.networks.spec import NetworkSpec
+from gpuyard.policies.deciders import bandits as policies
+from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb, draw
 
 __all__ = ["Bandit", "BanditLearner", "EpsilonGreedy", "EpsilonGreedyConfig", "Exp3", "Exp3Config", "LinUcb", "LinUcbConfig"]
 

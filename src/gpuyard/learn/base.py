@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from gpuyard.envs.base import Envs
 from gpuyard.model.jobs import Array
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.registry import Registry
 
 Arrays = dict[str, Array]
@@ -28,7 +28,7 @@ class Learner(Protocol):
         """
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """The policy as it is now, in the form of gpuyard.policies.network_spec."""
+        """The policy as it is now, in the form of gpuyard.networks.spec."""
 
     def save(self) -> Arrays:
         """All that is needed to go on exactly as if never stopped: weights, optimiser, random state, buffers, environments."""

@@ -18,9 +18,9 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.workload import Workload
-from gpuyard.policies.base import Decides
 from gpuyard.policies.capacity import Request
-from gpuyard.policies.devices import Board, DeviceQueues, optimal_queues
+from gpuyard.policies.deciders.devices import Board, DeviceQueues, optimal_queues
+from gpuyard.policies.slots import Decides
 
 KINDS = ("cpu", "gpu")
 

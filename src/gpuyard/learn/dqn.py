@@ -14,17 +14,17 @@ import optax
 
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import UsageError
-from gpuyard.learn import heads
 from gpuyard.learn.base import Arrays, learner
-from gpuyard.learn.networks import Params, support
-from gpuyard.learn.off_policy import OffPolicy, OffPolicyConfig, merged
-from gpuyard.learn.presets import network_for
-from gpuyard.learn.replay import Batch, Data
-from gpuyard.learn.schedules import anneal
+from gpuyard.learn.parts import heads
+from gpuyard.learn.parts.networks import Params, support
+from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
+from gpuyard.learn.parts.replay import Batch, Data
+from gpuyard.learn.parts.schedules import anneal
+from gpuyard.learn.run.presets import network_for
 from gpuyard.model.jobs import Array
 from gpuyard.model.limits import MOST, check_limits
-from gpuyard.policies.network_shapes import check_spec
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.networks.shapes import check_spec
+from gpuyard.networks.spec import NetworkSpec
 
 
 @dataclass(frozen=True)

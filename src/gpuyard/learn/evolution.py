@@ -18,13 +18,13 @@ from gpuyard.envs.base import Envs, Judge, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
-from gpuyard.learn.presets import network_for
-from gpuyard.learn.schedules import COURSES, anneal
+from gpuyard.learn.parts.schedules import COURSES, anneal
+from gpuyard.learn.run.presets import network_for
 from gpuyard.model.jobs import Array
 from gpuyard.model.limits import MOST, check_limits
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_shapes import NORMALISATION, tensor_shapes
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.networks.network import Network
+from gpuyard.networks.shapes import NORMALISATION, tensor_shapes
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.registry import unknown_name
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)

@@ -13,14 +13,14 @@ import optax
 
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError
-from gpuyard.learn import networks
 from gpuyard.learn.base import Arrays
-from gpuyard.learn.jax_setup import setup
-from gpuyard.learn.memory import refuse_if_too_large
-from gpuyard.learn.networks import Params
-from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen
+from gpuyard.learn.parts import networks
+from gpuyard.learn.parts.jax_setup import setup
+from gpuyard.learn.parts.memory import refuse_if_too_large
+from gpuyard.learn.parts.networks import Params
+from gpuyard.learn.parts.normalise import Seen, merge, normalised_params, nothing_seen
 from gpuyard.model.jobs import Array
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.networks.spec import NetworkSpec
 
 Teacher = Callable[[Observation], Array]  # (envs,) i4
 

@@ -15,19 +15,19 @@ import optax
 
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError, UsageError
-from gpuyard.learn import networks
 from gpuyard.learn.base import Arrays, learner
-from gpuyard.learn.jax_setup import setup
-from gpuyard.learn.memory import refuse_if_too_large
-from gpuyard.learn.networks import Params
-from gpuyard.learn.normalise import Seen, merge, normalised_params, nothing_seen, seen_before
-from gpuyard.learn.presets import network_for
-from gpuyard.learn.saving import nested, part
-from gpuyard.learn.schedules import COURSES, anneal
-from gpuyard.learn.state import pack, unpack
+from gpuyard.learn.parts import networks
+from gpuyard.learn.parts.jax_setup import setup
+from gpuyard.learn.parts.memory import refuse_if_too_large
+from gpuyard.learn.parts.networks import Params
+from gpuyard.learn.parts.normalise import Seen, merge, normalised_params, nothing_seen, seen_before
+from gpuyard.learn.parts.saving import nested, part
+from gpuyard.learn.parts.schedules import COURSES, anneal
+from gpuyard.learn.parts.state import pack, unpack
+from gpuyard.learn.run.presets import network_for
 from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, MOST, check_limits
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.networks.spec import NetworkSpec
 
 WARM_START_ROLLOUTS = 20.0  # how much the normalisation of a network to start with counts
 
@@ -60,7 +60,7 @@ class PpoConfig:
     target_kl: float = 0.0  # an update ends early where the policy has moved by more; 0: never
     normalise_observations: bool = True
     normalise_values: bool = True
-    network: str = ""  # see gpuyard.learn.networks; empty: kernel where there are rows, else mlp
+    network: str = ""  # see gpuyard.learn.parts.networks; empty: kernel where there are rows, else mlp
     width: int = 32
     history: int = 0  # the last features of the context that are history
     device: str = "cpu"

@@ -14,15 +14,15 @@ import numpy as np
 import optax
 
 from gpuyard.envs.base import Envs, Observation
-from gpuyard.learn import networks
 from gpuyard.learn.base import Arrays, learner
-from gpuyard.learn.networks import Params
-from gpuyard.learn.off_policy import OffPolicy, OffPolicyConfig, merged
-from gpuyard.learn.presets import network_for
-from gpuyard.learn.replay import Batch, Data
+from gpuyard.learn.parts import networks
+from gpuyard.learn.parts.networks import Params
+from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
+from gpuyard.learn.parts.replay import Batch, Data
+from gpuyard.learn.run.presets import network_for
 from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, check_limits
-from gpuyard.policies.network_spec import NetworkSpec
+from gpuyard.networks.spec import NetworkSpec
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,10 @@
 """Policies: what fills the slots of a scheduler. Importing this package registers the built-in ones."""
 
-from gpuyard.policies import devices as _devices
-from gpuyard.policies import gavel as _gavel
-from gpuyard.policies import milp as _milp
-from gpuyard.policies import online as _online
-from gpuyard.policies import orderings as _orderings
-from gpuyard.policies import placements as _placements
-from gpuyard.policies import preemptions as _preemptions
-from gpuyard.policies import switches as _switches
-from gpuyard.policies.base import (
+from gpuyard.policies.deciders import devices as _devices
+from gpuyard.policies.deciders import gavel as _gavel
+from gpuyard.policies.deciders import online as _online
+from gpuyard.policies.milp import decider as _milp
+from gpuyard.policies.slots import (
     BACKFILLS,
     DECIDERS,
     ORDERINGS,
@@ -83,4 +79,4 @@ __all__ = [
     "preemption",
     "switch",
 ]
-del _devices, _gavel, _milp, _online, _orderings, _placements, _preemptions, _switches
+del _devices, _gavel, _milp, _online

@@ -15,13 +15,13 @@ from numba import types
 
 from gpuyard.engine import state as st
 from gpuyard.engine.build import as_seen_by_kernels, build_state
-from gpuyard.engine.entry import source_hash
-from gpuyard.engine.jit import INTERPRETED, call_state, entry, inner
+from gpuyard.engine.compiler.entry import source_hash
+from gpuyard.engine.compiler.jit import INTERPRETED, call_state, entry, inner
+from gpuyard.engine.compiler.pointer import header_of, state_at
 from gpuyard.engine.kernels.events import switch_is_due
 from gpuyard.engine.kernels.nodes import describe
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.seen import is_sound, lay_out
-from gpuyard.engine.pointer import header_of, state_at
 from gpuyard.errors import DataError, PolicyError, UsageError
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB as JOB_SCHEMA
@@ -29,7 +29,7 @@ from gpuyard.features.system import SWITCH
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import JOB, Array
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
-from gpuyard.policies.base import Meta, Scheduler
+from gpuyard.policies.slots import Meta, Scheduler
 from gpuyard.policies.text import parse_scheduler
 
 _SWITCH, _JOB, _HOST = range(3)  # what is to be chosen
@@ -80,7 +80,7 @@ def _first_in_order(s: Any, p: Any) -> Any:
 @lru_cache(maxsize=1)
 def _compiled() -> Any:
     """The one call from Python: lay out and choose."""
-    return _compile(source_hash("features", "policies"))
+    return _compile(source_hash(__name__))
 
 
 _choose_inner = inner(_choose)  # a global: what an entry closes over is part of its key in the disk cache, and this differs by process

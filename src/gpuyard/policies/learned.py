@@ -14,10 +14,10 @@ from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
 from gpuyard.model.jobs import MAX_TIME
-from gpuyard.policies.base import Decider, Meta, Ordering, Placement, Scheduler, Switch
-from gpuyard.policies.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
-from gpuyard.policies.network import Network
-from gpuyard.policies.network_device import network_devices
+from gpuyard.networks.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
+from gpuyard.networks.network import Network
+from gpuyard.policies.deciders.network_device import network_devices
+from gpuyard.policies.slots import Decider, Meta, Ordering, Placement, Scheduler, Switch
 
 PREFIX = "learned:"
 SUFFIX = ".safetensors"

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import gpuyard.policies.rules  # noqa: F401 - fills the registries
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.units import parse_seconds
-from gpuyard.policies.base import (
+from gpuyard.policies.learned import FOLDERS, SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
+from gpuyard.policies.slots import (
     BACKFILLS,
     DECIDERS,
     DEFAULT_SLOTS,
@@ -38,7 +40,6 @@ from gpuyard.policies.base import (
     make_preemption,
     make_switch,
 )
-from gpuyard.policies.learned import FOLDERS, SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
 from gpuyard.registry import Registry, unknown_name
 
 MOST_DEPTH = 1_000_000_000  # more jobs than any simulation has

@@ -14,7 +14,7 @@ from gpuyard.report.text import clean, short, shown_unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gpuyard.experiments.comparison import Comparison
+    from gpuyard.experiments.judging.comparison import Comparison
 
 
 def numbers(comparison: Comparison, name: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.experiments.curves import Curve
-from gpuyard.experiments.statistics import bootstrap_mean
+from gpuyard.experiments.judging.curves import Curve
+from gpuyard.experiments.judging.statistics import bootstrap_mean
 from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.report.charts import Axis, Box, Boxes, Chart, Gantt, Line, Lines, Span, Strip, axis_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuyard.experiments.statistics import FEWEST, Interval
-from gpuyard.experiments.summary import Pivot, Table, Versus, against
+from gpuyard.experiments.judging.statistics import FEWEST, Interval
+from gpuyard.experiments.judging.summary import Pivot, Table, Versus, against
 from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, titled
 from gpuyard.report.tables import group_label, regimes

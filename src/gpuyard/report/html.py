@@ -17,8 +17,8 @@ from typing import Any
 
 from gpuyard import __version__
 from gpuyard.errors import GpuyardError
-from gpuyard.experiments.statistics import Interval
-from gpuyard.experiments.summary import Line, Summary, Table
+from gpuyard.experiments.judging.statistics import Interval
+from gpuyard.experiments.judging.summary import Line, Summary, Table
 from gpuyard.metrics import resolve
 from gpuyard.model.units import format_seconds
 from gpuyard.report.charts import Absent, Chart

@@ -15,8 +15,8 @@ from gpuyard.report.text import clean, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gpuyard.experiments.comparison import Comparison
-    from gpuyard.experiments.explaining import Explanation
+    from gpuyard.experiments.judging.comparison import Comparison
+    from gpuyard.experiments.studies.explaining import Explanation
 
 LONGEST = 34  # characters of a label
 MOST_FEATURES = 16
@@ -32,7 +32,7 @@ def _short_label(text: str) -> str:
 
 def save_evaluation(comparison: Comparison, challengers: Sequence[str], paths: Sequence[Path]) -> None:
     """Left: the mean of the primary metric of each scheduler with its interval; right: the paired difference to the best baseline."""
-    from gpuyard.experiments.statistics import FEWEST
+    from gpuyard.experiments.judging.statistics import FEWEST
     from gpuyard.metrics import resolve
 
     lines = comparison.lines

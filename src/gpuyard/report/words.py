@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from gpuyard.experiments.statistics import FEWEST, Interval
-from gpuyard.experiments.summary import Degradation, Line, Summary, Table, Versus
+from gpuyard.experiments.judging.statistics import FEWEST, Interval
+from gpuyard.experiments.judging.summary import Degradation, Line, Summary, Table, Versus
 from gpuyard.metrics import resolve
 from gpuyard.report.text import metric_title, readable, rounded, short, shown_unit
 

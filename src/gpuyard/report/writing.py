@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpuyard.experiments.store import Store
+from gpuyard.experiments.running.store import Store
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.drawing import write_figure
 from gpuyard.report.html import page

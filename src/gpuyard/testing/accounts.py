@@ -13,7 +13,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.result import STATUS, Result
 from gpuyard.model.workload import Workload
 from gpuyard.testing.invariants import devices_out
-from gpuyard.testing.reference_result import ReferenceResult
+from gpuyard.testing.reference.result import ReferenceResult
 
 RELATIVE = 1e-9
 _SPAN = np.dtype([("start", "f8"), ("end", "f8"), ("amount", "f8")])

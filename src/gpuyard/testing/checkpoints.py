@@ -10,10 +10,10 @@ import numpy as np
 
 from gpuyard.features.schema import Schema
 from gpuyard.model.jobs import Array
-from gpuyard.policies.checkpoint import Manifest, Training, Use, write_checkpoint
+from gpuyard.networks.checkpoint import Manifest, Training, Use, write_checkpoint
+from gpuyard.networks.shapes import tensor_shapes
+from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies.learned import SCHEMAS
-from gpuyard.policies.network_shapes import tensor_shapes
-from gpuyard.policies.network_spec import NetworkSpec
 
 
 def write_linear(

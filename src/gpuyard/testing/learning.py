@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpuyard.envs.base import Observation
-from gpuyard.learn import networks
 from gpuyard.learn.base import Learner
-from gpuyard.learn.probes import Probe
+from gpuyard.learn.parts import networks
 from gpuyard.model.jobs import Array
+from gpuyard.testing.probes import Probe
 
 SMALL: dict[str, Any] = {"width": 16, "warmup": 256, "discount": 0.9, "learning_rate": 3e-3, "capacity": 20_000, "steps": 10_000}
 """Settings of learners with a replay buffer for small probes."""

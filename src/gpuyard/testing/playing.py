@@ -15,7 +15,7 @@ from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies.network import Network
+from gpuyard.networks.network import Network
 
 Rule = Callable[[EngineEnvs, Observation], int]
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from gpuyard.traces import swf19, batch, public, csv, swf  # isort: skip - readers are asked in this order
-from gpuyard.traces import csv_write, demo, eda, family, gangs, lublin, perturb, poisson, reshape, tasks
+from gpuyard.traces import csv_write
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
-from gpuyard.traces.csv_write import write_csv
-from gpuyard.traces.datasets import DATASETS, Dataset, fetch
-from gpuyard.traces.estimates import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
-from gpuyard.traces.guess import guess_cluster
-from gpuyard.traces.opening import Limits
-from gpuyard.traces.predictors import accuracy
-from gpuyard.traces.swf import swf_header, write_swf
-from gpuyard.traces.transform import (
+from gpuyard.traces.changes import perturb, reshape
+from gpuyard.traces.changes.transform import (
     CLUSTER_TRANSFORMS,
     TRANSFORMS,
     apply,
@@ -22,6 +15,15 @@ from gpuyard.traces.transform import (
     cluster_transform,
     transform,
 )
+from gpuyard.traces.csv_write import write_csv
+from gpuyard.traces.datasets import DATASETS, Dataset, fetch
+from gpuyard.traces.estimates.predictors import accuracy
+from gpuyard.traces.estimates.sources import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
+from gpuyard.traces.generators import demo, eda, family, gangs, lublin, poisson, tasks
+from gpuyard.traces.guess import guess_cluster
+from gpuyard.traces.opening import Limits
+from gpuyard.traces.readers import batch, csv, public, swf, swf19
+from gpuyard.traces.readers.swf import swf_header, write_swf
 from gpuyard.traces.writing import write_workload
 
 __all__ = [

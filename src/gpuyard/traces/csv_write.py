@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
-from gpuyard.traces.csv import MISSING
+from gpuyard.traces.readers.csv import MISSING
 from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 

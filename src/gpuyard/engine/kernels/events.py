@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import SWITCH, call_state, call_switch, inner, params_at
+from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at
 from gpuyard.engine.kernels.nodes import hold, largest_share, limited, room_on
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner, trailing_zeros
+from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import NO_DEVICES, unit_cpus, unit_memory
 from gpuyard.model.tolerance import EPS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner, trailing_zeros
+from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.model.tolerance import EPS
 
 _ONE = np.uint64(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.passes import BACKFILL_EASY, BACKFILL_NONE, failed, find_passing, fits, may_pass, order_queue, position, reserve
 from gpuyard.engine.kernels.place import fill_rooms, find, within_quota
 from gpuyard.engine.kernels.queue import queue_sort

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.nodes import index_add, index_remove, largest_share
 from gpuyard.engine.kernels.runs import requeue
 

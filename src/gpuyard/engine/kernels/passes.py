@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
+from gpuyard.engine.compiler.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import conservative

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import PLACEMENT, call_scores, call_state, inner, params_at, trailing_zeros
+from gpuyard.engine.compiler.jit import PLACEMENT, call_scores, call_state, inner, params_at, trailing_zeros
 from gpuyard.engine.kernels.nodes import NO_DEVICES, index_add, index_first, index_remove, index_word, room_on
 from gpuyard.engine.kernels.scores import (
     SCORE_FIRST,

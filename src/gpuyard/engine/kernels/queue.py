@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 
 
 @inner

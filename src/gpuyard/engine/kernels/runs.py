@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import ORDERING, call_keys, inner, params_at
+from gpuyard.engine.compiler.jit import ORDERING, call_keys, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
 from gpuyard.engine.kernels.usage import charge

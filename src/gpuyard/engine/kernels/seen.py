@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.jit import inner
+from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.nodes import NO_DEVICES, hold, largest_share
 from gpuyard.engine.state import RUNNING, WAITING
 

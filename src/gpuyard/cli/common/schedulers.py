@@ -1,0 +1,99 @@
+"""Schedulers from the texts of options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING
+
+from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.model.workload import Workload
+    from gpuyard.policies import AnyScheduler, Scheduler
+
+LONG = 5_000  # jobs from which conservative, 50 times slower than EASY on many nodes, is no default
+# The first is the baseline: what a cluster does without any scheduling to speak of.
+DEFAULTS = (
+    "fcfs",
+    "fcfs/fewest/easy",
+    "fcfs/fewest/conservative:depth=100",
+    "multifactor/fewest/easy",
+    "sjf/fewest/easy",
+    "ljf/fewest/easy",
+    "saf/fewest/easy",
+    "wfp3/fewest/easy",
+    "unicep/fewest/easy",
+    "f1/fewest/easy",
+    "edf/fewest/easy",
+    "priority/fewest/easy",
+    "dynamic/fewest/easy",
+    "srpt/fewest/easy/srpt",
+    "las/fewest/easy/las",
+    "tiresias/fewest/easy/tiresias",
+    "meta:backlog(fcfs/fewest/easy, sjf/fewest/easy)",
+)
+
+
+def one_scheduler(
+    scheduler: str | None, slots: Sequence[str | None], meta: str | None, of: Sequence[str] | None, every: str | None
+) -> AnyScheduler:
+    """From either `--scheduler`, or the four slots' options, or `--meta` with `--of`; first come, first served without any."""
+    from gpuyard.policies import make_meta, parse_scheduler
+
+    ways = {"--scheduler": scheduler is not None, "--ordering …": any(slots), "--meta": meta is not None}
+    given = [way for way, used in ways.items() if used]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} both say which scheduler", hint="use one of them")
+    if meta is not None:
+        return make_meta(meta, of or (), every or "0")
+    if of or every:
+        raise UsageError("--of and --every belong to --meta", hint="e.g. --meta backlog --of fcfs --of sjf/best/easy")
+    return parse_scheduler(scheduler) if scheduler is not None else crossed([[slot] if slot else None for slot in slots])[0]
+
+
+def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
+    """Every combination of the policies given for each slot; fcfs, fewest, none, none where none is given."""
+    from gpuyard.policies import Scheduler, parse_backfill, parse_ordering, parse_placement, parse_preemption
+    from gpuyard.policies.slots import DEFAULT_SLOTS
+
+    orderings, placements, backfills, preemptions = (given or [default] for given, default in zip(slots, DEFAULT_SLOTS, strict=True))
+    parsed = (
+        [parse_ordering(text) for text in orderings], [parse_placement(text) for text in placements],
+        [parse_backfill(text) for text in backfills], [parse_preemption(text) for text in preemptions],
+    )  # fmt: skip
+    return [Scheduler(*combination) for combination in product(*parsed)]
+
+
+def several_schedulers(
+    texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], *, learned: bool = False
+) -> list[AnyScheduler]:
+    """Those of `--scheduler`, then the cross of the slots' options; the defaults without any; `learned` ones besides. Each label once.
+
+    Of the defaults, those that look at deadlines or priorities are left out where no job has any, and conservative for long workloads.
+    """
+    from gpuyard.networks.checkpoint import shipped_names
+    from gpuyard.policies import parse_scheduler
+    from gpuyard.policies.learned import PREFIX
+
+    found: list[AnyScheduler] = [parse_scheduler(text) for text in texts]
+    if any(slots):
+        found += crossed(slots)
+    if not found:
+        idle = _idle_orderings(workloads)
+        long = any(len(workload) > LONG for workload in workloads)
+        found = [
+            parse_scheduler(text) for text in DEFAULTS if text.partition("/")[0] not in idle and not (long and "/conservative" in text)
+        ]
+    if learned:
+        found += [parse_scheduler(f"{PREFIX}{name}") for name in shipped_names()]
+    return list({scheduler.label: scheduler for scheduler in found}.values())
+
+
+def _idle_orderings(workloads: Sequence[Workload]) -> set[str]:
+    """Orderings by what no workload has."""
+    import numpy as np
+
+    deadlines = any(np.isfinite(workload.jobs.deadline).any() for workload in workloads)
+    priorities = any(np.ptp(workload.jobs.priority) > 0 for workload in workloads if len(workload))
+    return (set() if deadlines else {"edf", "dynamic"}) | (set() if priorities else {"priority"})

@@ -1,0 +1,1 @@
+"""Rules of other systems, kept apart from our own."""

@@ -1,0 +1,260 @@
+"""The only place with numba flags, and the bridge by which compiled kernels call policies.
+
+Policies reach the kernels as C function addresses, so that the engine is compiled once and cached on disk whatever
+policies are used (decision record 0001). With `NUMBA_DISABLE_JIT=1` everything here runs as plain Python: an
+"address" is then a handle into a table of Python functions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+from gpuyard.engine.compiler.linking import LinkOnlyCompiler
+from gpuyard.engine.state import PARAMS
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+INTERPRETED = bool(config.DISABLE_JIT)
+
+# No reference counting (`_nrt=False`): nothing is allocated inside kernels, and counting costs more than the work:
+# 30 k instead of 1–2 M jobs/s was measured with it on.
+_INNER = {"nogil": True, "error_model": "numpy", "_nrt": False}
+_LINKED = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+def inner(function: F) -> F:
+    """A kernel called by other kernels: typed at the call, linked into the entry that uses it."""
+    return njit(pipeline_class=LinkOnlyCompiler, **_INNER, **_LINKED)(function)  # type: ignore[no-any-return]
+
+
+def entry(signature: Any) -> Callable[[F], F]:
+    """A kernel called from Python: compiled once for `signature` and cached on disk."""
+    return lambda function: cached_if_possible(lambda cache: njit(signature, cache=cache, **_INNER)(function))
+
+
+def address_of(compiled: Any) -> int:
+    """Where compiled code finds what `entry` made, as a C function."""
+    result = next(iter(compiled.overloads.values()))
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
+
+
+def cached_if_possible(compile_with: Callable[[bool], T], *, wanted: bool = True) -> T:
+    """Compile with the disk cache, or without it where no folder can be written to, and say so once."""
+    if not wanted:
+        return compile_with(False)
+    try:
+        return compile_with(True)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+    _tell_uncached()
+    return compile_with(False)
+
+
+@cache
+def _tell_uncached() -> None:
+    sys.stderr.write("gpuyard: no folder for compiled code can be written to, every start compiles anew; set NUMBA_CACHE_DIR to one\n")
+
+
+def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """The address of an array's first element, as a byte pointer."""
+    from llvmlite import ir
+
+    array = context.make_array(kind)(context, builder, value)
+    return builder.bitcast(array.data, ir.IntType(8).as_pointer())
+
+
+def _call(context: Any, builder: Any, address: Any, result: Any, arguments: list[Any]) -> Any:
+    from llvmlite import ir
+
+    function_type = ir.FunctionType(result, [a.type for a in arguments])
+    return builder.call(builder.inttoptr(address, function_type.as_pointer()), arguments)
+
+
+def _offset(builder: Any, pointer: Any, count: Any, size: int) -> Any:
+    from llvmlite import ir
+
+    return builder.gep(pointer, [builder.mul(count, ir.Constant(ir.IntType(64), size))])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_keys(typing: Any, address: Any, rows: Any, jobs: Any, keys: Any, first: Any, count: Any, now: Any, params: Any, at: Any) -> Any:
+    """Fill keys[first:first+count] by the policy at `address` for jobs[first:first+count]; returns a status."""
+    signature = types.int64(types.int64, rows, jobs, keys, types.int64, types.int64, types.float64, params, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        address, rows, jobs, keys, first, count, now, params, at = args
+        array = context.make_array(sig.args[1])(context, builder, rows)
+        size = builder.extract_value(array.shape, 0)
+        arguments = [
+            _data(context, builder, sig.args[1], rows),
+            size,
+            _offset(builder, _data(context, builder, sig.args[2], jobs), first, 4),
+            _offset(builder, _data(context, builder, sig.args[3], keys), first, 8),
+            count,
+            now,
+            _offset(builder, _data(context, builder, sig.args[7], params), at, 8),
+        ]
+        return _call(context, builder, address, ir.IntType(64), arguments)
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_scores(
+    typing: Any, address: Any, nodes: Any, picks: Any, scores: Any, count: Any, rows: Any, job: Any, params: Any, at: Any
+) -> Any:
+    """Fill scores[:count] by the placement at `address` for nodes picks[:count] and one job; returns a status."""
+    signature = types.int64(types.int64, nodes, picks, scores, types.int64, rows, types.int64, params, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        address, nodes, picks, scores, count, rows, job, params, at = args
+        sizes = [builder.extract_value(context.make_array(sig.args[i])(context, builder, args[i]).shape, 0) for i in (1, 5)]
+        arguments = [
+            _data(context, builder, sig.args[1], nodes),
+            sizes[0],
+            _data(context, builder, sig.args[2], picks),
+            _data(context, builder, sig.args[3], scores),
+            count,
+            _data(context, builder, sig.args[5], rows),
+            sizes[1],
+            job,
+            _offset(builder, _data(context, builder, sig.args[7], params), at, 8),
+        ]
+        return _call(context, builder, address, ir.IntType(64), arguments)
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_switch(typing: Any, address: Any, system: Any, now: Any, params: Any, at: Any) -> Any:
+    """The choice of the switch rule at `address`."""
+    signature = types.int64(types.int64, system, types.float64, params, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        address, system, now, params, at = args
+        values = _offset(builder, _data(context, builder, sig.args[3], params), at, 8)
+        arguments = [_data(context, builder, sig.args[1], system), now, values]
+        return _call(context, builder, address, ir.IntType(64), arguments)
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_state(typing: Any, address: Any, s: Any, a: Any, b: Any, network: Any) -> Any:
+    """Call what sees the whole state, at `address`, with two numbers and a network; returns its answer."""
+    signature = types.int64(types.int64, s, types.int64, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        word = ir.IntType(64)
+        return _call(context, builder, args[0], word, [builder.ptrtoint(args[1], word), *args[2:]])
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call_engine(typing: Any, address: Any, header: Any, order: Any, j: Any) -> Any:
+    """Give an order to the engine at `address`, by the address of a state's header; returns its status. For compiled code only."""
+    signature = types.int64(types.int64, types.int64, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        return _call(context, builder, args[0], ir.IntType(64), list(args[1:]))
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _trailing_zeros(typing: Any, word: Any) -> Any:
+    signature = types.int64(types.uint64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return signature, codegen
+
+
+# ── the same calls for interpreted mode ──
+_handles: list[Callable[..., Any]] = []
+
+
+def python_handle(function: Callable[..., Any]) -> int:
+    """A handle (from 1) for a Python function, used as its address in interpreted mode."""
+    _handles.append(function)
+    return len(_handles)
+
+
+def _call_python(address: int, *arguments: Any) -> int:
+    return int(_handles[address - 1](*arguments))
+
+
+def _python_keys(address: int, rows: Any, jobs: Any, keys: Any, first: int, count: int, now: float, params: Any, at: int) -> int:
+    return _call_python(address, rows, jobs[first : first + count], keys[first : first + count], now, params[at:])
+
+
+def _python_scores(address: int, nodes: Any, picks: Any, scores: Any, count: int, rows: Any, job: int, params: Any, at: int) -> int:
+    return _call_python(address, nodes, picks[:count], scores[:count], rows, job, params[at:])
+
+
+def _python_switch(address: int, system: Any, now: float, params: Any, at: int) -> int:
+    return _call_python(address, system, now, params[at:])
+
+
+def _python_state(address: int, s: Any, a: int, b: int, network: int) -> int:
+    return _call_python(address, s, a, b, network)
+
+
+def _python_trailing_zeros(word: Any) -> int:
+    value = int(word)
+    return (value & -value).bit_length() - 1
+
+
+call_keys = _python_keys if INTERPRETED else _call_keys
+call_scores = _python_scores if INTERPRETED else _call_scores
+call_switch = _python_switch if INTERPRETED else _call_switch
+call_state = _python_state if INTERPRETED else _call_state
+trailing_zeros = _python_trailing_zeros if INTERPRETED else _trailing_zeros
+
+
+@inner
+def mix(word: Any) -> Any:
+    """splitmix64's finaliser (Steele et al. 2014): uint64 → uint64."""
+    x = np.uint64(word) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@inner
+def hash01(seed: Any, a: Any, b: Any, c: Any) -> Any:
+    """A number in [0, 1) that depends on four integers and on nothing else."""
+    h = mix(mix(mix(mix(np.uint64(seed)) ^ np.uint64(a)) ^ np.uint64(b)) ^ np.uint64(c))
+    return np.float64(h >> np.uint64(11)) / 9007199254740992.0
+
+
+# The four sets of parameters of a scheduler.
+ORDERING, PLACEMENT, PREEMPTION, SWITCH = (np.int64(i) for i in range(4))  # typed: a literal would compile its users anew
+
+
+@inner
+def params_at(scheduler: Any, which: Any) -> Any:
+    """Where a policy's parameters begin in State.params."""
+    return (scheduler * 4 + which) * PARAMS

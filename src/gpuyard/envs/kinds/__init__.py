@@ -1,0 +1,1 @@
+"""The decisions that can be left open, one folder each."""

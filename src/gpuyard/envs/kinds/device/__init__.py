@@ -1,0 +1,1 @@
+"""PickDevice: the device of each task is left open."""

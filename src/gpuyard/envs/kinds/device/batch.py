@@ -1,0 +1,306 @@
+"""Environments in which the device of each task is left open: simulations with device queues, stopped at every task submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuyard.engine.simulation import Simulation
+from gpuyard.envs.base import Observation, Step, check_actions, no_episode
+from gpuyard.errors import UsageError
+from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
+from gpuyard.features.schema import Schema
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.jobs import Array
+from gpuyard.model.result import Result
+from gpuyard.model.units import Range
+from gpuyard.model.workload import Workload
+from gpuyard.policies.capacity import Request, overhead
+from gpuyard.policies.deciders.devices import Board, Lane, Queues, greedy_lane
+from gpuyard.registry import Registry
+
+Source = Callable[[int], tuple[Workload, Cluster]]  # seed of an episode → what is simulated in it
+EMPTY_EPISODES = 100  # in a row without a choice: the source is of no use
+
+
+class Outcome(NamedTuple):
+    """What a choice leads to, by the task's true run time: queues are first in first out, so its end is known when it is put into one."""
+
+    wait: float  # s
+    seconds: float  # s on the device
+    fastest: float  # s on the device that suits it best
+
+
+REWARDS: Registry[Callable[[Outcome], float]] = Registry("reward")
+REWARDS.add("turnaround", lambda outcome: -(outcome.wait + outcome.seconds))
+REWARDS.add("wait", lambda outcome: -outcome.wait)
+REWARDS.add("seconds", lambda outcome: -outcome.seconds)
+REWARDS.add("slowdown", lambda outcome: -(outcome.wait + outcome.seconds) / max(outcome.fastest, 1e-9))
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """What is seen and what counts. The reward of a step is the weighted sum of the named ones, for the task that was assigned."""
+
+    rewards: tuple[tuple[str, float], ...] = (("turnaround", 1.0),)
+    physics: bool = False  # whether believed seconds on each device are seen
+    lanes: int = 0  # rows of an observation; 0: as many devices as the first cluster has
+
+    def __post_init__(self) -> None:
+        for name, weight in self.rewards:
+            REWARDS[name]  # refuses a name that is not there
+            if not np.isfinite(weight):
+                raise UsageError(f"reward {name}: weight {weight} is not a number")
+        if self.lanes < 0:
+            raise UsageError(f"lanes = {self.lanes} is negative")
+
+    @property
+    def schema(self) -> Schema:
+        return DEVICE_PHYSICS if self.physics else DEVICE
+
+
+@dataclass(frozen=True)
+class TaskEpisodes:
+    """Episodes of the generator `tasks` on the cluster preset `tasks`."""
+
+    jobs: int = 64
+    size: Range = Range(500, 4000)  # noqa: RUF009 - frozen
+    intensity: Range = Range(0, 1)  # noqa: RUF009
+    memory: Range = Range(0.1, 8)  # noqa: RUF009 - GB
+    gap: float = 1.0
+
+    def __call__(self, seed: int) -> tuple[Workload, Cluster]:
+        from gpuyard.traces.generators.tasks import tasks
+
+        made = tasks(seed, jobs=self.jobs, size=self.size, intensity=self.intensity, memory=self.memory, gap=self.gap)
+        return made, task_cluster()
+
+
+@cache
+def task_cluster() -> Cluster:
+    """4 CPUs and 2 GPUs."""
+    from gpuyard.model.cluster_file import load_cluster
+
+    return load_cluster("tasks")
+
+
+class Episode:
+    """One simulation, stopped at each task that needs a device. A choice is open until `over`."""
+
+    def __init__(self, workload: Workload, cluster: Cluster, seed: int = 0) -> None:
+        if (workload.jobs.gpus == 0).any():
+            raise UsageError(f"{workload.name}: a CPU job", hint="PickDevice is for tasks of one device; a CPU is a device of type cpu")
+        self.lanes: list[Lane] = [(n, d) for n, gpus in enumerate(cluster.nodes.gpus.tolist()) for d in range(gpus)]
+        self.simulation = Simulation(workload, cluster, label="open", seed=seed)
+        self.over = False
+        self._queues = Queues()
+        self._board: Board | None = None
+        self._pending: list[Request] = []
+        self._free_at = np.zeros(len(self.lanes))  # s, when each device has truly done all that it was given
+        self._go_on()
+
+    @property
+    def suits(self) -> Array:
+        """(lanes,) bool: which may be chosen."""
+        found: Array = np.isfinite(self._seconds)
+        return found
+
+    def choose(self, chosen: int) -> Outcome:
+        """Put the task into that queue and go on to the next choice."""
+        assert self._board is not None
+        task = self._pending.pop(0)
+        snapshot = self._board.snapshot
+        suiting = zip(self.lanes, self.suits, strict=True)
+        true = np.array([self._true_seconds(task, node) if suits else np.inf for (node, _), suits in suiting])
+        start = max(self._free_at[chosen], snapshot.now)
+        self._free_at[chosen] = start + true[chosen]
+        outcome = Outcome(float(start - snapshot.jobs.submit[task.row]), float(true[chosen]), float(true.min()))
+        self._queues.put(task, self.lanes[chosen], float(self._seconds[chosen]))
+        self._go_on()
+        return outcome
+
+    def greedy(self) -> int:
+        """What `greedy-device` would choose now."""
+        assert self._board is not None
+        lane = self._board.lanes[greedy_lane(self._queues.believed_ends(self._board), self._board.seconds(self._pending[0]))]
+        return self.lanes.index(lane)
+
+    def observe(self, physics: bool, rows: Array, context: Array, mask: Array) -> None:
+        """Write what is seen before the choice; rows beyond the devices there are stay 0 and masked."""
+        assert self._board is not None
+        task, snapshot = self._pending[0], self._board.snapshot
+        at = [self._position[lane] for lane in self.lanes]
+        waiting, busy, work = (self._spread(values, at) for values in self._queues.loads(self._board))
+        ends = self._queues.believed_ends(self._board) - snapshot.now if physics else np.zeros(len(self._board.lanes))
+        lanes = Lanes(np.array([n for n, _ in self.lanes]), waiting, busy.astype(bool), work, self._spread(ends, at), self._seconds)
+        rows[:], mask[:] = 0.0, False
+        fill_rows(snapshot, task.row, lanes, physics, rows[: len(self.lanes)])
+        fill_context(snapshot, task.row, lanes, context)
+        mask[: len(self.lanes)] = self.suits
+
+    def result(self) -> Result:
+        """What has happened so far; complete when it is over."""
+        return self.simulation.result()
+
+    def _spread(self, values: Array, at: list[int]) -> Array:
+        """From the devices in order to all devices; 0 for those that are out of order."""
+        spread: Array = np.append(values, 0)[at]
+        return spread
+
+    def _true_seconds(self, task: Request, node: int) -> float:
+        assert self._board is not None
+        snapshot = self._board.snapshot
+        work = float(self.simulation.workload.runtime[task.index]) - float(snapshot.live["done"][task.row])
+        return overhead(snapshot, task.row, [node]) + work / task.rate(snapshot.cluster, [node])
+
+    def _go_on(self) -> None:
+        while not self._open():
+            if self._board is not None:
+                self.simulation.apply(self._queues.starts(self._board))
+            snapshot = self.simulation.advance()
+            if snapshot is None:
+                self.over = True
+                return
+            self._board, self._pending = self._queues.admit(snapshot)
+            known = {lane: i for i, lane in enumerate(self._board.lanes)}
+            self._position = {lane: known.get(lane, len(known)) for lane in self.lanes}
+
+    def _open(self) -> bool:
+        """Whether the first pending task has a device to choose; those that have none now are asked about again at the next instant."""
+        while self._pending:
+            assert self._board is not None
+            seconds = np.append(self._board.seconds(self._pending[0]), np.inf)
+            self._seconds = seconds[[self._position[lane] for lane in self.lanes]]
+            if self.suits.any():
+                return True
+            self._pending.pop(0)
+        return False
+
+
+class DeviceEnvs:
+    """N episodes that are stepped together; see gpuyard.envs.base.Envs. The reward is in seconds times the weights.
+
+    The credit for a task is exact where no device fails while the task waits or runs. Each episode is drawn by a seed of its own from
+    (seed, environment, number of the episode).
+    """
+
+    def __init__(self, source: Source, count: int = 1, config: DeviceConfig | None = None) -> None:
+        if count < 1:
+            raise UsageError(f"{count} environments: at least one is needed")
+        self._source = source
+        self._config = config or DeviceConfig()
+        self._rewards = [(REWARDS[name], weight) for name, weight in self._config.rewards]
+        self._count = count
+        self._lanes = self._config.lanes or int(source(0)[1].nodes.gpus.sum())
+        schema = self.schema
+        self._seen = Observation(
+            np.zeros((count, self._lanes, len(schema.rows)), np.float32), np.zeros((count, len(schema.context)), np.float32),
+            np.zeros((count, self._lanes), bool),
+        )  # fmt: skip
+        self._seed = 0
+        self._number = np.zeros(count, np.int64)  # of the episode
+        self._taken: list[list[int]] = [[] for _ in range(count)]  # choices made in it
+        self._episodes: list[Episode] = []
+        self.finished: Result | None = None  # of the last episode that ended
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def actions(self) -> int:
+        """Devices; a cluster may have fewer, the others are then masked."""
+        return self._lanes
+
+    @property
+    def schema(self) -> Schema:
+        return self._config.schema
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """What is going on in each."""
+        return self._episodes
+
+    def reset(self, seed: int) -> Observation:
+        """Begin the first episode of each."""
+        self._seed = seed
+        self._number[:] = -1
+        self._episodes = []
+        for i in range(self._count):
+            self._episodes.append(self._next(i))
+            self._observe(i)
+        return self._seen
+
+    def step(self, actions: Array) -> Step:
+        """Choose `actions` (envs,) i4: a device each; one that does not suit counts as the first that does."""
+        check_actions(actions, self._count)
+        if len(self._episodes) < self._count:
+            raise no_episode()
+        reward, done = np.zeros(self._count, np.float32), np.zeros(self._count, bool)
+        for i, action in enumerate(np.asarray(actions).tolist()):
+            reward[i] = self._choose(i, action)
+            if self._episodes[i].over:
+                done[i] = True
+                self.finished = self._episodes[i].result()
+                self._episodes[i] = self._next(i)
+            self._observe(i)
+        return Step(self._seen, reward, done)
+
+    def skip(self) -> Observation:
+        """Leave the episodes as they are and begin the next ones."""
+        if len(self._episodes) < self._count:
+            raise no_episode()
+        for i in range(self._count):
+            self._episodes[i] = self._next(i)
+            self._observe(i)
+        return self._seen
+
+    def save(self) -> dict[str, Array]:
+        """The seed, the episodes' numbers and the choices made in them: all else follows from these."""
+        lengths = np.array([len(taken) for taken in self._taken], np.int64)
+        flat = np.array([action for taken in self._taken for action in taken], np.int64)
+        return {"seed": np.array([self._seed], np.int64), "episode": self._number.copy(), "lengths": lengths, "actions": flat}
+
+    def restore(self, saved: dict[str, Array]) -> Observation:
+        """Makes the choices again."""
+        if len(saved["episode"]) != self._count:
+            raise UsageError(f"the state of {len(saved['episode'])} environments cannot be restored into {self._count}")
+        self._seed = int(saved["seed"][0])
+        self._number[:] = saved["episode"] - 1
+        self._episodes, ends = [], np.cumsum(saved["lengths"])
+        for i, (end, length) in enumerate(zip(ends.tolist(), saved["lengths"].tolist(), strict=True)):
+            self._episodes.append(self._next(i))
+            for action in saved["actions"][end - length : end].tolist():
+                self._choose(i, action)
+            self._observe(i)
+        return self._seen
+
+    def _choose(self, i: int, action: int) -> float:
+        episode = self._episodes[i]
+        suits = episode.suits
+        legal = 0 <= action < len(suits) and bool(suits[action])
+        self._taken[i].append(action)
+        outcome = episode.choose(action if legal else int(np.argmax(suits)))
+        return float(sum(weight * reward(outcome) for reward, weight in self._rewards))
+
+    def _next(self, i: int) -> Episode:
+        """The next episode in which there is something to choose."""
+        self._taken[i] = []
+        for _ in range(EMPTY_EPISODES):
+            self._number[i] += 1
+            seed = int(np.random.SeedSequence([self._seed, i, int(self._number[i])]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+            workload, cluster = self._source(seed)
+            episode = Episode(workload, cluster, seed)
+            if len(episode.lanes) > self._lanes:
+                raise UsageError(f"{workload.name}: a cluster of {len(episode.lanes)} devices for {self._lanes} rows", hint="set lanes")
+            if not episode.over:
+                return episode
+        raise UsageError(f"{EMPTY_EPISODES} episodes in a row have no task that a device could be chosen for")
+
+    def _observe(self, i: int) -> None:
+        seen = self._seen
+        self._episodes[i].observe(self._config.physics, seen.rows[i], seen.context[i], seen.mask[i])

@@ -1,0 +1,261 @@
+"""From axes to what is run: cells (a workload on a cluster, changed and estimated in some way), units (a cell at a seed) and Runs.
+
+A unit is what a worker takes at a time: its workload is made once, and every scheduler runs on it. Runs are numbered in the order of the
+axes: cells, then seeds, then schedulers, and an agent's training seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpuyard
+from gpuyard.errors import DataError, UsageError
+from gpuyard.experiments.design.spec import MOST_RUNS, Experiment, placed
+from gpuyard.model.units import shorten
+from gpuyard.networks.checkpoint import find_checkpoint
+from gpuyard.networks.manifest import Use
+from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler, Several
+from gpuyard.policies.learned import checkpoint_of, is_learned
+from gpuyard.traces.changes.transform import check_transform
+from gpuyard.traces.estimates.sources import ESTIMATES
+from gpuyard.traces.parameters import arguments_of
+from gpuyard.traces.recipes import Clusters, Episode, GeneratorSource, Recipe, Trace, TraceSource, parse_recipe
+from gpuyard.traces.splits import overlap
+
+MOST_CELLS = 100_000
+PACKAGE = Path(gpuyard.__file__).parent
+RESERVED = frozenset({"run", "workload", "cluster", "change", "estimate", "seed", "scheduler", "training_seed"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place on all axes but seeds and schedulers."""
+
+    workload: str  # its short name, or its text without the cluster, and without the cell's change and estimate
+    recipe: Recipe  # without alternatives
+    parameters: Mapping[str, str]  # of its generator, as given
+    change: str
+    estimate: str
+
+    @property
+    def cluster(self) -> str:
+        """The text of the cluster, the same at every seed; empty where it is the workload's own or guessed from the log."""
+        holes = [name for name in self.parameters if f"{{{name}}}" in self.recipe.cluster]
+        return reduce(lambda text, name: text.replace(f"{{{name}}}", self.parameters[name]), holes, self.recipe.cluster)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A scheduler of the axis; of an agent one for each training seed."""
+
+    name: str
+    training_seed: int | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name if self.training_seed is None else f"{self.name}-{self.training_seed}"
+
+
+def cells_of(experiment: Experiment) -> list[Cell]:
+    """In the order of the axes; refuses what no workload could be made of, without reading a log."""
+    axes, name = experiment.axes, experiment.name
+    for key, texts, check in (("changes", axes.changes, _parts_of), ("estimates", axes.estimates, _check_estimate)):
+        for text in texts:
+            with placed(f"{name}: [axes] {key}"):
+                check(text)
+    if axes.clusters != ("",) and all(parse_recipe(experiment.names.get(text, text)).cluster for text in axes.workloads):
+        raise DataError(f"{name}: [axes] clusters: every workload names its own cluster", hint="leave clusters out")
+    _check_size(experiment)
+    places: list[tuple[str, Recipe, dict[str, str]]] = []
+    for given in axes.workloads:
+        with placed(f"{name}: [axes] workloads"):
+            places += _places_of(experiment, given)
+    return [
+        Cell(workload, _changed(recipe, change, estimate), parameters, change, estimate)
+        for workload, recipe, parameters in _distinct(places, name)
+        for change in axes.changes
+        for estimate in axes.estimates
+    ]
+
+
+def _check_size(experiment: Experiment) -> None:
+    """Counted from the texts, before anything is made of them."""
+    axes, places = experiment.axes, 0
+    for given in axes.workloads:
+        recipe = parse_recipe(experiment.names.get(given, given))
+        alternatives = [value.count("|") + 1 for value in recipe.base.split(",")] if recipe.is_generator else []
+        clusters = recipe.cluster.count("|") + 1 if recipe.cluster else sum(text.count("|") + 1 for text in axes.clusters)
+        places += math.prod(alternatives) * clusters
+    cells = places * len(axes.changes) * len(axes.estimates)
+    if cells > MOST_CELLS:
+        what = f"{cells:,} combinations of workloads, clusters, changes and estimates"
+        raise UsageError(f"{experiment.name}: {what}; at most {MOST_CELLS:,}", hint="make an axis shorter")
+    count_runs(experiment, cells)
+
+
+def _places_of(experiment: Experiment, given: str) -> list[tuple[str, Recipe, dict[str, str]]]:
+    """The workloads that a text stands for, each on each cluster; the axis of clusters is for those that name none."""
+    text = experiment.names.get(given, given)
+    first = parse_recipe(text)
+    if first.weight != 1:
+        raise UsageError(f"{shorten(text)}: a weight is for training; here every workload is run", hint="leave it out")
+    found = []
+    for cluster in experiment.axes.clusters if not first.cluster else ("",):
+        for recipe, parameters in _alternatives(replace(first, cluster=first.cluster or cluster.strip()), experiment.axes.seeds):
+            label = given if given in experiment.names else replace(recipe, cluster="").text
+            found.append((label, recipe, parameters))
+    return found
+
+
+def _distinct(places: list[tuple[str, Recipe, dict[str, str]]], name: str) -> list[tuple[str, Recipe, dict[str, str]]]:
+    seen = set()
+    for label, recipe, _ in places:
+        if (label, recipe) in seen:
+            raise DataError(f"{name}: [axes] workloads: {shorten(recipe.text)} is there twice", hint="it would count double")
+        seen.add((label, recipe))
+    return places
+
+
+def entries_of(experiment: Experiment) -> list[Entry]:
+    """The schedulers, agents once for each training seed."""
+    return [
+        Entry(name, seed)
+        for name in experiment.axes.schedulers
+        for seed in (experiment.agents[name].seeds if name in experiment.agents else (None,))
+    ]
+
+
+def count_runs(experiment: Experiment, cells: int) -> int:
+    """Runs in all; refuses more than can be kept."""
+    runs = cells * len(experiment.axes.seeds) * len(entries_of(experiment))
+    if runs > MOST_RUNS:
+        raise UsageError(f"{experiment.name}: {runs:,} Runs; at most {MOST_RUNS:,}", hint="make an axis shorter")
+    return runs
+
+
+def _alternatives(recipe: Recipe, seeds: Sequence[int]) -> list[tuple[Recipe, dict[str, str]]]:
+    """A recipe without `|` for each combination, with its parameters."""
+    if not recipe.is_generator:
+        return [(replace(recipe, cluster=each.strip()), {}) for each in recipe.cluster.split("|")]
+    made = []
+    for combination in GeneratorSource.of(recipe, seeds[:1]).combinations:
+        parameters = {name: value for name, value in combination.items() if name != "cluster"}
+        arguments = ",".join(f"{name}={value}" for name, value in parameters.items())
+        base = recipe.base.partition(":")[0] + (f":{arguments}" if arguments else "")
+        made.append((replace(recipe, base=base, cluster=combination["cluster"]), parameters))
+    return made
+
+
+def _changed(recipe: Recipe, change: str, estimate: str) -> Recipe:
+    return replace(recipe, apply=(*recipe.apply, *_parts_of(change)), estimate=estimate or recipe.estimate)
+
+
+def _parts_of(change: str) -> tuple[str, ...]:
+    """The transforms in a text such as `burst:severity=3+load:0.9`."""
+    texts = tuple(text.strip() for text in change.split("+")) if change else ()
+    for text in texts:
+        check_transform(text)
+    return texts
+
+
+def _check_estimate(text: str) -> None:
+    name, _, arguments = text.partition(":")
+    if name:
+        arguments_of(arguments, f"estimate source {name}", ESTIMATES[name].parameters)
+
+
+def column(parameter: str) -> str:
+    """The name of the column of a workload's parameter."""
+    return f"workload_{parameter}" if parameter in RESERVED else parameter
+
+
+# ── the workloads themselves ──
+
+
+class Sources:
+    """Workloads by cell and seed; a log is read once."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._seeds = tuple(seeds)
+        self._at = {seed: k for k, seed in enumerate(self._seeds)}
+        self._traces = lru_cache(maxsize=8)(Trace.of)
+        self._parts = lru_cache(maxsize=64)(self._part)
+        self._clusters = Clusters()
+
+    def episode(self, cell: Cell, seed: int) -> Episode:
+        """The workload and the cluster of a unit."""
+        part = self._parts(cell.recipe)
+        if isinstance(part, GeneratorSource):
+            return part.episode(self._at[seed])
+        return self._window(part, self._at[seed])
+
+    def uses(self, cell: Cell) -> tuple[Use, ...]:
+        """The data that its units are of."""
+        return self._parts(cell.recipe).uses
+
+    def _part(self, recipe: Recipe) -> GeneratorSource | TraceSource:
+        if recipe.is_generator:
+            found = GeneratorSource.of(recipe, self._seeds)
+            return replace(found, clusters=self._clusters)
+        return self._traces(replace(recipe, begin=recipe.begin or "0")).part("test", whole=True)  # all of it unless a range is named
+
+    def _window(self, part: TraceSource, k: int) -> Episode:
+        """Windows that do not overlap, as many as there are seeds, spread over the whole part."""
+        there, wanted = len(part.rows) // part.jobs, len(self._seeds)
+        if there < wanted:
+            what = f"{there:,} windows of {part.jobs:,} jobs do not overlap, and {wanted:,} seeds ask for as many"
+            raise DataError(f"{part.text}: {what}", hint="fewer seeds, or a shorter window, e.g. [jobs=128]")
+        first = int(np.linspace(0, there - wanted, wanted).astype(int)[k] + k) * part.jobs
+        return part.window(part.rows[first : first + part.jobs], k)
+
+
+def check_unseen(scheduler: AnyScheduler, name: str, cells: Sequence[Cell], sources: Sources) -> None:
+    """Refuse to judge a policy on what it was trained or validated on."""
+    for text in checkpoints_in(scheduler):
+        training = checkpoint_of(text).manifest.training
+        for cell in cells:
+            shared = overlap(training, sources.uses(cell))
+            if shared is not None:
+                raise UsageError(f"{name}: {shared}", hint="use other seeds, or a later range of the trace")
+
+
+def checkpoints_in(scheduler: AnyScheduler) -> list[str]:
+    """The texts of the checkpoints that fill slots of a scheduler."""
+    found = [scheduler.rule.name] if isinstance(scheduler, Meta) and scheduler.rule.network is not None else []
+    found += [scheduler.name] if isinstance(scheduler, Decider) and is_learned(scheduler.name) else []
+    slots = [slot for part in parts_of(scheduler) for slot in (part.ordering, part.placement)]
+    return found + [slot.name for slot in slots if slot.network is not None]
+
+
+def parts_of(scheduler: AnyScheduler) -> tuple[Scheduler, ...]:
+    """Those that it is, switches between, or builds on."""
+    if isinstance(scheduler, Decider):
+        inner = scheduler.inner
+        return inner.schedulers if isinstance(inner, Several) else (inner,) if inner is not None else ()
+    return scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
+
+
+def files_of(scheduler: AnyScheduler) -> list[Path]:
+    """What a scheduler is read from, besides the package: checkpoints, and programs of the user's own."""
+    found = [find_checkpoint(text) for text in checkpoints_in(scheduler)]
+    slots: list[Any] = [slot for part in parts_of(scheduler) for slot in (part.ordering, part.placement, part.preemption)]
+    slots += [scheduler.rule] if isinstance(scheduler, Meta) else []
+    functions = [slot.function for slot in slots if slot.function is not None]
+    functions += [scheduler.make] if isinstance(scheduler, Decider) else []
+    programs = [Path(function.__code__.co_filename) for function in functions if hasattr(function, "__code__")]
+    return [path for path in dict.fromkeys((*found, *programs)) if not path.is_relative_to(PACKAGE) and path.is_file()]
+
+
+def is_file(text: str) -> bool:
+    """Whether a text of a workload or cluster names a file that is there."""
+    try:
+        return bool(text) and Path(text).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have
+        return False

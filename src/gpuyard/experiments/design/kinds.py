@@ -1,0 +1,339 @@
+"""How the Runs of a unit are made, by kind of experiment; pure: the same context and unit give the same numbers anywhere.
+
+A worker gets a `Context` once, as plain data, and then numbers of units.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gpuyard import __version__
+from gpuyard.engine.simulation import simulate
+from gpuyard.errors import DataError, UsageError
+from gpuyard.experiments.design.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, files_of, is_file
+from gpuyard.experiments.design.spec import Experiment, from_table, placed
+from gpuyard.experiments.judging.bounds import bound
+from gpuyard.experiments.judging.curves import Curve, check_curve, curve_of
+from gpuyard.metrics import counts, measure, resolve
+from gpuyard.model.result import Result
+from gpuyard.model.rules import Rules
+from gpuyard.model.units import shorten
+from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
+from gpuyard.registry import Registry, unknown_name
+from gpuyard.traces.recipes import Episode, Recipe, parse_recipe
+
+LATENCY = "decision_latency"  # a wall-clock figure: it stands in the manifest, not among the numbers that repeat
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every worker needs to know, in plain values."""
+
+    experiment: Mapping[str, Any]  # its record
+    agents: Mapping[str, bytes] = field(default_factory=dict)  # label of an entry → checkpoint file
+    version: str = __version__  # of who asks: numbers of another are not comparable
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of one Run."""
+
+    run: int
+    values: Mapping[str, Any]  # columns
+    curves: Mapping[str, Curve]
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A cell at a seed; `first` is the number of its first Run."""
+
+    number: int
+    cell: int
+    seed: int
+    first: int
+
+
+class Prepared:
+    """An experiment ready to be run: cells, schedulers and workloads."""
+
+    def __init__(self, context: Context) -> None:
+        self.experiment: Experiment = from_table(context.experiment, f"{context.experiment.get('name')}")
+        self.kind = KINDS[self.experiment.kind]
+        self.cells: list[Cell] = cells_of(self.experiment) if self.kind.has_workloads else [NO_CELL]
+        self.entries: list[Entry] = entries_of(self.experiment)
+        self.runs = count_runs(self.experiment, len(self.cells))
+        self.sources = Sources(self.experiment.axes.seeds)
+        self._agents = context.agents
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """What the file names must be there; what this kind has no use for must not."""
+        experiment = self.experiment
+        for name in experiment.curves if self.kind.has_workloads else ():
+            with placed(f"{experiment.name}: curves"):
+                check_curve(name)
+        axes = experiment.axes
+        idle: dict[str, Any] = {"[settings]": experiment.settings} if self.kind.has_workloads else {
+            "[axes] workloads": axes.workloads, "[axes] clusters": axes.clusters != ("",), "[axes] changes": axes.changes != ("",),
+            "[axes] estimates": axes.estimates != ("",), "curves": experiment.curves, "[[examples]]": experiment.examples,
+            "[agents]": experiment.agents,
+        }  # fmt: skip
+        for key, given in idle.items():
+            if given:
+                raise DataError(f"{experiment.name}: {key}: experiments of kind {experiment.kind!r} have none", hint="leave it out")
+        known = list(dict.fromkeys((*PLACE, *(column(name) for cell in self.cells for name in cell.parameters))))
+        for name in experiment.judge.groups:
+            if name not in known:
+                raise unknown_name(f"parameter in {experiment.name}: [judge] groups:", name, known)
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """In the order of the axes."""
+        seeds, width = self.experiment.axes.seeds, len(self.entries)
+        return [
+            Unit(c * len(seeds) + s, c, seed, (c * len(seeds) + s) * width) for c in range(len(self.cells)) for s, seed in enumerate(seeds)
+        ]
+
+    @cached_property
+    def rules(self) -> Rules:
+        given = self.experiment.rules
+        return Rules(walltime_kill=given.walltime_kill, checkpoint=given.checkpoint, restart_cost=given.restart_cost)
+
+    @cached_property
+    def schedulers(self) -> list[AnyScheduler]:
+        """One for each entry, compiled."""
+        return [self.scheduler_of(entry) for entry in self.entries]
+
+    def scheduler_of(self, entry: Entry) -> AnyScheduler:
+        """Read and compiled."""
+        text = self.text_of(entry)
+        with placed(f"{self.experiment.name}: scheduler {entry.label!r}"):
+            made = parse_scheduler(text)
+            if not isinstance(made, Decider):
+                made.program()
+        return made
+
+    @property
+    def ready(self) -> list[Entry]:
+        """The entries but for agents that are not trained yet."""
+        return [entry for entry in self.entries if entry.name not in self.experiment.agents or entry.label in self._agents]
+
+    def text_of(self, entry: Entry) -> str:
+        """The text of a scheduler; of an agent the path of its checkpoint here."""
+        if entry.name not in self.experiment.agents:
+            return self.experiment.text_of(entry.name)
+        if entry.label not in self._agents:
+            raise UsageError(f"{entry.label}: the agent is not trained yet")
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="gpuyard-agents-")
+        path = Path(self._folder.name) / f"{entry.label}.safetensors"
+        if not path.exists():
+            path.write_bytes(self._agents[entry.label])
+        return str(path)
+
+    def inputs(self) -> dict[str, str]:
+        """What the numbers depend on besides the experiment's text → a hash of its content: logs, checkpoints, programs."""
+        if not self.kind.has_workloads:
+            return {}
+        agents = self.experiment.agents
+        trained_on = [parse_recipe(text, agent.cluster) for agent in agents.values() for text in agent.workloads]
+        texts = [text for recipe in (*(cell.recipe for cell in self.cells), *trained_on) for text in (recipe.base, recipe.cluster)]
+        paths = [Path(text).expanduser() for text in dict.fromkeys(texts) if is_file(text)]
+        paths += [path for entry in self.ready if entry.name not in agents for path in files_of(self.scheduler_of(entry))]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in dict.fromkeys(paths)}
+
+    def check(self) -> None:
+        """Whatever can be wrong with schedulers and data is found here, before the first Run."""
+        self.kind.check(self)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to make Runs."""
+
+    name: str
+    execute: Callable[[Prepared, Unit], list[Record]]
+    check: Callable[[Prepared], None]
+    has_workloads: bool = True
+
+
+KINDS: Registry[Kind] = Registry("kind of experiment")
+NO_CELL = Cell("", Recipe(""), {}, "", "")  # of a kind whose units are seeds alone
+
+
+def manifest_of(run: int, values: Mapping[str, Any], seconds: float, further: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Run was, with what it was made, and how long it took."""
+    place = {name: values[name] for name in values if name in _PLACE}
+    return {
+        "run": run, **place, **further, "gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(),
+        "machine": platform.machine(), "wall_s": round(seconds, 6), "finished": round(time.time(), 3),
+    }  # fmt: skip
+
+
+PLACE = ("workload", "cluster", "change", "estimate")  # with the parameters of workloads, what tells cells apart
+_PLACE = (*PLACE, "seed", "scheduler", "training_seed")
+
+
+# ── simulations ──
+
+
+def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
+    experiment, cell = prepared.experiment, prepared.cells[unit.cell]
+    episode = prepared.sources.episode(cell, unit.seed)
+    segments = any(resolve(name)[0].segments for name in experiment.metrics)
+    cluster = cell.cluster or episode.cluster.name
+    place: dict[str, Any] = {"workload": cell.workload, "cluster": cluster, "change": cell.change, "estimate": cell.estimate}
+    place |= {column(name): value for name, value in cell.parameters.items()}
+    bounds = {f"bound.{name}": _bound(name, prepared, episode) for name in experiment.axes.objectives}
+    found = []
+    for k, (entry, scheduler) in enumerate(zip(prepared.entries, prepared.schedulers, strict=True)):
+        began = time.perf_counter()
+        result = simulate(episode.workload, episode.cluster, scheduler, unit.seed, rules=prepared.rules, segments=segments)
+        seconds = time.perf_counter() - began
+        values = {
+            **place,
+            "seed": unit.seed,
+            "scheduler": entry.name,
+            "training_seed": entry.training_seed,
+            **numbers_of(experiment, result),
+        }
+        curves = {name: curve_of(name, result) for name in experiment.curves}
+        further = {
+            "text": experiment.text_of(entry.name),
+            "workload_text": episode.text,
+            "decision_latency_us": measure(result, [LATENCY])[LATENCY],
+        }
+        found.append(
+            Record(unit.first + k, values | _holding(bounds, values), curves, manifest_of(unit.first + k, values, seconds, further))
+        )
+    return found
+
+
+def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str, float]:
+    """Nothing is proven of a Run in which some job did not end: what it shows of that job is only how long it had lasted so far."""
+    return dict(bounds) if not values["n_unfinished"] else dict.fromkeys(bounds, math.nan)
+
+
+def _bound(name: str, prepared: Prepared, episode: Episode) -> float:
+    """What no scheduler can pass; nan where nothing is known."""
+    found = bound(name, episode.workload, episode.cluster, rules=prepared.rules)
+    return math.nan if found is None else found.value
+
+
+def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:
+    """The metrics that repeat, and how jobs ended."""
+    names = [name for name in experiment.metrics if resolve(name)[0].reproducible]
+    return {**measure(result, names), **{f"n_{name}": count for name, count in counts(result).items()}}
+
+
+def _check_simulations(prepared: Prepared) -> None:
+    for cell in prepared.cells:
+        if not cell.recipe.is_generator:  # a log is there, and long enough
+            with placed(f"{prepared.experiment.name}: workload {shorten(cell.workload)}"):
+                prepared.sources.episode(cell, prepared.experiment.axes.seeds[0])
+    for entry in prepared.ready:
+        check_unseen(prepared.scheduler_of(entry), entry.label, prepared.cells, prepared.sources)
+
+
+KINDS.add("simulations", Kind("simulations", _simulate_unit, _check_simulations))
+
+
+# ── the change of distribution ──
+
+
+def _shift_unit(prepared: Prepared, unit: Unit) -> list[Record]:
+    import numpy as np
+
+    from gpuyard.experiments.studies.shift import OPTIMAL, shift
+
+    experiment = prepared.experiment
+    began = time.perf_counter()
+    report = shift(unit.seed, _shift_config(experiment))
+    seconds = time.perf_counter() - began
+    found = []
+    for k, entry in enumerate(prepared.entries):
+        outcome = report.outcomes[entry.name]
+        values: dict[str, Any] = {
+            "workload": "tasks, shifted", "cluster": outcome.result.cluster.name, "change": "", "estimate": "", "seed": unit.seed,
+            "scheduler": entry.name, "training_seed": None, **numbers_of(experiment, outcome.result), "speedup": outcome.speedup,
+            "ratio_to_optimum": report.ratio(entry.name), "bound.turnaround": report.bound / len(outcome.result),
+        }  # fmt: skip
+        curve = Curve(np.arange(1.0, len(outcome.regret) + 1), outcome.regret)
+        spent = outcome.result.table["end"] - outcome.result.workload.jobs.submit
+        of_optimum = report.outcomes[OPTIMAL].result
+        theirs = of_optimum.table["end"] - of_optimum.workload.jobs.submit
+        curves = {"regret": curve, "ratio": Curve(curve.x, _running(spent) / _running(theirs))}
+        manifest = manifest_of(unit.first + k, values, seconds / len(prepared.entries), {"text": entry.name})
+        found.append(Record(unit.first + k, values, curves, manifest))
+    return found
+
+
+def _running(values: Any, window: int = 50) -> Any:
+    """The mean over the last `window` tasks."""
+    import numpy as np
+
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def _shift_config(experiment: Experiment) -> Any:
+    from gpuyard.experiments.studies.shift import ShiftConfig
+
+    made: dict[str, Any] = {}
+    for name, value in experiment.settings.items():
+        if name not in _SHIFT:
+            raise unknown_name(f"setting in {experiment.name}: [settings]:", name, list(_SHIFT))
+        low, high, whole = _SHIFT[name]
+        if not low <= value <= high or (whole and value != int(value)):
+            raise DataError(f"{experiment.name}: [settings]: {name} = {value:g} is no {'whole ' * whole}number in {low:g}..{high:,g}")
+        made[name] = int(value) if whole else value
+    return ShiftConfig(**made)
+
+
+_SHIFT: Mapping[str, tuple[float, float, bool]] = {  # least, most, whether whole
+    "jobs": (1, 100_000, True), "training_jobs": (10, 1_000_000, True), "kicks": (0, 10_000_000, True), "gap": (1e-6, 1e9, False),
+    "epsilon": (0, 1, False),
+}  # fmt: skip
+
+
+def _check_shift(prepared: Prepared) -> None:
+    from gpuyard.experiments.studies.shift import STRATEGIES
+
+    _shift_config(prepared.experiment)
+    for entry in prepared.entries:
+        if entry.name not in STRATEGIES:
+            raise unknown_name("strategy", entry.name, list(STRATEGIES))
+
+
+KINDS.add("shift", Kind("shift", _shift_unit, _check_shift, has_workloads=False))
+
+
+# ── in a worker ──
+
+
+class Worker:
+    """One process's share of the work: it prepares once and is then asked for units by number."""
+
+    def __init__(self, context: Context) -> None:
+        if context.version != __version__:
+            raise UsageError(
+                f"a worker has gpuyard {__version__}, and {context.version} is asked for", hint="install the same on every machine"
+            )
+        self._prepared = Prepared(context)
+
+    def work(self, number: int) -> list[Record]:
+        """All Runs of a unit."""
+        return self._prepared.kind.execute(self._prepared, self._prepared.units[number])

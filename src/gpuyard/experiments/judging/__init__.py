@@ -1,0 +1,1 @@
+"""What may be said about numbers: statistics, bounds, summaries and sentences."""

@@ -1,0 +1,1 @@
+"""Running an experiment: workers, the folder of results, and going on after an interruption."""

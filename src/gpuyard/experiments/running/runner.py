@@ -1,0 +1,139 @@
+"""Run an experiment in a folder: train what is to be trained, do what is not done yet, merge, keep examples.
+
+Interrupted or killed at any moment, the same call goes on; the end is the same, byte for byte, but for times.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuyard import __version__
+from gpuyard.engine.compiler.entry import engine
+from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.experiments.design.kinds import Context, Prepared, Worker
+from gpuyard.experiments.design.spec import Experiment
+from gpuyard.experiments.running.agents import Trained, check_agents, labels_of, trainer_of
+from gpuyard.experiments.running.examples import check_examples, keep_examples
+from gpuyard.experiments.running.store import AGENTS, Store, json_bytes, read_bytes, writing
+from gpuyard.experiments.running.workers import Backend
+
+Progress = Callable[[str, int, int], None]  # what is done, how much, of how much
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call did."""
+
+    runs: int  # in all
+    done_before: int
+    seconds: float
+    trained: int  # agents, in this call
+
+
+@dataclass(frozen=True)
+class _Make:
+    """Makes a worker from plain data, wherever it arrives."""
+
+    context: Context
+
+    def __call__(self) -> Worker:
+        return Worker(self.context)
+
+
+def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str = "", progress: Progress | None = None) -> Outcome:
+    """All Runs, with results in the folder; `progress` hears of Runs and of agents."""
+    heard = progress or (lambda what, done, total: None)
+    began, store = time.perf_counter(), Store(folder)
+    plain = checked(experiment)  # before anything is written
+    store.refuse_others()
+    with store.locked():
+        store.begin(experiment.record(), about(command) | {"inputs": plain.inputs()})
+        if store.complete:
+            store.verify()
+            store.clean()
+            return Outcome(plain.runs, plain.runs, time.perf_counter() - began, 0)
+        if not INTERPRETED:
+            engine()  # compiled once, before several processes ask for it
+        agents, trained = _agents(experiment, store, backend, heard)
+        context = Context(experiment.record(), agents)
+        prepared = Prepared(context)
+        if experiment.agents:
+            prepared.check()
+        before = _do_units(prepared, context, store, backend, heard)
+        keep_examples(prepared, store)
+        store.finish(prepared.runs)
+    return Outcome(prepared.runs, before, time.perf_counter() - began, trained)
+
+
+def checked(experiment: Experiment) -> Prepared:
+    """The experiment prepared, having refused whatever can be known to be wrong with it before agents are trained and Runs are made."""
+    made = Prepared(Context(experiment.record()))
+    made.check()
+    check_examples(experiment)
+    check_agents(experiment)
+    return made
+
+
+def about(command: str) -> dict[str, Any]:
+    """Of the whole; the manifest of each Run says the same of itself."""
+    return {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(), "command": command}
+
+
+def _do_units(prepared: Prepared, context: Context, store: Store, backend: Backend, heard: Progress) -> int:
+    """The units that are not done yet; how many Runs were done before."""
+    width, done = len(prepared.entries), store.done()
+    left = [unit.number for unit in prepared.units if unit.number not in done]
+    before = prepared.runs - len(left) * width
+    finished = before
+    heard("runs", finished, prepared.runs)
+    with closing(backend.run(_Make(context), left)) as outcomes:
+        for number, records in outcomes:
+            store.add(number, records)
+            finished += width
+            heard("runs", finished, prepared.runs)
+    return before
+
+
+def _agents(experiment: Experiment, store: Store, backend: Backend, heard: Progress) -> tuple[dict[str, bytes], int]:
+    """The checkpoints of all agents, trained where they are not there yet."""
+    wanted = [label for label, _, _ in labels_of(experiment)]
+    if not wanted:
+        return {}, 0
+    folder = store.path / AGENTS
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    missing = [label for label in wanted if not (folder / f"{label}.json").exists()]
+    for label in set(wanted) - set(missing):
+        _forget_training(store, label)  # a killed process may have left it
+    make = trainer_of(experiment, missing, folder)
+    done = len(wanted) - len(missing)
+    heard("agents", done, len(wanted))
+    with closing(backend.run(make, range(len(missing)))) as outcomes:
+        for _, trained in outcomes:
+            keep_agent(store, trained)
+            done += 1
+            heard("agents", done, len(wanted))
+    return {label: read_bytes(folder / f"{label}.safetensors") for label in wanted}, len(missing)
+
+
+def keep_agent(store: Store, trained: Trained) -> None:
+    """The checkpoint, then its curve, which says that it is whole; the training's own folder is no longer needed."""
+    store.write(f"{AGENTS}/{trained.label}.safetensors", trained.checkpoint)
+    record: Mapping[str, Any] = {
+        "label": trained.label, "objective": trained.objective, "steps": trained.steps, "wall_s": round(trained.seconds, 3),
+        "curve": json.loads(json.dumps(trained.curve)),
+    }  # fmt: skip
+    store.write(f"{AGENTS}/{trained.label}.json", json_bytes(record))
+    _forget_training(store, trained.label)
+
+
+def _forget_training(store: Store, label: str) -> None:
+    shutil.rmtree(store.path / AGENTS / f"{label}.training", ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Experiments that need code of their own."""

@@ -1,0 +1,365 @@
+"""Checkpoints as schedulers, against every baseline, on workloads that no training has seen.
+
+Every scheduler runs the same episodes, so that differences are paired. The baseline of each table is the best of those that are not
+learned, found on the same episodes: that favours the baselines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuyard.envs.kinds.base import ENVS, EnvKind, find_env
+from gpuyard.envs.reward import OBJECTIVES
+from gpuyard.errors import CheckpointError, UsageError
+from gpuyard.experiments.compare import Plan, compare
+from gpuyard.experiments.compare import Source as Compared
+from gpuyard.experiments.judging.answers import percent, quantity
+from gpuyard.experiments.judging.comparison import Comparison, Line
+from gpuyard.experiments.judging.statistics import Interval, bootstrap_mean
+from gpuyard.metrics import METRICS, resolve
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.workload import Workload
+from gpuyard.networks.checkpoint import Checkpoint
+from gpuyard.policies import AnyScheduler, parse_scheduler, parse_slots
+from gpuyard.policies.learned import checkpoint_of, with_folder
+from gpuyard.traces.recipes import Episode, GeneratorSource, Source, Workloads, parse_recipe
+from gpuyard.traces.splits import Split, overlap
+
+BATCHES = 10  # episodes of a workload, unless more combinations of its parameters are to be gone through
+MOST_EPISODES = 100_000
+LEVEL = 0.05  # of the test, two-sided, corrected
+OTHER_METRICS: Mapping[str, tuple[str, ...]] = {
+    "job": ("bsld", "waiting", "turnaround", "utilization"),
+    "host": ("wait", "makespan", "completed", "utilization", "load_imbalance"),
+    "switch": ("slowdown", "deadline_met", "waiting", "utilization"),
+    "device": ("turnaround", "wait", "slowdown", "makespan"),
+}  # by what is decided about, besides the objective
+EXAMPLES: Mapping[str, str] = {
+    "job": "--workload lublin:jobs=1024,nodes=256,load=0.9 --cluster 256",
+    "host": "--workload eda:jobs=1000 --cluster hosts:count=50",
+    "switch": "--workload family:shape=bursty,gpus=8 --cluster 8",
+    "device": "--workload tasks:jobs=100 --cluster tasks",
+}  # by what is decided about: workloads to evaluate on
+DATASET = "dataset:"  # a log that is fetched
+_FIELDS = {"period": "every"}  # names of a checkpoint's choices that the options of its environment have under another
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What the other slots of a checkpoint's scheduler hold; empty: what it was trained with."""
+
+    ordering: str = ""
+    placement: str = ""
+    backfill: str = ""
+
+    def given(self) -> dict[str, str]:
+        return {name: value for name, value in vars(self).items() if value}
+
+
+@dataclass(frozen=True)
+class Held:
+    """Which episodes: of texts as `gpuyard train` takes them, or of the checkpoint's own training where there are none."""
+
+    workloads: tuple[str, ...] = ()
+    cluster: str = ""
+    split: Split = "test"
+    seeds: tuple[int, ...] = ()  # of generators; empty: those of the split, from the first on
+    jobs: str = ""  # of a window, where a text does not say; a number or `all`
+    batches: int = 0  # episodes of each workload; 0: BATCHES, or one for each combination of parameters and seed
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A checkpoint that is evaluated, as a scheduler."""
+
+    text: str
+    checkpoint: Checkpoint
+    scheduler: AnyScheduler
+    kind: EnvKind
+    options: Any  # of its environment, as far as its baselines depend on them
+
+
+def contender(text: str, slots: Slots | None = None) -> Contender:
+    """The checkpoint that a text names, in the slots it was trained with or in others."""
+    found = checkpoint_of(text)
+    manifest = found.manifest
+    kind = _kind_of(manifest.schema.decision)
+    given = (slots or Slots()).given()
+    choices = {_FIELDS.get(name, name): value for name, value in manifest.choices.items()}
+    known = {name for name in choices if name in ("ordering", "placement", "backfill")}
+    for name in given:
+        if name not in known:
+            fits = f"--{', --'.join(sorted(known))}" if known else "none of the slots"
+            raise UsageError(f"--{name}: {text} decides about a {manifest.schema.decision}", hint=f"it leaves open: {fits}")
+    choices |= given
+    if "schedulers" in choices:
+        choices["schedulers"] = tuple(choices["schedulers"])
+    try:
+        options = kind.options(**choices)
+    except TypeError:
+        raise CheckpointError(f"{text}: manifest: choices {', '.join(manifest.choices)} are not those of {kind.name}") from None
+    return Contender(text, found, _in_slots(text, manifest.schema.decision, options), kind, options)
+
+
+def _kind_of(decision: str) -> EnvKind:
+    find_env("PickJob")  # has them all registered
+    return next(kind for _, kind in ENVS.items() if kind.schema.decision == decision)
+
+
+def _in_slots(text: str, decision: str, options: Any) -> AnyScheduler:
+    text = with_folder(text)
+    if decision == "job":
+        return parse_slots(f"{text}/{options.placement}/{options.backfill}")
+    if decision == "host":
+        return parse_slots(f"{options.ordering}/{text}/{options.backfill}")
+    return parse_scheduler(text)  # a switch and a device choice are schedulers by themselves
+
+
+def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[Source, tuple[int, ...]]]:
+    """For each workload its source and the numbers of its episodes; refuses what one of the checkpoints was trained on."""
+    texts, cluster = held.workloads, held.cluster
+    if not texts:
+        texts, own = _trained_on(contenders)
+        cluster = cluster or own
+        check_logs_are_here(contenders[0], texts)
+    found = []
+    for text in texts:
+        recipe = parse_recipe(text, cluster)
+        if held.jobs and recipe.jobs is None:
+            recipe = parse_recipe(_with_jobs(text, held.jobs), cluster)
+        source = Workloads([recipe.text]).part(held.split, held.seeds or None)
+        for each in contenders:
+            shared = overlap(each.checkpoint.manifest.training, source.uses)
+            if shared is not None:
+                raise UsageError(f"{each.text}: {shared}", hint="evaluate on other seeds, or on a later range of the trace")
+        found.append((source, _numbers(source, held)))
+    return found
+
+
+def _with_jobs(text: str, jobs: str) -> str:
+    """The text with the number of jobs among its options."""
+    if "[" in text:
+        return text.replace("[", f"[jobs={jobs}; ", 1)
+    base, on, cluster = text.partition(" on ")
+    return f"{base}[jobs={jobs}]{on}{cluster}"
+
+
+def _trained_on(contenders: Sequence[Contender]) -> tuple[tuple[str, ...], str]:
+    """The workloads that the first checkpoint was trained on, of which a part was held out."""
+    first = contenders[0]
+    config = first.checkpoint.manifest.training.config
+    texts, cluster = config.get("workloads"), config.get("cluster", "")
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts) or not isinstance(cluster, str):
+        raise UsageError(f"{first.text}: does not say which workloads it was trained on", hint="give --workload")
+    return tuple(texts), cluster
+
+
+def check_logs_are_here(contender: Contender, texts: Sequence[str]) -> None:
+    """The logs of a training are somebody's files: who has only the checkpoint names workloads."""
+    bases = [recipe.base for recipe in map(parse_recipe, texts) if not recipe.is_generator]
+    missing = [base for base in dict.fromkeys(bases) if not base.startswith(DATASET) and not _exists(base)]
+    if missing:
+        what = "the log that it was trained on is" if len(missing) == 1 else "logs that it was trained on are"
+        hint = f"give workloads of your own, a log or a generator: {EXAMPLES[contender.checkpoint.manifest.schema.decision]}"
+        raise UsageError(f"{contender.text}: {what} not here: {', '.join(missing)}", hint=hint)
+
+
+def _exists(base: str) -> bool:
+    try:
+        return Path(base).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have
+        return False
+
+
+def _numbers(source: Source, held: Held) -> tuple[int, ...]:
+    """0, 1, 2 …: they go through every combination of parameters before the next seed."""
+    wanted = held.batches
+    if not wanted:
+        wanted = source.size if held.seeds else max(BATCHES, _combinations(source))
+    if wanted > MOST_EPISODES:
+        raise UsageError(f"{source.text}: {wanted:,} episodes; at most {MOST_EPISODES:,}", hint="give --batches or fewer --seeds")
+    return tuple(range(min(wanted, source.size)))
+
+
+def _combinations(source: Source) -> int:
+    return len(source.combinations) if isinstance(source, GeneratorSource) else 1
+
+
+def evaluate(
+    contenders: Sequence[Contender],
+    held: Held,
+    *,
+    against: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    threads: int = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Comparison]:
+    """One comparison for each workload; the first metric, the objective unless given, decides. `progress` hears (done, all)."""
+    sources = held_out(contenders, held)
+    plan = Plan(
+        sources=tuple(_compared(*each) for each in sources),
+        schedulers=_schedulers(contenders, against),
+        metrics=tuple(dict.fromkeys(metrics)) or default_metrics(contenders),
+        challengers=tuple(each.scheduler.label for each in contenders),
+    )
+    count = len(plan.schedulers) * sum(len(numbers) for _, numbers in sources)
+    heard: Callable[[int], None] = (lambda done: None) if progress is None else (lambda done: progress(done, count))
+    found, done = [], 0
+    for source, (_, numbers) in zip(plan.sources, sources, strict=True):
+        before = done
+        each = replace(plan, sources=(source,), seeds=numbers)
+        found += compare(each, threads=threads, progress=lambda now, before=before: heard(before + now))  # type: ignore[misc]
+        done += len(numbers) * len(plan.schedulers)
+    return found if metrics else [_with_values(comparison) for comparison in found]
+
+
+def _with_values(comparison: Comparison) -> Comparison:
+    """Without metrics that have no value here, such as the utilisation of GPUs where there are none; the primary one stays."""
+    known = [name for name in comparison.metrics if not all(math.isnan(line.values[name].mean) for line in comparison.lines)]
+    return replace(comparison, metrics=tuple(dict.fromkeys((comparison.primary, *known))))
+
+
+def _schedulers(contenders: Sequence[Contender], against: Sequence[str]) -> tuple[AnyScheduler, ...]:
+    """The checkpoints, then what they are compared with, each once."""
+    made: dict[str, AnyScheduler] = {}
+    for each in contenders:
+        if each.scheduler.label in made:
+            raise UsageError(f"checkpoint {each.text!r} is given twice")
+        made[each.scheduler.label] = each.scheduler
+    texts = [text for each in contenders for text in each.kind.baselines_for(each.options)]
+    for text in (*texts, *against):
+        scheduler = parse_scheduler(text)
+        made.setdefault(scheduler.label, scheduler)
+    return tuple(made.values())
+
+
+def default_metrics(contenders: Sequence[Contender]) -> tuple[str, ...]:
+    """The objective that the first was trained for, and what else is of interest."""
+    manifest = contenders[0].checkpoint.manifest
+    name = OBJECTIVES[manifest.objective].metric if manifest.objective in OBJECTIVES else manifest.objective
+    if name.partition(".")[0] not in METRICS:
+        raise UsageError(f"{contenders[0].text}: its objective {name!r} is no metric", hint="give --metric")
+    return tuple(dict.fromkeys((name, *OTHER_METRICS[manifest.schema.decision])))
+
+
+def _compared(source: Source, numbers: Sequence[int]) -> Compared:
+    """The episodes of a source, by number in place of the seed."""
+    made: dict[int, Episode] = {}
+
+    def episode(number: int) -> Episode:
+        if number not in made:
+            made.clear()  # one is used at a time
+            made[number] = source.episode(number)
+        return made[number]
+
+    def load(number: int) -> Workload:
+        return episode(number).workload
+
+    def cluster_of(_: Cluster, workload: Workload, number: int) -> Cluster:
+        return episode(number).cluster
+
+    clusters = [source.episode(number).cluster for number in numbers[:2]]
+    shown = clusters[0] if len({cluster.name for cluster in clusters}) == 1 else replace(clusters[0], name="several clusters")
+    text = source.text.partition(" on ")[0]
+    return Compared(text, load, True, (shown,), cluster_of)
+
+
+# ── in words ──
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a checkpoint does on one workload. Shares are of the best baseline's mean; positive: the checkpoint is better."""
+
+    checkpoint: str
+    workload: str
+    metric: str
+    baseline: str  # the best
+    gain: Interval
+    p: float  # corrected for the number of schedulers (Holm); nan: no test
+    gap: Interval | None  # mean of (its value − that of the best baseline of each run) / the latter, signed so that positive is worse
+
+    @property
+    def clear(self) -> bool:
+        """The interval does not hold 0."""
+        return self.gain.low > 0 or self.gain.high < 0
+
+
+def verdicts(comparison: Comparison, challengers: Sequence[str]) -> list[Verdict]:
+    """One for each checkpoint."""
+    base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
+    sign = 1.0 if resolve(comparison.primary)[0].better == "higher" else -1.0
+    others = [line for line in comparison.lines if line.scheduler not in (*challengers, "log")]
+    found = []
+    for line in comparison.lines:
+        if line.scheduler not in challengers or line.change is None:
+            continue
+        size = abs(base.values[comparison.primary].mean) or math.nan
+        ends = sorted(sign * value / size for value in (line.change.low, line.change.high))
+        gain = Interval(sign * line.change.mean / size, ends[0], ends[1], line.change.n)
+        found.append(
+            Verdict(
+                line.scheduler, comparison.workload, comparison.primary, comparison.baseline, gain, line.change.p, _gap(line, others, sign)
+            )
+        )
+    return found
+
+
+def _gap(line: Line, others: Sequence[Line], sign: float) -> Interval | None:
+    """To the best of the others in each run: what a perfect choice among them would still gain."""
+    if len(line.samples) < 2:
+        return None
+    best = np.max(sign * np.array([other.samples for other in others]), axis=0)
+    mine = sign * np.array(line.samples)
+    known = np.isfinite(best) & np.isfinite(mine) & (best != 0)
+    return bootstrap_mean((best - mine)[known] / np.abs(best[known])) if known.any() else None
+
+
+def sentence(verdict: Verdict, comparison: Comparison) -> str:
+    """`NAME is better than the best baseline, sjf, by 12 % [8, 16]: mean bsld 34 against 38 …`."""
+    mine, base = (_line(comparison, label) for label in (verdict.checkpoint, verdict.baseline))
+    name, gain = verdict.metric, verdict.gain
+    title = resolve(name)[0].title
+    values = f"{title} {quantity(name, mine.values[name].mean)} against {quantity(name, base.values[name].mean)}"
+    of = next(line.change.of for line in comparison.lines if line.change)
+    runs = f"{gain.n:,} {'runs' if of == 'seed' else 'jobs of one run, by blocks of time'}"
+    size = f"{percent(abs(gain.mean))} %"
+    if math.isnan(gain.low):
+        sure = f"{'better' if gain.mean > 0 else 'worse'} by {size}, without an interval: one sample"
+        return f"{verdict.checkpoint}: against the best baseline, {verdict.baseline}, {sure} ({values})."
+    unsure = ": more runs would make it sure" if verdict.p > LEVEL and verdict.clear else ""
+    chance = "" if math.isnan(verdict.p) else f"; p = {verdict.p:.2g}{unsure}"
+    if not verdict.clear:
+        span = f"{_better_by(gain.mean)} [{_better_by(gain.low)} to {_better_by(gain.high)}]"
+        return f"{verdict.checkpoint} cannot be told from the best baseline, {verdict.baseline}: {span} ({values}; {runs}{chance})."
+    ends = sorted((abs(gain.low), abs(gain.high)))
+    word = "better" if gain.mean > 0 else "worse"
+    span = f"[{percent(ends[0])}, {percent(ends[1])}]"
+    return f"{verdict.checkpoint} is {word} than the best baseline, {verdict.baseline}, by {size} {span} ({values}; {runs}{chance})."
+
+
+def _better_by(gain: float) -> str:
+    """`3.75 % worse`: the sign as a word."""
+    text = percent(abs(gain))
+    return "as good" if text == "0" else f"{text} % {'better' if gain > 0 else 'worse'}"
+
+
+def gap_sentence(verdict: Verdict) -> str:
+    """Against the best baseline of each run, which nobody knows before."""
+    if verdict.gap is None:
+        return ""
+    gap = verdict.gap
+    text = f"{percent(gap.mean, '+')} % [{percent(gap.low, '+')}, {percent(gap.high, '+')}]"
+    return (
+        f"{verdict.checkpoint}: gap to the best baseline of each run, {text} of its {resolve(verdict.metric)[0].title} (below 0: better)."
+    )
+
+
+def _line(comparison: Comparison, label: str) -> Line:
+    return next(line for line in comparison.lines if line.scheduler == label)

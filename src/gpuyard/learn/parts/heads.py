@@ -1,0 +1,142 @@
+"""What value-based learners add to a network while they train, and how it is folded into the plain form afterwards.
+
+Dueling (Wang et al. 2016): Q = V + A − mean of A. The advantages A come from `head`, V from `value_head`, which has as many hidden
+layers of the same width. Noise (Fortunato et al. 2018, factorised) is on the weights of `head` and `value_head`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpuyard.learn.base import Arrays
+from gpuyard.learn.parts import networks
+from gpuyard.learn.parts.networks import Params
+from gpuyard.model.jobs import Array
+from gpuyard.networks.spec import NetworkSpec
+
+SIGMA = 0.5  # initial noise × √(inputs of the layer)
+_NOISE = "noise/"
+
+
+def initial(spec: NetworkSpec, key: jax.Array, *, dueling: bool, noisy: bool) -> Params:
+    """Parameters that gradients change; of a spec whose value layers are those of the head."""
+    params = networks.trained(networks.init(spec, key))
+    if not dueling:
+        params = {name: each for name, each in params.items() if not name.startswith("value_head.")}
+    elif spec.atoms > 1:  # a distribution for V as well
+        last = f"value_head.{len(spec.value_layers)}"
+        params[f"{last}.weight"] = jnp.tile(params[f"{last}.weight"], (spec.atoms, 1)) * 0.01
+        params[f"{last}.bias"] = jnp.zeros(spec.atoms, jnp.float32)
+    if noisy:
+        params |= {f"{_NOISE}{name}": _initial_noise(name, params) for name in list(params) if _may_be_noisy(name)}
+    return params
+
+
+def _may_be_noisy(name: str) -> bool:
+    return name.startswith(("head.", "value_head."))
+
+
+def _initial_noise(name: str, params: Params) -> jax.Array:
+    inputs = params[name.rsplit(".", 1)[0] + ".weight"].shape[1]
+    return jnp.full(params[name].shape, SIGMA / math.sqrt(inputs), jnp.float32)
+
+
+def quiet(params: Params) -> Params:
+    """The means alone."""
+    return {name: each for name, each in params.items() if not name.startswith(_NOISE)}
+
+
+def noise_size(params: Mapping[str, Any]) -> int:
+    """Random numbers that `perturbed` needs: one for each input and output of a noisy layer."""
+    return sum(sum(each.shape) for name, each in params.items() if name.startswith(_NOISE) and name.endswith(".weight"))
+
+
+def perturbed(params: Params, noise: jax.Array) -> Params:
+    """Means plus noise, from `noise_size` standard normal numbers; the same as `quiet` where no layer is noisy."""
+    found, used = quiet(params), 0
+    for weight in sorted(name[len(_NOISE) :] for name in params if name.startswith(_NOISE) and name.endswith(".weight")):
+        bias = weight.removesuffix("weight") + "bias"
+        outs, ins = params[weight].shape
+        drawn = noise[used : used + outs + ins]
+        used += outs + ins
+        drawn = jnp.sign(drawn) * jnp.sqrt(jnp.abs(drawn))
+        found[weight] = params[weight] + params[_NOISE + weight] * jnp.outer(drawn[:outs], drawn[outs:])
+        found[bias] = params[bias] + params[_NOISE + bias] * drawn[:outs]
+    return found
+
+
+def outputs(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array, *, dueling: bool) -> jax.Array:
+    """(…, actions, atoms), not masked where there are no rows: values, or with atoms > 1 logits of distributions."""
+    if spec.rows:
+        return _row_values(spec, params, rows, context, mask, dueling=dueling)[..., None]
+    found = networks.distribution(spec, params, context)
+    if not dueling:
+        return found
+    e = networks.encode_context(spec, params, context)
+    value = networks.mlp(params, "value_head", len(spec.value_layers) + 1, e, spec.act)
+    return value[..., None, :] + found - found.mean(-2, keepdims=True)
+
+
+def _row_values(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array, *, dueling: bool) -> jax.Array:
+    if not dueling:
+        return networks.apply(spec, params, rows, context, mask)
+    advantage, value = networks.apply_and_value(spec, params, rows, context, mask)
+    legal = jnp.where(mask, advantage, 0.0)
+    mean = legal.sum(-1) / jnp.maximum(mask.sum(-1), 1)
+    return jnp.where(mask, advantage + (value - mean)[..., None], networks.ILLEGAL)
+
+
+def expected(spec: NetworkSpec, found: jax.Array, mask: jax.Array) -> jax.Array:
+    """(…, actions): values, or means of distributions; ILLEGAL where the mask says no."""
+    values = found[..., 0] if spec.atoms == 1 else jax.nn.softmax(found) @ networks.support(spec)
+    return jnp.where(mask, values, networks.ILLEGAL)
+
+
+def plain(spec: NetworkSpec, params: Params, *, dueling: bool) -> tuple[NetworkSpec, Arrays]:
+    """The network in the form of gpuyard.networks.spec, without noise.
+
+    Without rows its scores are the Q-values. A dueling network over rows keeps its advantages as scores: they differ from the
+    Q-values by the same amount in every row, so the same row wins.
+    """
+    arrays = {name: np.asarray(each, dtype=np.float32) for name, each in quiet(params).items()}
+    kept = {name: each for name, each in arrays.items() if not name.startswith("value_head.")}
+    if not dueling or spec.rows:
+        return replace(spec, value_layers=()), kept
+    wide = tuple(2 * width for width in spec.head_layers)
+    return replace(spec, head_layers=wide, value_layers=()), kept | _folded(spec, arrays)
+
+
+def _folded(spec: NetworkSpec, arrays: Arrays) -> Arrays:
+    """Both streams side by side in each hidden layer of the head; the last layer adds them up."""
+    found: Arrays = {}
+    last = len(spec.head_layers)
+    for number in range(last):
+        a, v = arrays[f"head.{number}.weight"], arrays[f"value_head.{number}.weight"]
+        found[f"head.{number}.weight"] = np.vstack([a, v]) if number == 0 else _beside(a, v)
+        found[f"head.{number}.bias"] = np.concatenate([arrays[f"head.{number}.bias"], arrays[f"value_head.{number}.bias"]])
+    advantage = _less_mean(arrays[f"head.{last}.weight"].reshape(spec.actions, spec.atoms, -1))
+    value = np.broadcast_to(arrays[f"value_head.{last}.weight"], advantage.shape)
+    weight = advantage + value if last == 0 else np.concatenate([advantage, value], axis=-1)
+    bias = _less_mean(arrays[f"head.{last}.bias"].reshape(spec.actions, spec.atoms)) + arrays[f"value_head.{last}.bias"]
+    outs = spec.actions * spec.atoms
+    return found | {f"head.{last}.weight": weight.reshape(outs, -1), f"head.{last}.bias": bias.reshape(outs)}
+
+
+def _less_mean(values: Array) -> Array:
+    found: Array = values - values.mean(axis=0, keepdims=True)
+    return found
+
+
+def _beside(a: Array, v: Array) -> Array:
+    """Block diagonal."""
+    found = np.zeros((a.shape[0] + v.shape[0], a.shape[1] + v.shape[1]), dtype=np.float32)
+    found[: a.shape[0], : a.shape[1]] = a
+    found[a.shape[0] :, a.shape[1] :] = v
+    return found

@@ -1,0 +1,76 @@
+"""How good a network is as a scheduler: run by the engine on workloads that were not trained on, beside the baselines."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+from gpuyard.engine.simulation import AnyScheduler
+from gpuyard.envs.kinds.base import EnvKind
+from gpuyard.envs.threads import each
+from gpuyard.errors import SimulationError
+from gpuyard.learn.base import Arrays
+from gpuyard.networks.spec import NetworkSpec
+from gpuyard.policies import parse_scheduler
+from gpuyard.traces.recipes import Episode
+
+THREADS = min(4, os.cpu_count() or 1)
+
+
+class Validator(Protocol):
+    """Gives a network a score. Pluggable: what is not a scheduler can be validated too."""
+
+    @property
+    def objective(self) -> str: ...
+    @property
+    def better(self) -> Literal["lower", "higher"]: ...
+    @property
+    def baselines(self) -> Mapping[str, float]:
+        """The score of each baseline; computed once."""
+
+    def __call__(self, spec: NetworkSpec, arrays: Arrays) -> float: ...
+
+
+class EngineValidation:
+    """The mean of an objective over some episodes, each simulated by the engine from beginning to end."""
+
+    def __init__(self, kind: EnvKind, options: Any, objective: str, episodes: Sequence[Episode]) -> None:
+        self._kind = kind
+        self._options = options
+        self._objective = kind.objective_for(objective, options)
+        self._episodes = tuple(episodes)
+
+    @property
+    def objective(self) -> str:
+        return self._objective.name
+
+    @property
+    def better(self) -> Literal["lower", "higher"]:
+        return self._objective.better
+
+    @cached_property
+    def baselines(self) -> Mapping[str, float]:
+        """Text of the scheduler → mean of the objective."""
+        return {text: self._mean(parse_scheduler(text)) for text in self._kind.baselines_for(self._options)}
+
+    def __call__(self, spec: NetworkSpec, arrays: Arrays) -> float:
+        return self._mean(self._kind.scheduler(spec, arrays, self._options))
+
+    def _mean(self, scheduler: AnyScheduler) -> float:
+        """The same number on any number of threads. What is asked from Python at every decision gains nothing from them."""
+        compile_it = getattr(scheduler, "program", None)
+        threads = 1 if compile_it is None else THREADS
+        if compile_it is not None:
+            compile_it()  # here, so that threads do not compile twice
+        values = each(lambda episode: self._value(episode, scheduler), self._episodes, threads)
+        return math.fsum(values) / len(values)
+
+    def _value(self, episode: Episode, scheduler: AnyScheduler) -> float:
+        results = self._kind.results_of(episode, scheduler, self._options)
+        value = math.fsum(float(self._objective.measure(result)) for result in results) / len(results)
+        if not math.isfinite(value):
+            raise SimulationError(f"validation: {self.objective} of {episode.text} with seed {episode.seed} is {value}")
+        return value

@@ -1,0 +1,163 @@
+"""Networks as policies inside the engine: features are written, scored and used without leaving compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gpuyard.engine.compiler.entry import source_hash
+from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry, inner, python_handle
+from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.features import hosts, jobs, system
+from gpuyard.networks.kernels import (
+    BLOCK,
+    net_begin,
+    net_end_pool,
+    net_is_pooled,
+    net_pool_block,
+    net_score_actions,
+    net_score_block,
+)
+from gpuyard.networks.network import Network
+
+# Where things are in the scratch of a state.
+_CONTEXT = 0
+_BLOCK = 128  # the longest context has fewer features
+_NETWORK = _BLOCK + BLOCK * max(jobs.ROWS, hosts.ROWS)
+
+
+def scratch_for(networks: Sequence[Network]) -> int:
+    """Floats of scratch that a state needs for these."""
+    return _NETWORK + max(network.scratch for network in networks) if networks else 0
+
+
+def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
+    """Key the queue of partition p, or, where the first of it waits, the `behind` jobs next to it: minus the scores; returns 0.
+
+    What is pooled is pooled over the jobs that are keyed: those that may be chosen, as in training.
+    """
+    part = s.partitions[p]
+    first, last = (part.head + 1, part.head + 1 + behind) if behind > 0 else (part.head, part.tail)
+    jobs.queue_context(s, p, 1.0 if behind > 0 else 0.0, s.scratch, _CONTEXT)
+    net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
+    if net_is_pooled(network):
+        at = first
+        while at < last:
+            count = min(last - at, BLOCK)
+            jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
+            net_pool_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK)
+            at += count
+        net_end_pool(network, s.scratch, _NETWORK)
+    at = first
+    while at < last:
+        count = min(last - at, BLOCK)
+        jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
+        net_score_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK, s.queue_keys, at)
+        at += count
+    for i in range(first, last):
+        s.queue_keys[i] = -s.queue_keys[i]
+    return 0
+
+
+def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
+    """Score candidates[:count] for job j: minus the scores; returns 0."""
+    p = np.int64(s.rows[j].partition)
+    hosts.measure_hosts(s, p, j)
+    hosts.host_context(s, p, j, s.scratch, _CONTEXT)
+    fastest = hosts.fastest_for(s, j)
+    net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
+    if net_is_pooled(network):
+        at = 0
+        while at < count:
+            size = min(count - at, BLOCK)
+            for r in range(size):
+                hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, _BLOCK + r, BLOCK)
+            net_pool_block(network, s.scratch, _BLOCK, size, s.scratch, _NETWORK)
+            at += size
+        net_end_pool(network, s.scratch, _NETWORK)
+    at = 0
+    while at < count:
+        size = min(count - at, BLOCK)
+        for r in range(size):
+            hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, _BLOCK + r, BLOCK)
+        net_score_block(network, s.scratch, _BLOCK, size, s.scratch, _NETWORK, s.score, at)
+        at += size
+    for i in range(count):
+        s.score[i] = -s.score[i]
+    return 0
+
+
+def _switch(s: Any, a: Any, b: Any, network: Any) -> Any:
+    """The scheduler with the highest score, the first of equals; -1 where a score is no number."""
+    system.system_context(s, s.scratch, _CONTEXT)
+    net_score_actions(network, s.scratch, _CONTEXT, s.scratch, _NETWORK, s.outputs, 0)
+    best = 0
+    for i in range(len(s.slots)):
+        if s.outputs[i] != s.outputs[i]:
+            return -1
+        if s.outputs[i] > s.outputs[best]:
+            best = i
+    return best
+
+
+# Compiled for each process anew, these would cost 2.5 s each. numba's disk cache knows a function by its name, its code and what it
+# closes over, and a compiled function has another identity in every process: so these are globals, and each entry has a name of its own.
+_WORD = types.int64
+_ENTRY = _WORD(_WORD, _WORD, _WORD, _WORD)  # of C functions: header, a, b, network
+_order_kernel, _place_kernel, _switch_kernel = inner(_order), inner(_place), inner(_switch)
+_keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
+
+
+def _order_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def choose_job(header: Any, p: Any, behind: Any, network: Any) -> Any:
+        return _order_kernel(state_at(header), p, behind, network) if source != 0 else -9  # never 0; part of the cache's key
+
+    return choose_job
+
+
+def _place_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def choose_host(header: Any, j: Any, count: Any, network: Any) -> Any:
+        return _place_kernel(state_at(header), j, count, network) if source != 0 else -9
+
+    return choose_host
+
+
+def _switch_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def choose_scheduler(header: Any, a: Any, b: Any, network: Any) -> Any:
+        return _switch_kernel(state_at(header), a, b, network) if source != 0 else -9
+
+    return choose_scheduler
+
+
+def _address(function: Callable[..., Any], made: Callable[[int], Any]) -> int:
+    """Of a C function, compiled on first use and cached on disk."""
+    if INTERPRETED:
+        return python_handle(function)
+    compiled = made(source_hash(__name__))
+    _keep.append(compiled)
+    return address_of(compiled)
+
+
+@lru_cache(maxsize=1)
+def order_by_network() -> int:
+    """What keys a queue."""
+    return _address(_order, _order_entry)
+
+
+@lru_cache(maxsize=1)
+def place_by_network() -> int:
+    """What scores nodes."""
+    return _address(_place, _place_entry)
+
+
+@lru_cache(maxsize=1)
+def switch_by_network() -> int:
+    """What names a scheduler."""
+    return _address(_switch, _switch_entry)

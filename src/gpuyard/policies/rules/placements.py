@@ -1,0 +1,29 @@
+"""The built-in placements and backfill rules. The engine carries them out; docs/concepts/semantics.md defines them."""
+
+from __future__ import annotations
+
+from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Backfill, Placement
+
+for _placement in (
+    Placement("first", "first fit: the lowest-numbered node", score="first"),
+    Placement("best", "best fit: the node with the fewest free GPUs", score="free"),
+    Placement("worst", "worst fit: the node with the most free GPUs", score="minus-free"),
+    Placement("fewest", "tier 1: fewest nodes for a gang, best fit for the rest", score="free", span="fewest"),
+    Placement("tier2", "tier 2: one more node than the fewest if that breaks open no whole node", score="free", span="tier2"),
+    Placement("lexicographic", "fewest nodes, then fewest free GPUs, fastest type, lowest price", score="lexicographic", span="fewest"),
+    Placement("defrag", "nodes in use first, whole nodes stay whole", score="whole-last"),
+    Placement("balance", "the least loaded node, by GPUs, cpus and memory", score="load"),
+    Placement("packing", "best fit over GPU shares and cpus together", score="remainder"),
+    Placement("fgd", "where the expected fragment grows least (Weng et al. 2023)", score="fragments", span="fewest"),
+    Placement("random", "a random node, and for a share a random device, by seed", score="random"),
+    Placement("fastest", "the fastest device type for the job's class", score="fastest"),
+):
+    PLACEMENTS.add(_placement.name, _placement)
+
+for _backfill in (
+    Backfill("none", "nobody passes the head"),
+    Backfill("skip", "whoever fits may pass"),
+    Backfill("easy", "who does not delay the head's reservation may pass (Lifka 1995)"),
+    Backfill("conservative", "who delays no one's reservation may pass (Mu'alem and Feitelson 2001)"),
+):
+    BACKFILLS.add(_backfill.name, _backfill)

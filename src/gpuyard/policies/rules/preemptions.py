@@ -1,0 +1,33 @@
+"""The built-in preemption rules: running jobs with a higher score than the head may be stopped for it."""
+
+# mypy: disable-error-code="no-any-return"
+# Columns are arrays whose elements numpy types as Any; the functions are compiled with real types.
+from __future__ import annotations
+
+from typing import Any
+
+from gpuyard.policies.rules.orderings import tiresias
+from gpuyard.policies.slots import PREEMPTIONS, Preemption, preemption
+
+PREEMPTIONS.add("none", Preemption("none", "running jobs run to their end"))
+
+
+@preemption("srpt", title="shortest remaining time: stop what has more left")
+def srpt(jobs: Any, j: int, now: float) -> float:
+    """Work believed to be left."""
+    return jobs.remaining[j]
+
+
+@preemption("priority", title="stop lower priorities")
+def priority(jobs: Any, j: int, now: float) -> float:
+    """Higher priority is more important."""
+    return -jobs.priority[j]
+
+
+@preemption("las", title="two queues by attained service: stop what has passed the threshold", every=60.0)
+def las_two_queues(jobs: Any, j: int, now: float, threshold: float = 3600.0) -> float:
+    """0 below `threshold` GPU-seconds of service, 1 above."""
+    return 1.0 if jobs.attained[j] >= threshold else 0.0
+
+
+preemption("tiresias", title="stop what is in a lower queue of Tiresias", every=60.0)(tiresias)

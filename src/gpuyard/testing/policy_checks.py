@@ -1,0 +1,340 @@
+"""Checks of a user's policy: it compiles, is pure, gives numbers, and the same ones compiled as interpreted."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch, parameters_of, visible
+from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.engine.state import JOB_ROW, NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES
+from gpuyard.errors import GpuyardError
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.cluster_file import load_cluster
+from gpuyard.model.jobs import COLUMNS, Array
+from gpuyard.model.workload import Workload
+from gpuyard.policies import ORDERINGS, Meta, Ordering, Scheduler, make_ordering, make_placement, make_switch, parse_slots
+from gpuyard.policies.slots import reads_clock
+from gpuyard.traces import load_workload
+
+Function = Callable[..., Any]
+Params = Mapping[str, float]
+
+WORKLOADS = ("demo:jobs=150", "family:horizon=2h,variant=gang", "family:horizon=2h,variant=hetero")
+CLUSTER = "hetero-demo"
+ROUNDING = 1e-9  # relative: beyond it two answers are different, below it differently rounded
+TIMED = 20_000  # jobs whose keys are timed
+JOB = 0  # the job for which placements score
+LONGEST = 300  # letters of a finding: a compiler's complaint may fill pages
+OK, FAILED, INFO = "ok", "failed", "info"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check of one policy: `state` is ok, failed or info."""
+
+    policy: str
+    check: str
+    state: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A moment at which a policy is asked: job rows, nodes, the system, the clock."""
+
+    workload: Workload
+    rows: Array
+    nodes: Array
+    system: Array
+    now: float
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of policy is called, once for every subject (job, node or system) of a scene."""
+
+    name: str
+    arguments: tuple[str, ...]
+    compile: Callable[..., int]
+    subjects: Callable[[Scene], int]
+    ask: Callable[[Function, Scene, int], Any]  # interpreted
+    ask_all: Callable[[int, Scene, Params], Array]  # compiled: its address, scene, parameters → answers
+    what: Callable[[Scene, int], str]  # the subject, for a message
+    simulated: Callable[[Function, str], Scheduler | Meta]
+
+
+def kind_of(function: Function) -> Kind | None:
+    """By the names of the first arguments; None: not a policy."""
+    try:
+        names = tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
+    return next((kind for kind in KINDS if names[: len(kind.arguments)] == kind.arguments), None)
+
+
+def check_policy(function: Function, name: str, kind: Kind) -> list[Finding]:
+    """All findings, in the order of the checks. What a failed check makes meaningless is left out."""
+    findings: list[Finding] = []
+
+    def note(check: str, state: str, text: str = "") -> None:
+        one_line = " ".join(text.split())
+        findings.append(Finding(name, check, state, one_line if len(one_line) <= LONGEST else one_line[: LONGEST - 1] + "…"))
+
+    try:
+        params = parameters_of(function, len(kind.arguments))
+        address = kind.compile(function, len(params))
+    except GpuyardError as error:
+        note("compiles", FAILED, str(error))
+        return findings
+    note("compiles", OK, f"as {kind.name}" + (f" with {', '.join(f'{k}={v:g}' for k, v in params.items())}" if params else ""))
+    if kind.name == "ordering or preemption rule":
+        note("clock", INFO, "read: keyed at every pass" if reads_clock(function) else "not read: keyed once per job")
+    scenes = _scenes()
+    answers, trouble = _interpreted(function, kind, scenes)
+    for check, text in trouble.items():
+        note(check, FAILED if text else OK, text)
+    if not any(trouble.values()):
+        infinite = sum(int(np.isinf(a).sum()) for a in answers)
+        note("finite", INFO if infinite else OK, f"{infinite:,} answers are infinite: their jobs go by submit" if infinite else "")
+        note("compiled = interpreted", *_same_compiled(address, kind, scenes, answers, params))
+        note("simulates", *_simulates(function, name, kind))
+        note("speed", INFO, _speed(address, kind, function, params))
+    return findings
+
+
+def _scenes() -> list[Scene]:
+    """Each workload before anything ran, and with made-up progress at a later time."""
+    cluster = load_cluster(CLUSTER)
+    found = []
+    for text in WORKLOADS:
+        workload = load_workload(text, 0)
+        for late in (False, True):
+            now = float(workload.jobs.submit[-1]) * (2.0 if late else 1.0)
+            system = np.zeros(1, SYSTEM_ROW)
+            for k, field in enumerate(SYSTEM_ROW.names or ()):
+                system[field] = (k + 1.0) * (50.0 if late else 1.0)
+            found.append(Scene(workload, _job_rows(workload, now, late), _node_rows(cluster), system, now))
+    return found
+
+
+def _job_rows(workload: Workload, now: float, late: bool) -> Array:
+    """The jobs as policies see them: just submitted, or `late` with made-up progress. What is hidden is 0."""
+    rows = np.zeros(len(workload), JOB_ROW)
+    for name in set(COLUMNS) & set(VISIBLE_NAMES):
+        rows[name] = getattr(workload.jobs, name)
+    rows["remaining"] = rows["estimate"]
+    rows["queued"] = rows["submit"]
+    rows["start"] = -1.0
+    rows["fair_share"] = 1.0 / len(workload.jobs.users)
+    rows["size_factor"] = rows["gpus"] / max(float(rows["gpus"].max()), 1.0)
+    if late:
+        draw = np.random.default_rng(7)
+        share = draw.random(len(rows))
+        rows["done"] = rows["estimate"] * share
+        rows["ran"] = rows["done"]
+        rows["attained"] = rows["ran"] * rows["gpus"]
+        rows["remaining"] = rows["estimate"] * (1 - share)
+        rows["start"] = rows["run_start"] = rows["submit"] + share * np.maximum(now - rows["submit"], 0)
+        rows["est_end"] = rows["run_start"] + rows["remaining"]
+        rows["rate"] = 1.0
+        rows["preemptions"] = draw.integers(0, 3, len(rows))
+        for name in ("usage", "partition_factor", "qos_factor"):
+            rows[name] = draw.random(len(rows))
+    return rows
+
+
+def _node_rows(cluster: Cluster) -> Array:
+    """The nodes as placements see them, with some devices taken."""
+    nodes, rows = cluster.nodes, np.zeros(len(cluster.nodes), NODE_ROW)
+    for name in ("gpus", "gpu_type", "rack", "partition", "cpus", "memory"):
+        rows[name] = getattr(nodes, name)
+    rows["number"] = np.arange(len(rows))
+    rows["free"] = rows["gpus"] - rows["number"] % (rows["gpus"] + 1)
+    rows["free_cpus"], rows["free_memory"] = nodes.cpus, nodes.memory
+    rows["speed"] = [cluster.types[kind].speed for kind in nodes.gpu_type]
+    rows["share"] = rows["free"] > 0
+    return rows
+
+
+def _interpreted(function: Function, kind: Kind, scenes: list[Scene]) -> tuple[list[Array], dict[str, str]]:
+    """The answers scene by scene, and what is wrong with them by check (empty text: nothing)."""
+    trouble = {"answers": "", "pure": ""}
+    answers: list[Array] = []
+    for scene in scenes:
+        before = (scene.rows.tobytes(), scene.nodes.tobytes(), scene.system.tobytes())
+        given, trouble["answers"] = _ask_each(function, kind, scene, range(kind.subjects(scene)))
+        if trouble["answers"]:
+            return answers, {"answers": trouble["answers"]}
+        again, _ = _ask_each(function, kind, scene, range(kind.subjects(scene))[::-1])
+        if (scene.rows.tobytes(), scene.nodes.tobytes(), scene.system.tobytes()) != before:
+            trouble["pure"] = f"it changes the {'jobs or nodes' if kind.name == 'placement' else 'jobs'} that it is shown"
+            return answers, trouble
+        other = np.flatnonzero(given != again)
+        if len(other):
+            k = int(other[0])
+            trouble["pure"] = f"asked twice about {kind.what(scene, k)} it says {given[k]:g} and {again[k]:g}"
+            return answers, trouble
+        answers.append(given)
+    return answers, trouble
+
+
+def _ask_each(function: Function, kind: Kind, scene: Scene, order: range) -> tuple[Array, str]:
+    out = np.full(kind.subjects(scene), np.nan)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in order:
+            try:
+                out[k] = kind.ask(function, scene, k)
+            except Exception as error:
+                return out, f"raises {type(error).__name__}: {error}, for {kind.what(scene, k)} at {scene.now:g} s"
+            if np.isnan(out[k]):
+                return out, f"returns NaN for {kind.what(scene, k)} at {scene.now:g} s"
+    return out, ""
+
+
+def _same_compiled(address: int, kind: Kind, scenes: list[Scene], answers: list[Array], params: Params) -> tuple[str, str]:
+    if INTERPRETED:
+        return INFO, "not compared: compilation is switched off"
+    rounded = 0.0
+    for scene, expected in zip(scenes, answers, strict=True):
+        compiled = kind.ask_all(address, scene, params)
+        for k in np.flatnonzero(compiled.view(np.int64) != expected.view(np.int64)).tolist():
+            a, b = float(compiled[k]), float(expected[k])
+            apart = abs(a - b) / max(abs(a), abs(b), 1e-300)
+            if not (a == b or apart <= ROUNDING):
+                return FAILED, f"for {kind.what(scene, k)} at {scene.now:g} s: compiled {a!r}, interpreted {b!r}"
+            rounded = max(rounded, apart)
+    return OK, f"but for rounding, at most {rounded:.0e} of the value" if rounded else "bit for bit"
+
+
+def _simulates(function: Function, name: str, kind: Kind) -> tuple[str, str]:
+    from gpuyard.engine.simulation import simulate
+
+    cluster = load_cluster(CLUSTER)
+    total = 0
+    for text in WORKLOADS:
+        try:
+            total += len(simulate(load_workload(text, 0), cluster, kind.simulated(function, name)))
+        except GpuyardError as error:
+            return FAILED, f"{text}: {error}"
+    return OK, f"{total:,} jobs of {len(WORKLOADS)} generated workloads"
+
+
+def _speed(address: int, kind: Kind, function: Function, params: Params) -> str:
+    """Relative to the nearest built-in of the kind, both timed here and now."""
+    if INTERPRETED or kind.name == "switch rule":
+        return "not measured"
+    other, other_address = _nearest(kind, function)
+    scene = _large_scene()
+    mine = _seconds(lambda: kind.ask_all(address, scene, params))
+    return f"{mine / _seconds(lambda: kind.ask_all(other_address, scene, {})):.2f} × the time of {other}"
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """The median of seven calls."""
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return max(float(np.median(times)), 1e-9)
+
+
+def _nearest(kind: Kind, function: Function) -> tuple[str, int]:
+    if kind.name == "placement":
+        return "a plain best fit", compile_scores(_best_fit, 0)
+    like: Ordering = ORDERINGS["wfp3" if reads_clock(function) else "saf"]
+    return like.name, compile_keys(cast("Function", like.function), 0)
+
+
+def _best_fit(nodes: Any, n: int, jobs: Any, j: int) -> float:
+    return float(nodes.free[n])
+
+
+def _large_scene() -> Scene:
+    workload = load_workload(f"gangs:jobs={TIMED}", 0)
+    cluster = load_cluster(f"{TIMED}x8:a100")
+    return Scene(workload, _job_rows(workload, 1e6, late=True), _node_rows(cluster), np.zeros(1, SYSTEM_ROW), 1e6)
+
+
+# ── the compiled functions, called as the engine calls them ──
+
+
+def _pointer(array: Array) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _call(address: int, *arguments: Any) -> int:
+    kinds: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
+    signature = [kinds.get(type(a), ctypes.c_void_p) for a in arguments]
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64, *signature)(address)(*arguments))
+
+
+def _values(params: Params) -> Array:
+    """A policy's parameters as the engine holds them."""
+    values = np.zeros(PARAMS)
+    values[: len(params)] = list(params.values())
+    return values
+
+
+def _keys(address: int, scene: Scene, params: Params) -> Array:
+    ids, out, values = np.arange(len(scene.rows), dtype=np.int32), np.full(len(scene.rows), np.nan), _values(params)
+    _call(address, _pointer(scene.rows), len(scene.rows), _pointer(ids), _pointer(out), len(ids), scene.now, _pointer(values))
+    return out
+
+
+def _scores(address: int, scene: Scene, params: Params) -> Array:
+    ids, out, values = np.arange(len(scene.nodes), dtype=np.int32), np.full(len(scene.nodes), np.nan), _values(params)
+    jobs = (_pointer(scene.rows), len(scene.rows), JOB)
+    _call(address, _pointer(scene.nodes), len(scene.nodes), _pointer(ids), _pointer(out), len(ids), *jobs, _pointer(values))
+    return out
+
+
+def _choice(address: int, scene: Scene, params: Params) -> Array:
+    values = _values(params)
+    return np.array([float(_call(address, _pointer(scene.system), scene.now, _pointer(values)))])
+
+
+def _job(scene: Scene, k: int) -> str:
+    return f"job {int(scene.workload.jobs.id[k])} of {scene.workload.name}"
+
+
+def _ordered(function: Function, name: str) -> Scheduler:
+    base = parse_slots("fcfs/fewest/easy")
+    return Scheduler(make_ordering(function, name), base.placement, base.backfill, base.preemption)
+
+
+def _placed(function: Function, name: str) -> Scheduler:
+    base = parse_slots("fcfs/fewest/easy")
+    return Scheduler(base.ordering, make_placement(function, name), base.backfill, base.preemption)
+
+
+def _switched(function: Function, name: str) -> Meta:
+    return Meta((parse_slots("fcfs/fewest/easy"), parse_slots("sjf/fewest/easy")), make_switch(function, name))
+
+
+RULE = Kind(
+    "ordering or preemption rule", ("jobs", "j", "now"), compile_keys,
+    subjects=lambda scene: len(scene.rows), ask=lambda f, scene, k: f(visible(scene.rows), k, scene.now), ask_all=_keys,
+    what=_job, simulated=_ordered,
+)  # fmt: skip
+PLACEMENT = Kind(
+    "placement", ("nodes", "n", "jobs", "j"), compile_scores,
+    subjects=lambda scene: len(scene.nodes), ask=lambda f, scene, k: f(scene.nodes.view(np.recarray), k, visible(scene.rows), JOB),
+    ask_all=_scores,
+    what=lambda scene, k: f"node {int(scene.nodes['number'][k])} and {_job(scene, JOB)}", simulated=_placed,
+)  # fmt: skip
+SWITCH = Kind(
+    "switch rule", ("system", "now"), compile_switch,
+    subjects=lambda scene: 1, ask=lambda f, scene, k: int(f(scene.system.view(np.recarray)[0], scene.now)), ask_all=_choice,
+    what=lambda scene, k: f"a system with {scene.system['waiting'][0]:g} waiting jobs", simulated=_switched,
+)  # fmt: skip
+KINDS = (RULE, PLACEMENT, SWITCH)

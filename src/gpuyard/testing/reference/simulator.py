@@ -1,0 +1,512 @@
+"""The slow, obvious twin of the engine: plain Python, written from `docs/concepts/semantics.md` alone.
+
+It searches lists where the engine keeps heaps, and copies the whole cluster to ask "would it fit if …?". Time grows with
+the square of the jobs: 1,000 lightly queued jobs on 8 nodes took 0.7 s, 2,000 took 3 s. Its rows must equal the engine's bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpuyard.errors import PolicyError
+from gpuyard.model.cluster import Cluster, Outage
+from gpuyard.model.rules import Rules
+from gpuyard.model.workload import Workload
+from gpuyard.policies.slots import Meta, Scheduler
+from gpuyard.testing.reference.plan import Placer, Plan, longest_duration, overhead_of
+from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
+from gpuyard.testing.reference.scores import request_mix
+from gpuyard.testing.reference.state import JobState, JobsView, Part, Yard, device_room, make_jobs, may_use
+from gpuyard.testing.reference.usage import Accounts
+
+__all__ = ["ReferenceResult", "Row", "Segment", "reference"]
+
+RECENT = 300.0  # s over which a switch rule counts submissions
+
+
+@dataclass(frozen=True)
+class System:
+    """What a switch rule sees of the whole cluster."""
+
+    waiting: float  # jobs
+    running: float  # jobs
+    free: float  # wholly free GPUs on nodes that are up
+    gpus: float  # all GPUs
+    oldest: float  # s since the submit of the job that waits longest
+    urgent: float  # waiting jobs believed to miss their deadline even if started now
+    work: float  # reference GPU-seconds believed to wait
+    recent: float  # jobs submitted in the last RECENT seconds
+    schedulers: float  # to choose from
+
+
+@dataclass(eq=False)
+class OutageState:
+    """An outage, how far it has come, and the devices it took."""
+
+    outage: Outage
+    begun: bool = False
+    over: bool = False
+    devices: list[int] = field(default_factory=list)
+
+
+def reference(
+    workload: Workload, cluster: Cluster, scheduler: Scheduler | Meta, seed: int = 0, rules: Rules | None = None
+) -> ReferenceResult:
+    """Simulate slowly and obviously. The arguments are those of `gpuyard.simulate`."""
+    simulation = _Simulation(workload, cluster, scheduler, seed, rules or Rules())
+    simulation.run()
+    return simulation.result()
+
+
+def next_multiple(period: float, after: float) -> float:
+    """The least multiple of `period` (0 included) that is later than `after`."""
+    k = max(math.floor(after / period) - 1, 0) if after > 0 else 0
+    while k * period <= after:
+        k += 1
+    return k * period
+
+
+class _Simulation:
+    """The state of one run, and the verbs of the semantics page."""
+
+    def __init__(self, workload: Workload, cluster: Cluster, scheduler: Scheduler | Meta, seed: int, rules: Rules) -> None:
+        self.cluster = cluster
+        self.rules = rules
+        self.jobs = make_jobs(workload, cluster)
+        self.visible = JobsView(self.jobs)
+        self.yard = Yard.empty(cluster)
+        mixes = [request_mix(job for job in self.jobs if job.home == p) for p in range(len(cluster.partitions))]
+        self.placer = Placer(self.yard, cluster, self.visible, seed, mixes)
+        self.outages = [OutageState(outage) for outage in cluster.outages]
+        self.meta = scheduler if isinstance(scheduler, Meta) else None
+        self.schedulers = list(scheduler.schedulers) if isinstance(scheduler, Meta) else [scheduler]
+        self.active = self.schedulers[0]
+        self.switch_due = 0.0
+        own_period = [self.meta.every] if self.meta else []
+        periods = [period for period in own_period + [s.preemption.every for s in self.schedulers] if period > 0]
+        self.timer_period = periods[0] if periods else math.inf
+        self.now = -math.inf
+        self.accounts = Accounts(len(workload.jobs.users), scheduler.half_life)
+        self.segments: list[Segment] = []
+        self.passes = self.preemptions = self.failures = self.queue_max = 0
+        self.queue_integral = 0.0
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def with_status(self, status: str, partition: int | None = None) -> list[JobState]:
+        """Jobs by index."""
+        return [job for job in self.jobs if job.status == status and partition in (None, job.home)]
+
+    def run(self) -> None:
+        """Instant after instant until nothing more can happen."""
+        time = self.next_time()
+        while time is not None:
+            if self.with_status("waiting"):
+                self.queue_integral += len(self.with_status("waiting")) * (time - self.now)
+            self.now = time
+            self.end_runs()
+            self.repair()
+            self.fail()
+            self.submit()
+            if self.with_status("waiting"):
+                self.one_pass()
+            self.queue_max = max(self.queue_max, len(self.with_status("waiting")))
+            time = self.next_time()
+
+    def next_time(self) -> float | None:
+        """When the next instant is; None: the simulation is over."""
+        if not any(job.status in ("pending", "waiting", "running") for job in self.jobs):
+            return None
+        hopes = [job.run_end for job in self.with_status("running")] + [job.submit for job in self.with_status("pending")]
+        hopes += [state.outage.end for state in self.outages if not state.over and state.outage.end < math.inf]
+        if not hopes:
+            return None
+        others = [state.outage.start for state in self.outages if not state.begun]
+        if self.with_status("waiting") and self.timer_period < math.inf:
+            others.append(next_multiple(self.timer_period, self.now))
+        return min(hopes + others)
+
+    # --- the events of an instant -----------------------------------------------------------------------------------
+
+    def end_runs(self) -> None:
+        for job in self.with_status("running"):
+            if job.run_end == self.now:
+                self.leave(job)
+                job.status = "killed" if job.killed_at_end else "done"
+                job.end = self.now
+
+    def repair(self) -> None:
+        for state in self.outages:
+            if state.begun and not state.over and state.outage.end == self.now:
+                state.over = True
+                node = self.yard.nodes[state.outage.node]
+                if state.outage.gpus is None:
+                    node.whole_outages -= 1
+                for device in state.devices:
+                    node.out[device] = False
+
+    def fail(self) -> None:
+        for state in self.outages:
+            if not state.begun and state.outage.start == self.now:
+                state.begun = True
+                if state.outage.gpus is None:
+                    self.fail_node(state)
+                else:
+                    self.fail_devices(state, state.outage.gpus)
+
+    def fail_node(self, state: OutageState) -> None:
+        number = state.outage.node
+        for job in self.with_status("running"):
+            if any(part.node == number for part in job.parts):
+                self.failures += 1
+                self.requeue(job)
+        self.yard.nodes[number].whole_outages += 1
+
+    def fail_devices(self, state: OutageState, gpus: int) -> None:
+        node = self.yard.nodes[state.outage.node]
+        to_take = min(gpus, node.gpus - sum(node.out))
+        while len(node.wholly_free()) < to_take:
+            holders = [self.jobs[index] for index in set().union(*node.holders)]
+            self.failures += 1
+            self.requeue(max(holders, key=lambda job: (job.run_start, job.index)))
+        state.devices = node.wholly_free()[-to_take:] if to_take > 0 else []
+        for device in state.devices:
+            node.out[device] = True
+
+    def submit(self) -> None:
+        for job in self.with_status("pending"):
+            if job.submit == self.now:
+                job.reason = self.why_never(job)
+                if job.reason:
+                    job.status = "rejected"
+                else:
+                    self.enqueue(job)
+
+    def why_never(self, job: JobState) -> str:
+        """The reason why a job could not even fit on its partition empty and healthy; empty: it could."""
+        if job.home < 0:
+            return "no such partition"
+        if not job.is_cpu_job and not job.allowed:
+            return "no such GPU type"
+        empty = Yard.empty(self.cluster)
+        if not job.is_cpu_job and sum(device_room(node, job) for node in empty.nodes if may_use(node, job)) < job.units:
+            return "more GPUs than its partition has"
+        if sum(empty.rooms(job).values()) < job.units:
+            return "more cpus or memory than a node has"
+        if not empty.has_quota(job):
+            return "over the partition's quota"
+        return ""
+
+    # --- the life of a job ------------------------------------------------------------------------------------------
+
+    def enqueue(self, job: JobState) -> None:
+        job.status = "waiting"
+        job.queued = self.now
+        job.remaining = max(job.estimate - job.done, 0.0)
+        if not self.active.ordering.reads_clock:
+            job.key = self.key_of(job)
+
+    def start(self, job: JobState, parts: list[Part]) -> None:
+        assert job.status == "waiting", f"job {job.index} at {self.now} s: started while {job.status}"
+        self.yard.take(job, parts)
+        self.accounts.hold(job.user, job.gpus, self.now)
+        job.status = "running"
+        job.parts = parts
+        job.last_nodes = [part.node for part in parts]
+        job.rate = self.rate_of(job, parts)
+        job.overhead = self.overhead_on(job, parts)
+        job.est_end = self.est_end_of(job, parts)
+        job.run_start = self.now
+        if job.start < 0:
+            job.start = self.now
+        duration = job.overhead + (job.runtime - job.done) / job.rate
+        job.killed_at_end = self.rules.walltime_kill and duration > job.walltime - job.ran
+        job.run_end = self.now + (max(job.walltime - job.ran, 0.0) if job.killed_at_end else duration)
+
+    def rate_of(self, job: JobState, parts: list[Part]) -> float:
+        """Reference seconds of work per second on these parts."""
+        if job.is_cpu_job:
+            return 1.0
+        nodes = [self.yard.nodes[part.node] for part in parts]
+        slowest = min(job.speed[node.gpu_type] for node in nodes)
+        if len({node.rack for node in nodes}) > 1:
+            return slowest * self.cluster.span_racks
+        return slowest * self.cluster.span_nodes if len(nodes) > 1 else slowest
+
+    def overhead_on(self, job: JobState, parts: list[Part]) -> float:
+        """Seconds on these parts before work begins."""
+        return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster, self.rules)
+
+    def est_end_of(self, job: JobState, parts: list[Part]) -> float:
+        """When a run that starts now on these parts is believed to end."""
+        remaining = max(job.estimate - job.done, 0.0)
+        end = self.now + (self.overhead_on(job, parts) + remaining / self.rate_of(job, parts))
+        if self.rules.walltime_kill:
+            end = min(end, self.now + max(job.walltime - job.ran, 0.0))
+        return end
+
+    def revise_end(self, job: JobState) -> None:
+        """A job that has outlived its believed end is believed to take twice as long, as often as it takes."""
+        if job.est_end > self.now:
+            return
+        while job.est_end <= self.now:
+            job.est_end = job.run_start + max(2 * (job.est_end - job.run_start), 1.0)
+        limit = job.run_start + max(job.walltime - job.ran, 0.0)
+        if self.rules.walltime_kill and limit > self.now:
+            job.est_end = min(job.est_end, limit)
+
+    def leave(self, job: JobState) -> float:
+        """End the present run, for any reason; returns its length."""
+        elapsed = self.now - job.run_start
+        job.ran += elapsed
+        job.attained = job.ran * job.gpus
+        self.yard.give_back(job, job.parts)
+        self.accounts.release(job.user, job.gpus, self.now)
+        for part in job.parts:
+            numbered = () if self.yard.nodes[part.node].is_pool else part.devices
+            devices = sum(1 << device for device in numbered)
+            self.segments.append(Segment(job.index, part.node, part.gpus, devices, job.run_start, self.now))
+        job.parts = []
+        return elapsed
+
+    def requeue(self, job: JobState) -> None:
+        """Stop a running job: keep what the last checkpoint saved, and wait again."""
+        useful = max(self.leave(job) - job.overhead, 0.0)
+        interval = self.rules.checkpoint
+        if interval == 0:
+            kept = useful
+        elif math.isinf(interval):
+            kept = 0.0
+        else:
+            kept = math.floor(useful / interval) * interval
+        job.done = min(job.done + kept * job.rate, job.runtime)
+        job.preemptions += 1
+        self.enqueue(job)
+
+    # --- policies ---------------------------------------------------------------------------------------------------
+
+    def call(self, what: str, function: Callable[..., float], params: Any, job: JobState) -> float:
+        """A rule's number for a job now; NaN and exceptions are errors that name job and time."""
+        where = f"{what}: job {job.index} at {self.now} s"
+        try:
+            with np.errstate(all="ignore"):
+                value = float(function(self.visible, job.index, np.float64(self.now), **dict(params)))
+        except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise PolicyError(f"{where}: {error}") from error
+        if math.isnan(value):
+            raise PolicyError(f"{where}: the value is NaN")
+        return value
+
+    def key_of(self, job: JobState) -> float:
+        ordering = self.active.ordering
+        if ordering.function is None:
+            raise PolicyError(f"ordering {ordering.name}: the reference simulator evaluates no networks")
+        return self.call(f"ordering {ordering.name}", ordering.function, ordering.params, job)
+
+    def switch(self) -> None:
+        """Let the meta-scheduler's rule name the scheduler, where one is due."""
+        if self.meta is None or self.now < self.switch_due:
+            return
+        if self.meta.every > 0:
+            self.switch_due = next_multiple(self.meta.every, self.now)
+        if self.meta.rule.function is None:
+            raise PolicyError(f"switch {self.meta.rule.name}: the reference simulator evaluates no networks")
+        choice = int(self.meta.rule.function(self.system(), np.float64(self.now), **dict(self.meta.rule.params)))
+        if not 0 <= choice < len(self.schedulers):
+            raise PolicyError(f"switch {self.meta.rule.name} at {self.now} s: {choice} is none of {len(self.schedulers)} schedulers")
+        if self.schedulers[choice] is not self.active:
+            self.active = self.schedulers[choice]
+            for job in self.with_status("waiting"):
+                job.key = self.key_of(job)
+
+    def system(self) -> System:
+        waiting = self.with_status("waiting")
+        work = 0.0
+        for job in waiting:
+            work += job.remaining * job.gpus
+        return System(
+            waiting=float(len(waiting)),
+            running=float(len(self.with_status("running"))),
+            free=float(sum(len(node.wholly_free()) for node in self.yard.nodes if not node.is_down)),
+            gpus=float(sum(node.gpus for node in self.yard.nodes)),
+            oldest=max((self.now - job.submit for job in waiting), default=0.0),
+            urgent=float(sum(job.deadline - self.now - job.remaining < 0 for job in waiting)),
+            work=work,
+            recent=float(sum(self.now - RECENT < job.submit <= self.now for job in self.jobs)),
+            schedulers=float(len(self.schedulers)),
+        )
+
+    # --- the pass ---------------------------------------------------------------------------------------------------
+
+    def one_pass(self) -> None:
+        self.passes += 1
+        parts = self.accounts.parts(self.now)
+        for job in self.with_status("waiting") + self.with_status("running"):
+            job.usage = parts[job.user]
+        self.switch()
+        for partition in range(len(self.cluster.partitions)):
+            for job in self.with_status("running", partition):
+                self.revise_end(job)
+            if self.walk(partition, may_preempt=True):
+                self.walk(partition, may_preempt=False)
+
+    def walk(self, partition: int, *, may_preempt: bool) -> bool:
+        """Start jobs in order, deal with the first that does not fit; returns whether a job was preempted."""
+        queue = self.with_status("waiting", partition)
+        if self.active.ordering.reads_clock:
+            for job in queue:
+                job.key = self.key_of(job)
+        queue.sort(key=lambda job: (job.key, job.index))
+        preempted = False
+        for position, job in enumerate(queue):
+            victims = []
+            if not self.yard.fits(job):
+                victims = self.victims_for(job) if may_preempt else []
+                if not victims:
+                    backfill = self.active.backfill
+                    _BACKFILLS[backfill.name](self, job, queue[position + 1 :], backfill.depth)
+                    break
+            for victim in victims:
+                self.preemptions += 1
+                self.requeue(victim)
+                preempted = True
+            self.start(job, self.ordinary_parts(job))
+        return preempted
+
+    def ordinary_parts(self, job: JobState) -> list[Part]:
+        """Where the placement puts a job that fits now."""
+        units = self.placer.choose(self.active.placement, job, self.yard.rooms(job))
+        device = self.placer.device(self.active.placement, self.yard.nodes[units[0][0]], job)
+        return self.yard.parts_of(job, units, device)
+
+    def victims_for(self, head: JobState) -> list[JobState]:
+        """The running jobs to stop so that the head fits; none: it cannot be made to fit."""
+        rule = self.active.preemption
+        if rule.function is None:
+            return []
+        running = self.with_status("running", head.home)
+        for job in running:
+            worked = max(self.now - job.run_start - job.overhead, 0.0) * job.rate
+            job.remaining = max(job.estimate - job.done - worked, 0.0)
+            job.attained = (job.ran + (self.now - job.run_start)) * job.gpus
+        what = f"preemption {rule.name}"
+        limit = self.call(what, rule.function, rule.params, head)
+        score = {job.index: self.call(what, rule.function, rule.params, job) for job in running}
+        eligible = [job for job in running if score[job.index] > limit and job.run_start < self.now]
+        eligible.sort(key=lambda job: (score[job.index], job.run_start, job.index), reverse=True)
+        for count in range(1, len(eligible) + 1):
+            if self.yard.without(eligible[:count]).fits(head):
+                return eligible[:count]
+        return []
+
+    # --- backfilling ------------------------------------------------------------------------------------------------
+
+    def backfill_none(self, head: JobState, behind: list[JobState], depth: int) -> None:
+        """Nothing more starts."""
+
+    def backfill_skip(self, head: JobState, behind: list[JobState], depth: int) -> None:
+        """Every later job that fits starts."""
+        for job in behind[: depth or None]:
+            if self.yard.fits(job):
+                self.start(job, self.ordinary_parts(job))
+
+    def shadow_of(self, head: JobState) -> float | None:
+        """The earliest believed end at which the head fits; None: it fits at none."""
+        running = self.with_status("running", head.home)
+        for time in sorted({job.believed_end(self.now) for job in running}):
+            if self.yard.without(job for job in running if job.believed_end(self.now) <= time).fits(head):
+                return time
+        return None
+
+    def backfill_easy(self, head: JobState, behind: list[JobState], depth: int) -> None:
+        """A later job starts if it is believed to be gone at the shadow, or if the head can do without what it takes."""
+        shadow = self.shadow_of(head)
+        if shadow is None:
+            self.backfill_skip(head, behind, depth)
+            return
+        running = self.with_status("running", head.home)
+        at_shadow = self.yard.without(job for job in running if job.believed_end(self.now) <= shadow)
+        for job in behind[: depth or None]:
+            if not self.yard.fits(job):
+                continue
+            parts = self.ordinary_parts(job)
+            if self.est_end_of(job, parts) <= shadow:
+                self.start(job, parts)
+                continue
+            at_shadow.take(job, parts)
+            if at_shadow.fits(head):
+                self.start(job, parts)
+            else:
+                at_shadow.give_back(job, parts)
+
+    def backfill_conservative(self, head: JobState, behind: list[JobState], depth: int) -> None:
+        """Every job gets a booking, the head first; those whose booking is now start."""
+        plan = Plan(self.yard, head.home, self.with_status("running", head.home), self.now)
+        for job in [head, *behind][: depth or None]:
+            duration = longest_duration(job, self.yard, self.cluster, self.rules)
+            if job.is_shared and self.joins_sharers(job, plan, duration):
+                continue
+            time = plan.earliest(job, duration)
+            if time is None:
+                continue
+            if time > self.now:
+                plan.book(job, time, duration)
+                continue
+            rooms = plan.rooms(job, plan.points(self.now, duration))
+            self.start(job, self.planned_parts(job, self.placer.choose(self.active.placement, job, rooms)))
+            plan.hold_started(job, duration, devices=True)
+
+    def planned_parts(self, job: JobState, units: list[tuple[int, int]]) -> list[Part]:
+        """The parts of a job that starts out of a plan: a shared job gets a device of its own."""
+        if not job.is_shared:
+            return self.yard.parts_of(job, units)
+        number = units[0][0]
+        return [Part(number, job.gpus, (self.yard.nodes[number].wholly_free()[0],), job.cpus, job.memory)]
+
+    def joins_sharers(self, job: JobState, plan: Plan, duration: float) -> bool:
+        """Start a shared job on a device that is shared already, if its sharers are believed to stay as long."""
+        if not self.yard.fits(job):
+            return False
+        parts = self.ordinary_parts(job)
+        node = self.yard.nodes[parts[0].node]
+        sharers = node.holders[parts[0].devices[0]]
+        last = max((self.jobs[index].believed_end(self.now) for index in sharers), default=-math.inf)
+        if self.now + duration > last or not plan.has_hosts(job, node, duration):
+            return False
+        self.start(job, parts)
+        plan.hold_started(job, duration, devices=False)
+        return True
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def result(self) -> ReferenceResult:
+        rows = [
+            Row(
+                status=job.status,
+                reason=job.reason,
+                start=job.start if job.start >= 0 else math.nan,
+                end=job.end,
+                ran=job.ran,
+                gpu_seconds=job.attained,
+                rate=job.rate,
+                nodes=len(job.last_nodes),
+                node=job.last_nodes[0] if job.last_nodes else -1,
+                preemptions=job.preemptions,
+            )
+            for job in self.jobs
+        ]
+        totals = (self.passes, self.preemptions, self.failures, self.queue_integral, self.queue_max)
+        return ReferenceResult(rows, self.segments, *totals)
+
+
+_BACKFILLS: dict[str, Callable[[_Simulation, JobState, list[JobState], int], None]] = {
+    "none": _Simulation.backfill_none,
+    "skip": _Simulation.backfill_skip,
+    "easy": _Simulation.backfill_easy,
+    "conservative": _Simulation.backfill_conservative,
+}

@@ -1,0 +1,1 @@
+"""Changes to workloads and clusters: cuts, scalings and the perturbations of robustness experiments."""

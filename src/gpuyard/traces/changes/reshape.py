@@ -1,0 +1,133 @@
+"""Transforms that cut and scale: windows, batches, thinning, filters, arrival rate, load, run times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from gpuyard.errors import DataError
+from gpuyard.model.jobs import MAX_TIME
+from gpuyard.model.workload import Workload
+from gpuyard.registry import unknown_name
+from gpuyard.traces.changes.transform import transform, with_times
+from gpuyard.traces.generators.sampling import require, require_load, stream
+from gpuyard.traces.guess import guess_cluster
+from gpuyard.traces.parameters import Seconds
+
+
+@transform("window", title="the jobs submitted from one time on and before another")
+def window(workload: Workload, seed: int, *, start: Seconds = 0.0, end: Seconds = float("inf")) -> Workload:
+    """Jobs with `start` ≤ submit < `end`, in seconds from the origin; their times stay as they are."""
+    require(start < end, f"transform window: from {start:g} to {end:g} s is no interval")
+    submit = workload.jobs.submit
+    return workload.take(np.flatnonzero((submit >= start) & (submit < end)))
+
+
+@transform("first", title="the first jobs")
+def first(workload: Workload, seed: int, *, jobs: int = 1000) -> Workload:
+    """The first `jobs` jobs in order of submission."""
+    require(jobs >= 1, f"transform first: {jobs} jobs; at least 1")
+    return workload.head(jobs)
+
+
+@transform("batch", title="consecutive jobs from a random place", random=True)
+def batch(workload: Workload, seed: int, *, jobs: int = 256, number: int = 0) -> Workload:
+    """`jobs` consecutive jobs from a place drawn uniformly; their times stay as they are.
+
+    `number` 0, 1, 2 … are independent batches of one seed; they may overlap. A workload with fewer jobs is refused.
+    """
+    require(jobs >= 1, f"transform batch: {jobs} jobs; at least 1")
+    if jobs > len(workload):
+        raise DataError(f"{workload.name}: {len(workload):,} jobs are fewer than a batch of {jobs:,}")
+    place = int(stream(seed, f"batch/{number}").integers(0, len(workload) - jobs + 1))
+    return workload.take(np.arange(place, place + jobs))
+
+
+@transform("thin", title="a random share of the jobs, or of the users with all their jobs", random=True)
+def thin(workload: Workload, seed: int, *, keep: float = 0.5, by: Literal["job", "user"] = "job") -> Workload:
+    """Each job (or user) is kept with probability `keep`, at least one; with one seed a smaller share is part of a larger one."""
+    require(0 < keep <= 1, f"transform thin: keep = {keep:g} does not lie in (0, 1]")
+    users = workload.jobs.user
+    draws = stream(seed, f"thin/{by}").random(len(workload) if by == "job" else len(workload.jobs.users))
+    drawn = draws if by == "job" else draws[users]
+    return _alone(workload.take(np.flatnonzero((drawn < keep) | (drawn == drawn.min()))))
+
+
+@transform("only", title="the jobs of some users, partitions, accounts or QOS")
+def only(workload: Workload, seed: int, *, user: str = "", partition: str = "", account: str = "", qos: str = "") -> Workload:
+    """Jobs that have one of the given labels (several: `user=ann|bob`) in every column that is given."""
+    jobs = workload.jobs
+    wanted = {"user": (user, jobs.users), "partition": (partition, jobs.partitions), "account": (account, jobs.accounts)}
+    wanted |= {"qos": (qos, jobs.qoses)}
+    require(any(text for text, _ in wanted.values()), "transform only: whose jobs? Give user, partition, account or qos")
+    kept = np.ones(len(workload), bool)
+    for column, (text, labels) in wanted.items():
+        if text:
+            kept &= np.isin(getattr(jobs, column), _codes(workload, column, text, labels))
+    return _alone(workload.take(np.flatnonzero(kept)))
+
+
+def _alone(workload: Workload) -> Workload:
+    """Without the starts of the log: those jobs waited for others that are no longer there."""
+    return replace(workload, logged_start=None)
+
+
+def _codes(workload: Workload, column: str, text: str, labels: tuple[str, ...]) -> list[int]:
+    names = text.split("|")
+    for name in names:
+        if name not in labels:
+            raise unknown_name(f"{column} of {workload.name}", name, [label for label in labels if label][:10_000])
+    return [labels.index(name) for name in names]
+
+
+@transform("stretch", title="inter-arrival times × a factor")
+def stretch(workload: Workload, seed: int, *, factor: float = 2.0) -> Workload:
+    """Times from the first submit on × `factor`: 2 halves the arrival rate, 0.5 doubles it. Run times and slacks stay."""
+    require(0 < factor <= 1e6, f"transform stretch: factor = {factor:g} does not lie in (0, 1e6]")
+    submit = workload.jobs.submit
+    return with_times(workload, submit[0] + (submit - submit[0]) * factor)
+
+
+@transform("load", title="inter-arrival times scaled so that the jobs offer a chosen load")
+def load(workload: Workload, seed: int, *, target: float = 0.9, gpus: int = 0, cores: float = 0.0) -> Workload:
+    """Load: GPU-seconds of all run times (speed 1) over the GPUs of the cluster × the time from the first submit to the last.
+
+    The cluster has `gpus` GPUs or, for CPU jobs, `cores` cores; with neither given, those of the cluster that `guess_cluster` finds.
+    Arrivals are stretched as `stretch` does, by present load / `target`.
+    """
+    require_load("transform load", target)
+    require(cores >= 0, f"transform load: cores = {cores:g} is negative")
+    jobs = workload.jobs
+    span = float(np.ptp(jobs.submit))
+    if span == 0:
+        raise DataError(f"{workload.name}: all jobs are submitted at once, so there is no load to scale")
+    if not gpus and not cores:
+        gpus, cores = _guessed(workload)
+    work = float((jobs.gpus if gpus else jobs.cpus) @ workload.runtime)
+    if work == 0:
+        raise DataError(f"{workload.name}: no work on {'GPUs' if gpus else 'cores'}, so there is no load to scale")
+    return stretch(workload, seed, factor=work / ((gpus or cores) * span) / target)
+
+
+def _guessed(workload: Workload) -> tuple[int, float]:
+    """The GPUs of the guessed cluster, or the cores where no job uses GPUs."""
+    cluster, _ = guess_cluster(workload)
+    if cluster.gpus and (workload.jobs.gpus > 0).any():
+        return cluster.gpus, 0.0
+    cores = float(cluster.nodes.cpus.sum())
+    if not 0 < cores < np.inf:
+        raise DataError(f"{workload.name}: the guessed cluster does not say how many cores it has", hint="load:target=…,cores=…")
+    return 0, cores
+
+
+@transform("runtimes", title="run times, and with them walltimes, estimates and slacks, × a factor")
+def runtimes(workload: Workload, seed: int, *, factor: float = 2.0) -> Workload:
+    """As if all work were `factor` × as long and its users knew: estimate, walltime and deadline − submit are scaled alike."""
+    require(0 < factor <= 1e6, f"transform runtimes: factor = {factor:g} does not lie in (0, 1e6]")
+    jobs = workload.jobs
+    scaled = jobs.replace(
+        estimate=jobs.estimate * factor, walltime=jobs.walltime * factor, deadline=jobs.submit + (jobs.deadline - jobs.submit) * factor
+    )
+    return replace(workload, jobs=scaled, runtime=np.minimum(workload.runtime * factor, MAX_TIME), logged_start=None)

@@ -1,0 +1,183 @@
+"""LSF's `bjobs -json`, and `bjobs -o "… delimiter='|'"` as text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpuyard.errors import DataError
+from gpuyard.model.workload import Workload
+from gpuyard.traces.base import reader
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
+from gpuyard.traces.readers.batch.lsb_acct import GpusPer, gpus_asked, host_slots
+from gpuyard.traces.readers.batch.records import Record, collect
+from gpuyard.traces.readers.batch.table import Layout, header_layout, split
+from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
+from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, table, text
+
+_MONTHS = {name: k for k, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)}
+_DATE = re.compile(r"([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d{1,2}):(\d\d)(?::(\d\d))?(?:\s+(\d{4}))?(?:\s+[LEXD])?")
+_OBJECT = re.compile(r"^[ \t]*(?=\{)", re.M)
+_ASSUMED_YEAR = 2000  # of the latest date, where dates have no year: a leap year
+_COLUMNS = frozenset(
+    {
+        "jobid", "stat", "user", "queue", "proj", "proj_name", "from_host", "exec_host", "job_name", "submit_time", "start_time",
+        "finish_time", "run_time", "cpu_used", "mem", "slots", "nexec_host", "nalloc_slot", "nreq_slot", "runtimelimit", "time_left",
+        "gpu_num", "effective_resreq", "swap", "idle_factor", "%complete", "exit_code",
+    }
+)  # fmt: skip
+_Dates = dict[str, float]
+
+
+def _is_text(head: Head) -> Layout | None:
+    layout = header_layout(head.lines, _COLUMNS)
+    return layout if layout is not None and {"jobid", "stat"} <= set(layout.names) and layout.delimiter in "|;\t," else None
+
+
+def _is_json(head: Head) -> bool:
+    start = "\n".join(head.lines)
+    return re.search(r'"COMMAND"\s*:\s*"bjobs"', start) is not None or ('"RECORDS"' in start and '"STAT"' in start)
+
+
+@reader("bjobs-json", glob=("*bjobs*.json", "*bjobs*.json.gz"), title="LSF's job list, bjobs -json", sniff=_is_json)
+def read_bjobs_json(
+    path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", year: int = 0, limits: Limits = JSON_LIMITS
+) -> Workload:
+    """The ended jobs that `bjobs -a -json -o …` lists; needs jobid, stat, submit_time, start_time, and finish_time or run_time.
+
+    `count`: what a device is: GPUs, slots (`cpus`) or whole hosts (`nodes`). `gangs`: `as-run` keeps a job's GPUs of a host together.
+    `gpus_per`: of what a number of GPUs in the resource requirement is. `year`: that of the latest date, where dates have none (2000
+    otherwise: only differences matter). Lines around the JSON, such as warnings, are left out.
+    """
+    document = JsonText(path, limits)
+    rows = [(document.line(at), {key.lower(): text(value) for key, value in table(record).items()}) for record, at in _objects(document)]
+    return _workload(path, rows, gpus_per, year, count, gangs)
+
+
+@reader("bjobs", glob=("*bjobs*.txt",), title="LSF's job list, bjobs -o with a delimiter", sniff=lambda head: _is_text(head) is not None)
+def read_bjobs(
+    path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", year: int = 0, limits: Limits = DEFAULT_LIMITS
+) -> Workload:
+    """The ended jobs that `bjobs -a -o "jobid stat … delimiter='|'"` lists, with its header line; else as `bjobs-json`."""
+    rows: list[tuple[int, dict[str, str]]] = []
+    layout: Layout | None = None
+    for block in blocks(path, limits):
+        for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
+            if not line.strip():
+                continue
+            if layout is None:
+                layout = header_layout([line], _COLUMNS)
+                if layout is None or "jobid" not in layout.names:
+                    raise DataError(f"{path}:{number}: no header line with JOBID")
+                continue
+            values = split(line, layout.delimiter)
+            if len(values) != len(layout.names):
+                raise DataError(f"{path}:{number}: {len(values)} fields instead of {len(layout.names)}", hint="the header names the fields")
+            rows.append((number, {key: "" if value == "-" else value for key, value in zip(layout.names, values, strict=True)}))
+        if len(rows) > limits.rows:
+            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the list is meant to be so large")
+    return _workload(path, rows, gpus_per, year, count, gangs)
+
+
+def _objects(document: JsonText) -> Iterator[tuple[object, int]]:
+    """The records of each JSON object that begins a line; text between objects is left out."""
+    at = 0
+    while match := _OBJECT.search(document.text, at):
+        for key, element, place in document.members(match.end(), "RECORDS"):
+            if key == "RECORDS":
+                if not isinstance(element, dict):
+                    raise document.error(place, "a record is no JSON object")
+                yield element, place
+            elif key == "":
+                at = place
+
+
+def _workload(path: Path, rows: list[tuple[int, dict[str, str]]], gpus_per: GpusPer, year: int, count: Count, gangs: Gangs) -> Workload:
+    dates, notes = _dates(path, rows, year)
+    found = [_record(path, line, row, dates, gpus_per) for line, row in rows]
+    return workload_of(collect(path, found, notes=notes), count=count, gangs=gangs)
+
+
+def _dates(path: Path, rows: list[tuple[int, dict[str, str]]], year: int) -> tuple[_Dates, tuple[str, ...]]:
+    """Seconds since 1970 of every date that occurs. Without years, the year turns in the longest stretch without a date."""
+    given: _Dates = {}
+    bare: dict[str, tuple[int, ...]] = {}
+    for line, row in rows:
+        for name in ("submit_time", "start_time", "finish_time"):
+            value = row.get(name, "")
+            match = _DATE.fullmatch(value.strip())
+            if not value.strip() or value in given or value in bare:
+                continue
+            if not match or match[1].lower() not in _MONTHS:
+                raise DataError(f"{path}:{line}: {name} = {value[:40]!r} is no date as in Dec 28 19:56")
+            parts = (_MONTHS[match[1].lower()], *(int(part or 0) for part in match.groups()[1:5]))
+            if match[6]:
+                given[value] = _seconds(path, line, value, int(match[6]), parts)
+            else:
+                bare[value] = parts
+                _seconds(path, line, value, _ASSUMED_YEAR, parts)
+    if not bare:
+        return given, ()
+    order = sorted(set(bare.values()))
+    place = [_seconds(path, 0, "", _ASSUMED_YEAR, parts) for parts in order]
+    gaps = [b - a for a, b in zip(place, [*place[1:], place[0] + 366 * 86400.0], strict=True)]
+    last = order[max(range(len(gaps)), key=lambda k: (gaps[k], k))]
+    latest = year or _ASSUMED_YEAR
+    for value, parts in bare.items():
+        given[value] = _seconds(path, 0, value, latest if parts <= last else latest - 1, parts)
+    return given, () if year else (f"dates have no year: the latest is taken to be of {latest}",)
+
+
+def _seconds(path: Path, line: int, value: str, year: int, parts: tuple[int, ...]) -> float:
+    try:
+        month, day, hour, minute, second = parts
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+    except ValueError:
+        raise DataError(f"{path}{f':{line}' if line else ''}: {value[:40]!r} is no date of {year}") from None
+
+
+def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per: GpusPer) -> Record:
+    match = re.fullmatch(r"(\d{1,15})(?:\[(\d{1,9})\])?", row.get("jobid", "").strip())
+    if not match:
+        raise DataError(f"{path}:{line}: jobid = {row.get('jobid', '')[:40]!r} is no job id")
+    try:
+        elapsed, limit = _span(row.get("run_time", ""), 1.0), _span(row.get("runtimelimit", ""), 60.0)
+        slots = next((_slots(row[name]) for name in ("nalloc_slot", "slots", "nreq_slot") if row.get(name, "").strip()), math.nan)
+        asked = _slots(row["gpu_num"]) if row.get("gpu_num", "").strip() else math.nan
+    except ValueError as error:
+        raise DataError(f"{path}:{line}: {error}") from None
+    hosts: Counter[str] = host_slots([host for host in row.get("exec_host", "").split(":") if host.strip()])
+    start = dates.get(row.get("start_time", ""), math.nan)
+    slots = slots if slots > 0 else float(sum(hosts.values()))
+    gpus, kind = gpus_asked([row.get("effective_resreq", "")], len(hosts), int(slots), gpus_per)
+    return Record(
+        line, match[0], int(match[1]), row.get("stat", ""), submit=dates.get(row.get("submit_time", ""), math.nan), start=start,
+        end=start + elapsed if elapsed > 0 else dates.get(row.get("finish_time", ""), math.nan), elapsed=elapsed,
+        walltime=limit if limit > 0 else math.inf, gpus=asked if asked > 0 else gpus, cpus=slots, nodes=float(len(hosts)),
+        user=row.get("user", ""), partition=row.get("queue", ""), account=row.get("proj_name", "") or row.get("proj", ""), asked_type=kind,
+        ran_type=kind, node_list=",".join(hosts), unassigned=not hosts,
+    )  # fmt: skip
+
+
+def _slots(text: str) -> float:
+    if not re.fullmatch(r"\d{1,9}(?:\.0*)?", text.strip()):
+        raise ValueError(f"{text[:40]!r} is no count")
+    return float(text)
+
+
+def _span(text: str, unit: float) -> float:
+    """`79 second(s)`, `00:10:00`, `0:10` (hours and minutes), or a number of `unit` s, maybe with a host: `1440.0/hostA`; nan: not set."""
+    clean = re.sub(r"\s+[LEXD]$", "", text.strip()).partition("/")[0].strip()
+    if not clean:
+        return math.nan
+    if match := re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)(?:\s*second\(s\))", clean):
+        return float(match[1])
+    if match := re.fullmatch(r"(\d{1,7}):(\d{1,2})(?::(\d{1,2}))?", clean):
+        return 3600.0 * int(match[1]) + 60.0 * int(match[2]) + float(match[3] or 0)
+    if match := re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", clean):
+        return unit * float(clean)
+    raise ValueError(f"{text[:40]!r} is no time")

@@ -1,0 +1,159 @@
+"""LSF's `lsb.acct`: one JOB_FINISH record a line, of LSF 7 to 10.1 and OpenLava; where a field is depends on the lists before it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+from gpuyard.errors import DataError
+from gpuyard.model.workload import Workload
+from gpuyard.traces.base import reader
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
+from gpuyard.traces.readers.batch.records import Record, collect
+from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
+
+GpusPer = Literal["host", "task", "job"]
+_FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"|([^\s"]+)')
+_ASKED_HOSTS = 22  # where the number of asked hosts is
+_RESOURCE_USE = 19  # numbers of rusage
+_OPTIONS = 30  # fields from there to the number of submission options, each a key and a value
+_HOST_USE = 6  # fields about each host with its resource usage; after them run limit, flags, mean memory, effective requirement
+_GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_excl_t|_shared)?\s*=\s*(\d{1,6})(?:\.\d*)?(/task|/host|/job)?")
+_GPU_OPTION = re.compile(r"(?:^|:)num=(\d{1,6})(/task|/host)?(?::|$)")
+_GPU_MODEL = re.compile(r"(?:^|[:\s\[])gmodel=([\w.-]{1,60})")
+
+
+def _sniff(head: Head) -> bool:
+    lines = [line for line in head.lines if not line.startswith("#")]
+    return (
+        bool(lines)
+        and re.match(r'"[A-Z_0-9]+" "[\d.]+" \d+ ', lines[0]) is not None
+        and any(line.startswith('"JOB_FINISH"') for line in lines)
+    )
+
+
+@reader("lsb-acct", glob=("*lsb.acct*", "*lsb_acct*"), title="LSF accounting, lsb.acct", sniff=_sniff)
+def read_lsb_acct(
+    path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", limits: Limits = DEFAULT_LIMITS
+) -> Workload:
+    """The jobs of JOB_FINISH records; a slot is a core. Other records and comments are counted as dropped.
+
+    `count`: what a device is: GPUs, slots (`cpus`) or whole hosts (`nodes`). `gangs`: `as-run` keeps a job's GPUs of a host together.
+    `gpus_per`: of what the number of GPUs asked for is, where the record does not say; LSF counts by host unless
+    RESOURCE_RESERVE_PER_TASK is set.
+    """
+    found: list[Record] = []
+    dropped: Counter[str] = Counter()
+    for block in blocks(path, limits):
+        for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
+            if not line.strip():
+                continue
+            if not line.startswith('"JOB_FINISH" '):
+                dropped["comment" if line.startswith("#") else "record that is no JOB_FINISH"] += 1
+                continue
+            found.append(_record(path, number, line, gpus_per))
+        if len(found) > limits.rows:
+            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the log is meant to be so large")
+    return workload_of(collect(path, found, dropped=dict(dropped)), count=count, gangs=gangs)
+
+
+class _Fields:
+    """The fields of a line, taken by position; a text with its quotes undone."""
+
+    def __init__(self, path: Path, line: int, text: str) -> None:
+        self.place = f"{path}:{line}"
+        found = list(_FIELD.finditer(text))
+        covered = sum(match.end() - match.start() for match in found)
+        if covered != len(text) - sum(letter in " \t\r" for letter in _FIELD.sub("", text)):
+            raise DataError(f"{self.place}: a quoted field is never closed")
+        self.values = [match[2] if match[1] is None else match[1].replace('""', '"') for match in found]
+        self.quoted = [match[1] is not None for match in found]
+
+    def text(self, at: int) -> str:
+        if not 0 <= at < len(self.values):
+            raise DataError(
+                f"{self.place}: the record breaks off after {len(self.values)} fields", hint="was the file copied while it was written?"
+            )
+        return self.values[at]
+
+    def whole(self, at: int, name: str) -> int:
+        value = self.text(at)
+        if self.quoted[at] or not re.fullmatch(r"-?\d{1,15}", value):
+            raise DataError(f"{self.place}: field {at + 1} ({name}) = {value[:40]!r} is no whole number")
+        return int(value)
+
+    def length(self, at: int, name: str) -> int:
+        """The number of fields in the list that follows."""
+        count = self.whole(at, name)
+        if not 0 <= count <= len(self.values) - at:
+            raise DataError(f"{self.place}: field {at + 1} ({name}) = {count}, but {len(self.values) - at - 1} fields follow")
+        return count
+
+
+def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> Record:
+    fields = _Fields(path, line, text)
+    end, job, processors, submit = (
+        fields.whole(k, name) for k, name in ((2, "event time"), (3, "job id"), (6, "processors"), (7, "submit"))
+    )
+    start = fields.whole(10, "start")
+    asked = fields.length(_ASKED_HOSTS, "asked hosts")
+    at = _ASKED_HOSTS + 1 + asked
+    listed = fields.length(at, "execution hosts")
+    hosts = host_slots(fields.values[at + 1 : at + 1 + listed])
+    after = at + 1 + listed + 4 + _RESOURCE_USE  # status, host factor, name, command, rusage
+    project = fields.text(after + 1)
+    index, limit, requirement = _tail(fields, after)
+    slots = sum(hosts.values()) or processors
+    gpus, kind = gpus_asked([fields.text(13), requirement, *_options(fields, after)], len(hosts), slots, gpus_per)
+    return Record(
+        line, f"{job}[{index}]" if index else str(job), job, "EXIT" if fields.whole(at + 1 + listed, "status") & 32 else "DONE",
+        submit=float(submit) if submit > 0 else math.nan, start=float(start) if start > 0 else math.nan, end=float(end),
+        walltime=float(limit) if limit > 0 else math.inf, gpus=gpus, cpus=float(slots), nodes=float(len(hosts)), user=fields.text(11),
+        partition=fields.text(12), account=project, asked_type=kind, ran_type=kind, node_list=",".join(hosts), unassigned=not hosts,
+    )  # fmt: skip
+
+
+def host_slots(names: list[str]) -> Counter[str]:
+    """`16*host1` or `host1` 16 times over: slots on each host. Brackets and commas in a name would read as a list."""
+    found: Counter[str] = Counter()
+    for name in names:
+        count, star, host = name.partition("*")
+        many = int(count) if star and re.fullmatch(r"\d{1,6}", count) else 1
+        found[re.sub(r"[\[\],\s]", "_", host if star else name) or "host"] += many
+    return found
+
+
+def _tail(fields: _Fields, after: int) -> tuple[int, int, str]:
+    """The index in a job array, the run limit in s (0: none), and the effective resource requirement; older records end before those."""
+    if len(fields.values) <= after + _OPTIONS:
+        return _index(fields, after + 5), 0, ""  # OpenLava: no field for the time event
+    at = after + _OPTIONS
+    at += 1 + 2 * fields.length(at, "submission options")
+    used = fields.length(at, "hosts with resource usage") if at < len(fields.values) else 0
+    limit = at + 1 + _HOST_USE * used
+    known = limit + 3 < len(fields.values) and fields.quoted[limit + 3]
+    return _index(fields, after + 6), fields.whole(limit, "run limit") if known else 0, fields.values[limit + 3] if known else ""
+
+
+def _index(fields: _Fields, at: int) -> int:
+    value = fields.values[at] if at < len(fields.values) else "0"
+    return int(value) if re.fullmatch(r"\d{1,9}", value) else 0
+
+
+def _options(fields: _Fields, after: int) -> list[str]:
+    """Texts among the later fields that are GPU requirements, `num=2:mode=shared`."""
+    return [value for value, quoted in zip(fields.values[after:], fields.quoted[after:], strict=True) if quoted and "num=" in value]
+
+
+def gpus_asked(texts: list[str], hosts: int, slots: int, gpus_per: GpusPer) -> tuple[float, str]:
+    """GPUs in all and their model, from the requirements; nan where none is asked for."""
+    for text in reversed(texts):
+        match = _GPUS.search(text) or _GPU_OPTION.search(text)
+        if match:
+            per = (match[2] or f"/{gpus_per}")[1:]
+            model = _GPU_MODEL.search(text)
+            return float(int(match[1]) * {"host": max(hosts, 1), "task": slots, "job": 1}[per]), model[1].lower() if model else ""
+    return math.nan, ""

@@ -1,0 +1,250 @@
+"""Slurm's `sacct --parsable2`: any fields in any order with a header line, or one of the known orders without."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import Array
+from gpuyard.model.workload import Workload
+from gpuyard.traces.base import reader
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
+from gpuyard.traces.readers.batch.columns import ResourceColumns, binding_type, first_label, first_positive, resource_columns, without_nodes
+from gpuyard.traces.readers.batch.fields import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
+from gpuyard.traces.readers.batch.records import Records, phase
+from gpuyard.traces.readers.batch.table import DELIMITERS, Broken, Layout, Table, check_delimiter, header_layout, read_table, split
+from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
+
+Arrival = Literal["submit", "eligible"]
+
+WANTED = (
+    "jobid", "jobidraw", "state", "submit", "eligible", "start", "end", "elapsed", "elapsedraw", "timelimit", "timelimitraw",
+    "user", "uid", "account", "qos", "partition", "priority", "nnodes", "allocnodes", "ncpus", "alloccpus", "reqcpus", "reqmem",
+    "reqtres", "alloctres", "reqgres", "allocgres", "nodelist",
+)  # fmt: skip
+OTHERS = (
+    "jobname", "cluster", "group", "gid", "exitcode", "ntasks", "totalcpu", "cputime", "cputimeraw", "usercpu", "systemcpu", "maxrss",
+    "avecpu", "averss", "maxvmsize", "avevmsize", "maxdiskread", "maxdiskwrite", "avediskread", "avediskwrite", "comment", "admincomment",
+    "reason", "suspended", "reserved", "planned", "workdir", "derivedexitcode", "constraints", "flags", "submitline", "reservation",
+    "wckey", "qosraw", "associd", "blockid", "layout", "reqnodes", "restarts", "consumedenergy", "consumedenergyraw", "dbindex",
+    "systemcomment",
+)  # fmt: skip
+KNOWN = frozenset(WANTED + OTHERS)
+_TIMES = {"submit", "start", "end", "elapsed", "elapsedraw"}
+LAYOUTS = {  # orders in which tools ask for the fields when they leave out the header
+    "Open XDMoD": (
+        "jobid jobidraw cluster partition qos account group gid user uid submit eligible start end elapsed exitcode state nnodes ncpus"
+        " reqcpus reqmem reqtres alloctres timelimit nodelist jobname"
+    ),
+    "hb-jobinfo": (
+        "jobid jobname user partition nodelist nnodes ncpus ntasks state submit start end timelimit elapsed totalcpu cputime usercpu"
+        " systemcpu reqmem maxrss maxvmsize reqtres alloctres tresusageinmax tresusageintot tresusageouttot maxdiskread maxdiskwrite"
+        " maxrssnode maxrsstask maxvmsizenode maxvmsizetask maxdiskreadnode maxdiskreadtask maxdiskwritenode maxdiskwritetask comment"
+    ),
+    "Datadog": (
+        "jobid jobname partition account alloccpus alloctres elapsed cputimeraw maxrss maxvmsize avecpu averss state exitcode start end"
+        " nodelist avediskread maxdiskread"
+    ),
+}
+_JOB_ID = r"^\d{1,15}(?:_(?:\d{1,10}|\[[^\]]*\]?))?(?:\+\d{1,9})?(?:\..+)?$"
+_STATE = re.compile(r"(?:[A-Z_]{2,20})(?:\+| by \S+)?")
+
+
+def _sniff(head: Head) -> bool:
+    return _header(head.lines) is not None or _headerless(head.lines) is not None
+
+
+@reader("sacct", glob=("*sacct.txt", "*sacct.txt.gz", "*.sacct", "*.sacct.gz"), title="Slurm accounting, sacct --parsable2", sniff=_sniff)
+def read_sacct(
+    path: Path,
+    *,
+    count: Count = "auto",
+    gangs: Gangs = "free",
+    arrival: Arrival = "submit",
+    fields: str = "",
+    delimiter: str = "",
+    broken: Broken = "refuse",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Workload:
+    """The jobs of a listing by `sacct --parsable2` or `--parsable`; steps are folded into their jobs, requeued runs are jobs of their own.
+
+    `count`: what a device is: GPUs, CPU cores or whole nodes. `gangs`: `as-run` keeps a job's GPUs of a node together. `arrival`:
+    whether a job arrives when it is submitted or when it is eligible (its dependencies met, its begin time come). `fields`: the
+    fields of a listing without a header, as given to `sacct --format`. `broken`: what becomes of lines with too many or too few fields.
+    """
+    text = read_text(path, limits)
+    first = [line.decode("utf-8") for line in text.getvalue()[: limits.line].splitlines()[:3]]
+    layout = _layout(path, [line for line in first if line.strip()], fields, check_delimiter(delimiter))
+    table = read_table(path, text, layout, _wanted(layout, arrival), limits, broken)
+    return workload_of(records_of(table, arrival), count=count, gangs=gangs)
+
+
+def _wanted(layout: Layout, arrival: Arrival) -> set[str]:
+    """The columns that will be looked at: each costs a tenth of a second per million rows."""
+    has = set(layout.names)
+    unread = {"uid"} if "user" in has else set()
+    return set(WANTED) - (unread | {"eligible"} if arrival == "submit" and "submit" in has else unread)
+
+
+def _header(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout | None:
+    layout = header_layout(lines, KNOWN, delimiter)
+    if layout is None:
+        return None
+    names = [name for name in layout.names if name]
+    known = sum(name in KNOWN or name.startswith(("tres", "max", "ave", "min", "req")) for name in names)
+    has = set(names)
+    return layout if has & {"jobid", "jobidraw"} and has & _TIMES and known >= max(3, 0.7 * len(names)) else None
+
+
+def _headerless(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout | None:
+    """The known order that fits the first line: its number of fields, a job id and a state where they belong."""
+    for mark in [delimiter] if delimiter else DELIMITERS:
+        values = split(lines[0], mark) if lines else ()
+        for order in LAYOUTS.values():
+            names = tuple(order.split())
+            if len(values) == len(names) + 1 and not values[-1]:
+                names = (*names, "")
+            fits = len(values) == len(names) or (len(values) > len(names) and names[-1] == "jobname")
+            if fits and re.match(_JOB_ID, values[0]) and _STATE.fullmatch(values[names.index("state")]):
+                return Layout(mark, names, header=False)
+    return None
+
+
+def _layout(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout:
+    if fields:
+        return _given(path, lines, fields, delimiter)
+    found = _header(lines, delimiter) or _headerless(lines, delimiter)
+    if found is None:
+        orders = ", ".join(f"{len(order.split())} fields ({name})" for name, order in LAYOUTS.items())
+        raise DataError(
+            f"{path}:1: neither a header line with JobID and times, nor a known order of fields",
+            hint=f"name them, --with fields=JobID,State,Submit,…; orders known without a header: {orders}",
+        )
+    return found
+
+
+def _given(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout:
+    """The fields that the user names, cut where the first line has that many."""
+    names = tuple(name.strip().partition("%")[0].lower() for name in fields.split(","))
+    if "jobid" not in names and "jobidraw" not in names:
+        raise UsageError("fields: no JobID among them")
+    for mark in [delimiter] if delimiter else DELIMITERS:
+        values = split(lines[0], mark) if lines else ()
+        if len(values) == len(names) + 1 and not values[-1]:
+            names = (*names, "")
+        if len(values) == len(names):
+            return Layout(mark, names, header="jobid" in (value.lower() for value in values))
+    raise DataError(f"{path}:1: not {len(names)} fields, as named", hint="give the delimiter too")
+
+
+def records_of(table: Table, arrival: Arrival = "submit") -> Records:
+    """The records of a table with sacct's columns."""
+    table = _without_headers(table)
+    name = "jobid" if "jobid" in table else "jobidraw"
+    key, number, step = _identity(table, name)
+    start, end = table.instants("start", instant_of), table.instants("end", instant_of)
+    submit, waits_known, notes = _arrivals(table, start, arrival)
+    got = resource_columns(table, "alloctres", tres_of).over(resource_columns(table, "allocgres", gres_of))
+    asked = resource_columns(table, "reqtres", tres_of).over(resource_columns(table, "reqgres", gres_of))
+    ran_type = first_label(got.gpu_type, asked.gpu_type)
+    cpus = first_positive(_counts(table, "ncpus"), _counts(table, "alloccpus"), got.cpus, _counts(table, "reqcpus"), asked.cpus)
+    nodes = first_positive(got.nodes, _counts(table, "nnodes"), _counts(table, "allocnodes"), asked.nodes)
+    states = table.coded("state")
+    state = np.array([phase(label) for label in states.labels])[states.codes]
+    return Records(
+        rows=table.rows, key=key, number=number, step=step, phase=state, submit=submit, start=start, end=end, elapsed=_elapsed(table),
+        walltime=_walltime(table), gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
+        memory=_memory(table, got, asked, cpus, nodes), priority=table.values("priority", _number),
+        user=table.coded("user" if "user" in table else "uid"), partition=table.coded("partition"), qos=table.coded("qos"),
+        account=table.coded("account"), asked_type=binding_type(asked, ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
+        unassigned=without_nodes(table), dropped=table.dropped, notes=notes, waits_known=waits_known,
+    )  # fmt: skip
+
+
+def _without_headers(table: Table) -> Table:
+    """Header lines that come again where listings were joined are dropped."""
+    name = "jobid" if "jobid" in table else "jobidraw"
+    again = (table.frame[name].str.to_lowercase() == name).fill_null(False).to_numpy()
+    if not again.any():
+        return table
+    if again.all():
+        raise DataError(f"{table.path}: no records, only headers")
+    return Table(
+        table.path, table.frame.filter(~again), table.lines[~again], table.dropped | {"header line that comes again": int(again.sum())}
+    )
+
+
+def _identity(table: Table, name: str) -> tuple[Array, Array, Array]:
+    """The id as text, as a number (JobIDRaw where there is one), and whether it is a step's."""
+    import polars as pl
+
+    text = table.frame[name]
+    wrong = (~text.str.contains(_JOB_ID)).fill_null(True).arg_true()
+    if len(wrong):
+        row = int(wrong[0])
+        raise table.rows.error(row, f"{name} = {(text[row] or '')[:40]!r} is no job id")
+    plain = text.str.extract(r"^(\d+)").cast(pl.Float64)
+    raw = table.frame["jobidraw"].str.extract(r"^(\d{1,15})").cast(pl.Float64) if "jobidraw" in table else plain
+    step = text.str.contains(".", literal=True).to_numpy()
+    return text.to_numpy().astype(object), raw.fill_null(plain).to_numpy(), step
+
+
+def _arrivals(table: Table, start: Array, arrival: Arrival) -> tuple[Array, bool, tuple[str, ...]]:
+    """When jobs arrive, whether their waits are known, and what to say about it."""
+    submit, eligible = table.instants("submit", instant_of), table.instants("eligible", instant_of)
+    if arrival == "eligible":
+        if "eligible" not in table:
+            raise UsageError(f"{table.path}: arrival=eligible, but there is no column Eligible")
+        return np.fmax(submit, eligible), True, ("jobs arrive when they are eligible, not when they are submitted",)
+    if "submit" in table:
+        return submit, True, ()
+    if "eligible" in table:
+        return eligible, True, ("no submit times: jobs arrive when they are eligible",)
+    return start, False, ("no submit times: the start times stand in for them, and how long jobs waited is not known",)
+
+
+def _counts(table: Table, name: str) -> Array:
+    return table.values(name, _count)
+
+
+def _count(text: str) -> float:
+    """`12`, and `1K` as older versions write 1024."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,4})?)([KM]?)", text)
+    if not match:
+        raise ValueError("is no count")
+    return float(np.floor(float(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[match[2]]))
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"-?\d{1,15}(?:\.\d{1,15})?", text):
+        raise ValueError("is no number")
+    return float(text)
+
+
+def _elapsed(table: Table) -> Array:
+    return first_positive(
+        table.values("elapsedraw", _number), np.where(np.isinf(spans := table.values("elapsed", seconds_of)), np.nan, spans)
+    )
+
+
+def _walltime(table: Table) -> Array:
+    raw = table.values("timelimitraw", minutes_of, np.inf)
+    return np.where(np.isfinite(raw), raw, table.values("timelimit", seconds_of, np.inf))
+
+
+def _memory(table: Table, got: ResourceColumns, asked: ResourceColumns, cpus: Array, nodes: Array) -> Array:
+    """GB in all: from the TRES, else ReqMem, which may be per node or per core."""
+    column = table.coded("reqmem")
+    size, per = np.full(len(column.labels), np.nan), np.array([""] * len(column.labels))
+    for k, label in enumerate(column.labels):
+        if label:
+            try:
+                size[k], per[k] = gigabytes_of(label)
+            except ValueError as error:
+                raise table.rows.error(int(np.argmax(column.codes == k)), f"reqmem = {label[:60]!r} {error}") from None
+    times = np.select([per[column.codes] == "n", per[column.codes] == "c"], [nodes, cpus], 1.0)
+    return first_positive(got.memory, asked.memory, size[column.codes] * times)

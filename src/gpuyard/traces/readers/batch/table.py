@@ -1,0 +1,220 @@
+"""Delimited text with named columns, whatever the delimiter: as columns of text, with the line of each row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import Array
+from gpuyard.traces.checks import Rows
+from gpuyard.traces.opening import Limits
+from gpuyard.traces.readers.batch.records import Coded
+from gpuyard.traces.readers.csv import MAX_COLUMNS, row_marks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Broken = Literal["refuse", "drop"]
+DELIMITERS = ("|#", "☃", "|", ";", "\t", ",")
+_FIRST_NAME = re.compile(r'\s*"?[A-Za-z_]\w*"?([^\w\s"%]{1,8}|\t)')  # a name, and what separates it from the next
+_STEP = 4 << 20  # bytes looked at together
+_UNIT = "\x1f"  # stands for a delimiter of several bytes
+_MISSING = ["", "Unknown", "None", "N/A", "NULL", "\\N", "(null)", "None assigned", "nan", "NaN"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the lines are cut."""
+
+    delimiter: str
+    names: tuple[str, ...]  # lower case; "" for a column without a name
+    header: bool  # whether the first line holds the names
+
+    @property
+    def quoted(self) -> bool:
+        """Quotes count where the comma separates (resources have commas in them); elsewhere job names may hold a lone one."""
+        return self.delimiter == ","
+
+
+def split(line: str, delimiter: str) -> tuple[str, ...]:
+    """The fields of one line, stripped."""
+    line = line.rstrip("\r\n")
+    if delimiter == "," and '"' in line:
+        try:
+            return tuple(field.strip() for field in next(csv.reader([line])))
+        except (csv.Error, StopIteration):
+            pass
+    return tuple(field.strip() for field in line.split(delimiter))
+
+
+def header_layout(lines: Sequence[str], known: Collection[str], delimiter: str = "") -> Layout | None:
+    """The layout in which most names of the first line are known ones; None if there is no delimiter at all."""
+    if not lines:
+        return None
+    found = _FIRST_NAME.match(lines[0])
+    tried = [delimiter] if delimiter else [*DELIMITERS, *([found[1]] if found else [])]
+    cuts = {each: tuple(name.strip('"').lower() for name in split(lines[0], each)) for each in tried if each in lines[0]}
+    if not cuts:
+        return None
+    best = max(cuts, key=lambda each: sum(name in known for name in cuts[each]))
+    names = cuts[best]
+    if len(lines) > 1 and names[-1] and lines[1].rstrip().endswith(best) and len(split(lines[1], best)) == len(names) + 1:
+        names = (*names, "")  # rows end with a delimiter, the header does not
+    return Layout(best, names, header=True)
+
+
+def check_delimiter(delimiter: str) -> str:
+    """The delimiter that the user names; `tab` is one."""
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+    if len(delimiter) > 8 or any(mark in delimiter for mark in '"\n\r') or delimiter.isalnum():
+        raise UsageError(f"delimiter {delimiter!r} cannot separate fields")
+    return delimiter
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text columns by name, null where nothing is given, with the place of each row."""
+
+    path: Path
+    frame: pl.DataFrame
+    lines: Array
+    dropped: dict[str, int]
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.path, self.lines)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.frame.columns
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def values(self, name: str, parse: Callable[[str], float], default: float = np.nan) -> Array:
+        """A column through `parse`, called once for each distinct text."""
+        if name not in self:
+            return np.full(len(self), default)
+        column = self.coded(name)
+        value = np.array([default if not text else self._parsed(name, column, k, text, parse) for k, text in enumerate(column.labels)])
+        taken: Array = value[column.codes]
+        return taken
+
+    def _parsed(self, name: str, column: Coded, code: int, text: str, parse: Callable[[str], float]) -> float:
+        try:
+            return parse(text)
+        except ValueError as error:
+            row = int(np.argmax(column.codes == code))
+            raise self.rows.error(row, f"{name} = {text[:60]!r} {error}") from None
+
+    def coded(self, name: str) -> Coded:
+        """A column as labels and codes; missing ones are the empty label."""
+        import polars as pl
+
+        if name not in self:
+            return Coded.constant(len(self))
+        text = self.frame[name].fill_null("")
+        labels = text.unique().sort()
+        codes = text.replace_strict(labels, pl.Series(np.arange(len(labels), dtype=np.int32)))
+        return Coded(tuple(labels.to_list()), codes.to_numpy())
+
+    def instants(self, name: str, parse: Callable[[str], float]) -> Array:
+        """Seconds since 1970: plain ISO all at once, other forms through `parse`, each distinct text once."""
+        import polars as pl
+
+        if name not in self:
+            return np.full(len(self), np.nan)
+        text = self.frame[name]
+        when = text.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False, time_unit="ms").dt.epoch("ms").cast(pl.Float64) / 1e3
+        odd = (when.is_null() & text.is_not_null()).arg_true()
+        found: Array = when.fill_null(np.nan).to_numpy().copy()
+        if len(odd):
+            rest = Table(self.path, pl.DataFrame({name: text.gather(odd)}), self.lines[odd.to_numpy()], {})
+            found[odd.to_numpy()] = rest.values(name, parse)
+        return found
+
+
+def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[str], limits: Limits, broken: Broken) -> Table:
+    """The wanted columns. A line with the wrong number of fields is refused, or dropped and counted; see `_last_is_free`."""
+    import polars as pl
+
+    if len(layout.names) > MAX_COLUMNS:
+        raise DataError(f"{path}:1: {len(layout.names):,} columns; at most {MAX_COLUMNS:,}", hint="is this a table of jobs?")
+    data, mark = text.getvalue(), layout.delimiter
+    if len(mark.encode()) > 1:
+        data, mark = data.replace(mark.encode(), _UNIT.encode()), _UNIT
+    body = data.find(b"\n") + 1 if layout.header else 0
+    lines, good, dropped = _lines(path, data, body, layout, mark, limits, broken)
+    picked = {name: k for k, name in reversed(list(enumerate(layout.names))) if name in wanted}
+    guide = mark.join(f"c{k}" for k in range(len(layout.names))).encode() + b"\n"  # so that no first line sets the width
+    try:
+        frame = pl.read_csv(
+            guide + data[body:], separator=mark, infer_schema=False, columns=[f"c{k}" for k in sorted(picked.values())],
+            null_values=_MISSING, quote_char='"' if layout.quoted else None, truncate_ragged_lines=True,
+        )  # fmt: skip
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
+    if len(frame) != len(lines):
+        raise DataError(f"{path}: {len(lines):,} lines but {len(frame):,} rows", hint="is there a stray quote character?")
+    if not good.all():
+        frame, lines = frame.filter(good), lines[good]
+    blanks = any(mark_or_end in data for mark_or_end in (b"\r", b" " + mark.encode(), mark.encode() + b" ", b" \n", b"\n "))
+    columns = {name: frame[f"c{k}"].str.strip_chars() if blanks else frame[f"c{k}"] for name, k in picked.items()}
+    return Table(path, pl.DataFrame(columns), lines, dropped)
+
+
+def _lines(
+    path: Path, data: bytes, body: int, layout: Layout, mark: str, limits: Limits, broken: Broken
+) -> tuple[Array, Array, dict[str, int]]:
+    """The line of each row, whether it is to be read, and what is not."""
+    header = 1 if layout.header else 0
+    if layout.quoted:
+        end, separators, feeds = row_marks(path, data, body, mark, limits)
+        begin, found = np.concatenate(([body], end[:-1] + 1))[: len(end)], np.diff(separators, prepend=0) + 1
+        lines = np.searchsorted(feeds, begin) + header + 1
+    else:
+        end, found = _ends(path, data, body, mark, limits)
+        begin, lines = np.concatenate(([body], end[:-1] + 1))[: len(end)], np.arange(len(end)) + header + 1
+    filled = (end - begin > 1) | ((end - begin == 1) & (np.frombuffer(data, np.uint8)[begin] > ord(" ")))  # else blank, or a lone \\r
+    width = len(layout.names)
+    wrong = filled & ((found < width) | ((found > width) & (not _last_is_free(layout))))
+    if wrong.any() and broken == "refuse":
+        row = int(np.argmax(wrong))
+        hint = f"--with broken=drop leaves out such lines ({int(wrong.sum()):,} here) and counts them"
+        raise DataError(f"{path}:{lines[row]}: {found[row]} fields instead of {width}", hint=hint)
+    good = filled & ~wrong
+    if not good.any():
+        raise DataError(f"{path}: no records" + (", only a header" if layout.header else ""))
+    return lines, good, {"line with the wrong number of fields": int(wrong.sum())} if wrong.any() else {}
+
+
+def _ends(path: Path, data: bytes, body: int, mark: str, limits: Limits) -> tuple[Array, Array]:
+    """Where lines end and how many fields each has, where no quotes count: only the marks are looked at, not every byte."""
+    ends, fields, carried, lines = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0, 0
+    for at in range(body, len(data), _STEP):
+        piece = np.frombuffer(data, np.uint8, min(_STEP, len(data) - at), at)
+        marks = np.flatnonzero((piece == ord(mark)) | (piece == ord("\n")))
+        last = np.flatnonzero(piece[marks] == ord("\n"))
+        count = np.diff(last, prepend=-1)
+        if len(count):
+            count[0] += carried
+            carried = 0
+        carried += len(marks) - (int(last[-1]) + 1 if len(last) else 0)
+        ends.append(at + marks[last])
+        fields.append(count)
+        lines += len(last)
+        if lines > limits.rows:
+            raise DataError(f"{path}: more than {limits.rows:,} rows", hint="raise the row limit if the log is meant to be so large")
+    return np.concatenate(ends), np.concatenate(fields)
+
+
+def _last_is_free(layout: Layout) -> bool:
+    """Whether what is too much belongs to the last field: a job's name may hold the delimiter."""
+    return layout.names[-1] == "jobname"

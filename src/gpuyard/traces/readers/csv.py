@@ -1,0 +1,379 @@
+"""Plain tables: CSV, TSV and the like, plain or gzip, whose columns are named by the caller."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import Array
+from gpuyard.model.workload import Workload
+from gpuyard.registry import unknown_name
+from gpuyard.traces.base import reader
+from gpuyard.traces.checks import Rows, check_ids, check_values, estimate_notes
+from gpuyard.traces.opening import DEFAULT_LIMITS, Limits, read_text
+from gpuyard.traces.origin import origin_note
+from gpuyard.traces.readers.not_jobs import what_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+INSTANTS = ("submit", "start", "end", "deadline")  # numbers from the file's origin, or ISO timestamps
+SPANS = ("runtime", "estimate", "walltime", "transfer")
+NUMBERS = ("gpus", "cpus", "memory", "priority", "chunk")
+LABELS = ("user", "partition", "job_class", "gpu_type", "qos", "account")
+COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS)
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
+MAX_COLUMNS = 10_000
+_DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
+MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
+_ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
+_BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
+_STEP = 4 << 20  # bytes looked at together when fields are counted
+
+
+@reader("csv", glob=("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz"), title="Table with named columns, plain or gzip")
+def read_csv(
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    unit: Literal["us", "ms", "s", "min", "h", "d"] = "s",
+    delimiter: str = "",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Workload:
+    """The jobs of a table with a header line; `columns` maps our names to the table's (`submit` → `arrival_s`).
+
+    A column that has our name already needs no mapping. Needed: `submit`, and `runtime` or both `start` and `end`. `unit` is that
+    of times that are numbers; instants may be ISO timestamps instead (time 0 is then the first submit). `delimiter` is guessed
+    from the header unless given. Rows without submit, run time or GPUs are dropped and counted; jobs that take 0 s are legal.
+    """
+    text = read_text(path, limits)
+    names, delimiter = _header(path, text, delimiter)
+    if not columns:
+        _refuse_known(path, names)
+    table = Table(path, *_frame(path, text, names, _sources(path, names, columns or {}), delimiter, limits))
+    values, notes = quantities(table, UNITS[unit])
+    return workload_of(table, values, notes)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The layout of a table that is known beforehand."""
+
+    columns: Mapping[str, str]  # our name → its name
+    also: tuple[str, ...] = ()  # columns that only the reader understands; they keep their names
+    names: tuple[str, ...] = ()  # of all columns, where no header line gives them
+    delimiter: str = ","
+
+
+def open_table(path: Path, form: Form, limits: Limits) -> Table:
+    """The columns of a known table, as text; more columns than the form names do no harm."""
+    return table_in(path, read_text(path, limits), form, limits)
+
+
+def table_in(path: Path, text: io.BytesIO, form: Form, limits: Limits) -> Table:
+    """As `open_table`, of text that was read already."""
+    text.seek(0)
+    names = list(form.names) or _header(path, text, form.delimiter)[0]
+    places = _places(path, names, {**form.columns, **{name: name for name in form.also}})
+    return Table(path, *_frame(path, text, names, places, form.delimiter, limits))
+
+
+def quantities(table: Table, unit: float = 1.0) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Times in seconds, other numbers and ids, by our names; and what is to be told about them."""
+    values, notes = _times(table, unit)
+    values |= {name: table.numbers(name) for name in NUMBERS if name in table}
+    ids, id_notes = _ids(table)
+    return values | {"id": ids}, (*notes, *id_notes)
+
+
+def _refuse_known(path: Path, names: list[str]) -> None:
+    what = what_table(names)
+    if what:
+        raise DataError(f"{path}: {what}; it is no list of jobs", hint="name the columns if you mean to read it as one, e.g. submit=NAME")
+
+
+def _header(path: Path, text: io.BytesIO, delimiter: str) -> tuple[list[str], str]:
+    """The names in the first line and the delimiter; leaves `text` at the second line."""
+    text.seek(0)
+    line = text.readline().decode("utf-8").rstrip("\r\n")
+    if not line.strip():
+        raise DataError(f"{path}:1: the first line is blank; it should name the columns")
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter) or max(",\t;|", key=line.count)
+    if len(delimiter) != 1 or delimiter == '"' or not delimiter.isascii():
+        raise UsageError(f"delimiter {delimiter!r} is not one plain character")
+    try:
+        names = next(csv.reader([line], delimiter=delimiter))
+    except csv.Error as error:
+        raise DataError(f"{path}:1: {error}") from None
+    if len(names) > MAX_COLUMNS:
+        raise DataError(f"{path}:1: {len(names):,} columns; at most {MAX_COLUMNS:,}", hint="is this a table of jobs?")
+    return [name.strip() for name in names], delimiter
+
+
+def _sources(path: Path, names: list[str], given: Mapping[str, str]) -> dict[str, int]:
+    """Our column → position in the table."""
+    for ours in given:
+        if ours not in COLUMNS:
+            raise unknown_name("column", ours, COLUMNS)
+    wanted = {name: name for name in COLUMNS if name in names} | dict(given)
+    places = _places(path, names, wanted)
+    has_runtime = "runtime" in wanted or {"start", "end"} <= set(wanted)
+    for ours, there in (("submit", "submit" in wanted), ("runtime", has_runtime)):
+        if not there:
+            raise DataError(f"{path}:1: no column for {ours!r}", hint=f"name it, {ours}=NAME; the table has: {', '.join(names)[:300]}")
+    return places
+
+
+def _places(path: Path, names: list[str], wanted: Mapping[str, str]) -> dict[str, int]:
+    for ours, theirs in wanted.items():
+        if theirs not in names:
+            error = unknown_name("column", theirs, names)
+            raise DataError(f"{path}:1: no column {theirs!r} (for {ours!r})", hint=error.hint)
+        if names.count(theirs) > 1:
+            raise DataError(f"{path}:1: column {theirs!r} occurs twice")
+    return {ours: names.index(theirs) for ours, theirs in wanted.items()}
+
+
+def _frame(
+    path: Path, text: io.BytesIO, names: list[str], sources: Mapping[str, int], delimiter: str, limits: Limits
+) -> tuple[pl.DataFrame, Array]:
+    """The wanted columns of what `text` has left, as text (missing: null), and the line of each row."""
+    import polars as pl  # 0.2 s to import: only where a table is read
+
+    data, body = text.getvalue(), text.tell()
+    lines, filled, start = _check_widths(path, data, body, len(names), delimiter, limits)
+    picked = sorted(set(sources.values()))
+    skipped = int(body > 0)
+    if start > body:  # blank lines come first, which polars would take for a table of one column
+        data, skipped = data[start:], 0
+    try:
+        frame = pl.read_csv(
+            data, has_header=False, skip_rows=skipped, separator=delimiter, infer_schema=False, columns=picked, null_values=MISSING,
+        )  # fmt: skip
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: not a table ({str(error).splitlines()[0]})") from None
+    if len(frame) != len(lines):
+        raise DataError(f"{path}: {len(lines):,} lines but {len(frame):,} rows", hint="is there a stray quote character?")
+    frame = frame.filter(filled)
+    named = {ours: frame.to_series(picked.index(k)) for ours, k in sources.items()}
+    if data.isascii() and not any(blank in data for blank in _BLANKS):  # nothing to strip: saves 0.2 s a million rows
+        return pl.DataFrame(named), lines[filled]
+    clean = {ours: series.str.strip_chars() for ours, series in named.items()}
+    return pl.DataFrame({ours: series.set(series == "", None) for ours, series in clean.items()}), lines[filled]
+
+
+def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> tuple[Array, Array, int]:
+    """The line on which each row begins and whether it is not blank, from the first such on, whose offset comes last.
+
+    Refuses rows as wide as the header is not.
+    """
+    end, separators, feeds = row_marks(path, data, body, delimiter, limits)
+    found = np.diff(separators, prepend=0) + 1
+    begin = np.concatenate(([body], end[:-1] + 1))[: len(end)]
+    lines = np.searchsorted(feeds, begin) + (2 if body else 1)
+    filled = (end - begin > 1) | ((end - begin == 1) & (np.frombuffer(data, np.uint8)[begin] > ord(" ")))  # else blank, or a lone \\r
+    wrong = filled & (found != width)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"{path}:{lines[row]}: {found[row]} columns instead of {width}", hint="the header names the columns")
+    if not filled.any():
+        raise DataError(f"{path}: no jobs, only a header" if body else f"{path}: no jobs")
+    first = int(np.argmax(filled))
+    return lines[first:], filled[first:], int(begin[first])
+
+
+def row_marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits) -> tuple[Array, Array, Array]:
+    """Where rows end, how many separators come before each end, and where lines end (a quoted field may hold line ends)."""
+    none = np.empty(0, np.int64)
+    ends, separators, feeds, lines, seen, quote = [none], [none], [none], 0, 0, 0
+    for at in range(body, len(data), _STEP):
+        piece = np.frombuffer(data, np.uint8, min(_STEP, len(data) - at), at)
+        outside = (np.cumsum(piece == ord('"'), dtype=np.uint8) + np.uint8(quote)) & 1 == 0  # only the parity counts: uint8 may wrap
+        quote = int(not outside[-1])
+        feed = np.flatnonzero(piece == ord("\n"))
+        end = feed[outside[feed]]
+        count = np.cumsum((piece == ord(delimiter)) & outside, dtype=np.int32)
+        separators.append(seen + count[end].astype(np.int64))
+        ends.append(at + end)
+        feeds.append(at + feed)
+        seen += int(count[-1])
+        lines += len(feed)
+        if lines > limits.rows:
+            raise DataError(f"{path}: more than {limits.rows:,} rows", hint="raise the row limit if the table is meant to be so large")
+    if quote:
+        raise DataError(f"{path}: a quoted field is never closed", hint="look for a stray quote character")
+    return np.concatenate(ends), np.concatenate(separators), np.concatenate(feeds)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text columns by our names, with the place of each row."""
+
+    path: Path
+    frame: pl.DataFrame
+    lines: Array
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.path, self.lines)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.frame.columns
+
+    def take(self, rows: Array) -> Table:
+        """Some of the rows, any of them as often as it is named."""
+        return Table(self.path, self.frame[rows], self.lines[rows])
+
+    def having(self, name: str, values: Sequence[str] | pl.Series) -> Table:
+        """With another or a new column of texts."""
+        import polars as pl
+
+        return Table(self.path, self.frame.with_columns(pl.Series(name, values)), self.lines)
+
+    def equals(self, name: str, *texts: str) -> Array:
+        """(rows,) whether the column has one of the texts."""
+        return self.frame[name].fill_null("").is_in(texts).to_numpy()
+
+    def numbers(self, name: str) -> Array:
+        """A column as float64; NaN where there is nothing."""
+        import polars as pl
+
+        text = self.frame[name]
+        value = text.cast(pl.Float64, strict=False)
+        self._refuse(name, (value.is_null() & text.is_not_null()) | value.is_nan(), "is not a number")
+        return value.to_numpy()
+
+    def seconds(self, name: str) -> Array:
+        """A column of ISO timestamps as seconds since 1970 (UTC unless the text says otherwise); NaN where there is nothing."""
+        import polars as pl
+
+        text = self.frame[name]
+        part = text.str.extract_groups(_ISO).struct.unnest()
+        date, clock, _, sign, hours, minutes = part.get_columns()
+        when = (date + " " + clock).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False, time_unit="us")
+        self._refuse(name, when.is_null() & text.is_not_null(), "is neither a number nor an ISO timestamp")
+        offset = (hours.cast(pl.Float64) * 3600 + minutes.cast(pl.Float64) * 60) * sign.replace_strict({"-": -1.0, "+": 1.0}, default=None)
+        whole: Array = when.dt.epoch("us").to_numpy() / 1e6 - offset.fill_null(0.0).to_numpy()
+        return whole
+
+    def is_text(self, name: str) -> bool:
+        """Whether the first value given is no number."""
+        import polars as pl
+
+        first = self.frame[name].drop_nulls().head(1)
+        return len(first) > 0 and first.cast(pl.Float64, strict=False).null_count() > 0
+
+    def labels(self, name: str, keep: Array) -> tuple[tuple[str, ...], Array]:
+        """The distinct texts, sorted, and for each kept row which one it has."""
+        import polars as pl
+
+        text = self.frame[name].fill_null("").gather(keep)
+        found = text.unique().sort()
+        return tuple(found.to_list()), text.cast(pl.Enum(found)).to_physical().to_numpy()
+
+    def _refuse(self, name: str, bad: Any, why: str) -> None:
+        at = bad.fill_null(False).arg_true()
+        if len(at):
+            value = self.frame[name][int(at[0])]
+            raise self.rows.error(int(at[0]), f"{name} = {value[:40]!r} {why}")
+
+
+def _times(table: Table, unit: float) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Instants and spans in seconds; time 0 of timestamps is the first submit."""
+    instants = [name for name in INSTANTS if name in table]
+    stamped = [name for name in instants if table.is_text(name)]
+    notes: tuple[str, ...] = ()
+    if stamped:
+        for name in instants:
+            if name not in stamped and table.frame[name].null_count() < len(table.lines):
+                raise DataError(f"{table.path}: {stamped[0]} has timestamps but {name} has numbers; their origins may differ")
+        values = {name: table.seconds(name) for name in instants}
+        if np.isnan(values["submit"]).all():
+            raise DataError(f"{table.path}: no usable job (no submit times)")
+        origin = float(np.nanmin(values["submit"]))
+        values = {name: seconds - origin for name, seconds in values.items()}
+        notes = (origin_note(origin),)
+    else:
+        values = {name: table.numbers(name) * unit for name in instants}
+    values |= {name: table.numbers(name) * unit for name in SPANS if name in table}
+    if "runtime" not in values and {"start", "end"} <= set(values):
+        values["runtime"] = values["end"] - values["start"]
+    return values, notes
+
+
+def _ids(table: Table) -> tuple[Array, tuple[str, ...]]:
+    """The ids if they are numbers, else the rows' numbers (and a note); refuses an id that occurs twice."""
+    numbered = np.arange(1, len(table.lines) + 1)
+    if "id" not in table:
+        return numbered, ()
+    text = table.frame["id"]
+    if text.is_null().any():
+        raise table.rows.error(int(text.is_null().arg_true()[0]), "no id")
+    if not text.str.contains(r"^-?\d{1,15}$").all():
+        again = (~text.is_first_distinct()).arg_true()
+        if len(again):
+            raise table.rows.error(int(again[0]), f"id {text[int(again[0])][:40]!r} occurs twice")
+        return numbered, ("ids are row numbers: those of the table are not numbers",)
+    ids = table.numbers("id")
+    check_ids(table.rows, ids)
+    return ids.astype(np.int64), ()
+
+
+def workload_of(
+    table: Table, values: Mapping[str, Array], notes: tuple[str, ...] = (), *, unwanted: Mapping[str, Array] | None = None, preset: str = ""
+) -> Workload:
+    """Drop what cannot be used, check the rest, build. `unwanted`: reason → rows (mask) that are dropped before they are looked at."""
+    values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}
+    first, lost = _kept(len(table.lines), unwanted or {})
+    if lost:
+        table, values = table.take(first), {name: v[first] for name, v in values.items()}
+    check_values(table.rows, values)
+    keep, dropped = _usable(values)
+    dropped = lost | dropped
+    if len(keep) == 0:
+        raise DataError(f"{table.path}: no usable job ({', '.join(f'{n} with {reason}' for reason, n in dropped.items())})")
+    kept = {name: column[keep] for name, column in values.items()}
+    runtime, start = kept.pop("runtime"), kept.pop("start", None)
+    kept.pop("end", None)
+    labels: dict[str, tuple[str, ...]] = {}
+    for name in LABELS:
+        if name in table:
+            labels[name], kept[name] = table.labels(name, keep)
+    limited = np.isfinite(kept["walltime"]) if "walltime" in kept else np.zeros(len(keep), bool)
+    notes = (*notes, *estimate_notes(limited | ~np.isnan(kept["estimate"]) if "estimate" in kept else limited))
+    return Workload.build(
+        kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset,
+        users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
+        classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
+        qoses=labels.get("qos", ("",)), accounts=labels.get("account", ("",)),
+    )  # fmt: skip
+
+
+def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
+    """Rows to keep, and how many are dropped for which reason (the first that holds)."""
+    count = len(values["submit"])
+    gpus = values.get("gpus", np.ones(count))
+    nothing = (gpus == 0) & (values.get("cpus", np.zeros(count)) == 0) & (values.get("memory", np.zeros(count)) == 0)
+    reasons = {
+        "no submit time": np.isnan(values["submit"]), "no run time": np.isnan(values["runtime"]),
+        "no GPU count": np.isnan(gpus), "no GPU, CPU or memory asked for": nothing,
+    }  # fmt: skip
+    return _kept(count, reasons)
+
+
+def _kept(count: int, reasons: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
+    kept = np.ones(count, bool)
+    dropped: dict[str, int] = {}
+    for reason, bad in reasons.items():
+        lost = int((kept & bad).sum())
+        if lost:
+            dropped[reason] = lost
+        kept &= ~bad
+    return np.flatnonzero(kept), dropped

@@ -1,0 +1,40 @@
+"""Alibaba DLRM 2025: instances of disaggregated recommendation models, on GPU nodes (HN) and CPU nodes (CN)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuyard.model.units import GIB
+from gpuyard.model.workload import Workload
+from gpuyard.traces.base import reader
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
+from gpuyard.traces.readers.csv import Form, open_table, quantities, workload_of
+
+HEADER = (
+    "instance_sn", "role", "app_name", "cpu_request", "cpu_limit", "gpu_request", "gpu_limit", "rdma_request", "rdma_limit",
+    "memory_request", "memory_limit", "disk_request", "disk_limit", "max_instance_per_node",
+    "creation_time", "scheduled_time", "deletion_time",
+)  # fmt: skip
+_FORM = Form(
+    {
+        "submit": "creation_time", "start": "scheduled_time", "end": "deletion_time", "gpus": "gpu_request", "cpus": "cpu_request",
+        "memory": "memory_request", "job_class": "role", "user": "app_name",
+    }
+)  # fmt: skip
+
+
+def _sniff(head: Head) -> bool:
+    return head.fields() == HEADER
+
+
+@reader("dlrm2025", title="Alibaba DLRM 2025: instances of recommendation models", sniff=_sniff)
+def read_dlrm(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
+    """Instances that were created and deleted within the trace; the others have no submit or no run time and are dropped.
+
+    The application is the user, the role (HN with one GPU, CN with CPUs only) the job class. Network and disk are not modelled. These are
+    services that wait for nobody, not batch jobs: read waits of such a run as a measure of pressure only.
+    """
+    table = open_table(path, _FORM, limits)
+    values, notes = quantities(table)
+    values["memory"] = values["memory"] * GIB
+    return workload_of(table, values, notes)

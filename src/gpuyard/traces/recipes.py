@@ -1,0 +1,422 @@
+"""Where episodes come from: texts that name workloads and clusters, and sources that make an episode of each number.
+
+    [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]
+
+- **A generator**, a new workload for each episode: `family:shape=bursty,intensity=high,gpus=8 on 8`. A parameter may be several values
+  to choose from, `family:shape=base|bursty|diurnal,gpus=2|4|8|16 on {gpus}`: each combination is as likely as any other.
+- **A trace**, windows of it: `log.swf.gz[jobs=256; until=0.8; apply=load:0.9; estimate=rolling] on 256`, or `dataset:NAME[…]`.
+- **A mix**: several texts; of `3*demo` and `family` three of four episodes are of the first.
+
+OPTIONS are separated by semicolons. `jobs=256`: consecutive jobs from a random place, shifted so that the first is submitted at 0; of a
+trace 256 unless given, of a generator all; `jobs=all` is the whole of it. `apply=A+B`: transforms; `estimate=SOURCE`: what schedulers
+believe. Of a trace both are computed before it is cut, so that a predictor has all of the past and nothing else. Only of a trace:
+`from=`, `until=` (a share of its span, at most 1, a time such as `30d`, or a date), `reader=`.
+
+CLUSTER is as for `--cluster`; several to choose from are `8|4x8:v100`; `{gpus}` is the value of that parameter of the generator in this
+episode, `{seed}` the episode's seed (`hosts:count=50,seed={seed}`: new hosts every time).
+
+An episode's number decides everything: number = c + combinations × k has the c-th combination and the k-th seed of its part (see
+`gpuyard.traces.splits`), so that numbers 0, 1, 2 … go through every combination in turn and large random numbers draw evenly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.cluster_file import load_cluster
+from gpuyard.model.jobs import Array
+from gpuyard.model.units import parse_assignments, parse_count, shorten
+from gpuyard.model.workload import Workload
+from gpuyard.networks.manifest import Use
+from gpuyard.registry import unknown_name
+from gpuyard.traces import GENERATORS, apply_all, apply_all_to_cluster, guess_cluster, load_workload, with_estimate
+from gpuyard.traces.base import Generator
+from gpuyard.traces.changes.transform import check_transform
+from gpuyard.traces.generators.sampling import stream
+from gpuyard.traces.origin import instant
+from gpuyard.traces.parameters import resolve
+from gpuyard.traces.splits import SEEDS, SHARES, SHARES_OF_RANGE, Split, use_of_times, uses_of_seeds
+
+WINDOW = 256  # jobs of a window of a trace
+MOST_COMBINATIONS = 100_000
+MOST_WEIGHT = 1000
+LONGEST = 10_000  # characters of a text; a checkpoint may bring its own
+_TEXT = re.compile(r"(?:(?P<weight>[0-9]{1,9})\*)?(?P<base>[^\[\]]+?)(?:\[(?P<options>[^\[\]]*)\])?(?:\s+on\s+(?P<cluster>\S.*))?")
+_SHARE = re.compile(r"[01]|[01]?\.[0-9]+")
+_HOLE = re.compile(r"\{(\w*)\}")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A workload to be run once on a cluster; `text` names both, `seed` is that of the generator, or the number of the window."""
+
+    workload: Workload
+    cluster: Cluster
+    text: str
+    seed: int
+
+
+class Source(Protocol):
+    """Makes episodes from numbers."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def size(self) -> int:
+        """How many different numbers there are; larger ones begin anew."""
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """All the data that episodes may be of."""
+
+    def episode(self, number: int) -> Episode:
+        """The same bytes for the same number, in any process."""
+
+
+def episode_number(seed: int, env: int, episode: int) -> int:
+    """A random number in 0 … 2⁶² − 1 for the n-th episode of an environment in a run with this seed."""
+    digest = hashlib.blake2b(f"{seed}/{env}/{episode}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 2
+
+
+# ── the text ──
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a text says, before anything is read."""
+
+    base: str
+    weight: int = 1
+    jobs: int | None = None  # 0: all
+    begin: str = ""
+    until: str = ""
+    apply: tuple[str, ...] = ()
+    estimate: str = ""
+    reader: str | None = None
+    cluster: str = ""
+
+    @property
+    def text(self) -> str:
+        """As it could have been written, without the weight."""
+        given = {
+            "jobs": "all" if self.jobs == 0 else self.jobs or "", "from": self.begin, "until": self.until, "apply": "+".join(self.apply),
+            "estimate": self.estimate, "reader": self.reader or "",
+        }  # fmt: skip
+        options = "; ".join(f"{name}={value}" for name, value in given.items() if value)
+        return self.base + (f"[{options}]" if options else "") + (f" on {self.cluster}" if self.cluster else "")
+
+    @property
+    def is_generator(self) -> bool:
+        return self.reader is None and self.base.partition(":")[0] in GENERATORS
+
+
+def parse_recipe(text: str, cluster: str = "") -> Recipe:
+    """The recipe in a text; `cluster` is for those that name none."""
+    match = _TEXT.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    if match is None:
+        raise UsageError(f"workload {shorten(text)} is not [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]", hint="e.g. log.swf[jobs=256] on 256")
+    weight = int(match["weight"] or 1)
+    if not 1 <= weight <= MOST_WEIGHT:
+        raise UsageError(f"workload {shorten(text)}: the weight {weight} does not lie in 1..{MOST_WEIGHT}")
+    made = Recipe(match["base"], weight, cluster=(match["cluster"] or cluster).strip())
+    for part in filter(None, (part.strip() for part in (match["options"] or "").split(";"))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in _OPTIONS:
+            raise unknown_name(f"option of workload {shorten(text)}:", name, list(_OPTIONS))
+        if not equals or not value:
+            raise UsageError(f"workload {shorten(text)}: {part!r} is not NAME=VALUE")
+        made = _OPTIONS[name](made, value)
+    if made.is_generator and (made.begin or made.until):
+        raise UsageError(f"workload {shorten(text)}: from and until are for traces", hint="the parts of a generator differ by seed")
+    return made
+
+
+def _with_jobs(recipe: Recipe, value: str) -> Recipe:
+    jobs = 0 if value == "all" else parse_count(value)
+    if jobs < 1 and value != "all":
+        raise UsageError(f"workload {shorten(recipe.base)}: jobs={value}: at least 1, or all")
+    return replace(recipe, jobs=jobs)
+
+
+def _with_apply(recipe: Recipe, value: str) -> Recipe:
+    texts = tuple(text.strip() for text in value.split("+"))
+    for text in texts:
+        check_transform(text)
+    return replace(recipe, apply=texts)
+
+
+_OPTIONS: Mapping[str, Callable[[Recipe, str], Recipe]] = {
+    "jobs": _with_jobs,
+    "from": lambda recipe, value: replace(recipe, begin=value),
+    "until": lambda recipe, value: replace(recipe, until=value),
+    "apply": _with_apply,
+    "estimate": lambda recipe, value: replace(recipe, estimate=value),
+    "reader": lambda recipe, value: replace(recipe, reader=value),
+}
+
+
+# ── what the sources share ──
+
+
+class Clusters:
+    """Clusters by text, the last few kept."""
+
+    def __init__(self) -> None:
+        self._load = lru_cache(maxsize=256)(load_cluster)
+
+    def fill(self, template: str, values: Mapping[str, object]) -> Cluster:
+        """The cluster that the template names, its holes filled."""
+
+        def value(hole: re.Match[str]) -> str:
+            if hole[1] not in values:
+                raise unknown_name(f"name in cluster {shorten(template)}:", hole[1], list(values))
+            return str(values[hole[1]])
+
+        return self._load(_HOLE.sub(value, template))
+
+
+def _window(workload: Workload, rows: Array) -> Workload:
+    """Some of the jobs, with the first submitted at 0."""
+    cut = workload.take(rows)
+    origin = float(cut.jobs.table["submit"][0])
+    cut.jobs.table["submit"] -= origin  # the table was copied by `take` and nobody has it yet
+    cut.jobs.table["deadline"] -= origin
+    return replace(cut, logged_start=None)
+
+
+def _place(number: int, jobs: int, wanted: int) -> Array:
+    begin = int(stream(number, "window").integers(0, jobs - wanted + 1))
+    return np.arange(begin, begin + wanted)
+
+
+# ── the sources ──
+
+
+@dataclass(frozen=True)
+class GeneratorSource:
+    """A new workload for each number."""
+
+    recipe: Recipe
+    generator: Generator
+    combinations: tuple[Mapping[str, str], ...]  # parameter → text; "cluster" → template
+    seeds: Sequence[int]
+    clusters: Clusters = field(default_factory=Clusters, compare=False)
+
+    @classmethod
+    def of(cls, recipe: Recipe, seeds: Sequence[int]) -> GeneratorSource:
+        """Refuses what no episode could be made of."""
+        name, _, arguments = recipe.base.partition(":")
+        given = {key: value.split("|") for key, value in parse_assignments(arguments, f"generator {name}").items()}
+        templates = [template.strip() for template in recipe.cluster.split("|")]
+        if np.prod([len(values) for values in given.values()], dtype=float) * len(templates) > MOST_COMBINATIONS:
+            raise UsageError(f"workload {shorten(recipe.base)}: more than {MOST_COMBINATIONS:,} combinations")
+        names = (*given, "cluster")
+        combinations = tuple(
+            dict(zip(names, values, strict=True)) for values in itertools.product(*given.values(), templates)
+        )  # the cluster varies fastest
+        made = cls(recipe, GENERATORS[name], combinations, seeds)
+        for combination in combinations:
+            made._resolved(combination)
+        made.episode(0)
+        return made
+
+    @property
+    def text(self) -> str:
+        return self.recipe.text
+
+    @property
+    def size(self) -> int:
+        return len(self.combinations) * len(self.seeds)
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        return uses_of_seeds(self.recipe.text, self.seeds)
+
+    def _resolved(self, combination: Mapping[str, str]) -> dict[str, object]:
+        what = f"generator {self.generator.name}"
+        return resolve(what, self.generator.parameters, {key: value for key, value in combination.items() if key != "cluster"})
+
+    def episode(self, number: int) -> Episode:
+        """Its seed lies in the part's range."""
+        combination = self.combinations[number % len(self.combinations)]
+        seed = int(self.seeds[number // len(self.combinations) % len(self.seeds)])
+        values = self._resolved(combination)
+        arguments = ",".join(f"{key}={value}" for key, value in combination.items() if key != "cluster")
+        recipe = replace(self.recipe, base=f"{self.generator.name}:{arguments}" if arguments else self.generator.name)
+        workload = replace(self.generator.function(seed, **values), name=recipe.base)
+        cluster = self._cluster(combination["cluster"], values, workload, seed)
+        workload = apply_all(workload, recipe.apply, seed)
+        if recipe.estimate:
+            workload = with_estimate(workload, recipe.estimate, seed)
+        if recipe.jobs:
+            if recipe.jobs > len(workload):
+                raise DataError(f"{recipe.base}: {len(workload):,} jobs are fewer than a window of {recipe.jobs:,}")
+            workload = _window(workload, _place(seed, len(workload), recipe.jobs))
+        cluster = apply_all_to_cluster(cluster, recipe.apply, workload, seed)
+        return Episode(workload, cluster, replace(recipe, cluster=cluster.name).text, seed)
+
+    def _cluster(self, template: str, values: Mapping[str, object], workload: Workload, seed: int) -> Cluster:
+        if not template and not workload.preset:
+            raise UsageError(f"{workload.name}: no cluster to run it on", hint="give --cluster 16x8:a100, or write `… on 8`")
+        defaults = {parameter.name: parameter.default for parameter in self.generator.parameters}
+        return self.clusters.fill(template or workload.preset, {**defaults, **values, "seed": seed})
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """Windows of consecutive jobs, all submitted in a range of times of the log."""
+
+    recipe: Recipe
+    workload: Workload  # after what is applied, whole
+    rows: Array  # those of its jobs that the log has in the range
+    jobs: int  # of a window
+    templates: tuple[str, ...]
+    guessed: Cluster | None
+    use: Use
+    clusters: Clusters = field(default_factory=Clusters, compare=False)
+
+    @property
+    def text(self) -> str:
+        return self.recipe.text
+
+    @property
+    def size(self) -> int:
+        return 2**62 if len(self.rows) > self.jobs else len(self.templates)
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        return (self.use,)
+
+    def episode(self, number: int) -> Episode:
+        """The place is drawn evenly from those at which a whole window lies in the range."""
+        return self.window(self.rows[_place(number, len(self.rows), self.jobs)], number)
+
+    def window(self, rows: Array, number: int) -> Episode:
+        """Some of the jobs, as an episode with that number."""
+        workload = _window(self.workload, rows)
+        template = self.templates[number % len(self.templates)]
+        cluster = self.guessed if self.guessed is not None else self.clusters.fill(template, {"seed": number})
+        cluster = apply_all_to_cluster(cluster, self.recipe.apply, workload, number)
+        return Episode(workload, cluster, replace(self.recipe, cluster=cluster.name).text, number)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A log, read and prepared once; each part of it is a source."""
+
+    recipe: Recipe
+    log: Workload
+    prepared: Workload
+    guessed: Cluster | None
+    name: str  # a hash of what is in it
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Trace:
+        """Read it, apply what is to be applied, and estimate."""
+        log = load_workload(recipe.base, reader=recipe.reader)
+        if not len(log):
+            raise DataError(f"{recipe.base}: no jobs")
+        prepared = apply_all(log, recipe.apply, 0)
+        if recipe.estimate:
+            prepared = with_estimate(prepared, recipe.estimate, 0)
+        content = hashlib.sha256(np.ascontiguousarray(log.jobs.submit).tobytes() + log.runtime.tobytes())
+        return cls(recipe, log, prepared, None if recipe.cluster else guess_cluster(log)[0], content.hexdigest()[:16])
+
+    def part(self, split: Split, *, whole: bool = False) -> TraceSource:
+        """Windows in the times that belong to the part; `whole`: in all of a range that the text names."""
+        ranged = bool(self.recipe.begin or self.recipe.until)
+        begin, end = self._instant(self.recipe.begin or "0"), self._instant(self.recipe.until or "1")
+        if not begin < end:
+            raise UsageError(f"{self.recipe.text}: from {begin:g} s until {end:g} s is no interval")
+        low, high = (0.0, 1.0) if ranged and whole else (SHARES_OF_RANGE if ranged else SHARES)[split]
+        begin, end = begin + low * (end - begin), begin + high * (end - begin)
+        submit = self.log.jobs.submit
+        ids = self.log.jobs.id[(submit >= begin) & (submit < end)]
+        rows = np.flatnonzero(np.isin(self.prepared.jobs.id, ids))
+        jobs = WINDOW if self.recipe.jobs is None else self.recipe.jobs or len(rows)
+        if len(rows) < max(jobs, 1):
+            hint = "make the range larger, or give fewer jobs, e.g. [jobs=64]"
+            raise DataError(f"{self.recipe.text}: {len(rows):,} jobs for {split} are fewer than a window of {jobs:,}", hint=hint)
+        use = use_of_times(self.recipe.text, self.name, begin, end)
+        templates = tuple(template.strip() for template in self.recipe.cluster.split("|"))
+        return TraceSource(self.recipe, self.prepared, rows, jobs, templates, self.guessed, use)
+
+    def _instant(self, text: str) -> float:
+        """s from the origin of the log; of a share 1 the first instant after all jobs."""
+        submit = self.log.jobs.submit
+        if not _SHARE.fullmatch(text.strip()):
+            return instant(text, self.log)
+        end = float(np.nextafter(submit[-1], np.inf))
+        return float(submit[0]) + float(text) * (end - float(submit[0]))
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Several sources in turn, each as often as its weight says."""
+
+    members: tuple[Source, ...]
+    weights: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return " + ".join(f"{weight}*{member.text}" for weight, member in zip(self.weights, self.members, strict=True))
+
+    @property
+    def size(self) -> int:
+        rounds = max(-(-member.size // weight) for weight, member in zip(self.weights, self.members, strict=True))
+        return rounds * sum(self.weights)
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        return tuple(use for member in self.members for use in member.uses)
+
+    def episode(self, number: int) -> Episode:
+        """With weights 3 and 1: numbers 0, 1, 2 of the first, 3 of the second, and so on."""
+        turn, slot = divmod(number, sum(self.weights))
+        for member, weight in zip(self.members, self.weights, strict=True):
+            if slot < weight:
+                return member.episode(turn * weight + slot)
+            slot -= weight
+        raise AssertionError("a slot lies within the sum of the weights")
+
+
+class Workloads:
+    """Texts, read once, of which every part can be had."""
+
+    def __init__(self, texts: Sequence[str], cluster: str = "") -> None:
+        if not texts:
+            raise UsageError("no workload to learn from", hint="e.g. --workload family:shape=base|bursty,gpus=8 --cluster 8")
+        self.texts = tuple(texts)
+        self.cluster = cluster
+        self._recipes = tuple(parse_recipe(text, cluster) for text in texts)
+        self._traces = {recipe: self._read(recipe) for recipe in self._recipes if not recipe.is_generator}
+
+    @staticmethod
+    def _read(recipe: Recipe) -> Trace:
+        try:
+            return Trace.of(recipe)
+        except MemoryError:
+            raise GpuyardError(f"{recipe.base}: not enough memory to read it") from None
+
+    def part(self, split: Split, seeds: Sequence[int] | None = None, *, whole: bool = False) -> Source:
+        """The source of training, validation or test episodes; `seeds` in place of those of the part, for generators.
+
+        `whole`: where a text names a range of times, that range is the part; who uses it says that there are other texts for the others.
+        """
+        chosen = SEEDS[split] if seeds is None else seeds
+        members = tuple(
+            GeneratorSource.of(recipe, chosen) if recipe.is_generator else self._traces[recipe].part(split, whole=whole)
+            for recipe in self._recipes
+        )
+        return members[0] if len(members) == 1 else Mix(members, tuple(recipe.weight for recipe in self._recipes))

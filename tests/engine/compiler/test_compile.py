@@ -1,0 +1,127 @@
+"""How a plain function becomes a compiled policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuyard import Workload, simulate
+from gpuyard.engine.compiler.compile import compile_keys, compile_switch, parameters_of, place_of
+from gpuyard.engine.compiler.jit import cached_if_possible
+from gpuyard.engine.state import DTYPES, JOB_ROW, PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
+from gpuyard.errors import PolicyError
+from gpuyard.model.cluster import Cluster
+from gpuyard.policies import BACKFILLS, PLACEMENTS, PREEMPTIONS, Scheduler, make_ordering, make_placement
+
+
+def shortest(jobs: Any, j: int, now: float, a: float = 1.0, b: int = 2) -> Any:
+    return jobs.estimate[j] * a + b
+
+
+def scheduler(function: Any) -> Scheduler:
+    return Scheduler(make_ordering(function, "mine"), PLACEMENTS["first"], BACKFILLS["none"], PREEMPTIONS["none"])
+
+
+def test_the_same_function_is_compiled_once():
+    assert compile_keys(shortest, 2) == compile_keys(shortest, 2) != 0
+
+
+def test_parameters_and_their_defaults():
+    assert parameters_of(shortest, 3) == {"a": 1.0, "b": 2.0}
+    assert parameters_of(lambda system, now: 0, 2) == {}
+
+
+def test_where_a_function_stands():
+    assert place_of(shortest).startswith(__file__)
+    assert place_of(shortest).endswith("shortest")
+
+
+def test_what_is_hidden_is_not_in_the_type_that_policies_are_compiled_against():
+    hidden = set(JOB_ROW.names or ()) - set(VISIBLE_NAMES)
+    assert {"runtime", "end"} <= hidden
+    assert not hidden & set(VISIBLE_ROW.names or ())
+    assert VISIBLE_ROW.itemsize == JOB_ROW.itemsize
+    for name in VISIBLE_NAMES:
+        assert VISIBLE_ROW.fields is not None
+        assert JOB_ROW.fields is not None
+        assert VISIBLE_ROW.fields[name][:2] == JOB_ROW.fields[name][:2]
+
+
+@pytest.mark.parametrize("name", ["runtime", "end", "overrun"])
+def test_a_rule_that_reads_what_is_hidden_does_not_compile(name: str):
+    source = f"def rule(jobs, j, now):\n    return jobs.{name}[j]\n"
+    space: dict[str, Any] = {"__name__": "test"}
+    exec(source, space)  # noqa: S102 - the text is two lines up
+    with pytest.raises(PolicyError, match=name):
+        compile_keys(space["rule"], 0)
+
+
+def test_every_array_of_the_state_has_a_type():
+    assert set(DTYPES) == set(State._fields)
+
+
+@pytest.mark.parametrize("name", VISIBLE_NAMES)
+def test_every_visible_column_can_be_read(name: str):
+    space: dict[str, Any] = {"__name__": "test"}
+    exec(f"def rule(jobs, j, now):\n    return jobs.{name}[j]\n", space)  # noqa: S102 - the text is in this line
+    assert compile_keys(space["rule"], 0) != 0
+
+
+def test_as_many_parameters_as_there_is_room_for():
+    def full(jobs: Any, j: int, now: float, a: float = 1, b: float = 2, c: float = 3, d: float = 4, e: float = 5, f: float = 6) -> Any:
+        return jobs.submit[j] * (a + 10 * b + 100 * c + 1000 * d + 1e4 * e + 1e5 * f)
+
+    assert len(parameters_of(full, 3)) <= PARAMS
+    assert compile_keys(full, 6) != 0
+
+
+def test_whole_numbers_and_truth_values_are_numbers_too():
+    workload = Workload.build({"submit": [0, 0, 0], "gpus": [1, 1, 1], "priority": [1, 3, 2]}, [5, 5, 5])
+    by_int = simulate(workload, Cluster.uniform(1, 1), scheduler(lambda jobs, j, now: jobs.index[j]))
+    assert by_int.table["start"].tolist() == [0, 5, 10]
+    by_bool = simulate(workload, Cluster.uniform(1, 1), scheduler(lambda jobs, j, now: jobs.priority[j] < 2.5))
+    assert by_bool.table["start"].tolist() == [5, 0, 10]
+
+
+def test_a_closure_over_a_number():
+    factor = -1.0
+    workload = Workload.build({"submit": [0, 0], "estimate": [1, 2]}, [5, 5])
+    result = simulate(workload, Cluster.uniform(1, 1), scheduler(lambda jobs, j, now: factor * jobs.estimate[j]))
+    assert result.table["start"].tolist() == [5, 0]
+
+
+def test_division_by_zero_is_infinite_as_in_numpy():
+    workload = Workload.build({"submit": [0, 0], "priority": [0, 1]}, [5, 5])
+    result = simulate(workload, Cluster.uniform(1, 1), scheduler(lambda jobs, j, now: 1.0 / jobs.priority[j]))
+    assert result.table["start"].tolist() == [5, 0]
+
+
+def test_a_placement_may_read_the_job():
+    own = make_placement(lambda nodes, n, jobs, j: -nodes.free[n] if jobs.gpus[j] > 1 else nodes.free[n], "mine")
+    made = Scheduler(make_ordering(shortest, "s"), own, BACKFILLS["none"], PREEMPTIONS["none"])
+    workload = Workload.build({"submit": [0, 1, 2], "gpus": [1, 2, 1]}, [50, 50, 50])
+    assert simulate(workload, Cluster.uniform(2, 4), made).table["node"].tolist() == [0, 1, 1]
+
+
+def test_a_switch_rule_is_compiled():
+    assert compile_switch(lambda system, now: 1 if system.free > 2 else 0, 0) != 0
+
+
+def test_keys_may_be_infinite():
+    workload = Workload.build({"submit": [0, 0, 0], "deadline": [np.inf, 5, np.inf]}, [5, 5, 5])
+    result = simulate(workload, Cluster.uniform(1, 1), scheduler(lambda jobs, j, now: jobs.deadline[j]))
+    assert result.table["start"].tolist() == [5, 0, 10]
+
+
+def test_without_a_folder_for_the_cache_it_compiles_all_the_same(capsys: pytest.CaptureFixture[str]):
+    def attempt(cache: bool) -> str:
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'x'")
+        return "compiled"
+
+    assert cached_if_possible(attempt) == "compiled"
+    assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="something else"):
+        cached_if_possible(lambda cache: (_ for _ in ()).throw(RuntimeError("something else")))

@@ -1,0 +1,247 @@
+"""Checkpoints with known choices are judged as they must be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpuyard import simulate
+from gpuyard.errors import UsageError
+from gpuyard.experiments.judging.answers import answer, percent
+from gpuyard.experiments.studies.evaluation import EXAMPLES, Held, Slots, contender, evaluate, gap_sentence, held_out, sentence, verdicts
+from gpuyard.experiments.studies.explaining import explain
+from gpuyard.metrics import measure
+from gpuyard.policies import parse_scheduler
+from gpuyard.testing.checkpoints import write_linear
+from gpuyard.traces.recipes import Workloads
+
+GANGS = "gangs:jobs=60,load=1.5 on 16"
+SLOTS = {"placement": "fewest", "backfill": "none"}
+
+
+@pytest.fixture
+def shortest(tmp_path):
+    """Shortest job first, as a network."""
+    uses = Workloads([GANGS]).part("train").uses
+    return str(write_linear(tmp_path / "sjf.safetensors", "job", {"estimate": -1.0}, SLOTS, workloads=[GANGS], trained_on=uses))
+
+
+@pytest.fixture
+def longest(tmp_path):
+    return str(write_linear(tmp_path / "ljf.safetensors", "job", {"estimate": 1.0}, SLOTS, workloads=[GANGS]))
+
+
+def lines_of(comparison):
+    return {line.scheduler: line for line in comparison.lines}
+
+
+def test_a_network_that_is_sjf_has_the_numbers_of_sjf(shortest):
+    [found] = evaluate([contender(shortest)], Held(batches=4))
+    lines = lines_of(found)
+    assert lines[f"{shortest}/fewest/none"].samples == lines["sjf"].samples
+    assert found.seeds == (0, 1, 2, 3)
+    source = Workloads([GANGS]).part("test")
+    episodes = [source.episode(number) for number in range(4)]
+    runs = [simulate(each.workload, each.cluster, parse_scheduler("sjf"), seed=number) for number, each in enumerate(episodes)]
+    assert lines["sjf"].samples == tuple(measure(run, ["bsld"])["bsld"] for run in runs)
+
+
+def test_the_baseline_is_the_best_of_those_that_are_not_learned(shortest, longest):
+    contenders = [contender(shortest), contender(longest)]
+    [found] = evaluate(contenders, Held(batches=6))
+    labels = [each.scheduler.label for each in contenders]
+    means = {label: line.values["bsld"].mean for label, line in lines_of(found).items() if label not in labels}
+    assert found.baseline == min(means, key=means.get)
+    assert set(means) == {"fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"}
+    first, second = verdicts(found, labels)
+    assert second.gain.high < 0 and second.clear
+    assert second.gain.mean == pytest.approx(1 - lines_of(found)[labels[1]].values["bsld"].mean / means[found.baseline])
+    assert "is worse than the best baseline" in sentence(second, found)
+    assert first.gain.mean > second.gain.mean
+
+
+def test_what_is_better_is_called_better_and_what_is_the_same_is_not(shortest, longest):
+    [found] = evaluate([contender(shortest)], Held(batches=6))
+    base = lines_of(found)["fcfs"]
+    label = f"{shortest}/fewest/none"
+    against_fcfs = replace(found, baseline="fcfs")
+    n = len(found.seeds)
+    change = replace(lines_of(found)[label].change or lines_of(found)["saf"].change, mean=-0.2 * base.values["bsld"].mean)
+    low, high = -0.3 * base.values["bsld"].mean, -0.1 * base.values["bsld"].mean
+    line = replace(lines_of(found)[label], change=replace(change, low=low, high=high, p=0.01, n=n, of="seed"))
+    made = replace(against_fcfs, lines=(line, base))
+    [better] = verdicts(made, [label])
+    assert (better.gain.mean, better.gain.low, better.gain.high) == pytest.approx((0.2, 0.1, 0.3))
+    assert "is better than the best baseline, fcfs, by 20 % [10, 30] (bounded slowdown" in sentence(better, made)
+    assert "p = 0.4: more runs would make it sure" in sentence(replace(better, p=0.4), made)
+    chance = replace(better, gain=replace(better.gain, low=-0.1))
+    assert not chance.clear and "cannot be told from the best baseline, fcfs: 20 % better [10 % worse to 30 % better] (" in sentence(
+        chance, made
+    )
+    worse = replace(better, gain=replace(better.gain, mean=-0.0375, low=-17.83, high=-0.0))
+    assert "fcfs: 3.75 % worse [1,783 % worse to as good] (" in sentence(worse, made)
+    alone = replace(better, gain=replace(better.gain, low=math.nan, high=math.nan), gap=None)
+    assert "without an interval" in sentence(alone, made) and gap_sentence(alone) == ""
+
+
+def test_the_gap_is_to_the_best_baseline_of_each_run(shortest):
+    [found] = evaluate([contender(shortest)], Held(batches=5))
+    label = f"{shortest}/fewest/none"
+    [verdict] = verdicts(found, [label])
+    others = np.array([line.samples for line in found.lines if line.scheduler != label])
+    mine = np.array(lines_of(found)[label].samples)
+    assert verdict.gap.mean == pytest.approx(np.mean(mine / others.min(axis=0) - 1))
+    assert verdict.gap.mean >= 0  # sjf itself is among the others
+    assert "gap to the best baseline of each run, +" in gap_sentence(verdict)
+
+
+def test_other_slots_go_to_the_checkpoint_and_to_its_baselines(shortest):
+    [found] = evaluate([contender(shortest, Slots(backfill="easy", placement="best"))], Held(batches=1), against=["edf"])
+    labels = set(lines_of(found))
+    assert f"{shortest}/best/easy" in labels and "sjf/best/easy" in labels and "edf" in labels
+    with pytest.raises(UsageError, match="--ordering: .* decides about a job"):
+        contender(shortest, Slots(ordering="sjf"))
+
+
+def test_a_switch_is_compared_with_each_of_its_schedulers(tmp_path):
+    schedulers = ["fcfs", "sjf"]
+    path = write_linear(
+        tmp_path / "meta.safetensors", "switch", [{"bias": 0.0}, {"bias": 1.0}], {"schedulers": schedulers, "period": 60.0},
+        objective="balanced", workloads=["family:shape=base|bursty,gpus=4|8 on {gpus}"],
+    )  # fmt: skip
+    [found] = evaluate([contender(str(path))], Held())
+    lines = lines_of(found)
+    assert set(lines) == {str(path), *schedulers}
+    assert len(found.seeds) == 10 and found.primary == "balanced"
+    assert lines[str(path)].samples == pytest.approx(lines["sjf"].samples)
+    with pytest.raises(UsageError, match="none of the slots"):
+        contender(str(path), Slots(backfill="easy"))
+
+
+def test_hosts_are_compared_with_placements_on_the_seeds_asked_for(tmp_path):
+    path = write_linear(
+        tmp_path / "host.safetensors", "host", {"cores_left": -1.0}, {"ordering": "fcfs", "backfill": "none"}, objective="wait",
+        workloads=["eda:jobs=60"], cluster="hosts:count=6,seed={seed}",
+    )  # fmt: skip
+    [found] = evaluate([contender(str(path))], Held(seeds=(42, 43, 44)))
+    assert len(found.seeds) == 3
+    assert {"fcfs/first", "fcfs/best", "fcfs/worst"} <= set(lines_of(found))
+    assert found.metrics[0] == "wait" and "utilization" not in found.metrics  # hosts without GPUs have none
+    source, numbers = held_out([contender(str(path))], Held(seeds=(42, 43, 44)))[0]
+    assert [source.episode(number).seed for number in numbers] == [42, 43, 44]
+
+
+def test_what_was_trained_on_is_refused(shortest):
+    with pytest.raises(UsageError, match=r"seeds? .*gangs.* cannot be evaluated on: the policy was trained on"):
+        held_out([contender(shortest)], Held(seeds=(1_000_000,)))
+    with pytest.raises(UsageError, match="was trained on"):
+        held_out([contender(shortest)], Held(split="train"))
+
+
+def log(path, jobs=200):
+    """A small SWF file."""
+    rng = np.random.default_rng(1)
+    lines = ["; MaxProcs: 16"]
+    for k in range(jobs):
+        run = int(rng.integers(60, 4000))
+        lines.append(
+            f"{k + 1} {300 * k} -1 {run} {int(rng.integers(1, 9))} -1 -1 {int(rng.integers(1, 9))} {2 * run} -1 1 1 1 1 1 -1 -1 -1"
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_of_a_trace_the_later_part_is_held_out(tmp_path):
+    text = f"{log(tmp_path / 'log.swf')}[jobs=20] on 16"
+    workloads = Workloads([text])
+    path = write_linear(
+        tmp_path / "job.safetensors", "job", {"estimate": -1.0}, SLOTS, workloads=[text], trained_on=workloads.part("train").uses
+    )
+    made = contender(str(path))
+    [found] = evaluate([made], Held(batches=3))
+    assert len(found.seeds) == 3 and found.lines[0].counts["jobs"] == 60
+    whole = text.replace("jobs=20", "jobs=all; from=0.7")
+    [once] = evaluate([made], Held((whole,)))
+    assert once.seeds == (0,) and once.lines[0].counts["jobs"] == 60
+    assert once.lines[0].change is None or once.lines[0].change.of == "job"  # one run: by blocks of time
+    with pytest.raises(UsageError, match="the policy was trained on"):
+        evaluate([made], Held((text.replace("jobs=20", "jobs=20; from=0.5"),)))
+
+
+def test_windows_have_as_many_jobs_as_asked_for(shortest):
+    [found] = evaluate([contender(shortest)], Held(("gangs:jobs=80,load=1.5[estimate=exact] on 16",), jobs="25", batches=2))
+    assert found.lines[0].counts["jobs"] == 50
+
+
+def test_a_checkpoint_that_names_no_workloads_wants_some(tmp_path):
+    path = write_linear(tmp_path / "a.safetensors", "job", {"estimate": -1.0}, SLOTS)
+    with pytest.raises(UsageError, match="does not say which workloads"):
+        held_out([contender(str(path))], Held())
+    with pytest.raises(UsageError, match="given twice"):
+        evaluate([contender(str(path)), contender(str(path))], Held((GANGS,), batches=1))
+
+
+def test_devices_are_compared_with_device_choices(tmp_path):
+    """Of weights that make it the device with the fewest waiting tasks, a GPU first: what is measured is what simulate gives."""
+    path = str(write_linear(
+        tmp_path / "device.safetensors", "device", {"waiting_log2": -1.0, "idle": 0.5, "gpu": 0.1}, {}, objective="turnaround",
+        workloads=["tasks:jobs=30 on tasks"], trained_on=Workloads(["tasks:jobs=30 on tasks"]).part("train").uses,
+    ))  # fmt: skip
+    made = contender(path)
+    [found] = evaluate([made], Held(batches=3))
+    lines = lines_of(found)
+    assert set(lines) == {path, "round-robin", "random-device", "greedy-device", "optimal-device"}
+    assert found.primary == "turnaround" and found.baseline in ("greedy-device", "optimal-device")
+    source = Workloads(["tasks:jobs=30 on tasks"]).part("test")
+    runs = [simulate((each := source.episode(k)).workload, each.cluster, parse_scheduler(path), seed=k) for k in range(3)]
+    assert lines[path].samples == tuple(measure(run, ["turnaround"])["turnaround"] for run in runs)
+    [verdict] = verdicts(found, [path])
+    assert verdict.gain.n == 3 and verdict.gap is not None
+    with pytest.raises(UsageError, match="none of the slots"):
+        contender(path, Slots(backfill="easy"))
+    with pytest.raises(UsageError, match="was trained on"):
+        held_out([made], Held(split="train"))
+
+
+def test_logs_of_a_training_that_are_not_here_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["gangs:jobs=60 on 16", "2*one.swf.gz[until=0.7; jobs=64] on 16", "two.swf on 16"]
+    path = write_linear(tmp_path / "a.safetensors", "job", {"estimate": -1.0}, SLOTS, workloads=texts)
+    for ask in (lambda: held_out([contender(str(path))], Held()), lambda: explain(contender(str(path)))):
+        with pytest.raises(UsageError, match=r"trained on are not here: one.swf.gz, two.swf; hint: .*your own.*--workload .* --cluster"):
+            ask()
+    assert held_out([contender(str(path))], Held((GANGS,)))
+    log(tmp_path / "two.swf")
+    with pytest.raises(UsageError, match=r"the log that it was trained on is not here: one.swf.gz;"):
+        held_out([contender(str(path))], Held())
+
+
+@pytest.mark.parametrize("decision", EXAMPLES)
+def test_the_workloads_that_are_proposed_can_be_had(decision):
+    _, workload, _, cluster = EXAMPLES[decision].split()
+    assert len(Workloads([workload], cluster).part("test").episode(0).workload) > 10
+
+
+@pytest.mark.parametrize(
+    "share, shown", [(17.8, "+1,780"), (-0.0, "0"), (-4e-5, "0"), (-0.217, "−21.7"), (0.005, "+0.5"), (9.996, "+1,000")]
+)
+def test_shares_read_well(share, shown):
+    assert percent(share, "+") == shown
+
+
+def test_two_that_read_alike_are_told_apart_by_their_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    slots = {"ordering": "fcfs", "backfill": "none"}
+    write_linear(tmp_path / "a.safetensors", "host", {"cores_left": -1.0}, slots, objective="wait")
+    [found] = evaluate([contender("a.safetensors")], Held(("eda:jobs=60 on hosts:count=6,seed=1",), batches=2), against=["fcfs/best"])
+    assert lines_of(found)["fcfs/a.safetensors/none"].words == "fcfs/a.safetensors/none"
+    chosen = [line for line in found.lines if line.scheduler in ("fcfs/first", "fcfs/best")]
+    assert len({line.words.partition(" (")[0] for line in chosen}) == 1
+    base, other = chosen
+    change = next(line.change for line in found.lines if line.change)
+    best = replace(other, change=change, values={"wait": replace(other.values["wait"], mean=0.0)})
+    said = answer(replace(found, baseline=base.scheduler, metrics=("wait",), lines=(base, best)))[0]
+    assert said.startswith(f"{other.scheduler} is the best of 2: against {base.scheduler} it ")

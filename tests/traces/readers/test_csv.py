@@ -1,0 +1,246 @@
+"""Tables with columns named by the caller."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuyard.errors import DataError, UnknownNameError, UsageError
+from gpuyard.traces import load_workload
+from gpuyard.traces.readers.csv import COLUMNS
+
+
+def _write(folder: Path, text: str, name: str = "jobs.csv") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+EVERYTHING = """\
+id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,qos,account,other
+12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,high,lab,x
+-3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,,,, "quoted, with comma"
+"""
+
+
+def test_every_column(tmp_path: Path) -> None:
+    workload = load_workload(_write(tmp_path, EVERYTHING))
+    jobs = workload.jobs
+    assert jobs.id.tolist() == [-3, 12]
+    assert jobs.submit.tolist() == [10, 20]
+    assert workload.runtime.tolist() == [7, 10]
+    assert jobs.estimate.tolist() == [7, 11]
+    assert jobs.walltime.tolist() == [np.inf, 12]
+    assert jobs.deadline.tolist() == [np.inf, 90]
+    assert jobs.transfer.tolist() == [0, 0.5]
+    assert jobs.gpus.tolist() == [0.25, 8]
+    assert jobs.cpus.tolist() == [0, 16]
+    assert jobs.memory.tolist() == [0, 32.5]
+    assert jobs.priority.tolist() == [-1, 2.5]
+    assert jobs.chunk.tolist() == [1, 4]
+    assert [jobs.users[k] for k in jobs.user] == ["", "ann"]
+    assert [jobs.partitions[k] for k in jobs.partition] == ["", "p1"]
+    assert [jobs.classes[k] for k in jobs.job_class] == ["", "lm"]
+    assert [jobs.gpu_types[k] for k in jobs.gpu_type] == ["", "a100|v100"]
+    assert [jobs.qoses[k] for k in jobs.qos] == ["", "high"]
+    assert [jobs.accounts[k] for k in jobs.account] == ["", "lab"]
+    assert workload.logged_start is not None
+    np.testing.assert_array_equal(workload.logged_start, [np.nan, 21])
+    header = EVERYTHING.split("\n", 1)[0].split(",")
+    assert set(header) - {"other"} == set(COLUMNS)
+
+
+def test_blank_lines_do_no_harm(tmp_path: Path) -> None:
+    workload = load_workload(_write(tmp_path, "submit,runtime,gpus\n\n1,2,4\n\n\n3,4,8\n\n"))
+    assert workload.jobs.submit.tolist() == [1, 3]
+    assert workload.jobs.gpus.tolist() == [4, 8]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+def test_mapped_columns_and_delimiters(tmp_path: Path, delimiter: str) -> None:
+    text = "arrival (s),took,n\n5,60,2\n3,0,1\n".replace(",", delimiter)
+    columns = {"submit": "arrival (s)", "runtime": "took", "gpus": "n", "estimate": "took"}
+    workload = load_workload(_write(tmp_path, text), columns=columns)
+    assert workload.jobs.submit.tolist() == [3, 5]
+    assert workload.runtime.tolist() == [0, 60]
+    assert workload.jobs.gpus.tolist() == [1, 2]
+    assert workload.jobs.id.tolist() == [2, 1]
+    assert workload.estimate_source == "given"
+
+
+def test_units_of_numbers(tmp_path: Path) -> None:
+    path = _write(tmp_path, "submit,runtime,gpus\n1.5,2,4\n")
+    workload = load_workload(path, unit="h")
+    assert (workload.jobs.submit[0], workload.runtime[0], workload.jobs.gpus[0]) == (5400, 7200, 4)
+    with pytest.raises(UnknownNameError, match="value of reader csv: unit"):
+        load_workload(path, unit="fortnight")
+
+
+def test_timestamps(tmp_path: Path) -> None:
+    text = (
+        "submit,start,end,deadline\n"
+        "2024-02-29 23:59:30,2024-03-01 00:00:00.25,2024-03-01T00:01:00,\n"
+        "2024-02-29T22:59:00Z,2024-02-29T23:59:30+01:00,2024-02-29 18:00:00-0500,2024-03-01 00:00:00\n"
+    )
+    workload = load_workload(_write(tmp_path, text))
+    assert workload.jobs.submit.tolist() == [0, 3630]
+    assert workload.runtime.tolist() == [30, 59.75]
+    assert workload.logged_start is not None
+    assert workload.logged_start.tolist() == [30, 3660.25]
+    assert workload.jobs.deadline.tolist() == [3660, np.inf]
+    assert workload.notes[0] == "time 0 is 2024-02-29T22:59:00"
+
+
+def test_unusable_rows_are_dropped_and_counted(tmp_path: Path) -> None:
+    text = "submit,runtime,gpus\n,1,1\n1,,1\n2,NA,1\n3,1,\n4,1,0\n5,0,1\n\n6,3,1\n"
+    workload = load_workload(_write(tmp_path, text))
+    assert workload.dropped == {"no submit time": 1, "no run time": 2, "no GPU count": 1, "no GPU, CPU or memory asked for": 1}
+    assert workload.jobs.submit.tolist() == [5, 6]
+    assert workload.jobs.id.tolist() == [6, 7]
+    with pytest.raises(DataError, match=r"no usable job \(1 with no run time\)"):
+        load_workload(_write(tmp_path, "submit,runtime\n1,\n"))
+
+
+def test_ids_that_are_text(tmp_path: Path) -> None:
+    workload = load_workload(_write(tmp_path, "id,submit,runtime\na#1,5,1\nb#2,4,1\n"))
+    assert workload.jobs.id.tolist() == [2, 1]
+    assert "ids are row numbers: those of the table are not numbers" in workload.notes
+
+
+def test_lines_inside_quotes(tmp_path: Path) -> None:
+    path = _write(tmp_path, 'name,submit,runtime\n"a\nb, ""c""",1,2\nd,3,x\n')
+    with pytest.raises(DataError, match=r"jobs\.csv:4: runtime = 'x' is not a number"):
+        load_workload(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("1,2", "2 columns instead of 5"),
+        ("1,2,3,4,5,6", "6 columns instead of 5"),
+        ("7,x,1,1,1", "submit = 'x' is not a number"),
+        ("7,NaN,1,1,1", "submit = 'NaN' is not a number"),
+        ("7,inf,1,1,1", "submit = inf is more than"),
+        ("7,-5,1,1,1", "submit = -5 is negative"),
+        ("7,1e13,1,1,1", "submit = 10000000000000 is more than"),
+        ("7,5,-1,1,1", "runtime = -1 is negative"),
+        ("7,5,nan,1,1", "runtime = 'nan' is not a number"),
+        ("7,5,abc,1,1", "runtime = 'abc' is not a number"),
+        ("7,5,inf,1,1", "runtime = inf is more than"),
+        ("7,5,1,1000000000,1", "gpus = 1000000000 is more than 1,000,000"),
+        ("7,5,1,2.5,1", "gpus = 2.5 is neither"),
+        ("7,5,1,-1,1", "gpus = -1 is negative"),
+        ("7,5,1,3,2", "chunk = 2 does not divide gpus"),
+        ("7,5,1,3,0", "chunk = 0 is not a number of GPUs"),
+        ("2,5,1,1,1", "job id 2 occurs twice, first in line 3"),
+        (",5,1,1,1", "no id"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, row: str, says: str) -> None:
+    path = _write(tmp_path, f"id,submit,runtime,gpus,chunk\n1,0,1,4,2\n2,0,1,1,1\n{row}\n3,1,1,1,1\n")
+    with pytest.raises(DataError) as caught:
+        load_workload(path)
+    assert str(caught.value).startswith(f"{path}:4: {says}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("submit,runtime\n", "no jobs, only a header"),
+        ("submit\n1\n", "no column for 'runtime'; hint: name it, runtime=NAME; the table has: submit"),
+        ("runtime,start\n1,1\n", "no column for 'submit'"),
+        ("submit,runtime,submit\n1,1,1\n", "column 'submit' occurs twice"),
+        ('submit,runtime\n1,"2\n', "a quoted field is never closed"),
+        ("submit,runtime\n2024-13-01 00:00:00,5\n", "is neither a number nor an ISO timestamp"),
+        ("submit,runtime\nsoon,5\n", "submit = 'soon' is neither a number nor an ISO timestamp"),
+        ("submit,start,end\n2024-01-01 00:00:00,1,2\n", "submit has timestamps but start has numbers"),
+        ("submit,runtime,id\n1,1,a\n2,2,a\n", "id 'a' occurs twice"),
+        ("submit,start,end\n1,5,3\n", "runtime = -2 is negative"),
+        ("submit,runtime" + ",x" * 20000 + "\n", "20,002 columns; at most 10,000"),
+    ],
+)
+def test_a_wrong_table_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = _write(tmp_path, text)
+    with pytest.raises(DataError) as caught:
+        load_workload(path)
+    assert str(caught.value).startswith(path)
+    assert says in str(caught.value)
+
+
+def test_wrong_options(tmp_path: Path) -> None:
+    path = _write(tmp_path, "arrival,took\n1,2\n")
+    with pytest.raises(UnknownNameError, match="unknown column 'submitted'; hint: did you mean 'submit'"):
+        load_workload(path, columns={"submitted": "arrival"})
+    with pytest.raises(DataError, match=r"no column 'arival' \(for 'submit'\); hint: did you mean 'arrival'"):
+        load_workload(path, columns={"submit": "arival"})
+    with pytest.raises(UsageError, match="is not one plain character"):
+        load_workload(path, delimiter="ab")
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_give_a_traceback(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
+    path = tmp_path_factory.mktemp("noise") / "a.csv"
+    path.write_bytes(b"submit,runtime,user\n1,2,a\n" + noise)
+    try:
+        workload = load_workload(str(path))
+    except DataError as error:
+        assert "\n" not in str(error)
+    else:
+        assert len(workload) >= 1
+
+
+@given(st.text("0123456789.,\"\n\r -eNa:TZ;'", max_size=200))
+def test_no_text_gives_a_traceback(tmp_path_factory: pytest.TempPathFactory, noise: str) -> None:
+    path = tmp_path_factory.mktemp("noise") / "a.csv"
+    path.write_bytes(b"submit,runtime,user\n1,2,a\n" + noise.encode())
+    try:
+        workload = load_workload(str(path))
+    except DataError as error:
+        assert "\n" not in str(error)
+    else:
+        assert len(workload) >= 1
+
+
+SERVICE = {"submit": "arrival_s", "runtime": "service_sec", "gpus": "gpu_count", "id": "job_id"}
+RFOLD = {"submit": "arrival time (sec)", "runtime": "duration (sec)", "gpus": "size", "id": "#job id"}
+VC = {"submit": "timestamp", "runtime": "duration", "gpus": "num_gpus", "partition": "cluster"}
+PODS = {
+    "submit": "creation_time", "start": "scheduled_time", "end": "deletion_time", "gpus": "num_gpu",
+    "cpus": "cpu_milli", "memory": "memory_mib", "gpu_type": "gpu_spec", "job_class": "qos",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "jobs", "last", "largest"),
+    [
+        ("philly/philly_jobs_rfold.csv.gz", RFOLD, 111_549, None, 128),
+        ("philly/philly_jobs_vc.csv.gz", VC, 82_247, 9_408_690, 128),
+        ("helios/helios_venus_gpu_jobs.csv.gz", SERVICE, 125_303, None, 200),
+        ("alibaba/pai2020_gpu_tasks_sample.csv.gz", SERVICE, 60_105, 5_518_537, 400),
+        ("alibaba/openb2023_pod_list_default.csv.gz", PODS, 8_152 - 897, None, 8),
+    ],
+)
+def test_real_tables(shared: Path, name: str, columns: dict[str, str], jobs: int, last: float | None, largest: int) -> None:
+    path = shared / "traces" / name
+    workload = load_workload(str(path), columns=columns)
+    assert len(workload) == jobs
+    assert workload.jobs.gpus.max() == largest
+    assert last is None or workload.jobs.submit[-1] == last
+
+
+def test_a_real_table_value_by_value(shared: Path) -> None:
+    path = shared / "traces" / "philly" / "philly_jobs_rfold.csv.gz"
+    workload = load_workload(str(path), columns=RFOLD)
+    with gzip.open(path, "rt") as lines:
+        rows = [line.split(",") for line in lines][1:]
+    assert workload.jobs.id.tolist() == [int(r[0]) for r in rows]
+    assert workload.jobs.submit.tolist() == [float(r[1]) for r in rows]
+    assert workload.jobs.gpus.tolist() == [float(r[4]) for r in rows]
+    assert workload.runtime.tolist() == [float(r[5]) for r in rows]
+    assert (workload.runtime == 0).sum() == 10
