@@ -20,9 +20,10 @@ from functools import partial
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.features import hosts, jobs, system
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
 from gpuyard.networks.network import Network

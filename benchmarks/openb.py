@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard.arrays import Array
 from gpuyard.engine.mix import request_mix
-from gpuyard.model.jobs import Array
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "alibaba"
 PODS = "openb2023_pod_list_default.csv.gz"

@@ -11,11 +11,11 @@ import argparse
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation, Step
 from gpuyard.features.schema import Schema
 from gpuyard.learn.parts import networks
 from gpuyard.learn.ppo import Ppo, PpoConfig
-from gpuyard.model.jobs import Array
 
 ROWS, KEPT = 50, 4
 

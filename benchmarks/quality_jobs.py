@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from gpuyard import Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard.arrays import Array
 from gpuyard.compat.rlscheduler.networks import learned_chooser
 from gpuyard.compat.rlscheduler.reader import load_rlscheduler
 from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS, rlscheduler
 from gpuyard.experiments.judging.statistics import paired_difference
 from gpuyard.metrics import measure
-from gpuyard.model.jobs import Array
 from gpuyard.traces import apply_all, guess_cluster, with_estimate
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from gpuyard import Cluster, Result, Scheduler, Simulation, Snapshot, Workload, parse_scheduler, simulate
+from gpuyard.arrays import Array
 from gpuyard.model.decision import Action, Decision
-from gpuyard.model.jobs import Array
 from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS
 from gpuyard.testing.strategies import Case, random_case
 

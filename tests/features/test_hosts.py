@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gpuyard import Workload, load_cluster, simulate
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.envs.base import Observation
 from gpuyard.envs.vector import EngineEnvs, Opened
 from gpuyard.features.hosts import DEPTH, HOST, LOOK
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots

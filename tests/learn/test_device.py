@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from gpuyard import Cluster, Simulation, Workload, load_cluster, simulate
+from gpuyard.arrays import Array
 from gpuyard.engine.simulation import HasDecide
 from gpuyard.learn.device import Exploration, ForestModel, LearnedDevice, LinearModel, Model, PredictedDevice, Profile, profile
 from gpuyard.learn.online import NetworkModel, OnlineConfig
-from gpuyard.model.jobs import Array
 from gpuyard.model.units import Range
 from gpuyard.policies import parse_scheduler
 from gpuyard.traces.generators.tasks import tasks

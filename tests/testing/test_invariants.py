@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster, GpuType, Nodes, Outage, Partition
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import ROW, SEGMENT, STATUS
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

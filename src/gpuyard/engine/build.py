@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
@@ -13,7 +14,7 @@ from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
 from gpuyard.engine.mix import partition_numbers, request_mix, type_set
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.result import ROW
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import MIX

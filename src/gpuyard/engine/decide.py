@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.slots import Program
 from gpuyard.engine.snapshots import state_of
 from gpuyard.model.decision import Action, Decision, Part
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import run_step
 from gpuyard.engine.compiler.pointer import header_of
@@ -11,7 +12,6 @@ from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN, PAUSE
 from gpuyard.engine.kernels.place import BAD_SCORE
 from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
 from gpuyard.errors import GpuyardError, PolicyError, SimulationError
-from gpuyard.model.jobs import Array
 
 MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
 _FAILURES = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.snapshot import MIX
 
 COVERED = 0.95  # of a partition's jobs; rarer requests are left out

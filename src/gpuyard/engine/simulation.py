@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
@@ -23,7 +24,6 @@ from gpuyard.engine.snapshots import ended_since, snapshot_of
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision, Part
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import BIN, SEGMENT, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot

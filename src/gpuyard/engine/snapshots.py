@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import as_seen_by_kernels, build_state
 from gpuyard.engine.compiler.entry import run_step
@@ -12,7 +13,7 @@ from gpuyard.engine.kernels.events import FILL
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 

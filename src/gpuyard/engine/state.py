@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuyard.model.jobs import JOB, Array
+from gpuyard.arrays import Array
+from gpuyard.model.jobs import JOB
 from gpuyard.model.result import ROW
 from gpuyard.model.snapshot import MIX
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.model.jobs import Array
 from gpuyard.networks.network import Network
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Observation, Step
 from gpuyard.errors import SimulationError
 from gpuyard.features.schema import Schema
-from gpuyard.model.jobs import Array
 
 
 class Checked:

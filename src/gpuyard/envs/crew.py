@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler import atomics
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.model.jobs import Array
 
 # Words of a board, each in a cache line of its own.
 TAKEN, FROM_TOP, DONE, OVER, STOP, WAY, HELPERS = range(0, 56, 8)  # the last: from there on one for each helper; 1: it sleeps

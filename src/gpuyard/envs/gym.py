@@ -21,13 +21,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation, check_actions, no_episode
 from gpuyard.envs.kinds.base import EnvKind, find_env
 from gpuyard.envs.kinds.scheduling import make_envs
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.model.jobs import Array
 from gpuyard.registry import unknown_name
 from gpuyard.traces.recipes import Source, Workloads, episode_number
 from gpuyard.traces.splits import check_split

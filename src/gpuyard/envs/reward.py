@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.kernels import TERMS
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.registry import Registry, unknown_name
 
 

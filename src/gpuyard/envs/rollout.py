@@ -8,6 +8,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import run_step
 from gpuyard.engine.compiler.pointer import header_of
@@ -17,7 +18,6 @@ from gpuyard.engine.slots import SCORES, Program, Slot
 from gpuyard.envs.kernels import COPY, SLOT, kernels
 from gpuyard.envs.threads import each
 from gpuyard.envs.vector import Episode, Opened, own_states, plans, pristine_state, scale_of
-from gpuyard.model.jobs import Array
 from gpuyard.networks.inside import order_by_network, place_by_network, scratch_for, switch_by_network
 from gpuyard.networks.network import Network
 

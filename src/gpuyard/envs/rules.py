@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.compat.rlscheduler.networks import learned_chooser
 from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
 from gpuyard.engine.simulation import simulate
@@ -20,7 +21,6 @@ from gpuyard.envs.threads import each
 from gpuyard.envs.vector import EngineEnvs, Episode, Opened
 from gpuyard.errors import UsageError
 from gpuyard.metrics.jobs import SHORT
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.workload import Workload
 from gpuyard.networks.network import Network

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import entry
@@ -21,7 +22,6 @@ from gpuyard.envs.kinds.base import EnvKind
 from gpuyard.envs.kinds.device.kind import PickDevice, device_envs
 from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch, make_envs
 from gpuyard.envs.vector import EngineEnvs, Opened
-from gpuyard.model.jobs import Array
 from gpuyard.policies import ORDERINGS, PLACEMENTS
 from gpuyard.traces.recipes import Source
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.compiler.entry import engine_address
@@ -25,7 +26,6 @@ from gpuyard.features import hosts, jobs, system
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import measure
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

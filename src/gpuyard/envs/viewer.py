@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.envs.vector import EngineEnvs
-from gpuyard.model.jobs import Array
 from gpuyard.model.units import format_seconds
 
 COLUMNS = 100  # of a text

@@ -15,6 +15,7 @@ from typing import Literal, cast
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
@@ -26,7 +27,6 @@ from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, bo
 from gpuyard.metrics import aggregate, counts, resolve
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import REASONS, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

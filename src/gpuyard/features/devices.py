@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.features.schema import Schema
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.presets import TASK_INTENSITIES
 from gpuyard.model.snapshot import Snapshot
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs
-from gpuyard.model.jobs import Array
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.registry import Registry
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.features.devices import is_gpu, task_facts
 from gpuyard.learn.forest import Forest, ForestConfig
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.workload import Workload
 from gpuyard.policies.capacity import Request

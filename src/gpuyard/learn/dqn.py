@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import UsageError
 from gpuyard.learn.base import Arrays, learner
@@ -21,7 +22,6 @@ from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
 from gpuyard.learn.parts.replay import Batch, Data
 from gpuyard.learn.parts.schedules import anneal
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.jobs import Array
 from gpuyard.model.limits import MOST, check_limits
 from gpuyard.networks.shapes import check_spec
 from gpuyard.networks.spec import NetworkSpec

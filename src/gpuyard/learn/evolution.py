@@ -14,13 +14,13 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Judge, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.parts.schedules import COURSES, anneal
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.jobs import Array
 from gpuyard.model.limits import MOST, check_limits
 from gpuyard.networks.network import Network
 from gpuyard.networks.shapes import NORMALISATION, tensor_shapes

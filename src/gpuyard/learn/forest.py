@@ -7,8 +7,8 @@ from os import PathLike
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import Array
 
 _FORM = "gpuyard-forest-1"
 _DTYPES = {"roots": "<i4", "feature": "<i4", "left": "<i4", "right": "<i4", "threshold": "<f8", "value": "<f8"}

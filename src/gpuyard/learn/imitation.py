@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError
 from gpuyard.learn.base import Arrays
@@ -19,7 +20,6 @@ from gpuyard.learn.parts.jax_setup import setup
 from gpuyard.learn.parts.memory import refuse_if_too_large
 from gpuyard.learn.parts.networks import Params
 from gpuyard.learn.parts.normalise import Seen, merge, normalised_params, nothing_seen
-from gpuyard.model.jobs import Array
 from gpuyard.networks.spec import NetworkSpec
 
 Teacher = Callable[[Observation], Array]  # (envs,) i4

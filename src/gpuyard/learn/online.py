@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gpuyard.arrays import Array
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.device import KINDS, Model, Profile
-from gpuyard.model.jobs import Array
 
 
 @dataclass(frozen=True)

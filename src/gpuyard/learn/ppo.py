@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn.base import Arrays, learner
@@ -25,7 +26,6 @@ from gpuyard.learn.parts.saving import nested, part
 from gpuyard.learn.parts.schedules import COURSES, anneal
 from gpuyard.learn.parts.state import pack, unpack
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, MOST, check_limits
 from gpuyard.networks.spec import NetworkSpec
 

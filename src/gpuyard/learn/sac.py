@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.parts import networks
@@ -20,7 +21,6 @@ from gpuyard.learn.parts.networks import Params
 from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
 from gpuyard.learn.parts.replay import Batch, Data
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, check_limits
 from gpuyard.networks.spec import NetworkSpec
 

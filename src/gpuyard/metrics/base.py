@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.registry import Registry, unknown_name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.model.result import STATUS, Result
 
 HORIZON = "horizon"  # in the totals of a part of a run: the horizon of the whole

@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.metrics.base import Metric, Values, aggregate, resolve, values_of
 from gpuyard.metrics.facts import HORIZON, has_status, horizon
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.result import Result
 from gpuyard.registry import unknown_name
 

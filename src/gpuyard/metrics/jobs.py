@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, length
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 
 SHORT = 10.0  # s, the bound of the bounded slowdown

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, has_status
 from gpuyard.metrics.jobs import NONE_ACCEPTED, slowdown, wait
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 
 STEP = 60.0  # s: how often use, queue and power are counted

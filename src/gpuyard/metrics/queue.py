@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, length, ratio, total, window
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 
 EXPLOSION = 200  # jobs waiting

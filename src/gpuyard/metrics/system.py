@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import by_type, has_status, length, ratio, total
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 
 WHOLE = "all jobs: of the cluster from the first submit to the last end"

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 
 MAX_TYPES = 62  # allowed types of a job are a bit set in an int64
 MAX_DEVICES = 64  # per node with device identity; wider nodes are pools

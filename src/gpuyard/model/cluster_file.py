@@ -58,11 +58,11 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
 from gpuyard.model.hosts import PREFIX, hosts_table
-from gpuyard.model.jobs import Array
 from gpuyard.model.presets import DEVICES, PRESETS, device
 from gpuyard.model.speeds import speeds_text, with_speeds
 from gpuyard.model.units import format_gigabytes, format_seconds, shorten

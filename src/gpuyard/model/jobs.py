@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-
-Array = npt.NDArray[Any]
 
 # Before `id` a multiple of 8 bytes, so that rows have no gaps.
 JOB = np.dtype(

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.plain import to_plain
 from gpuyard.model.workload import Workload
 

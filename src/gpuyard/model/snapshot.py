@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array, Jobs
+from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 
 LIVE = np.dtype(

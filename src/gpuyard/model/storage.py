@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
 from gpuyard.model.fields import Fields
-from gpuyard.model.jobs import COLUMNS, JOB, LABELS, Array
+from gpuyard.model.jobs import COLUMNS, JOB, LABELS
 from gpuyard.model.plain import from_plain, to_plain
 from gpuyard.model.result import BIN, REASONS, ROW, SEGMENT, STATUS, Result
 from gpuyard.model.workload import Workload

@@ -9,8 +9,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import MAX_TIME, Array, Jobs
+from gpuyard.model.jobs import MAX_TIME, Jobs
 
 
 @dataclass(frozen=True)

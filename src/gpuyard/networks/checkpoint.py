@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuyard.arrays import Array
 from gpuyard.errors import CheckpointError, DataError
 from gpuyard.features.schema import Schema
-from gpuyard.model.jobs import Array
 from gpuyard.networks.manifest import NAME, Manifest, Training, Use, manifest_from_dict, manifest_to_dict
 from gpuyard.networks.shapes import check_arrays
 from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, strict_json, write_arrays

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, entry, inner
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 from gpuyard.networks import kernels as nk
 from gpuyard.networks.shapes import (
     check_arrays,

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import CheckpointError
-from gpuyard.model.jobs import Array
 
 Pathlike = str | os.PathLike[str]
 

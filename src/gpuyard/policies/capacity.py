@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.decision import Part
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import HELD, Snapshot
 from gpuyard.model.tolerance import EPS
 

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import as_seen_by_kernels, build_state
 from gpuyard.engine.compiler.entry import source_hash
@@ -27,7 +28,7 @@ from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB as JOB_SCHEMA
 from gpuyard.features.system import SWITCH
 from gpuyard.model.decision import Action, Decision, Part
-from gpuyard.model.jobs import JOB, Array
+from gpuyard.model.jobs import JOB
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 from gpuyard.policies.slots import Meta, Scheduler
 from gpuyard.policies.text import parse_scheduler

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 
 # Okabe and Ito (2008): told apart with any kind of colour vision; their yellow is too pale for lines; a
 # dark grey and a wine red (Tol 2021) take its place.

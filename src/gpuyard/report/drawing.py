@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.judging.statistics import bootstrap_mean
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.report.charts import Axis, Box, Boxes, Chart, Gantt, Line, Lines, Span, Strip, axis_of
 from gpuyard.report.lanes import bars_of, lanes_of, span_of, unit_of, window_of

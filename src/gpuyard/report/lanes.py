@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.model.result import Result
 
 MOST_PARTS = 400  # bars of a Gantt chart that can still be told apart

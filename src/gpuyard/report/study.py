@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Summary, summarise
 from gpuyard.experiments.running.examples import load_examples
 from gpuyard.experiments.running.results import Results, load_results
 from gpuyard.metrics import resolve
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.registry import Registry
 from gpuyard.report.charts import Absent, Boxes, Chart, Lines, Marks, Points, Radar

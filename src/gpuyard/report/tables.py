@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Line, Summary, Table
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
-from gpuyard.model.jobs import Array
 from gpuyard.report.text import csv_text, readable
 
 # usual names → columns of Runs; times in s, energy in kWh

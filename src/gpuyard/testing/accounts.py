@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import STATUS, Result
 from gpuyard.model.workload import Workload
 from gpuyard.testing.invariants import devices_out

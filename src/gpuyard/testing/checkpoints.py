@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.features.schema import Schema
-from gpuyard.model.jobs import Array
 from gpuyard.networks.checkpoint import Manifest, Training, Use, write_checkpoint
 from gpuyard.networks.shapes import tensor_shapes
 from gpuyard.networks.spec import NetworkSpec

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import REASONS, ROW, STATUS, Result
 from gpuyard.policies.slots import Meta, Scheduler
 from gpuyard.testing.accounts import compare_accounts

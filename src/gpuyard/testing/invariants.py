@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import STATUS
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

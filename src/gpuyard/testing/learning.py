@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation
 from gpuyard.learn.base import Learner
 from gpuyard.learn.parts import networks
-from gpuyard.model.jobs import Array
 from gpuyard.testing.probes import Probe
 
 SMALL: dict[str, Any] = {"width": 16, "warmup": 256, "discount": 0.9, "learning_rate": 3e-3, "capacity": 20_000, "steps": 10_000}

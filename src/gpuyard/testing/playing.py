@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation
 from gpuyard.envs.vector import EngineEnvs, Opened
 from gpuyard.errors import NoChoiceError
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

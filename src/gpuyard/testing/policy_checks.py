@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch, parameters_of, visible
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.state import JOB_ROW, NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES
 from gpuyard.errors import GpuyardError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
-from gpuyard.model.jobs import COLUMNS, Array
+from gpuyard.model.jobs import COLUMNS
 from gpuyard.model.workload import Workload
 from gpuyard.policies import ORDERINGS, Meta, Ordering, Scheduler, make_ordering, make_placement, make_switch, parse_slots
 from gpuyard.policies.slots import reads_clock

@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation, Step
 from gpuyard.features.schema import Schema
-from gpuyard.model.jobs import Array
 from gpuyard.registry import Registry
 
 

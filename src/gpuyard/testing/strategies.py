@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import MAX_DEVICES, Cluster, GpuType, Nodes, Outage, Partition
-from gpuyard.model.jobs import Array
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 

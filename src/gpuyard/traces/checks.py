@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import MAX_GPUS, MAX_TIME, Array
+from gpuyard.model.jobs import MAX_GPUS, MAX_TIME
 
 MAX_ID = 2.0**53  # whole numbers beyond it are not exact in float64
 _LIMITS = {"submit": MAX_TIME, "runtime": MAX_TIME, "transfer": MAX_TIME, "gpus": float(MAX_GPUS), "cpus": 1e9, "memory": 1e12}

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Machine, Workload
 
 NODE_GPUS = 8  # of a guessed node

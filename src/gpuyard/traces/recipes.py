@@ -31,10 +31,10 @@ from typing import Protocol
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.units import parse_assignments, parse_count, shorten
 from gpuyard.model.workload import Workload
 from gpuyard.networks.manifest import Use

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.guess import peak
 from gpuyard.traces.origin import date_of

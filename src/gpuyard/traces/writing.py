@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import LABELS, Array
+from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.opening import Stream
 from gpuyard.traces.origin import origin_of

@@ -9,6 +9,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import UnknownNameError
 from gpuyard.experiments.judging.bounds import bound
@@ -17,7 +18,6 @@ from gpuyard.metrics.base import METRICS, measure
 from gpuyard.metrics.facts import accepted, has_status
 from gpuyard.model.cluster import Cluster, GpuType, Outage
 from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

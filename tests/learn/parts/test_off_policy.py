@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation, Step
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn import bandits, dqn, sac  # noqa: F401  (they register)
 from gpuyard.learn.base import LEARNERS, Learner
-from gpuyard.model.jobs import Array
 from gpuyard.testing.learning import SMALL, exported_scores, trained
 from gpuyard.testing.probes import PROBES, ConstantReward, LargestRow, MaskedAction, ObservedReward, Probe
 

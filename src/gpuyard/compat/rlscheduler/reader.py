@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.checks import Rows, check_ids, check_values
 from gpuyard.traces.opening import DEFAULT_LIMITS, Limits

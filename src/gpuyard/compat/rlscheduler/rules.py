@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, types
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler.jit import INTERPRETED, entry, inner
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import BIN, ROW, SEGMENT, STATUS, Result
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name

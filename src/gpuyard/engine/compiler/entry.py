@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.kernels.events import step
-from gpuyard.model.jobs import Array
 
 _PATIENCE = 0.8  # s without an answer before the user is told that a compilation is under way
 

@@ -21,8 +21,8 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic
 from numba.np.arrayobj import populate_array
 
+from gpuyard.arrays import Array
 from gpuyard.engine.state import DTYPES, State
-from gpuyard.model.jobs import Array
 
 
 class StatePointer(types.Type):  # type: ignore[misc]

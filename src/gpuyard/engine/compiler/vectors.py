@@ -21,8 +21,8 @@ from numba.core.extending import register_model
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler.jit import INTERPRETED, inner
-from gpuyard.model.jobs import Array
 
 LANES = 32
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)

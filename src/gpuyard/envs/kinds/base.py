@@ -9,12 +9,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Literal
 
+from gpuyard.arrays import Array
 from gpuyard.engine.simulation import AnyScheduler, simulate
 from gpuyard.envs.base import Envs
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import METRICS, measure, resolve
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.registry import Registry, unknown_name

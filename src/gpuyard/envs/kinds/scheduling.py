@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuyard.arrays import Array
 from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS
 from gpuyard.engine import state as st
 from gpuyard.engine.slots import Program
@@ -19,7 +20,6 @@ from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec

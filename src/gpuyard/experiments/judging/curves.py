@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.metrics.base import METRICS, values_of
 from gpuyard.metrics.groups import GROUPINGS
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.registry import unknown_name
 

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import BIN, ROW, SEGMENT, STATUS, Result
 from gpuyard.model.workload import Workload
 from gpuyard.traces.guess import peak

@@ -24,9 +24,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.arrays import Floats
 from gpuyard.errors import UsageError
-
-Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
 FEWEST = 5  # values below which the interval is their range

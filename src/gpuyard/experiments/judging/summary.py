@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.experiments.design.cells import entries_of
 from gpuyard.experiments.judging.statistics import (
     FEWEST,
@@ -29,7 +30,6 @@ from gpuyard.experiments.judging.statistics import (
 )
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
-from gpuyard.model.jobs import Array
 from gpuyard.traces.recipes import parse_recipe
 
 Resampled = Literal["seed", "training seed", "window", "workload"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.experiments.design.cells import entries_of
 from gpuyard.experiments.design.kinds import PLACE as PLACE
 from gpuyard.experiments.design.spec import Experiment, from_table
 from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.running.store import AGENTS, CURVES, EXPERIMENT, RUNS, Store, read_json
-from gpuyard.model.jobs import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.decide import decide_in_order
 from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.base import Envs
@@ -22,7 +23,6 @@ from gpuyard.experiments.studies.evaluation import EXAMPLES, Contender, check_lo
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.schema import Schema
 from gpuyard.model.decision import Action
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.units import parse_assignments
 from gpuyard.networks.network import Network

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from gpuyard.arrays import Array
 from gpuyard.engine.compiler.jit import entry, inner
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import Array
 
 _NEAR = 20.0  # s: a kick is followed by a search among the tasks that came so near to it
 _WINDOW = 20  # s after its arrival in which the relaxation may start a task; the bound holds whatever it is

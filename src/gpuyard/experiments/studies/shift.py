@@ -12,13 +12,13 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.experiments.judging.statistics import Difference, Interval, bootstrap_mean, paired_difference
 from gpuyard.experiments.studies.offline import Offline, offline_optimum
 from gpuyard.learn.device import Exploration, LearnedDevice, Profile, profile
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload

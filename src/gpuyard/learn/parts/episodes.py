@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import LearningError
 from gpuyard.learn.base import Arrays
-from gpuyard.model.jobs import Array
 
 
 class Episodes:

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.parts import networks
 from gpuyard.learn.parts.networks import Params
-from gpuyard.model.jobs import Array
 from gpuyard.networks.spec import NetworkSpec
 
 SIGMA = 0.5  # initial noise × √(inputs of the layer)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.networks.shapes import NORMALISATION, check_spec, tensor_shapes, value_shapes
 from gpuyard.networks.spec import NetworkSpec
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
@@ -24,7 +25,6 @@ from gpuyard.learn.parts.replay import Batch, Replay, ReplayConfig
 from gpuyard.learn.parts.saving import generator_from, generator_state, nested, part
 from gpuyard.learn.parts.schedules import COURSES, anneal
 from gpuyard.learn.parts.state import pack, unpack
-from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, MOST, check_limits
 from gpuyard.networks.shapes import NORMALISATION
 from gpuyard.networks.spec import NetworkSpec

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation
 from gpuyard.errors import DataError, LearningError
 from gpuyard.learn.base import Arrays
@@ -15,7 +16,6 @@ from gpuyard.learn.parts import memory
 from gpuyard.learn.parts.saving import nested, part
 from gpuyard.learn.parts.strata import Strata
 from gpuyard.learn.parts.sum_tree import SumTree
-from gpuyard.model.jobs import Array
 
 _WHAT, _HINT = "the replay buffer", "lower learner.capacity, or the rows that are seen (env.window)"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.learn.base import Arrays
-from gpuyard.model.jobs import Array
 
 _WORD = 1 << 64
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.learn.base import Arrays
-from gpuyard.model.jobs import Array
 
 
 class Strata:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 
 
 class SumTree:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Protocol, runtime_checkable
 
+from gpuyard.arrays import Array
 from gpuyard.envs.kinds.base import EnvKind
 from gpuyard.envs.teachers import Demonstrator, demonstrator, imitable
 from gpuyard.errors import CheckpointError, UsageError
@@ -14,7 +15,6 @@ from gpuyard.learn.base import Arrays, Learner
 from gpuyard.learn.catalog import find_learner
 from gpuyard.learn.run.plan import Plan
 from gpuyard.learn.run.presets import NETWORKS, network_for
-from gpuyard.model.jobs import Array
 from gpuyard.networks.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.manifest import Use
 from gpuyard.networks.spec import NetworkSpec

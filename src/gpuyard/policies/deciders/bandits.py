@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import LearningError
-from gpuyard.model.jobs import Array
 from gpuyard.model.limits import ANY, check_limits
 
 Arrays = dict[str, Array]

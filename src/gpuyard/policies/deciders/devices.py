@@ -10,9 +10,9 @@ from itertools import islice
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision, Part
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.capacity import Capacity, Request, Requests, believed_end, believed_seconds, held_parts
 from gpuyard.policies.slots import decider

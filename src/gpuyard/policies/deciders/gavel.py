@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, held_parts, overhead, without_devices
 from gpuyard.policies.milp.solver import Model, Solver

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
-from gpuyard.model.jobs import Array
 from gpuyard.networks.network import Network
 from gpuyard.policies.capacity import Request
 from gpuyard.policies.deciders.devices import Board, OneByOne

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.decide import decide_once
 from gpuyard.model.decision import Decision
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGreedyConfig, Exp3, Exp3Config, LinUcb, LinUcbConfig
 from gpuyard.policies.slots import Several, decider

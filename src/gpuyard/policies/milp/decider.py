@@ -8,10 +8,10 @@ from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.decide import decide_in_order, decide_once
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision
-from gpuyard.model.jobs import Array
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, Start, with_starts, without_devices
 from gpuyard.policies.milp.joint import Candidate, Placed, Problem, Terms, Weights, evaluate

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.policies.capacity import Capacity, Parts, Request
 
 CPU_SIZE = 0.1  # GPUs that a CPU job counts as

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.model.tolerance import EPS
 from gpuyard.policies.milp.joint import Placed, Problem, Weights
 from gpuyard.policies.milp.solver import Model

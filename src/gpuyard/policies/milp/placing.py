@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.decision import Part
-from gpuyard.model.jobs import Array
 from gpuyard.policies.capacity import Parts
 from gpuyard.policies.milp.joint import Placed
 from gpuyard.policies.milp.joint_model import JointModel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.model.decision import Part
-from gpuyard.model.jobs import Array
 from gpuyard.model.tolerance import EPS
 from gpuyard.policies.capacity import Capacity, Parts, Request
 from gpuyard.policies.milp.joint_model import Scope

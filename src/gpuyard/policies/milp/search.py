@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.policies.milp.joint import Placed, Problem, Weights
 from gpuyard.policies.milp.placing import Placing
 from gpuyard.policies.milp.polish import Polish

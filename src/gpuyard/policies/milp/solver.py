@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import Array
 
 Numbers = npt.ArrayLike
 # One thread and one seed: the same model gives the same answer. The rest is for models that take milliseconds and come with a good start:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.networks.shapes import tensor_shapes, value_shapes
 from gpuyard.networks.spec import NetworkSpec
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import COLUMNS, Array, Jobs
+from gpuyard.model.jobs import COLUMNS, Jobs
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.generators.sampling import require

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.estimates.sources import estimate_source
 

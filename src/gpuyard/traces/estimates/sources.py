@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry
 from gpuyard.traces.parameters import Parameter, arguments_of, parameters_of

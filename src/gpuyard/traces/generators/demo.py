@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
 from gpuyard.traces.generators.sampling import pick, require, require_jobs, require_load, stream, user_names, usual_walltime, zipf

@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from gpuyard.model.jobs import MAX_GPUS, Array
+from gpuyard.arrays import Array
+from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
 from gpuyard.traces.generators.sampling import pick, require, require_jobs, stream, usual_walltime

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuyard.model.jobs import MAX_GPUS, Array
+from gpuyard.arrays import Array
+from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
 from gpuyard.traces.generators.sampling import require, require_jobs, require_load, stream

@@ -6,8 +6,9 @@ import zlib
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import MAX_GPUS, Array
+from gpuyard.model.jobs import MAX_GPUS
 
 MAX_JOBS = 20_000_000
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader

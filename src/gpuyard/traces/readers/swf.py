@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values, estimate_notes

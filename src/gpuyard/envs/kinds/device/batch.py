@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.base import Observation, Step, check_actions, no_episode
 from gpuyard.errors import UsageError
 from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
 from gpuyard.features.schema import Schema
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.result import Result
 from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload

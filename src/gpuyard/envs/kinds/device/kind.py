@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gpuyard.arrays import Array
 from gpuyard.envs.kinds.base import ENVS, EnvKind
 from gpuyard.envs.kinds.device.batch import REWARDS, DeviceConfig, DeviceEnvs
 from gpuyard.features.devices import DEVICE
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.traces.readers.batch.fields import Resources
 from gpuyard.traces.readers.batch.records import Coded
 from gpuyard.traces.readers.batch.table import Table

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.model.workload import Machine
 from gpuyard.traces.readers.batch.node_lists import NodeLists, position_within
 from gpuyard.traces.readers.batch.records import Coded

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpuyard.model.jobs import Array
+from gpuyard.arrays import Array
 from gpuyard.traces.checks import Rows
 from gpuyard.traces.readers.batch.fields import node_names
 from gpuyard.traces.readers.batch.records import Coded

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 from gpuyard.traces.checks import Rows
 
 PENDING, RUNNING, ENDED = 0, 1, 2

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import Array
 from gpuyard.traces.checks import Rows
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.readers.batch.records import Coded

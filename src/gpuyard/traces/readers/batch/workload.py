@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.checks import MAX_ID, check_values
 from gpuyard.traces.origin import origin_note

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import Array
 from gpuyard.model.speeds import class_name, load_throughputs
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
