@@ -9,7 +9,7 @@ from gpuyard.cli import bench
 
 
 def test_the_short_benchmark(cli, monkeypatch):
-    small = tuple(bench.Case("lublin:jobs=200", "256", case.scheduler) for case in bench.CASES)
+    small = tuple(bench.BenchCase("lublin:jobs=200", "256", case.scheduler) for case in bench.CASES)
     monkeypatch.setattr(bench, "CASES", small)
     code, out, _ = cli("bench", "--short", "--runs", 1, "-f", "csv")
     assert code == 0

@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "bench.py"  # ther
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """What is timed: a generated workload on a cluster under a scheduler."""
 
     workload: str
@@ -34,19 +34,19 @@ class Case:
 
 
 CASES = (
-    Case("lublin:jobs=10000", "256", "fcfs"),
-    Case("lublin:jobs=10000", "256", "sjf"),
-    Case("lublin:jobs=10000", "256", "fcfs/fewest/easy"),
-    Case("lublin:jobs=10000", "256", "sjf/fewest/easy"),
+    BenchCase("lublin:jobs=10000", "256", "fcfs"),
+    BenchCase("lublin:jobs=10000", "256", "sjf"),
+    BenchCase("lublin:jobs=10000", "256", "fcfs/fewest/easy"),
+    BenchCase("lublin:jobs=10000", "256", "sjf/fewest/easy"),
 )
-LARGE = Case("gangs:jobs=1000000", "1000x8:a100", "fcfs")
+LARGE = BenchCase("gangs:jobs=1000000", "1000x8:a100", "fcfs")
 
 
 @dataclass(frozen=True)
 class Timing:
     """The median of some runs, and the fastest."""
 
-    case: Case
+    case: BenchCase
     jobs: int
     median: float  # s
     best: float  # s
@@ -68,7 +68,7 @@ def bench(
     emit(describe([measure(case, runs) for case in (*CASES, *((LARGE,) if large else ()))]), how)
 
 
-def measure(case: Case, runs: int) -> Timing:
+def measure(case: BenchCase, runs: int) -> Timing:
     """Time a case, warm: one run before the clock starts."""
     from gpuyard.model.cluster_file import load_cluster
     from gpuyard.traces import load_workload
@@ -76,7 +76,7 @@ def measure(case: Case, runs: int) -> Timing:
     return time_runs(case, load_workload(case.workload, 0), load_cluster(case.cluster), runs)
 
 
-def time_runs(case: Case, workload: Workload, cluster: Cluster, runs: int) -> Timing:
+def time_runs(case: BenchCase, workload: Workload, cluster: Cluster, runs: int) -> Timing:
     """Time `simulate` on what is loaded already."""
     from gpuyard.engine.simulation import simulate
     from gpuyard.policies import parse_scheduler

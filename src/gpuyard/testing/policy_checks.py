@@ -48,7 +48,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Moment:
     """A moment at which a policy is asked: job rows, nodes, the system, the clock."""
 
     workload: Workload
@@ -59,20 +59,20 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How one kind of policy is called, once for every subject (job, node or system) of a scene."""
+class PolicyKind:
+    """How one kind of policy is called, once for every subject (job, node or system) of a moment."""
 
     name: str
     arguments: tuple[str, ...]
     compile: Callable[..., int]
-    subjects: Callable[[Scene], int]
-    ask: Callable[[Function, Scene, int], Any]  # interpreted
-    ask_all: Callable[[int, Scene, Params], Array]  # compiled: its address, scene, parameters → answers
-    what: Callable[[Scene, int], str]  # the subject, for a message
+    subjects: Callable[[Moment], int]
+    ask: Callable[[Function, Moment, int], Any]  # interpreted
+    ask_all: Callable[[int, Moment, Params], Array]  # compiled: its address, moment, parameters → answers
+    what: Callable[[Moment, int], str]  # the subject, for a message
     simulated: Callable[[Function, str], Scheduler | Meta]
 
 
-def kind_of(function: Function) -> Kind | None:
+def kind_of(function: Function) -> PolicyKind | None:
     """By the names of the first arguments; None: not a policy."""
     try:
         names = tuple(inspect.signature(function).parameters)
@@ -81,7 +81,7 @@ def kind_of(function: Function) -> Kind | None:
     return next((kind for kind in KINDS if names[: len(kind.arguments)] == kind.arguments), None)
 
 
-def check_policy(function: Function, name: str, kind: Kind) -> list[Finding]:
+def check_policy(function: Function, name: str, kind: PolicyKind) -> list[Finding]:
     """All findings, in the order of the checks. What a failed check makes meaningless is left out."""
     findings: list[Finding] = []
 
@@ -98,20 +98,20 @@ def check_policy(function: Function, name: str, kind: Kind) -> list[Finding]:
     note("compiles", OK, f"as {kind.name}" + (f" with {', '.join(f'{k}={v:g}' for k, v in params.items())}" if params else ""))
     if kind.name == "ordering or preemption rule":
         note("clock", INFO, "read: keyed at every pass" if reads_clock(function) else "not read: keyed once per job")
-    scenes = _scenes()
-    answers, trouble = _interpreted(function, kind, scenes)
+    moments = _moments()
+    answers, trouble = _interpreted(function, kind, moments)
     for check, text in trouble.items():
         note(check, FAILED if text else OK, text)
     if not any(trouble.values()):
         infinite = sum(int(np.isinf(a).sum()) for a in answers)
         note("finite", INFO if infinite else OK, f"{infinite:,} answers are infinite: their jobs go by submit" if infinite else "")
-        note("compiled = interpreted", *_same_compiled(address, kind, scenes, answers, params))
+        note("compiled = interpreted", *_same_compiled(address, kind, moments, answers, params))
         note("simulates", *_simulates(function, name, kind))
         note("speed", INFO, _speed(address, kind, function, params))
     return findings
 
 
-def _scenes() -> list[Scene]:
+def _moments() -> list[Moment]:
     """Each workload before anything ran, and with made-up progress at a later time."""
     cluster = load_cluster(CLUSTER)
     found = []
@@ -122,7 +122,7 @@ def _scenes() -> list[Scene]:
             system = np.zeros(1, SYSTEM_ROW)
             for k, field in enumerate(SYSTEM_ROW.names or ()):
                 system[field] = (k + 1.0) * (50.0 if late else 1.0)
-            found.append(Scene(workload, _job_rows(workload, now, late), _node_rows(cluster), system, now))
+            found.append(Moment(workload, _job_rows(workload, now, late), _node_rows(cluster), system, now))
     return found
 
 
@@ -165,58 +165,58 @@ def _node_rows(cluster: Cluster) -> Array:
     return rows
 
 
-def _interpreted(function: Function, kind: Kind, scenes: list[Scene]) -> tuple[list[Array], dict[str, str]]:
-    """The answers scene by scene, and what is wrong with them by check (empty text: nothing)."""
+def _interpreted(function: Function, kind: PolicyKind, moments: list[Moment]) -> tuple[list[Array], dict[str, str]]:
+    """The answers moment by moment, and what is wrong with them by check (empty text: nothing)."""
     trouble = {"answers": "", "pure": ""}
     answers: list[Array] = []
-    for scene in scenes:
-        before = (scene.rows.tobytes(), scene.nodes.tobytes(), scene.system.tobytes())
-        given, trouble["answers"] = _ask_each(function, kind, scene, range(kind.subjects(scene)))
+    for moment in moments:
+        before = (moment.rows.tobytes(), moment.nodes.tobytes(), moment.system.tobytes())
+        given, trouble["answers"] = _ask_each(function, kind, moment, range(kind.subjects(moment)))
         if trouble["answers"]:
             return answers, {"answers": trouble["answers"]}
-        again, _ = _ask_each(function, kind, scene, range(kind.subjects(scene))[::-1])
-        if (scene.rows.tobytes(), scene.nodes.tobytes(), scene.system.tobytes()) != before:
+        again, _ = _ask_each(function, kind, moment, range(kind.subjects(moment))[::-1])
+        if (moment.rows.tobytes(), moment.nodes.tobytes(), moment.system.tobytes()) != before:
             trouble["pure"] = f"it changes the {'jobs or nodes' if kind.name == 'placement' else 'jobs'} that it is shown"
             return answers, trouble
         other = np.flatnonzero(given != again)
         if len(other):
             k = int(other[0])
-            trouble["pure"] = f"asked twice about {kind.what(scene, k)} it says {given[k]:g} and {again[k]:g}"
+            trouble["pure"] = f"asked twice about {kind.what(moment, k)} it says {given[k]:g} and {again[k]:g}"
             return answers, trouble
         answers.append(given)
     return answers, trouble
 
 
-def _ask_each(function: Function, kind: Kind, scene: Scene, order: range) -> tuple[Array, str]:
-    out = np.full(kind.subjects(scene), np.nan)
+def _ask_each(function: Function, kind: PolicyKind, moment: Moment, order: range) -> tuple[Array, str]:
+    out = np.full(kind.subjects(moment), np.nan)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for k in order:
             try:
-                out[k] = kind.ask(function, scene, k)
+                out[k] = kind.ask(function, moment, k)
             except Exception as error:
-                return out, f"raises {type(error).__name__}: {error}, for {kind.what(scene, k)} at {scene.now:g} s"
+                return out, f"raises {type(error).__name__}: {error}, for {kind.what(moment, k)} at {moment.now:g} s"
             if np.isnan(out[k]):
-                return out, f"returns NaN for {kind.what(scene, k)} at {scene.now:g} s"
+                return out, f"returns NaN for {kind.what(moment, k)} at {moment.now:g} s"
     return out, ""
 
 
-def _same_compiled(address: int, kind: Kind, scenes: list[Scene], answers: list[Array], params: Params) -> tuple[str, str]:
+def _same_compiled(address: int, kind: PolicyKind, moments: list[Moment], answers: list[Array], params: Params) -> tuple[str, str]:
     if INTERPRETED:
         return INFO, "not compared: compilation is switched off"
     rounded = 0.0
-    for scene, expected in zip(scenes, answers, strict=True):
-        compiled = kind.ask_all(address, scene, params)
+    for moment, expected in zip(moments, answers, strict=True):
+        compiled = kind.ask_all(address, moment, params)
         for k in np.flatnonzero(compiled.view(np.int64) != expected.view(np.int64)).tolist():
             a, b = float(compiled[k]), float(expected[k])
             apart = abs(a - b) / max(abs(a), abs(b), 1e-300)
             if not (a == b or apart <= ROUNDING):
-                return FAILED, f"for {kind.what(scene, k)} at {scene.now:g} s: compiled {a!r}, interpreted {b!r}"
+                return FAILED, f"for {kind.what(moment, k)} at {moment.now:g} s: compiled {a!r}, interpreted {b!r}"
             rounded = max(rounded, apart)
     return OK, f"but for rounding, at most {rounded:.0e} of the value" if rounded else "bit for bit"
 
 
-def _simulates(function: Function, name: str, kind: Kind) -> tuple[str, str]:
+def _simulates(function: Function, name: str, kind: PolicyKind) -> tuple[str, str]:
     from gpuyard.engine.simulation import simulate
 
     cluster = load_cluster(CLUSTER)
@@ -229,14 +229,14 @@ def _simulates(function: Function, name: str, kind: Kind) -> tuple[str, str]:
     return OK, f"{total:,} jobs of {len(WORKLOADS)} generated workloads"
 
 
-def _speed(address: int, kind: Kind, function: Function, params: Params) -> str:
+def _speed(address: int, kind: PolicyKind, function: Function, params: Params) -> str:
     """Relative to the nearest built-in of the kind, both timed here and now."""
     if INTERPRETED or kind.name == "switch rule":
         return "not measured"
     other, other_address = _nearest(kind, function)
-    scene = _large_scene()
-    mine = _seconds(lambda: kind.ask_all(address, scene, params))
-    return f"{mine / _seconds(lambda: kind.ask_all(other_address, scene, {})):.2f} × the time of {other}"
+    moment = _large_moment()
+    mine = _seconds(lambda: kind.ask_all(address, moment, params))
+    return f"{mine / _seconds(lambda: kind.ask_all(other_address, moment, {})):.2f} × the time of {other}"
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -249,7 +249,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return max(float(np.median(times)), 1e-9)
 
 
-def _nearest(kind: Kind, function: Function) -> tuple[str, int]:
+def _nearest(kind: PolicyKind, function: Function) -> tuple[str, int]:
     if kind.name == "placement":
         return "a plain best fit", compile_scores(_best_fit, 0)
     like: Ordering = ORDERINGS["wfp3" if reads_clock(function) else "saf"]
@@ -260,10 +260,10 @@ def _best_fit(nodes: Any, n: int, jobs: Any, j: int) -> float:
     return float(nodes.free[n])
 
 
-def _large_scene() -> Scene:
+def _large_moment() -> Moment:
     workload = load_workload(f"gangs:jobs={TIMED}", 0)
     cluster = load_cluster(f"{TIMED}x8:a100")
-    return Scene(workload, _job_rows(workload, 1e6, late=True), _node_rows(cluster), np.zeros(1, SYSTEM_ROW), 1e6)
+    return Moment(workload, _job_rows(workload, 1e6, late=True), _node_rows(cluster), np.zeros(1, SYSTEM_ROW), 1e6)
 
 
 # ── the compiled functions, called as the engine calls them ──
@@ -286,26 +286,26 @@ def _values(params: Params) -> Array:
     return values
 
 
-def _keys(address: int, scene: Scene, params: Params) -> Array:
-    ids, out, values = np.arange(len(scene.rows), dtype=np.int32), np.full(len(scene.rows), np.nan), _values(params)
-    _call(address, _pointer(scene.rows), len(scene.rows), _pointer(ids), _pointer(out), len(ids), scene.now, _pointer(values))
+def _keys(address: int, moment: Moment, params: Params) -> Array:
+    ids, out, values = np.arange(len(moment.rows), dtype=np.int32), np.full(len(moment.rows), np.nan), _values(params)
+    _call(address, _pointer(moment.rows), len(moment.rows), _pointer(ids), _pointer(out), len(ids), moment.now, _pointer(values))
     return out
 
 
-def _scores(address: int, scene: Scene, params: Params) -> Array:
-    ids, out, values = np.arange(len(scene.nodes), dtype=np.int32), np.full(len(scene.nodes), np.nan), _values(params)
-    jobs = (_pointer(scene.rows), len(scene.rows), JOB)
-    _call(address, _pointer(scene.nodes), len(scene.nodes), _pointer(ids), _pointer(out), len(ids), *jobs, _pointer(values))
+def _scores(address: int, moment: Moment, params: Params) -> Array:
+    ids, out, values = np.arange(len(moment.nodes), dtype=np.int32), np.full(len(moment.nodes), np.nan), _values(params)
+    jobs = (_pointer(moment.rows), len(moment.rows), JOB)
+    _call(address, _pointer(moment.nodes), len(moment.nodes), _pointer(ids), _pointer(out), len(ids), *jobs, _pointer(values))
     return out
 
 
-def _choice(address: int, scene: Scene, params: Params) -> Array:
+def _choice(address: int, moment: Moment, params: Params) -> Array:
     values = _values(params)
-    return np.array([float(_call(address, _pointer(scene.system), scene.now, _pointer(values)))])
+    return np.array([float(_call(address, _pointer(moment.system), moment.now, _pointer(values)))])
 
 
-def _job(scene: Scene, k: int) -> str:
-    return f"job {int(scene.workload.jobs.id[k])} of {scene.workload.name}"
+def _job(moment: Moment, k: int) -> str:
+    return f"job {int(moment.workload.jobs.id[k])} of {moment.workload.name}"
 
 
 def _ordered(function: Function, name: str) -> Scheduler:
@@ -322,20 +322,20 @@ def _switched(function: Function, name: str) -> Meta:
     return Meta((parse_slots("fcfs/fewest/easy"), parse_slots("sjf/fewest/easy")), make_switch(function, name))
 
 
-RULE = Kind(
+RULE = PolicyKind(
     "ordering or preemption rule", ("jobs", "j", "now"), compile_keys,
-    subjects=lambda scene: len(scene.rows), ask=lambda f, scene, k: f(visible(scene.rows), k, scene.now), ask_all=_keys,
+    subjects=lambda moment: len(moment.rows), ask=lambda f, moment, k: f(visible(moment.rows), k, moment.now), ask_all=_keys,
     what=_job, simulated=_ordered,
 )  # fmt: skip
-PLACEMENT = Kind(
+PLACEMENT = PolicyKind(
     "placement", ("nodes", "n", "jobs", "j"), compile_scores,
-    subjects=lambda scene: len(scene.nodes), ask=lambda f, scene, k: f(scene.nodes.view(np.recarray), k, visible(scene.rows), JOB),
+    subjects=lambda moment: len(moment.nodes), ask=lambda f, moment, k: f(moment.nodes.view(np.recarray), k, visible(moment.rows), JOB),
     ask_all=_scores,
-    what=lambda scene, k: f"node {int(scene.nodes['number'][k])} and {_job(scene, JOB)}", simulated=_placed,
+    what=lambda moment, k: f"node {int(moment.nodes['number'][k])} and {_job(moment, JOB)}", simulated=_placed,
 )  # fmt: skip
-SWITCH = Kind(
+SWITCH = PolicyKind(
     "switch rule", ("system", "now"), compile_switch,
-    subjects=lambda scene: 1, ask=lambda f, scene, k: int(f(scene.system.view(np.recarray)[0], scene.now)), ask_all=_choice,
-    what=lambda scene, k: f"a system with {scene.system['waiting'][0]:g} waiting jobs", simulated=_switched,
+    subjects=lambda moment: 1, ask=lambda f, moment, k: int(f(moment.system.view(np.recarray)[0], moment.now)), ask_all=_choice,
+    what=lambda moment, k: f"a system with {moment.system['waiting'][0]:g} waiting jobs", simulated=_switched,
 )  # fmt: skip
 KINDS = (RULE, PLACEMENT, SWITCH)

@@ -29,7 +29,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Summary:
+class WorkloadSummary:
     """Facts about a workload; times in seconds, `nan` and "" where there is nothing to say."""
 
     name: str
@@ -61,7 +61,7 @@ class Summary:
     notes: tuple[str, ...] = field(default_factory=tuple)
 
 
-def summarise(workload: Workload) -> Summary:
+def summarise(workload: Workload) -> WorkloadSummary:
     """All of it, in one pass over the columns."""
     jobs, run = workload.jobs, workload.runtime
     span = float(np.ptp(jobs.submit)) if len(workload) else 0.0
@@ -71,7 +71,7 @@ def summarise(workload: Workload) -> Summary:
     ends = [date_of(workload, float(t)) for t in ((jobs.submit[0], jobs.submit[-1]) if len(workload) else ())]
     first, last = (date.isoformat(" ", "seconds") if date else "" for date in (*ends, None, None)[:2])
     sizes, counts = np.unique(jobs.gpus, return_counts=True)
-    return Summary(
+    return WorkloadSummary(
         name=workload.name, jobs=len(workload), rows=len(workload) + sum(workload.dropped.values()), dropped=dict(workload.dropped),
         first=first, last=last, span=span, jobs_per_day=len(workload) / span * DAY if span else NOTHING,
         gpu_hours=work / 3600, core_hours=float(jobs.cpus @ run) / 3600, mean_gpus=work / span if span else NOTHING,

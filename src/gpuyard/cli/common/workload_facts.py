@@ -10,7 +10,7 @@ from gpuyard.cli.common.output import short
 
 if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
-    from gpuyard.traces.summary import Spread, Summary
+    from gpuyard.traces.summary import Spread, WorkloadSummary
 
 Facts = list[tuple[str, str]]
 _KINDS = {
@@ -36,7 +36,7 @@ def facts_of(workload: Workload, cluster: str | None = None) -> Facts:
     return facts + [("note", note) for note in s.notes]
 
 
-def _when(s: Summary) -> Facts:
+def _when(s: WorkloadSummary) -> Facts:
     from gpuyard.model.units import format_seconds
 
     dates = f", {s.first} to {s.last}" if s.first else ""
@@ -44,7 +44,7 @@ def _when(s: Summary) -> Facts:
     return [("submits", f"over {format_seconds(s.span)}{dates}{rate}")]
 
 
-def _work(s: Summary) -> Facts:
+def _work(s: WorkloadSummary) -> Facts:
     cores = f", {short(s.core_hours)} core·h" if s.core_hours else ""
     facts = [("GPUs", _sizes(s.sizes, s.jobs)), ("work", f"{short(s.gpu_hours)} GPU·h{cores}"), ("run time", _times(s.run))]
     facts += [("wait of the log", f"{_times(s.wait)}; of {s.wait.count:,} jobs")] if s.wait.count else []
@@ -66,7 +66,7 @@ def _sizes(sizes: dict[str, int] | Any, jobs: int) -> str:
     return text + (f" and {len(sizes) - 8} more sizes, up to {max(sizes, key=float)}" if len(sizes) > 8 else "")
 
 
-def _beliefs(s: Summary) -> Facts:
+def _beliefs(s: WorkloadSummary) -> Facts:
     ratio = f"; median {s.estimate.p50:.2f} × the run time" if s.estimate.count else ""
     asked = f"; {s.requested:,} jobs ask for a time" if s.requested else ""
     facts = [("estimates", f"{s.estimate_source}{ratio}; {s.too_short:.1%} too short{asked}")]
@@ -74,7 +74,7 @@ def _beliefs(s: Summary) -> Facts:
     return [*facts, ("priorities", _names([f"{value:g}" for value in s.priorities]))]
 
 
-def _where(workload: Workload, s: Summary, cluster: str | None) -> Facts:
+def _where(workload: Workload, s: WorkloadSummary, cluster: str | None) -> Facts:
     busiest = f"; the busiest has {s.busiest_user:.0%} of the jobs"
     facts = [(label, _names(s.labels[kind]) + (busiest if kind == "users" else "")) for kind, label in _KINDS.items() if s.labels[kind]]
     facts += [("nodes", f"{len(workload.machines):,} in the trace")] if len(workload.machines) > 1 else []
@@ -86,7 +86,7 @@ def _where(workload: Workload, s: Summary, cluster: str | None) -> Facts:
     return [*facts, ("cluster", f"{guess['origin']}; {_load(s, guess['gpus'])}")]
 
 
-def _load(s: Summary, gpus: int) -> str:
+def _load(s: WorkloadSummary, gpus: int) -> str:
     if not s.span or not gpus or not s.gpu_hours:
         return "no load on its devices to speak of"
     return f"{s.mean_gpus / gpus:.0%} of its devices, at speed 1"

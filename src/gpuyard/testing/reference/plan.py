@@ -16,11 +16,11 @@ from gpuyard.testing.reference.scores import DEVICES, SCORES, Mix, Question, is_
 from gpuyard.testing.reference.state import (
     TOLERANCE,
     UNLIMITED,
+    Holding,
     JobState,
     JobsView,
     NodeState,
     NodesView,
-    Part,
     Yard,
     may_use,
     units_within,
@@ -165,7 +165,7 @@ class Claim:
     end: float
 
 
-class Plan:
+class BookingPlan:
     """What is free on the nodes of one partition from now on: capacity minus the claims that hold at a time."""
 
     def __init__(self, yard: Yard, partition: int, running: list[JobState], now: float) -> None:
@@ -184,7 +184,7 @@ class Plan:
                 if sharers & shared:
                     self.add_devices([(node.number, 1)], now, max(believed[index] for index in sharers))
 
-    def add_hosts(self, job: JobState, parts: list[Part], start: float, end: float) -> None:
+    def add_hosts(self, job: JobState, parts: list[Holding], start: float, end: float) -> None:
         """Claim the cpus, memory and quota of a job."""
         self.claims.append(Claim(None, 0, 0.0, 0.0, job.gpus, start, end))
         for part in parts:
@@ -257,7 +257,7 @@ class Plan:
         whole = [n for n in sorted(rooms) if rooms[n] >= job.units]
         units = [(whole[0], job.units)] if whole else take_in_turn(sorted(rooms), rooms, job.units)
         end = start + duration
-        parts = [Part(n, k * job.unit_gpus, (), k * job.unit_cpus, k * job.unit_memory) for n, k in units]
+        parts = [Holding(n, k * job.unit_gpus, (), k * job.unit_cpus, k * job.unit_memory) for n, k in units]
         self.add_hosts(job, parts, start, end)
         if not job.is_cpu_job:
             self.add_devices([(n, 1 if job.is_shared else k * job.chunk) for n, k in units], start, end)

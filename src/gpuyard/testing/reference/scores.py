@@ -37,7 +37,7 @@ def millionths(x: float) -> int:
 
 
 @dataclass(frozen=True)
-class Request:
+class UnitRequest:
     """What one unit of a job asks for; `allowed` are device types."""
 
     gpus: float
@@ -46,17 +46,17 @@ class Request:
     allowed: frozenset[int]
 
 
-Mix = list[tuple[Request, int]]  # requests with their weights, in 1/100,000 of the jobs they cover
+Mix = list[tuple[UnitRequest, int]]  # requests with their weights, in 1/100,000 of the jobs they cover
 
 
 def request_mix(jobs: Iterable[JobState]) -> Mix:
     """The most frequent requests that cover 95 % of the jobs, at most 64."""
-    counts: dict[Request, int] = {}
+    counts: dict[UnitRequest, int] = {}
     for job in jobs:
-        request = Request(job.unit_gpus, job.unit_cpus, job.unit_memory, frozenset() if job.is_cpu_job else job.allowed)
+        request = UnitRequest(job.unit_gpus, job.unit_cpus, job.unit_memory, frozenset() if job.is_cpu_job else job.allowed)
         counts[request] = counts.get(request, 0) + 1
     total, covered = sum(counts.values()), 0
-    kept: list[tuple[Request, int]] = []
+    kept: list[tuple[UnitRequest, int]] = []
     for request in sorted(counts, key=lambda request: -counts[request]):
         if covered >= 0.95 * total or len(kept) == 64:
             break

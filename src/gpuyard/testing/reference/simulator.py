@@ -18,10 +18,10 @@ from gpuyard.model.cluster import Cluster, Outage
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 from gpuyard.policies.slots import Meta, Scheduler
-from gpuyard.testing.reference.plan import Placer, Plan, longest_duration, overhead_of
+from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
-from gpuyard.testing.reference.state import JobState, JobsView, Part, Yard, device_room, make_jobs, may_use
+from gpuyard.testing.reference.state import Holding, JobState, JobsView, Yard, device_room, make_jobs, may_use
 from gpuyard.testing.reference.usage import Accounts
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
@@ -211,7 +211,7 @@ class _Simulation:
         if not self.active.ordering.reads_clock:
             job.key = self.key_of(job)
 
-    def start(self, job: JobState, parts: list[Part]) -> None:
+    def start(self, job: JobState, parts: list[Holding]) -> None:
         assert job.status == "waiting", f"job {job.index} at {self.now} s: started while {job.status}"
         self.yard.take(job, parts)
         self.accounts.hold(job.user, job.gpus, self.now)
@@ -228,7 +228,7 @@ class _Simulation:
         job.killed_at_end = self.rules.walltime_kill and duration > job.walltime - job.ran
         job.run_end = self.now + (max(job.walltime - job.ran, 0.0) if job.killed_at_end else duration)
 
-    def rate_of(self, job: JobState, parts: list[Part]) -> float:
+    def rate_of(self, job: JobState, parts: list[Holding]) -> float:
         """Reference seconds of work per second on these parts."""
         if job.is_cpu_job:
             return 1.0
@@ -238,11 +238,11 @@ class _Simulation:
             return slowest * self.cluster.span_racks
         return slowest * self.cluster.span_nodes if len(nodes) > 1 else slowest
 
-    def overhead_on(self, job: JobState, parts: list[Part]) -> float:
+    def overhead_on(self, job: JobState, parts: list[Holding]) -> float:
         """Seconds on these parts before work begins."""
         return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster, self.rules)
 
-    def est_end_of(self, job: JobState, parts: list[Part]) -> float:
+    def est_end_of(self, job: JobState, parts: list[Holding]) -> float:
         """When a run that starts now on these parts is believed to end."""
         remaining = max(job.estimate - job.done, 0.0)
         end = self.now + (self.overhead_on(job, parts) + remaining / self.rate_of(job, parts))
@@ -378,7 +378,7 @@ class _Simulation:
             self.start(job, self.ordinary_parts(job))
         return preempted
 
-    def ordinary_parts(self, job: JobState) -> list[Part]:
+    def ordinary_parts(self, job: JobState) -> list[Holding]:
         """Where the placement puts a job that fits now."""
         units = self.placer.choose(self.active.placement, job, self.yard.rooms(job))
         device = self.placer.device(self.active.placement, self.yard.nodes[units[0][0]], job)
@@ -446,7 +446,7 @@ class _Simulation:
 
     def backfill_conservative(self, head: JobState, behind: list[JobState], depth: int) -> None:
         """Every job gets a booking, the head first; those whose booking is now start."""
-        plan = Plan(self.yard, head.home, self.with_status("running", head.home), self.now)
+        plan = BookingPlan(self.yard, head.home, self.with_status("running", head.home), self.now)
         for job in [head, *behind][: depth or None]:
             duration = longest_duration(job, self.yard, self.cluster, self.rules)
             if job.is_shared and self.joins_sharers(job, plan, duration):
@@ -461,14 +461,14 @@ class _Simulation:
             self.start(job, self.planned_parts(job, self.placer.choose(self.active.placement, job, rooms)))
             plan.hold_started(job, duration, devices=True)
 
-    def planned_parts(self, job: JobState, units: list[tuple[int, int]]) -> list[Part]:
+    def planned_parts(self, job: JobState, units: list[tuple[int, int]]) -> list[Holding]:
         """The parts of a job that starts out of a plan: a shared job gets a device of its own."""
         if not job.is_shared:
             return self.yard.parts_of(job, units)
         number = units[0][0]
-        return [Part(number, job.gpus, (self.yard.nodes[number].wholly_free()[0],), job.cpus, job.memory)]
+        return [Holding(number, job.gpus, (self.yard.nodes[number].wholly_free()[0],), job.cpus, job.memory)]
 
-    def joins_sharers(self, job: JobState, plan: Plan, duration: float) -> bool:
+    def joins_sharers(self, job: JobState, plan: BookingPlan, duration: float) -> bool:
         """Start a shared job on a device that is shared already, if its sharers are believed to stay as long."""
         if not self.yard.fits(job):
             return False

@@ -24,7 +24,7 @@ NODE_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Part:
+class Holding:
     """What a run holds on one node. `gpus` is a number of whole devices or a share of one; `devices` are their numbers."""
 
     node: int
@@ -82,7 +82,7 @@ class JobState:
     size_factor: float = 0.0
     partition_factor: float = 0.0
     qos_factor: float = 0.0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Holding] = field(default_factory=list)
     last_nodes: list[int] = field(default_factory=list)
 
     @property
@@ -189,7 +189,7 @@ class NodeState:
                 best = d
         return best
 
-    def take(self, job: int, part: Part) -> None:
+    def take(self, job: int, part: Holding) -> None:
         """Job `job` gets `part`."""
         self.free_cpus -= part.cpus
         self.free_memory -= part.memory
@@ -197,7 +197,7 @@ class NodeState:
             self.holders[device].add(job)
             self.free_share[device] -= min(part.gpus, 1.0)
 
-    def give_back(self, job: int, part: Part) -> None:
+    def give_back(self, job: int, part: Holding) -> None:
         """Job `job` leaves `part`. A device that nobody holds any more is whole again, whatever rounding left."""
         self.free_cpus += part.cpus
         self.free_memory += part.memory
@@ -274,7 +274,7 @@ class Yard:
         """Whether the job could start now."""
         return sum(self.rooms(job).values()) >= job.units and self.has_quota(job)
 
-    def parts_of(self, job: JobState, units: list[tuple[int, int]], device: int | None = None) -> list[Part]:
+    def parts_of(self, job: JobState, units: list[tuple[int, int]], device: int | None = None) -> list[Holding]:
         """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives, or `device` for a share."""
         parts = []
         for number, count in units:
@@ -286,15 +286,15 @@ class Yard:
                 devices = (device,)
             elif not job.is_cpu_job:
                 devices = tuple(node.wholly_free()[: count * job.chunk])
-            parts.append(Part(number, count * job.unit_gpus, devices, count * job.unit_cpus, count * job.unit_memory))
+            parts.append(Holding(number, count * job.unit_gpus, devices, count * job.unit_cpus, count * job.unit_memory))
         return parts
 
-    def take(self, job: JobState, parts: Iterable[Part]) -> None:
+    def take(self, job: JobState, parts: Iterable[Holding]) -> None:
         self.used[job.home] += job.gpus
         for part in parts:
             self.nodes[part.node].take(job.index, part)
 
-    def give_back(self, job: JobState, parts: Iterable[Part]) -> None:
+    def give_back(self, job: JobState, parts: Iterable[Holding]) -> None:
         self.used[job.home] -= job.gpus
         for part in parts:
             self.nodes[part.node].give_back(job.index, part)

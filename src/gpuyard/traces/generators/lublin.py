@@ -24,7 +24,7 @@ FIRST_SLOT = 11  # the day's cycle is counted from here: early morning
 
 
 @dataclass(frozen=True)
-class Model:
+class LublinModel:
     """Parameters of one kind of jobs. Gammas are (shape, scale); run times and gaps are of ln s."""
 
     serial: float  # share of jobs with one processor
@@ -42,19 +42,19 @@ class Model:
 
 
 # Published for a machine of 2^7; the gap's shape is the rush hours' one × the published rush-to-all ratio.
-MODELS: Mapping[str, Model] = MappingProxyType(
+MODELS: Mapping[str, LublinModel] = MappingProxyType(
     {
-        "all": Model(
+        "all": LublinModel(
             serial=0.244, power_of_two=0.576, low=0.8, middle=-2.5, high=0.0, first_stage=0.86,
             short=(4.2, 0.94), long=(312.0, 0.03), slope=-0.0054, base=0.78,
             gap=(10.2303 * 1.0225, 0.4871), cycle=(8.1737, 3.9631),
         ),
-        "batch": Model(
+        "batch": LublinModel(
             serial=0.2927, power_of_two=0.6686, low=1.2, middle=-2.0, high=0.0, first_stage=0.875,
             short=(6.57, 0.823), long=(639.1, 0.0156), slope=-0.003, base=0.6986,
             gap=(6.0415 * 1.0519, 0.8531), cycle=(6.1271, 5.2740),
         ),
-        "interactive": Model(
+        "interactive": LublinModel(
             serial=0.1541, power_of_two=0.625, low=1.0, middle=-4.0, high=-1.5, first_stage=0.705,
             short=(3.8351, 0.6605), long=(7.073, 0.6856), slope=-0.0118, base=0.9156,
             gap=(6.5510 * 0.9797, 0.6621), cycle=(8.9186, 3.6680),
@@ -97,7 +97,7 @@ def lublin(
     )  # fmt: skip
 
 
-def _sizes(seed: int, model: Model, jobs: int, nodes: int) -> Array:
+def _sizes(seed: int, model: LublinModel, jobs: int, nodes: int) -> Array:
     machine = math.log2(nodes)
     low = min(model.low, machine)
     high = max(machine + model.high, low)
@@ -110,7 +110,7 @@ def _sizes(seed: int, model: Model, jobs: int, nodes: int) -> Array:
     return np.minimum(size, nodes)
 
 
-def _runtimes(seed: int, model: Model, size: Array) -> Array:
+def _runtimes(seed: int, model: LublinModel, size: Array) -> Array:
     is_short = stream(seed, "lublin/mixture").random(len(size)) < np.clip(model.slope * size + model.base, 0.0, 1.0)
     shape = np.where(is_short, model.short[0], model.long[0])
     scale = np.where(is_short, model.short[1], model.long[1])
@@ -125,7 +125,7 @@ def _redrawn(generator: np.random.Generator, shape: Array, scale: Array, longest
     return np.exp(value)
 
 
-def _daily_weights(model: Model) -> Array:
+def _daily_weights(model: LublinModel) -> Array:
     """(48,) arrivals in each half hour of the day, mean 1."""
     shape, scale = model.cycle
     slot = np.arange(FIRST_SLOT, FIRST_SLOT + SLOTS)

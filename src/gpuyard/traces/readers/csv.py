@@ -57,7 +57,7 @@ def read_csv(
     names, delimiter = _header(path, text, delimiter)
     if not columns:
         _refuse_known(path, names)
-    table = Table(path, *_frame(path, text, names, _sources(path, names, columns or {}), delimiter, limits))
+    table = TextTable(path, *_frame(path, text, names, _sources(path, names, columns or {}), delimiter, limits))
     values, notes = quantities(table, UNITS[unit])
     return workload_of(table, values, notes)
 
@@ -72,20 +72,20 @@ class Form:
     delimiter: str = ","
 
 
-def open_table(path: Path, form: Form, limits: Limits) -> Table:
+def open_table(path: Path, form: Form, limits: Limits) -> TextTable:
     """The columns of a known table, as text; more columns than the form names do no harm."""
     return table_in(path, read_text(path, limits), form, limits)
 
 
-def table_in(path: Path, text: io.BytesIO, form: Form, limits: Limits) -> Table:
+def table_in(path: Path, text: io.BytesIO, form: Form, limits: Limits) -> TextTable:
     """As `open_table`, of text that was read already."""
     text.seek(0)
     names = list(form.names) or _header(path, text, form.delimiter)[0]
     places = _places(path, names, {**form.columns, **{name: name for name in form.also}})
-    return Table(path, *_frame(path, text, names, places, form.delimiter, limits))
+    return TextTable(path, *_frame(path, text, names, places, form.delimiter, limits))
 
 
-def quantities(table: Table, unit: float = 1.0) -> tuple[dict[str, Array], tuple[str, ...]]:
+def quantities(table: TextTable, unit: float = 1.0) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Times in seconds, other numbers and ids, by our names; and what is to be told about them."""
     values, notes = _times(table, unit)
     values |= {name: table.numbers(name) for name in NUMBERS if name in table}
@@ -213,7 +213,7 @@ def row_marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Text columns by our names, with the place of each row."""
 
     path: Path
@@ -227,15 +227,18 @@ class Table:
     def __contains__(self, name: str) -> bool:
         return name in self.frame.columns
 
-    def take(self, rows: Array) -> Table:
-        """Some of the rows, any of them as often as it is named."""
-        return Table(self.path, self.frame[rows], self.lines[rows])
+    def __len__(self) -> int:
+        return len(self.lines)
 
-    def having(self, name: str, values: Sequence[str] | pl.Series) -> Table:
+    def take(self, rows: Array) -> TextTable:
+        """Some of the rows, any of them as often as it is named."""
+        return TextTable(self.path, self.frame[rows], self.lines[rows])
+
+    def having(self, name: str, values: Sequence[str] | pl.Series) -> TextTable:
         """With another or a new column of texts."""
         import polars as pl
 
-        return Table(self.path, self.frame.with_columns(pl.Series(name, values)), self.lines)
+        return TextTable(self.path, self.frame.with_columns(pl.Series(name, values)), self.lines)
 
     def equals(self, name: str, *texts: str) -> Array:
         """(rows,) whether the column has one of the texts."""
@@ -285,7 +288,7 @@ class Table:
             raise self.rows.error(int(at[0]), f"{name} = {value[:40]!r} {why}")
 
 
-def _times(table: Table, unit: float) -> tuple[dict[str, Array], tuple[str, ...]]:
+def _times(table: TextTable, unit: float) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Instants and spans in seconds; time 0 of timestamps is the first submit."""
     instants = [name for name in INSTANTS if name in table]
     stamped = [name for name in instants if table.is_text(name)]
@@ -308,7 +311,7 @@ def _times(table: Table, unit: float) -> tuple[dict[str, Array], tuple[str, ...]
     return values, notes
 
 
-def _ids(table: Table) -> tuple[Array, tuple[str, ...]]:
+def _ids(table: TextTable) -> tuple[Array, tuple[str, ...]]:
     """The ids if they are numbers, else the rows' numbers (and a note); refuses an id that occurs twice."""
     numbered = np.arange(1, len(table.lines) + 1)
     if "id" not in table:
@@ -327,7 +330,12 @@ def _ids(table: Table) -> tuple[Array, tuple[str, ...]]:
 
 
 def workload_of(
-    table: Table, values: Mapping[str, Array], notes: tuple[str, ...] = (), *, unwanted: Mapping[str, Array] | None = None, preset: str = ""
+    table: TextTable,
+    values: Mapping[str, Array],
+    notes: tuple[str, ...] = (),
+    *,
+    unwanted: Mapping[str, Array] | None = None,
+    preset: str = "",
 ) -> Workload:
     """Drop what cannot be used, check the rest, build. `unwanted`: reason → rows (mask) that are dropped before they are looked at."""
     values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}

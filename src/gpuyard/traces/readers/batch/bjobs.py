@@ -14,7 +14,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 from gpuyard.traces.readers.batch.lsb_acct import GpusPer, gpus_asked, host_slots
-from gpuyard.traces.readers.batch.records import Record, collect
+from gpuyard.traces.readers.batch.records import JobRecord, collect
 from gpuyard.traces.readers.batch.table import Layout, header_layout, split
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, table, text
@@ -140,7 +140,7 @@ def _seconds(path: Path, line: int, value: str, year: int, parts: tuple[int, ...
         raise DataError(f"{path}{f':{line}' if line else ''}: {value[:40]!r} is no date of {year}") from None
 
 
-def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per: GpusPer) -> Record:
+def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per: GpusPer) -> JobRecord:
     match = re.fullmatch(r"(\d{1,15})(?:\[(\d{1,9})\])?", row.get("jobid", "").strip())
     if not match:
         raise DataError(f"{path}:{line}: jobid = {row.get('jobid', '')[:40]!r} is no job id")
@@ -154,7 +154,7 @@ def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per:
     start = dates.get(row.get("start_time", ""), math.nan)
     slots = slots if slots > 0 else float(sum(hosts.values()))
     gpus, kind = gpus_asked([row.get("effective_resreq", "")], len(hosts), int(slots), gpus_per)
-    return Record(
+    return JobRecord(
         line, match[0], int(match[1]), row.get("stat", ""), submit=dates.get(row.get("submit_time", ""), math.nan), start=start,
         end=start + elapsed if elapsed > 0 else dates.get(row.get("finish_time", ""), math.nan), elapsed=elapsed,
         walltime=limit if limit > 0 else math.inf, gpus=asked if asked > 0 else gpus, cpus=slots, nodes=float(len(hosts)),

@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.traces.readers.batch.fields import Resources
 from gpuyard.traces.readers.batch.records import Coded
-from gpuyard.traces.readers.batch.table import Table
+from gpuyard.traces.readers.batch.table import LogTable
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ResourceColumns:
         )  # fmt: skip
 
 
-def resource_columns(table: Table, name: str, parse: Callable[[str], Resources]) -> ResourceColumns:
+def resource_columns(table: LogTable, name: str, parse: Callable[[str], Resources]) -> ResourceColumns:
     """A column through `parse`, called once for each distinct text."""
     column = table.coded(name)
     found = []
@@ -76,7 +76,7 @@ def has_label(column: Coded) -> Array:
     return found
 
 
-def without_nodes(table: Table) -> Array:
+def without_nodes(table: LogTable) -> Array:
     """(rows,) bool: the log names the nodes of jobs, but none for this one."""
     missing = np.zeros(len(table), bool) if "nodelist" not in table else table.frame["nodelist"].is_null().to_numpy()
     return np.zeros(len(table), bool) if missing.all() else missing

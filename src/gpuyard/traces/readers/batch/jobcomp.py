@@ -11,7 +11,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
 from gpuyard.traces.readers.batch.fields import instant_of, minutes_of, tres_of
-from gpuyard.traces.readers.batch.records import Record, collect
+from gpuyard.traces.readers.batch.records import JobRecord, collect
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 _KEYS = (
@@ -34,7 +34,7 @@ def read_jobcomp(path: Path, *, count: Count = "auto", gangs: Gangs = "free", li
 
     `count`: what a device is: GPUs, CPU cores or whole nodes. `gangs`: `as-run` keeps a job's GPUs of a node together.
     """
-    found: list[Record] = []
+    found: list[JobRecord] = []
     for block in blocks(path, limits):
         for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
             if line.strip():
@@ -54,7 +54,7 @@ def _pairs(line: str) -> dict[str, str]:
     return found
 
 
-def _record(path: Path, line: int, text: str) -> Record:
+def _record(path: Path, line: int, text: str) -> JobRecord:
     pair = _pairs(text)
     if not re.fullmatch(r"\d{1,15}", pair.get("JobId", "")):
         raise DataError(f"{path}:{line}: no JobId=NUMBER")
@@ -70,7 +70,7 @@ def _record(path: Path, line: int, text: str) -> Record:
     except ValueError as error:
         raise DataError(f"{path}:{line}: {key} = {pair.get(key, '')[:40]!r} {error}") from None
     nodes_named = "" if pair.get("NodeList", "") in ("", "(null)", "None", "None assigned") else pair["NodeList"]
-    return Record(
+    return JobRecord(
         line, pair["JobId"], int(pair["JobId"]), pair.get("JobState", ""), submit=values["SubmitTime"], start=values["StartTime"],
         end=values["EndTime"], walltime=math.inf if math.isnan(values["TimeLimit"]) else values["TimeLimit"], gpus=got.gpus,
         cpus=cpus if cpus > 0 else got.cpus, nodes=nodes, memory=got.memory, user=pair.get("UserId", "").partition("(")[0],

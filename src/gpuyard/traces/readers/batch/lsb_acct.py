@@ -12,7 +12,7 @@ from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
-from gpuyard.traces.readers.batch.records import Record, collect
+from gpuyard.traces.readers.batch.records import JobRecord, collect
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 GpusPer = Literal["host", "task", "job"]
@@ -45,7 +45,7 @@ def read_lsb_acct(
     `gpus_per`: of what the number of GPUs asked for is, where the record does not say; LSF counts by host unless
     RESOURCE_RESERVE_PER_TASK is set.
     """
-    found: list[Record] = []
+    found: list[JobRecord] = []
     dropped: Counter[str] = Counter()
     for block in blocks(path, limits):
         for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
@@ -93,7 +93,7 @@ class _Fields:
         return count
 
 
-def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> Record:
+def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> JobRecord:
     fields = _Fields(path, line, text)
     end, job, processors, submit = (
         fields.whole(k, name) for k, name in ((2, "event time"), (3, "job id"), (6, "processors"), (7, "submit"))
@@ -108,7 +108,7 @@ def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> Record:
     index, limit, requirement = _tail(fields, after)
     slots = sum(hosts.values()) or processors
     gpus, kind = gpus_asked([fields.text(13), requirement, *_options(fields, after)], len(hosts), slots, gpus_per)
-    return Record(
+    return JobRecord(
         line, f"{job}[{index}]" if index else str(job), job, "EXIT" if fields.whole(at + 1 + listed, "status") & 32 else "DONE",
         submit=float(submit) if submit > 0 else math.nan, start=float(start) if start > 0 else math.nan, end=float(end),
         walltime=float(limit) if limit > 0 else math.inf, gpus=gpus, cpus=float(slots), nodes=float(len(hosts)), user=fields.text(11),

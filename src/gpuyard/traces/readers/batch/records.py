@@ -108,7 +108,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Record:
+class JobRecord:
     """One record, for readers that go line by line."""
 
     line: int
@@ -139,7 +139,7 @@ _NUMBERS = ("submit", "start", "end", "elapsed", "walltime", "gpus", "cpus", "no
 _TEXTS = ("user", "partition", "qos", "account", "asked_type", "ran_type", "node_list")
 
 
-def collect(path: Path, found: Sequence[Record], *, dropped: dict[str, int] | None = None, notes: tuple[str, ...] = ()) -> Records:
+def collect(path: Path, found: Sequence[JobRecord], *, dropped: dict[str, int] | None = None, notes: tuple[str, ...] = ()) -> Records:
     """Records by column; refuses a file without any."""
     if not found:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in (dropped or {}).items())

@@ -16,7 +16,7 @@ from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.readers.batch.columns import ResourceColumns, binding_type, first_label, first_positive, resource_columns, without_nodes
 from gpuyard.traces.readers.batch.fields import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
 from gpuyard.traces.readers.batch.records import Records, phase
-from gpuyard.traces.readers.batch.table import DELIMITERS, Broken, Layout, Table, check_delimiter, header_layout, read_table, split
+from gpuyard.traces.readers.batch.table import DELIMITERS, Broken, Layout, LogTable, check_delimiter, header_layout, read_table, split
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 Arrival = Literal["submit", "eligible"]
@@ -141,7 +141,7 @@ def _given(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout:
     raise DataError(f"{path}:1: not {len(names)} fields, as named", hint="give the delimiter too")
 
 
-def records_of(table: Table, arrival: Arrival = "submit") -> Records:
+def records_of(table: LogTable, arrival: Arrival = "submit") -> Records:
     """The records of a table with sacct's columns."""
     table = _without_headers(table)
     name = "jobid" if "jobid" in table else "jobidraw"
@@ -165,7 +165,7 @@ def records_of(table: Table, arrival: Arrival = "submit") -> Records:
     )  # fmt: skip
 
 
-def _without_headers(table: Table) -> Table:
+def _without_headers(table: LogTable) -> LogTable:
     """Header lines that come again where listings were joined are dropped."""
     name = "jobid" if "jobid" in table else "jobidraw"
     again = (table.frame[name].str.to_lowercase() == name).fill_null(False).to_numpy()
@@ -173,12 +173,12 @@ def _without_headers(table: Table) -> Table:
         return table
     if again.all():
         raise DataError(f"{table.path}: no records, only headers")
-    return Table(
+    return LogTable(
         table.path, table.frame.filter(~again), table.lines[~again], table.dropped | {"header line that comes again": int(again.sum())}
     )
 
 
-def _identity(table: Table, name: str) -> tuple[Array, Array, Array]:
+def _identity(table: LogTable, name: str) -> tuple[Array, Array, Array]:
     """The id as text, as a number (JobIDRaw where there is one), and whether it is a step's."""
     import polars as pl
 
@@ -193,7 +193,7 @@ def _identity(table: Table, name: str) -> tuple[Array, Array, Array]:
     return text.to_numpy().astype(object), raw.fill_null(plain).to_numpy(), step
 
 
-def _arrivals(table: Table, start: Array, arrival: Arrival) -> tuple[Array, bool, tuple[str, ...]]:
+def _arrivals(table: LogTable, start: Array, arrival: Arrival) -> tuple[Array, bool, tuple[str, ...]]:
     """When jobs arrive, whether their waits are known, and what to say about it."""
     submit, eligible = table.instants("submit", instant_of), table.instants("eligible", instant_of)
     if arrival == "eligible":
@@ -207,7 +207,7 @@ def _arrivals(table: Table, start: Array, arrival: Arrival) -> tuple[Array, bool
     return start, False, ("no submit times: the start times stand in for them, and how long jobs waited is not known",)
 
 
-def _counts(table: Table, name: str) -> Array:
+def _counts(table: LogTable, name: str) -> Array:
     return table.values(name, _count)
 
 
@@ -225,18 +225,18 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _elapsed(table: Table) -> Array:
+def _elapsed(table: LogTable) -> Array:
     return first_positive(
         table.values("elapsedraw", _number), np.where(np.isinf(spans := table.values("elapsed", seconds_of)), np.nan, spans)
     )
 
 
-def _walltime(table: Table) -> Array:
+def _walltime(table: LogTable) -> Array:
     raw = table.values("timelimitraw", minutes_of, np.inf)
     return np.where(np.isfinite(raw), raw, table.values("timelimit", seconds_of, np.inf))
 
 
-def _memory(table: Table, got: ResourceColumns, asked: ResourceColumns, cpus: Array, nodes: Array) -> Array:
+def _memory(table: LogTable, got: ResourceColumns, asked: ResourceColumns, cpus: Array, nodes: Array) -> Array:
     """GB in all: from the TRES, else ReqMem, which may be per node or per core."""
     column = table.coded("reqmem")
     size, per = np.full(len(column.labels), np.nan), np.array([""] * len(column.labels))

@@ -12,7 +12,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import Head, Limits
 from gpuyard.traces.readers.batch.fields import NO_LIMIT, Resources, resources, type_label
-from gpuyard.traces.readers.batch.records import Record, collect
+from gpuyard.traces.readers.batch.records import JobRecord, collect
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, number, table, text
 
@@ -46,7 +46,7 @@ def read_sacct_json(path: Path, *, count: Count = "auto", gangs: Gangs = "free",
     return workload_of(collect(path, found), count=count, gangs=gangs)
 
 
-def _record(document: JsonText, job: dict[str, Any], at: int) -> Record:
+def _record(document: JsonText, job: dict[str, Any], at: int) -> JobRecord:
     job_id = number(job.get("job_id"), math.nan)
     if not 0 <= job_id < 2**53:
         raise document.error(at, "a job without a job_id")
@@ -61,7 +61,7 @@ def _record(document: JsonText, job: dict[str, Any], at: int) -> Record:
             _positive(got.cpus, asked.cpus, number(table(job.get("required")).get("CPUs"), 0.0)),
             _positive(got.memory, asked.memory),
         )
-        return Record(
+        return JobRecord(
             document.line(at), _key(job, int(job_id)), int(job_id), _state(job.get("state")), submit=_instant(times.get("submission")),
             start=_instant(times.get("start")), end=_instant(times.get("end")), elapsed=number(times.get("elapsed"), math.nan),
             walltime=60.0 * limit if 0 < limit < NO_LIMIT else math.inf, gpus=_positive(got.gpus, asked.gpus), cpus=cpus,

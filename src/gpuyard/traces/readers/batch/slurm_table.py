@@ -19,7 +19,7 @@ from gpuyard.traces.readers.batch.columns import binding_type, first_label, firs
 from gpuyard.traces.readers.batch.fields import Resources, gres_of, instant_of, minutes_of, resources, type_label
 from gpuyard.traces.readers.batch.records import ENDED, PENDING, RUNNING, Records
 from gpuyard.traces.readers.batch.records import phase as phase_of
-from gpuyard.traces.readers.batch.table import Broken, Table, check_delimiter, header_layout, read_table
+from gpuyard.traces.readers.batch.table import Broken, LogTable, check_delimiter, header_layout, read_table
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 WANTED = (
@@ -92,7 +92,7 @@ def _gpu_ids(text: str) -> dict[str, str]:
     return found
 
 
-def _records(table: Table, ids: dict[str, str]) -> Records:
+def _records(table: LogTable, ids: dict[str, str]) -> Records:
     number = table.values("id_job", _whole)
     table.rows.refuse(~((number >= 0) & (number < MAX_ID)), "id_job", number, "is no job id")
     parse = partial(_tres_of, ids=ids)
@@ -132,11 +132,11 @@ def _whole(text: str) -> float:
     return float(text)
 
 
-def _times(table: Table, name: str) -> Array:
+def _times(table: LogTable, name: str) -> Array:
     return table.instants(name, instant_of)
 
 
-def _runs(table: Table) -> tuple[Array, Array, tuple[str, ...]]:
+def _runs(table: LogTable) -> tuple[Array, Array, tuple[str, ...]]:
     """Start and end, the end earlier by the time for which the job was suspended: it held no devices then."""
     start, end = _times(table, "time_start"), _times(table, "time_end")
     suspended = table.values("time_suspended", _whole, 0.0)
@@ -145,7 +145,7 @@ def _runs(table: Table) -> tuple[Array, Array, tuple[str, ...]]:
     return start, np.where(paused, end - suspended, end), (note,) if paused.any() else ()
 
 
-def _keys(table: Table, number: Array) -> Array:
+def _keys(table: LogTable, number: Array) -> Array:
     """The id, with the task of an array where there is one."""
     task, array = table.values("id_array_task", _whole), table.values("id_array_job", _whole, 0.0)
     offset, lead = table.values("het_job_offset", _whole), table.values("het_job_id", _whole, 0.0)
@@ -157,7 +157,7 @@ def _keys(table: Table, number: Array) -> Array:
     return keys
 
 
-def _phases(table: Table) -> Array:
+def _phases(table: LogTable) -> Array:
     """The state's base number (its flags are above 255), or its name."""
     column = table.coded("state")
     numbers = [int(label) & 255 if re.fullmatch(r"\d{1,9}", label) else -1 for label in column.labels]
@@ -167,7 +167,7 @@ def _phases(table: Table) -> Array:
     return phase
 
 
-def _memory(table: Table, cpus: Array, nodes: Array) -> Array:
+def _memory(table: LogTable, cpus: Array, nodes: Array) -> Array:
     """GB in all from mem_req: MiB per node, or per core where the highest bit is set."""
     column = table.coded("mem_req")
     raw = [int(label) if re.fullmatch(r"\d{1,20}", label) else 0 for label in column.labels]

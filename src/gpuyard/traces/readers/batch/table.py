@@ -8,19 +8,15 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.traces.checks import Rows
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.readers.batch.records import Coded
-from gpuyard.traces.readers.csv import MAX_COLUMNS, row_marks
-
-if TYPE_CHECKING:
-    import polars as pl
+from gpuyard.traces.readers.csv import MAX_COLUMNS, TextTable, row_marks
 
 Broken = Literal["refuse", "drop"]
 DELIMITERS = ("|#", "☃", "|", ";", "\t", ",")
@@ -80,23 +76,10 @@ def check_delimiter(delimiter: str) -> str:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Text columns by name, null where nothing is given, with the place of each row."""
+class LogTable(TextTable):
+    """A table whose values are parsed once for each distinct text, and the lines that were left out, by reason."""
 
-    path: Path
-    frame: pl.DataFrame
-    lines: Array
     dropped: dict[str, int]
-
-    @property
-    def rows(self) -> Rows:
-        return Rows(self.path, self.lines)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.frame.columns
-
-    def __len__(self) -> int:
-        return len(self.lines)
 
     def values(self, name: str, parse: Callable[[str], float], default: float = np.nan) -> Array:
         """A column through `parse`, called once for each distinct text."""
@@ -136,12 +119,12 @@ class Table:
         odd = (when.is_null() & text.is_not_null()).arg_true()
         found: Array = when.fill_null(np.nan).to_numpy().copy()
         if len(odd):
-            rest = Table(self.path, pl.DataFrame({name: text.gather(odd)}), self.lines[odd.to_numpy()], {})
+            rest = LogTable(self.path, pl.DataFrame({name: text.gather(odd)}), self.lines[odd.to_numpy()], {})
             found[odd.to_numpy()] = rest.values(name, parse)
         return found
 
 
-def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[str], limits: Limits, broken: Broken) -> Table:
+def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[str], limits: Limits, broken: Broken) -> LogTable:
     """The wanted columns. A line with the wrong number of fields is refused, or dropped and counted; see `_last_is_free`."""
     import polars as pl
 
@@ -167,7 +150,7 @@ def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[
         frame, lines = frame.filter(good), lines[good]
     blanks = any(mark_or_end in data for mark_or_end in (b"\r", b" " + mark.encode(), mark.encode() + b" ", b" \n", b"\n "))
     columns = {name: frame[f"c{k}"].str.strip_chars() if blanks else frame[f"c{k}"] for name, k in picked.items()}
-    return Table(path, pl.DataFrame(columns), lines, dropped)
+    return LogTable(path, pl.DataFrame(columns), lines, dropped)
 
 
 def _lines(

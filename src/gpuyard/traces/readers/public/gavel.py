@@ -14,7 +14,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
-from gpuyard.traces.readers.csv import Form, Table, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
 
 COLUMNS = ("job_type", "command", "steps_argument", "needs_data", "steps", "arrival", "gpus")
 _FORM = Form({"submit": "arrival", "gpus": "gpus", "job_class": "job_type"}, also=("steps",), names=COLUMNS, delimiter="\t")
@@ -58,7 +58,7 @@ def read_gavel(path: Path, *, speeds: str = "", reference: str = "v100", limits:
     return workload_of(table, values, notes)
 
 
-def _rates(table: Table, known: Mapping[str, float]) -> Array:
+def _rates(table: TextTable, known: Mapping[str, float]) -> Array:
     """(rows,) steps/s by the job type of each row; refuses a type that is not known."""
     types = table.frame["job_class"].fill_null("")
     found = types.unique().to_list()
@@ -70,7 +70,7 @@ def _rates(table: Table, known: Mapping[str, float]) -> Array:
     return types.replace_strict(found, [known[name] for name in found]).to_numpy()
 
 
-def _measured(table: Table, gpus: Array, path: Path, reference: str) -> tuple[Table, Array]:
+def _measured(table: TextTable, gpus: Array, path: Path, reference: str) -> tuple[TextTable, Array]:
     """The table with classes by number of GPUs, and the throughput of each row on the reference type."""
     throughputs = load_throughputs(path)
     if reference not in throughputs:

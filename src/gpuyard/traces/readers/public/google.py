@@ -10,7 +10,7 @@ from gpuyard.arrays import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
-from gpuyard.traces.readers.csv import Form, Table, open_table, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table, workload_of
 
 COLUMNS = ("time", "missing", "job", "event", "user", "class", "name", "logical_name")
 SUBMIT, SCHEDULE = 0, 1
@@ -45,7 +45,7 @@ def read_google(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     return _jobs(table, time[order], job[order], event[order], order)
 
 
-def _jobs(table: Table, time: Array, job: Array, event: Array, row: Array) -> Workload:
+def _jobs(table: TextTable, time: Array, job: Array, event: Array, row: Array) -> Workload:
     """From events in the order of jobs and times (in microseconds); `row` is the place of each in the table."""
     first = np.flatnonzero(np.diff(job, prepend=-1.0))
     last = np.append(first[1:], len(job)) - 1

@@ -10,7 +10,7 @@ from gpuyard.model.presets import PRESETS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
-from gpuyard.traces.readers.csv import Form, Table, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
 
 SERVICE_HEADER = ("job_id", "arrival_s", "service_sec", "gpu_count")
 LOG_HEADER = (
@@ -62,7 +62,7 @@ def read_helios(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     return workload_of(table, values, notes, preset=folder if folder in PRESETS else "")
 
 
-def _chunk(table: Table, gpus: np.ndarray) -> np.ndarray:
+def _chunk(table: TextTable, gpus: np.ndarray) -> np.ndarray:
     """GPUs on each node where the job had equally many on all, else 1."""
     nodes = table.numbers("node_num")
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -13,7 +13,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
 from gpuyard.traces.parameters import Seconds
-from gpuyard.traces.readers.csv import Form, Table, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
 
 HEADER = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase",
@@ -54,14 +54,14 @@ def read_openb(path: Path, *, arrivals: Seconds = 0.0, runtime: Seconds = 0.0, l
     return workload_of(table, values, notes, unwanted=unwanted, preset="openb")
 
 
-def _logged(table: Table, pending: Array) -> tuple[dict[str, Array], tuple[str, ...]]:
+def _logged(table: TextTable, pending: Array) -> tuple[dict[str, Array], tuple[str, ...]]:
     values, notes = quantities(table)
     begin = np.where(np.isnan(values["start"]), values["submit"], values["start"])
     values["runtime"] = np.where(pending, np.nan, values["end"] - begin)
     return values, notes
 
 
-def _invented(table: Table, arrivals: float, runtime: float) -> tuple[dict[str, Array], tuple[str, ...]]:
+def _invented(table: TextTable, arrivals: float, runtime: float) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Pods in the order of the list, evenly spaced and equally long."""
     number = np.arange(len(table.lines))
     values = {name: table.numbers(name) for name in _SIZES}
@@ -69,7 +69,7 @@ def _invented(table: Table, arrivals: float, runtime: float) -> tuple[dict[str, 
     return values, (f"times are made up: a pod every {arrivals:g} s, each {runtime:g} s long",)
 
 
-def _sizes(table: Table, count: Array) -> dict[str, Array]:
+def _sizes(table: TextTable, count: Array) -> dict[str, Array]:
     milli = table.numbers("gpu_milli")
     table.rows.refuse((count == 1) & ~((milli >= 1) & (milli <= 1000)), "gpu_milli", milli, "is not a share of 1 to 1,000")
     gpus = np.where((count == 1) & (milli < 1000), milli / 1000, count)

@@ -11,7 +11,7 @@ from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
-from gpuyard.traces.readers.csv import Form, Table, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
 from gpuyard.traces.readers.public.helios import is_service_table, read_service_table
 
 TASK_COLUMNS = (
@@ -59,7 +59,7 @@ def read_pai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     return workload_of(table, values, notes, preset="pai2020")
 
 
-def _split_shares(table: Table, limits: Limits) -> tuple[Table, Array]:
+def _split_shares(table: TextTable, limits: Limits) -> tuple[TextTable, Array]:
     """A row for each instance that has a share of a GPU or none, one row for the gang of the others; and instances a row."""
     count, gpus = table.numbers("inst_num"), table.numbers("gpus")
     count = np.where(np.isnan(count), 1.0, count)

@@ -10,7 +10,7 @@ from gpuyard.arrays import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
-from gpuyard.traces.readers.csv import Form, Table, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
 from gpuyard.traces.readers.public import philly_log
 
 VC_HEADER = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
@@ -52,7 +52,7 @@ def _read_shapes(path: Path, limits: Limits) -> Workload:
     return workload_of(table, values, notes, preset="lingjun2023" if whole.any() else "philly")
 
 
-def _equal_parts(table: Table, gpus: Array) -> Array:
+def _equal_parts(table: TextTable, gpus: Array) -> Array:
     """GPUs on each machine where the shape has equal parts, else 1; refuses a shape that does not add up to the size."""
     shapes = table.frame["shape"].fill_null("")
     distinct = shapes.unique()
