@@ -13,8 +13,8 @@ from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.snapshots import state_of
 from gpuyard.model.cluster import Cluster
+from gpuyard.testing.reference import scores as reference_scores
 from gpuyard.testing.reference.scores import Device, Request, fragment
-from gpuyard.testing.reference.simulator import scores as reference_scores
 from gpuyard.testing.reference.state import make_jobs
 from gpuyard.testing.strategies import random_case
 

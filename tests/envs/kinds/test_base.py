@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard.envs.kinds import base as kinds
 from gpuyard.envs.kinds.base import EnvKind, Objective, find_env
-from gpuyard.envs.kinds.base import base as kinds
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import measure

@@ -54,6 +54,8 @@ def cached_if_possible(compile_with: Callable[[bool], T], *, wanted: bool = True
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
+    except OSError:  # the compiled code could not be saved: the disk is full, or files may not be that large
+        pass
     _tell_uncached()
     return compile_with(False)
 
