@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpuyard import Workload, simulate
+from gpuyard.engine.slots import BACKFILLS as CODES
 from gpuyard.model.cluster import Cluster, GpuType, Nodes
 from gpuyard.policies import BACKFILLS, DECIDERS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, parse_scheduler
 
@@ -168,3 +169,8 @@ def test_random_placement_uses_every_node():
     nodes = simulate(workload, Cluster.uniform(5, 1), parse_scheduler("fcfs/random")).table["node"]
     counts = np.bincount(nodes, minlength=5)
     assert (counts > 20).all()
+
+
+def test_every_backfill_rule_has_a_code_of_the_engine_and_words_for_a_sentence():
+    for name, rule in BACKFILLS.items():
+        assert name in CODES and rule.title and rule.words

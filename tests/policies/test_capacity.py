@@ -16,7 +16,7 @@ from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.snapshot import LIVE
 from gpuyard.policies import parse_scheduler
-from gpuyard.policies.capacity import Capacity, Request, Requests, Start, believed_end, held_parts, with_starts
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, believed_end, held_parts, with_starts
 from gpuyard.policies.milp.reservation import reservation
 from gpuyard.testing.strategies import random_case
 
@@ -143,7 +143,7 @@ def test_giving_back_undoes_taking(seed: int):
         assert {name: getattr(capacity, name) for name in BOOKS} == books(untouched, every=True)
 
 
-def room_of_engine(snapshot: Snapshot, request: Request, node: int) -> int:
+def room_of_engine(snapshot: Snapshot, request: JobRequest, node: int) -> int:
     """Units by the largest job of this kind that the engine starts with all other nodes down; at most MOST_UNITS."""
     partitions = tuple(replace(partition, quota=np.inf) for partition in snapshot.cluster.partitions)
     alone = waiting_only(replace(snapshot, cluster=replace(snapshot.cluster, partitions=partitions)), request.row)
@@ -189,7 +189,7 @@ def test_a_snapshot_with_starts_is_the_one_after_them(seed: int):
 class Head:
     """The first job of a partition's queue that EASY does not start, and the starts before it."""
 
-    request: Request
+    request: JobRequest
     before: list[Start]
     behind: list[int]  # rows
 

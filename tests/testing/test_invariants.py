@@ -15,7 +15,8 @@ from gpuyard.model.cluster import Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.result import ROW, SEGMENT, STATUS
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Ordering, Preemption, Scheduler
+from gpuyard.policies.schedulers import Scheduler
+from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Ordering, Preemption
 from gpuyard.testing.conformance import compare_segments, compare_with_reference
 from gpuyard.testing.invariants import check_invariants
 from gpuyard.testing.reference import reference

@@ -19,7 +19,7 @@ from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.slots import Program, Slot, check_half_life
+from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.snapshots import ended_since, snapshot_of
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
@@ -31,7 +31,7 @@ from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
 # For decisions from outside; a start that names no nodes is placed on the fewest.
-_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=1, span=1),), "outside")
+_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=SCORES["free"], span=SPANS["fewest"]),), "outside")
 
 
 class HasProgram(Protocol):

@@ -1,4 +1,4 @@
-"""What the engine needs to know of a scheduler: addresses and codes, no names."""
+"""What the engine needs to know about a scheduler: addresses and codes instead of names."""
 
 from __future__ import annotations
 
@@ -7,28 +7,18 @@ from dataclasses import dataclass
 
 from gpuyard.errors import UsageError
 
-# Codes of built-in placement scores, and of how a job that no node can take whole is spread.
-SCORES = (
-    "first",
-    "free",
-    "minus-free",
-    "random",
-    "fastest",
-    "lexicographic",
-    "whole-last",
-    "load",
-    "remainder",
-    "fragments",
-    "own",
-    "network",
-)
-SPANS = ("score", "fewest", "tier2")
-BACKFILLS = ("none", "skip", "easy", "conservative")
+# Names → the codes by which kernels know them: placement scores, how a job that no node can take whole is spread, backfill rules.
+SCORES = {
+    "first": 0, "free": 1, "minus-free": 2, "random": 3, "fastest": 4, "lexicographic": 5, "whole-last": 6, "load": 7, "remainder": 8,
+    "fragments": 9, "own": 10, "network": 11,
+}  # fmt: skip
+SPANS = {"score": 0, "fewest": 1, "tier2": 2}
+BACKFILLS = {"none": 0, "skip": 1, "easy": 2, "conservative": 3}
 SHORTEST_HALF_LIFE = 1.0  # s
 
 
 def check_half_life(seconds: float) -> float:
-    """The same, if usage can decay with it."""
+    """Return a half-life, or refuse one that usage cannot decay with."""
     if not SHORTEST_HALF_LIFE <= seconds < math.inf:
         raise UsageError(f"half_life = {seconds} is not a half-life in seconds", hint=f"at least {SHORTEST_HALF_LIFE:g}, e.g. 7d")
     return seconds
@@ -40,10 +30,10 @@ class Slot:
 
     ordering: int
     reads_clock: int  # of gpuyard.engine.state.CLOCK_*
-    score: int = 0  # into SCORES
+    score: int = 0  # of SCORES
     placement: int = 0
-    span: int = 0  # into SPANS
-    backfill: int = 0  # into BACKFILLS
+    span: int = 0  # of SPANS
+    backfill: int = 0  # of BACKFILLS
     depth: int = 0
     preemption: int = 0
     ordering_params: tuple[float, ...] = ()
@@ -54,13 +44,13 @@ class Slot:
 
     @property
     def reads_mix(self) -> bool:
-        """Whether the placement asks what the workload's requests are like."""
-        return self.score == SCORES.index("fragments")
+        """Whether the placement reads the mix of requests."""
+        return self.score == SCORES["fragments"]
 
     @property
     def tracks_running(self) -> bool:
-        """Whether running jobs must be kept in the order of their believed ends."""
-        return self.preemption != 0 or self.backfill >= BACKFILLS.index("easy") or self.ordering_network != 0
+        """Whether running jobs must be kept in the order of their estimated ends."""
+        return self.preemption != 0 or self.backfill in (BACKFILLS["easy"], BACKFILLS["conservative"]) or self.ordering_network != 0
 
 
 @dataclass(frozen=True)

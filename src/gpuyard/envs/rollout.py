@@ -38,7 +38,7 @@ def _ordered(slot: Slot, network: Network) -> Slot:
 
 
 def _placed(slot: Slot, network: Network) -> Slot:
-    return replace(slot, placement=place_by_network(), score=SCORES.index("network"), placement_network=network.address)
+    return replace(slot, placement=place_by_network(), score=SCORES["network"], placement_network=network.address)
 
 
 class Rollouts:

@@ -57,7 +57,7 @@ def run_by(rules: str, episode: Episode, scheduler: Scheduler, seed: int) -> Res
     found, (workload, cluster) = RULES[rules], episode
     if found.compatible:
         ordering = scheduler.ordering
-        chosen = learned_chooser(ordering.network) if ordering.network is not None else ordering.name
+        chosen = learned_chooser(ordering.network) if isinstance(ordering.network, Network) else ordering.name
         return rlscheduler(workload, int(cluster.gpus), chosen, backfill=found.backfill != "none")
     return simulate(workload, cluster, replace(scheduler, backfill=BACKFILLS[found.backfill]), seed=seed)
 
@@ -194,5 +194,5 @@ class WholeEpisodes(EngineEnvs):
         if rules.compatible:
             weights, backfill = opened.objective.weights, rules.backfill != "none"
             return CompatibleRollouts(self._made, weights, self._baseline, backfill=backfill, threads=threads)
-        slot = replace(opened.program.slots[0], backfill=BACKFILL_CODES.index(rules.backfill))
+        slot = replace(opened.program.slots[0], backfill=BACKFILL_CODES[rules.backfill])
         return Rollouts(replace(opened, program=replace(opened.program, slots=(slot,))), self._made, like, threads=threads)

@@ -84,9 +84,9 @@ class Opened:
             raise UsageError(f"window = {self.window} does not lie in 1..100,000")
         if not 0 < self.gamma <= 1:
             raise UsageError(f"gamma = {self.gamma} does not lie in (0, 1]")
-        if any(slot.backfill == BACKFILLS.index("conservative") for slot in self.program.slots):
+        if any(slot.backfill == BACKFILLS["conservative"] for slot in self.program.slots):
             raise UsageError("environments have no conservative backfilling", hint="none, skip or easy")
-        if self.decision == st.OPEN_PLACEMENT and any(slot.backfill == BACKFILLS.index("easy") for slot in self.program.slots):
+        if self.decision == st.OPEN_PLACEMENT and any(slot.backfill == BACKFILLS["easy"] for slot in self.program.slots):
             raise UsageError("with the placement left open backfill is none or skip", hint="a trained placement runs with all of them")
         if self.decision == st.OPEN_ORDERING and any(slot.preemption for slot in self.program.slots):
             raise UsageError("with the ordering left open there is no preemption")

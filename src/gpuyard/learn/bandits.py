@@ -21,21 +21,21 @@ __all__ = ["Bandit", "BanditLearner", "EpsilonGreedy", "EpsilonGreedyConfig", "E
 
 
 @dataclass(frozen=True)
-class EpsilonGreedyConfig(policies.EpsilonGreedyConfig):
+class EpsilonGreedyConfig(policies.EpsilonGreedySettings):
     """Of the learner."""
 
     round_steps: int = 32  # choices in each environment per update
 
 
 @dataclass(frozen=True)
-class Exp3Config(policies.Exp3Config):
+class Exp3Config(policies.Exp3Settings):
     """Of the learner."""
 
     round_steps: int = 32
 
 
 @dataclass(frozen=True)
-class LinUcbConfig(policies.LinUcbConfig):
+class LinUcbConfig(policies.LinUcbSettings):
     """Of the learner."""
 
     round_steps: int = 32

@@ -18,9 +18,9 @@ from gpuyard.learn.forest import Forest, ForestConfig
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.workload import Workload
-from gpuyard.policies.capacity import Request
-from gpuyard.policies.deciders.devices import Board, DeviceQueues, optimal_queues
-from gpuyard.policies.slots import Decides
+from gpuyard.policies.capacity import JobRequest
+from gpuyard.policies.deciders.devices import DeviceQueues, DeviceView, optimal_queues
+from gpuyard.policies.schedulers import Decides
 
 KINDS = ("cpu", "gpu")
 
@@ -172,7 +172,7 @@ class PredictedDevice(DeviceQueues):
         self._again: set[int] = set()  # has been stopped: its last run is not all of it
         self._assigned = 0
 
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+    def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         self._learn(board.snapshot)
         if not tasks:
             return
@@ -193,7 +193,7 @@ class PredictedDevice(DeviceQueues):
     def report(self) -> dict[str, float]:
         return {"assigned": float(self._assigned)}
 
-    def _hoped(self, board: Board, task: Request) -> Array:
+    def _hoped(self, board: DeviceView, task: JobRequest) -> Array:
         """(lanes,) s on each device; inf where it cannot run, or is not to run because the other kind is tried."""
         if task.index not in self._facts:
             self._meet(board.snapshot, task)
@@ -204,7 +204,7 @@ class PredictedDevice(DeviceQueues):
         tried = np.where(kinds == self._avoided.get(task.index, -1), np.inf, seconds)
         return tried if np.isfinite(tried).any() else seconds
 
-    def _meet(self, snapshot: Snapshot, task: Request) -> None:
+    def _meet(self, snapshot: Snapshot, task: JobRequest) -> None:
         """A task that is new: what it is, and whether the kind that looks worse is tried."""
         facts = np.array(task_facts(snapshot.jobs, task.row))
         self._facts[task.index] = facts
@@ -212,7 +212,7 @@ class PredictedDevice(DeviceQueues):
             self._avoided[task.index] = int(np.argmin(self.model.hope(facts[None])[0]))
         self._assigned += 1
 
-    def _give(self, board: Board, task: Request, chosen: int) -> float:
+    def _give(self, board: DeviceView, task: JobRequest, chosen: int) -> float:
         """Put it into that queue; returns the seconds that it is predicted to take there."""
         kind = int(_kinds(board)[chosen])
         seconds = float(self.model.predict(self._facts[task.index][None])[0][kind])
@@ -249,7 +249,7 @@ class PlannedByPrediction(PredictedDevice):
 
     most = 200
 
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+    def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         self._learn(board.snapshot)
         if not tasks and not len(board.snapshot.ended):
             return
@@ -262,7 +262,7 @@ class PlannedByPrediction(PredictedDevice):
                 self._give(board, known[k][0], lane)
 
 
-def _kinds(board: Board) -> Array:
+def _kinds(board: DeviceView) -> Array:
     """(lanes,) 0: a CPU, 1: a GPU."""
     kinds: Array = is_gpu(board.snapshot.cluster)[[node for node, _ in board.lanes]].astype(int)
     return kinds

@@ -22,17 +22,12 @@ from gpuyard.networks.kernels import (
     net_score_actions,
     net_score_block,
 )
-from gpuyard.networks.network import Network
-
-# Where things are in the scratch of a state.
-_CONTEXT = 0
-_BLOCK = 128  # the longest context has fewer features
-_NETWORK = _BLOCK + BLOCK * max(jobs.ROWS, hosts.ROWS)
+from gpuyard.networks.network import BLOCK_AT, CONTEXT_AT, NETWORK_AT, Network
 
 
 def scratch_for(networks: Sequence[Network]) -> int:
     """Floats of scratch that a state needs for these."""
-    return _NETWORK + max(network.scratch for network in networks) if networks else 0
+    return max((network.state_scratch for network in networks), default=0)
 
 
 def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
@@ -42,21 +37,21 @@ def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
     """
     part = s.partitions[p]
     first, last = (part.head + 1, part.head + 1 + behind) if behind > 0 else (part.head, part.tail)
-    jobs.queue_context(s, p, 1.0 if behind > 0 else 0.0, s.scratch, _CONTEXT)
-    net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
+    jobs.queue_context(s, p, 1.0 if behind > 0 else 0.0, s.scratch, CONTEXT_AT)
+    net_begin(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT)
     if net_is_pooled(network):
         at = first
         while at < last:
             count = min(last - at, BLOCK)
-            jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
-            net_pool_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK)
+            jobs.job_rows(s, p, at, count, s.scratch, BLOCK_AT, 1, BLOCK)
+            net_pool_block(network, s.scratch, BLOCK_AT, count, s.scratch, NETWORK_AT)
             at += count
-        net_end_pool(network, s.scratch, _NETWORK)
+        net_end_pool(network, s.scratch, NETWORK_AT)
     at = first
     while at < last:
         count = min(last - at, BLOCK)
-        jobs.job_rows(s, p, at, count, s.scratch, _BLOCK, 1, BLOCK)
-        net_score_block(network, s.scratch, _BLOCK, count, s.scratch, _NETWORK, s.queue_keys, at)
+        jobs.job_rows(s, p, at, count, s.scratch, BLOCK_AT, 1, BLOCK)
+        net_score_block(network, s.scratch, BLOCK_AT, count, s.scratch, NETWORK_AT, s.queue_keys, at)
         at += count
     for i in range(first, last):
         s.queue_keys[i] = -s.queue_keys[i]
@@ -67,24 +62,24 @@ def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
     """Score candidates[:count] for job j: minus the scores; returns 0."""
     p = np.int64(s.rows[j].partition)
     hosts.measure_hosts(s, p, j)
-    hosts.host_context(s, p, j, s.scratch, _CONTEXT)
+    hosts.host_context(s, p, j, s.scratch, CONTEXT_AT)
     fastest = hosts.fastest_for(s, j)
-    net_begin(network, s.scratch, _CONTEXT, s.scratch, _NETWORK)
+    net_begin(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT)
     if net_is_pooled(network):
         at = 0
         while at < count:
             size = min(count - at, BLOCK)
             for r in range(size):
-                hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, _BLOCK + r, BLOCK)
-            net_pool_block(network, s.scratch, _BLOCK, size, s.scratch, _NETWORK)
+                hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, BLOCK_AT + r, BLOCK)
+            net_pool_block(network, s.scratch, BLOCK_AT, size, s.scratch, NETWORK_AT)
             at += size
-        net_end_pool(network, s.scratch, _NETWORK)
+        net_end_pool(network, s.scratch, NETWORK_AT)
     at = 0
     while at < count:
         size = min(count - at, BLOCK)
         for r in range(size):
-            hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, _BLOCK + r, BLOCK)
-        net_score_block(network, s.scratch, _BLOCK, size, s.scratch, _NETWORK, s.score, at)
+            hosts.host_row(s, s.candidates[at + r], j, fastest, s.scratch, BLOCK_AT + r, BLOCK)
+        net_score_block(network, s.scratch, BLOCK_AT, size, s.scratch, NETWORK_AT, s.score, at)
         at += size
     for i in range(count):
         s.score[i] = -s.score[i]
@@ -93,8 +88,8 @@ def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
 
 def _switch(s: Any, a: Any, b: Any, network: Any) -> Any:
     """The scheduler with the highest score, the first of equals; -1 where a score is no number."""
-    system.system_context(s, s.scratch, _CONTEXT)
-    net_score_actions(network, s.scratch, _CONTEXT, s.scratch, _NETWORK, s.outputs, 0)
+    system.system_context(s, s.scratch, CONTEXT_AT)
+    net_score_actions(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT, s.outputs, 0)
     best = 0
     for i in range(len(s.slots)):
         if s.outputs[i] != s.outputs[i]:

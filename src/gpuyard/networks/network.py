@@ -15,6 +15,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, entry, inner
 from gpuyard.errors import DataError
+from gpuyard.features import hosts, jobs
 from gpuyard.networks import kernels as nk
 from gpuyard.networks.shapes import (
     check_arrays,
@@ -27,6 +28,10 @@ from gpuyard.networks.shapes import (
 from gpuyard.networks.spec import NetworkSpec
 
 BLOCK = nk.BLOCK
+# Where things are in the scratch of a state: a context, a block of rows, then what kernels need.
+CONTEXT_AT = 0
+BLOCK_AT = 128  # the longest context has fewer features
+NETWORK_AT = BLOCK_AT + BLOCK * max(jobs.ROWS, hosts.ROWS)
 _ACTS = {"relu": int(nk.RELU), "tanh": int(nk.TANH)}
 _POOLS = {"none": nk.NO_POOL, "mean": nk.MEAN_POOL, "attention": nk.ATTENTION_POOL}
 _F4 = np.dtype(np.float32)
@@ -64,9 +69,19 @@ class Network:
         return int(self.header.ctypes.data)
 
     @property
+    def actions(self) -> int:
+        """How many actions it chooses from; 0: one for each row."""
+        return self.spec.actions
+
+    @property
     def scratch(self) -> int:
         """Floats of scratch that the kernels need."""
         return scratch_size(self.spec)
+
+    @property
+    def state_scratch(self) -> int:
+        """Floats of scratch that a state of the engine needs: for the kernels, and for the features before them."""
+        return NETWORK_AT + self.scratch
 
     def scores(self, rows: Array, context: Array) -> Array:
         """Scores of one decision, float64: (n,) for rows (n, features), or (actions,) where `rows` is of no matter."""

@@ -4,33 +4,35 @@ from gpuyard.policies.deciders import devices as _devices
 from gpuyard.policies.deciders import gavel as _gavel
 from gpuyard.policies.deciders import online as _online
 from gpuyard.policies.milp import decider as _milp
-from gpuyard.policies.slots import (
-    BACKFILLS,
+from gpuyard.policies.schedulers import (
     DECIDERS,
-    ORDERINGS,
-    PLACEMENTS,
-    PREEMPTIONS,
     SWITCHES,
     AnyScheduler,
-    Backfill,
     Decider,
     Meta,
-    Ordering,
-    Placement,
-    Preemption,
     Scheduler,
     Several,
     Switch,
     decider,
     make_decider,
+    make_switch,
+    switch,
+)
+from gpuyard.policies.slots import (
+    BACKFILLS,
+    ORDERINGS,
+    PLACEMENTS,
+    PREEMPTIONS,
+    Backfill,
+    Ordering,
+    Placement,
+    Preemption,
     make_ordering,
     make_placement,
     make_preemption,
-    make_switch,
     ordering,
     placement,
     preemption,
-    switch,
 )
 from gpuyard.policies.text import (
     make_meta,

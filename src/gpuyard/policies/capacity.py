@@ -18,7 +18,7 @@ Parts = tuple[Part, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class JobRequest:
     """What a job asks for, as placement counts it."""
 
     row: int  # of the snapshot
@@ -58,11 +58,11 @@ class Requests:
         self._allowed = [(type_set(label, cluster) >> kinds & 1).astype(bool) for label in jobs.gpu_types]
         self._speeds = [np.array([cluster.speed_of(label, kind) for kind in cluster.types]) for label in jobs.classes]
 
-    def __getitem__(self, row: int) -> Request:
+    def __getitem__(self, row: int) -> JobRequest:
         job = self._jobs.table[row]
         gpus, chunk = float(job["gpus"]), int(job["chunk"])
         units = int(gpus) // chunk if gpus >= 1 else 1
-        return Request(
+        return JobRequest(
             int(row), int(job["index"]), gpus, chunk, units, float(job["cpus"]) / units, float(job["memory"]) / units,
             int(self.partition[row]), self._allowed[job["gpu_type"]], self._speeds[job["job_class"]],
         )  # fmt: skip
@@ -101,7 +101,7 @@ class Capacity:
         made.mask, made.shares = list(self.mask), dict(self.shares)
         return made
 
-    def rooms(self, request: Request) -> Array:
+    def rooms(self, request: JobRequest) -> Array:
         """(nodes,) how many units of the job each node can take."""
         nodes = self.cluster.nodes
         here = self.up & (nodes.partition == request.partition)
@@ -121,24 +121,24 @@ class Capacity:
                 units = np.minimum(units, np.floor((free + EPS) / need))
         return np.where(here, np.maximum(units, 0), 0).astype(np.int64)
 
-    def within_quota(self, request: Request) -> bool:
+    def within_quota(self, request: JobRequest) -> bool:
         return bool(request.gpus <= self.quota[request.partition] + EPS)
 
-    def fits(self, request: Request) -> bool:
+    def fits(self, request: JobRequest) -> bool:
         """Whether the whole job can start now."""
         return self.within_quota(request) and int(self.rooms(request).sum()) >= request.units
 
-    def fits_in(self, request: Request, parts: Parts) -> bool:
+    def fits_in(self, request: JobRequest, parts: Parts) -> bool:
         """Whether the job can start in these parts, whichever devices it gets there."""
         size = request.chunk if request.gpus >= 1 else request.gpus
         room = self.rooms(request)
         return self.within_quota(request) and all(room[part.node] > 0 and room[part.node] * size >= part.gpus - EPS for part in parts)
 
-    def take(self, request: Request, parts: Parts) -> Parts:
+    def take(self, request: JobRequest, parts: Parts) -> Parts:
         """Place the job; returns the parts with the devices that the engine gives."""
         return tuple(self._take_part(request, part) for part in parts)
 
-    def give(self, request: Request, parts: Parts) -> None:
+    def give(self, request: JobRequest, parts: Parts) -> None:
         """Undo `take`, with the parts that it returned."""
         for part in parts:
             units = self._count(request, part, -1)
@@ -153,7 +153,7 @@ class Capacity:
                     self.free[part.node] += 1
                     self.mask[part.node] |= 1 << part.devices[0]
 
-    def _take_part(self, request: Request, part: Part) -> Part:
+    def _take_part(self, request: JobRequest, part: Part) -> Part:
         n = part.node
         units = self._count(request, part, 1)
         if request.gpus == 0:
@@ -171,7 +171,7 @@ class Capacity:
         self.shares[n, device] -= request.gpus
         return Part(n, request.gpus, (device,))
 
-    def _count(self, request: Request, part: Part, sign: int) -> int:
+    def _count(self, request: JobRequest, part: Part, sign: int) -> int:
         """Book cpus, memory and quota of a part; returns its units."""
         units = round(part.gpus) // request.chunk if request.gpus >= 1 else 1
         self.cpus[part.node] -= sign * request.cpus * units
@@ -191,7 +191,7 @@ class Capacity:
         """The first wholly free device of a node, if it has one with a number."""
         return _lowest(self.mask[node], 1)
 
-    def place(self, request: Request, order: Array) -> Parts:
+    def place(self, request: JobRequest, order: Array) -> Parts:
         """Parts by the rule of `fewest` over the nodes in this order (best first); empty if it does not fit. Takes nothing."""
         if not self.within_quota(request):
             return ()
@@ -240,7 +240,7 @@ def overhead(snapshot: Snapshot, row: int, nodes: Iterable[int]) -> float:
     return transfer + (snapshot.rules.restart_cost if snapshot.live["preemptions"][row] > 0 else 0.0)
 
 
-def believed_seconds(snapshot: Snapshot, request: Request, nodes: Sequence[int]) -> float:
+def believed_seconds(snapshot: Snapshot, request: JobRequest, nodes: Sequence[int]) -> float:
     """How long a run that starts on these nodes now is believed to last."""
     row = request.row
     live = snapshot.live[row]
@@ -256,7 +256,7 @@ def believed_end(snapshot: Snapshot, est_end: float) -> float:
     return est_end if est_end > snapshot.now else snapshot.now + 1.0
 
 
-Start = tuple[Request, Parts]  # with the devices that `take` returned
+Start = tuple[JobRequest, Parts]  # with the devices that `take` returned
 
 
 def with_starts(snapshot: Snapshot, starts: Iterable[Start]) -> Snapshot:

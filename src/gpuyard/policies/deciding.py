@@ -30,7 +30,7 @@ from gpuyard.features.system import SWITCH
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import JOB
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
-from gpuyard.policies.slots import Meta, Scheduler
+from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.policies.text import parse_scheduler
 
 _SWITCH, _JOB, _HOST = range(3)  # what is to be chosen

@@ -15,9 +15,11 @@ from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
 from gpuyard.model.jobs import MAX_TIME
 from gpuyard.networks.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
+from gpuyard.networks.inside import order_by_network, place_by_network, switch_by_network
 from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
-from gpuyard.policies.slots import Decider, Meta, Ordering, Placement, Scheduler, Switch
+from gpuyard.policies.schedulers import Decider, Meta, Scheduler, Switch
+from gpuyard.policies.slots import Ordering, Placement
 
 PREFIX = "learned:"
 SUFFIX = ".safetensors"
@@ -112,7 +114,7 @@ def _check_features(network: Network, schema: Schema, name: str) -> None:
 def network_ordering(network: Network, name: str, title: str = "") -> Ordering:
     """An ordering by a network's scores, highest first."""
     _check_features(network, JOB, name)
-    return Ordering(name, title, None, reads_clock=True, network=network)
+    return Ordering(name, title, None, reads_clock=True, network=network, by_network=order_by_network)
 
 
 def learned_placement(text: str) -> Placement:
@@ -124,7 +126,7 @@ def learned_placement(text: str) -> Placement:
 def network_placement(network: Network, name: str, title: str = "") -> Placement:
     """A placement by a network's scores, highest first."""
     _check_features(network, HOST, name)
-    return Placement(name, title, score="network", network=network)
+    return Placement(name, title, score="network", network=network, by_network=place_by_network)
 
 
 def learned_switch(text: str) -> Switch:
@@ -136,7 +138,7 @@ def learned_switch(text: str) -> Switch:
 def network_switch(network: Network, name: str, title: str = "") -> Switch:
     """A switch rule by a network's scores, the highest wins."""
     _check_features(network, SWITCH, name)
-    return Switch(name, title, None, network=network)
+    return Switch(name, title, None, network=network, by_network=switch_by_network)
 
 
 def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta | Decider:

@@ -14,31 +14,33 @@ import gpuyard.policies.rules  # noqa: F401 - fills the registries
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.units import parse_seconds
 from gpuyard.policies.learned import FOLDERS, SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
-from gpuyard.policies.slots import (
-    BACKFILLS,
+from gpuyard.policies.schedulers import (
     DECIDERS,
-    DEFAULT_SLOTS,
-    ORDERINGS,
-    PLACEMENTS,
-    PREEMPTIONS,
     SWITCHES,
     AnyScheduler,
-    Backfill,
     Decider,
-    Function,
     Meta,
-    Ordering,
-    Parametrised,
-    Placement,
-    Preemption,
     Scheduler,
     Several,
     Switch,
     make_decider,
+    make_switch,
+)
+from gpuyard.policies.slots import (
+    BACKFILLS,
+    DEFAULT_SLOTS,
+    ORDERINGS,
+    PLACEMENTS,
+    PREEMPTIONS,
+    Backfill,
+    Function,
+    Ordering,
+    Parametrised,
+    Placement,
+    Preemption,
     make_ordering,
     make_placement,
     make_preemption,
-    make_switch,
 )
 from gpuyard.registry import Registry, unknown_name
 

@@ -19,7 +19,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
 from gpuyard.model.result import REASONS, ROW, STATUS, Result
-from gpuyard.policies.slots import Meta, Scheduler
+from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.testing.accounts import compare_accounts
 from gpuyard.testing.reference import reference
 from gpuyard.testing.strategies import Case

@@ -13,7 +13,8 @@ from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Backfill, Meta, Ordering, Placement, Preemption, Scheduler, Switch
+from gpuyard.policies.schedulers import Meta, Scheduler, Switch
+from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Backfill, Ordering, Placement, Preemption
 from gpuyard.testing.conformance import compare_tables
 from gpuyard.testing.reference import ReferenceResult, reference
 from gpuyard.testing.reference.scores import hash01, mix

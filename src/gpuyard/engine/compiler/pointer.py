@@ -37,7 +37,7 @@ _ARRAYS = {name: types.Array(numba.from_dtype(np.dtype(DTYPES[name])), 1, "C") f
 
 
 @register_model(StatePointer)
-class _Model(models.PrimitiveModel):  # type: ignore[misc]
+class _StatePointerModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, ir.IntType(64).as_pointer())
 

@@ -41,7 +41,7 @@ LANES_TYPE = LanesType()
 
 
 @register_model(LanesType)
-class _Model(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, _VECTOR)
 

@@ -26,7 +26,7 @@ from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler, parse_slots
 from gpuyard.policies.deciders.online import HEURISTICS
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
-from gpuyard.policies.slots import program_of
+from gpuyard.policies.schedulers import program_of
 from gpuyard.traces.recipes import Episode, Source, episode_number
 
 PICKED = "learned"  # the name of a policy under training

@@ -16,8 +16,8 @@ Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class EpsilonGreedyConfig:
-    """Of `EpsilonGreedy`."""
+class EpsilonGreedySettings:
+    """Settings of the `EpsilonGreedy` bandit."""
 
     epsilon: float = 0.1
     step: float = 0.0  # of the mean payoff towards the newest; 0: the plain mean
@@ -27,8 +27,8 @@ class EpsilonGreedyConfig:
 
 
 @dataclass(frozen=True)
-class Exp3Config:
-    """Of `Exp3`."""
+class Exp3Settings:
+    """Settings of the `Exp3` bandit."""
 
     gamma: float = 0.1  # share of uniform choices, and the learning rate
 
@@ -37,8 +37,8 @@ class Exp3Config:
 
 
 @dataclass(frozen=True)
-class LinUcbConfig:
-    """Of `LinUcb`."""
+class LinUcbSettings:
+    """Settings of the `LinUcb` bandit."""
 
     alpha: float = 1.0  # size of the bonus, in units of the payoff
     ridge: float = 1.0
@@ -85,7 +85,7 @@ class _Drawn(ABC):
 class EpsilonGreedy(_Drawn):
     """The arm with the highest mean payoff, or with probability ε any one (Sutton & Barto, §2.2). What was never tried goes first."""
 
-    def __init__(self, arms: int, features: int, config: EpsilonGreedyConfig) -> None:
+    def __init__(self, arms: int, features: int, config: EpsilonGreedySettings) -> None:
         self.config, self.features = config, features
         self.mean = np.zeros(arms)
         self.count = np.zeros(arms)
@@ -120,7 +120,7 @@ class Exp3(_Drawn):
     Payoffs are put into [0, 1] by the lowest and highest seen so far.
     """
 
-    def __init__(self, arms: int, features: int, config: Exp3Config) -> None:
+    def __init__(self, arms: int, features: int, config: Exp3Settings) -> None:
         self.config, self.features = config, features
         self.log_weights = np.zeros(arms)
         self.range = np.array([np.inf, -np.inf])
@@ -152,7 +152,7 @@ class Exp3(_Drawn):
 class LinUcb(_Drawn):
     """Ridge regression of the payoff on the context for each arm, plus a bonus for what is uncertain (Li et al. 2010, disjoint)."""
 
-    def __init__(self, arms: int, features: int, config: LinUcbConfig) -> None:
+    def __init__(self, arms: int, features: int, config: LinUcbSettings) -> None:
         self.config = config
         size = features + 1  # the last one is the intercept
         self.inverse = np.tile(np.eye(size) / config.ridge, (arms, 1, 1))

@@ -14,14 +14,14 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision, Part
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, Request, Requests, believed_end, believed_seconds, held_parts
-from gpuyard.policies.slots import decider
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, believed_end, believed_seconds, held_parts
+from gpuyard.policies.schedulers import decider
 
 Lane = tuple[int, int]  # node, and the number of one of its devices; −1: the node's processors, for CPU jobs
 
 
 @dataclass(eq=False)
-class Board:
+class DeviceView:
     """One decision: the devices in order, what they are believed to have to do, and which suit a task."""
 
     snapshot: Snapshot
@@ -30,7 +30,7 @@ class Board:
     lanes: list[Lane]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Board:
+    def of(cls, snapshot: Snapshot) -> DeviceView:
         requests = Requests(snapshot)
         capacity = Capacity(snapshot.cluster, snapshot.nodes)
         lanes = [(n, d) for n in np.flatnonzero(capacity.up).tolist() for d in range(-1, int(capacity.usable[n]))]
@@ -40,7 +40,7 @@ class Board:
         self._node, self._device = np.array(self.lanes, int).reshape(-1, 2).T
         self._kind = self.snapshot.cluster.nodes.gpu_type[self._node]
 
-    def seconds(self, request: Request) -> Array:
+    def seconds(self, request: JobRequest) -> Array:
         """(lanes,) how long the task is believed to take there; inf: it can never run there."""
         suits = (self.capacity.rooms(request)[self._node] > 0) & ((self._device < 0) == (request.gpus == 0))
         by_type = np.full(len(self.snapshot.cluster.types), np.inf)
@@ -62,15 +62,15 @@ class Queues:
         self._queue: dict[Lane, list[int]] = {}  # device → jobs that wait for it, first in first out
         self._seconds: dict[int, float] = {}  # job → how long it is believed to take there
 
-    def admit(self, snapshot: Snapshot) -> tuple[Board, list[Request]]:
+    def admit(self, snapshot: Snapshot) -> tuple[DeviceView, list[JobRequest]]:
         """What the decision is about, and the tasks that have no device yet, in order."""
         _refuse_gangs(snapshot)
-        board = Board.of(snapshot)
+        board = DeviceView.of(snapshot)
         self._forget(snapshot, _rows(snapshot), set(board.lanes))
         new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
         return board, [board.requests[row] for row in new]
 
-    def put(self, task: Request, lane: Lane, seconds: float) -> None:
+    def put(self, task: JobRequest, lane: Lane, seconds: float) -> None:
         """Behind all that waits there."""
         self._lane[task.index] = lane
         self._seconds[task.index] = seconds
@@ -83,12 +83,12 @@ class Queues:
                 del self._lane[index]
         self._queue = {}
 
-    def believed_ends(self, board: Board) -> Array:
+    def believed_ends(self, board: DeviceView) -> Array:
         """(lanes,) when each device is believed to have done what it has."""
         waits = [sum(self._seconds[index] for index in self._queue.get(lane, [])) for lane in board.lanes]
         return self.free_at(board) + waits
 
-    def free_at(self, board: Board) -> Array:
+    def free_at(self, board: DeviceView) -> Array:
         """(lanes,) when each device is believed to have done what runs there."""
         snapshot = board.snapshot
         ends = np.full(len(board.lanes), snapshot.now)
@@ -100,7 +100,7 @@ class Queues:
                 ends[position[lane]] = self.running_end(snapshot, row)
         return ends
 
-    def loads(self, board: Board) -> tuple[Array, Array, Array]:
+    def loads(self, board: DeviceView) -> tuple[Array, Array, Array]:
         """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work believed left of all these."""
         snapshot = board.snapshot
         waiting, busy, work = np.zeros(len(board.lanes)), np.zeros(len(board.lanes), bool), np.zeros(len(board.lanes))
@@ -143,7 +143,7 @@ class Queues:
                 self._lane[index] = free
                 taken.add(free)
 
-    def starts(self, board: Board) -> list[Decision]:
+    def starts(self, board: DeviceView) -> list[Decision]:
         """Start who is first on a free device."""
         snapshot, row_of = board.snapshot, _rows(board.snapshot)
         capacity = Capacity.of(snapshot, board.requests)
@@ -171,7 +171,7 @@ class DeviceQueues(Queues, ABC):
         return self.starts(board)
 
     @abstractmethod
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+    def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         """Choose a device for each of the tasks, in order, with `put`."""
 
 
@@ -195,7 +195,7 @@ def _refuse_gangs(snapshot: Snapshot) -> None:
 class OneByOne(DeviceQueues):
     """Each task by itself, when it is submitted."""
 
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+    def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         """A lane for each, in order."""
         for task in tasks:
             seconds = board.seconds(task)
@@ -205,7 +205,7 @@ class OneByOne(DeviceQueues):
                 self.put(task, board.lanes[chosen], float(seconds[chosen]))
 
     @abstractmethod
-    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+    def choose(self, board: DeviceView, task: JobRequest, suits: list[int], seconds: Array) -> int:
         """One of the lanes that suit."""
 
 
@@ -217,7 +217,7 @@ class RoundRobin(OneByOne):
         super().__init__()
         self._turn: Lane = (-1, -1)
 
-    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+    def choose(self, board: DeviceView, task: JobRequest, suits: list[int], seconds: Array) -> int:
         after = [i for i in suits if board.lanes[i] > self._turn]
         chosen = (after or suits)[0]
         self._turn = board.lanes[chosen]
@@ -228,7 +228,7 @@ class RoundRobin(OneByOne):
 class RandomDevice(OneByOne):
     """A device that suits, at random by the simulation's seed and the task; it waits there."""
 
-    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+    def choose(self, board: DeviceView, task: JobRequest, suits: list[int], seconds: Array) -> int:
         rng = np.random.default_rng([board.snapshot.seed, task.index])
         return suits[int(rng.integers(len(suits)))]
 
@@ -237,12 +237,12 @@ class RandomDevice(OneByOne):
 class GreedyDevice(OneByOne):
     """The device on which the task is believed to end first, behind all that waits there already: estimate, transfer and speed count."""
 
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+    def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         if tasks:
             self._ends = self.believed_ends(board)
             super().assign(board, tasks)
 
-    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+    def choose(self, board: DeviceView, task: JobRequest, suits: list[int], seconds: Array) -> int:
         best = greedy_lane(self._ends, seconds)
         self._ends[best] += seconds[best]
         return best
@@ -272,7 +272,7 @@ class OptimalDevice(DeviceQueues):
         self._believed: dict[int, float] = {}  # running task → its believed end
         self._devices: list[Lane] = []
 
-    def assign(self, board: Board, tasks: list[Request]) -> None:
+    def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         fresh = any(task.index not in self._later for task in tasks)
         few = bool(tasks) and sum(map(len, self._queue.values())) <= self._most // 2
         surprised = self._surprised(board.snapshot)  # asked always: it takes note
@@ -289,7 +289,7 @@ class OptimalDevice(DeviceQueues):
         early = any(abs(end - now) > slack for index, end in before.items() if index not in self._believed)
         return early or any(end < now - slack for end in self._believed.values())
 
-    def _solve(self, board: Board) -> None:
+    def _solve(self, board: DeviceView) -> None:
         self.take_back()
         tasks = [board.requests[row] for row in board.snapshot.waiting.tolist()]
         ends = self.believed_ends(board) - board.snapshot.now

@@ -12,9 +12,9 @@ from gpuyard.errors import UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, held_parts, overhead, without_devices
-from gpuyard.policies.milp.solver import Model, Solver
-from gpuyard.policies.slots import decider
+from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, held_parts, overhead, without_devices
+from gpuyard.policies.milp.solver import LinearModel, Solver
+from gpuyard.policies.schedulers import decider
 
 SLACK = 1e-6  # of the least share, left to the second objective so that rounding does not make it infeasible
 
@@ -28,7 +28,7 @@ def fair_fractions(speeds: Array, gpus: Array, devices: Array, quota: float, sol
     usable = speeds > 0
     average = (speeds * devices).sum(axis=1) / (usable * devices).sum(axis=1)
     value = speeds[jobs, types] / average[jobs]
-    model = Model()
+    model = LinearModel()
     fraction = model.columns(len(jobs), 0.0, 1.0, integer=False)
     least = model.columns(1, 1.0, np.inf, integer=False)
     model.entries(model.rows(len(speeds), -np.inf, 1.0)[jobs], fraction, 1.0)
@@ -108,7 +108,7 @@ class Gavel:
         """(types + 1,) the fractions of its time in the system that a job has had."""
         return self._received[index] / max(now - self._since[index], 1e-9)
 
-    def _by_service(self, yard: _Yard, rows: Sequence[int]) -> list[Request]:
+    def _by_service(self, yard: _Yard, rows: Sequence[int]) -> list[JobRequest]:
         found = [yard.requests[row] for row in rows]
         return sorted(found, key=lambda r: (float(self._served(r.index, yard.snapshot.now).sum()), r.index))
 
@@ -129,7 +129,7 @@ class Gavel:
         self._counts["moved"] += len(again)
         return decisions
 
-    def _pairs(self, yard: _Yard, jobs: list[Request]) -> list[_Pair]:
+    def _pairs(self, yard: _Yard, jobs: list[JobRequest]) -> list[_Pair]:
         """The pairs that have a target."""
         ways = [yard.ways(request) for request in jobs]
         narrow = [i for i, way in enumerate(ways) if way.any()]
@@ -150,7 +150,7 @@ class Gavel:
             found += [(chosen[i], int(t), float(targets[i, t])) for i, t in np.argwhere(targets > 1e-6)]
         return [_Pair(request, kind, self._order(request, kind, target, yard.snapshot.now)) for request, kind, target in found]
 
-    def _order(self, request: Request, kind: int, target: float, now: float) -> tuple[float, ...]:
+    def _order(self, request: JobRequest, kind: int, target: float, now: float) -> tuple[float, ...]:
         """Lower first: never served, by submission; then by target share / share received."""
         served = self._served(request.index, now)
         if not served.any():
@@ -162,7 +162,7 @@ class Gavel:
 class _Pair:
     """A job and a type (−1: over several) that it is to have time on."""
 
-    request: Request
+    request: JobRequest
     kind: int
     order: tuple[float, ...]
 
@@ -193,7 +193,7 @@ class _Yard:
         useful = snapshot.now - float(snapshot.live["run_start"][row]) - before
         return useful > 0 and useful >= every
 
-    def ways(self, request: Request) -> Array:
+    def ways(self, request: JobRequest) -> Array:
         """(types,) whether the job fits on that type alone when no other GPU job runs."""
         room = np.bincount(self.cluster.nodes.gpu_type, self.empty.rooms(request), len(self.cluster.types))
         return (room >= request.units) & request.allowed
@@ -203,12 +203,12 @@ class _Yard:
         here = self.cluster.nodes.partition == partition
         return np.bincount(self.cluster.nodes.gpu_type[here], self.empty.usable[here], len(self.cluster.types))
 
-    def place(self, capacity: Capacity, request: Request, kind: int) -> Parts:
+    def place(self, capacity: Capacity, request: JobRequest, kind: int) -> Parts:
         """On nodes of one type (−1: of any), fewest nodes and fullest first."""
         nodes = self._nodes[kind] if kind >= 0 else np.arange(len(self.cluster.nodes))
         return capacity.place(request, nodes[np.argsort(capacity.free[nodes], kind="stable")])
 
-    def anywhere(self, capacity: Capacity, request: Request) -> Parts:
+    def anywhere(self, capacity: Capacity, request: JobRequest) -> Parts:
         """On the fastest type that has room, else over several."""
         if request.gpus > 0:
             for kind in np.argsort(-request.speeds, kind="stable").tolist():
@@ -216,7 +216,7 @@ class _Yard:
                     return parts
         return self.place(capacity, request, -1)
 
-    def fill(self, jobs: Sequence[Request], capacity: Capacity | None = None) -> list[tuple[Request, Parts]]:
+    def fill(self, jobs: Sequence[JobRequest], capacity: Capacity | None = None) -> list[tuple[JobRequest, Parts]]:
         """Start who fits, in order."""
         capacity = capacity or Capacity.of(self.snapshot, self.requests)
         starts = []
@@ -248,7 +248,7 @@ class _Round:
         self.undecided = sorted(running, key=lambda row: -self.rank.get(row, len(self.rank)))  # the last in order first
         self.displaced: set[int] = set()
 
-    def serve(self, request: Request, kind: int) -> None:
+    def serve(self, request: JobRequest, kind: int) -> None:
         """Give the job a place on the type, unless it has one already."""
         row = request.row
         if row in self.settled:
@@ -269,7 +269,7 @@ class _Round:
         elif runs:
             self.capacity.take(request, self.yard.held[row])
 
-    def _make_room(self, request: Request, kind: int) -> Parts:
+    def _make_room(self, request: JobRequest, kind: int) -> Parts:
         """Where the job fits once as few as possible of those behind it are stopped, the last first; empty if not even so."""
         parts = self.yard.place(self.capacity, request, kind)
         if parts:
@@ -288,7 +288,7 @@ class _Round:
             self.capacity.take(self.yard.requests[row], self.yard.held[row])
         return ()
 
-    def _victims(self, request: Request, kind: int, rank: int) -> list[int]:
+    def _victims(self, request: JobRequest, kind: int, rank: int) -> list[int]:
         """Jobs of the same partition behind this one that hold devices of the type, if they hold enough."""
         home, nodes = self.yard.requests.partition, self.yard.cluster.nodes
         found, devices = [], 0.0
@@ -300,7 +300,7 @@ class _Round:
         here = (nodes.partition == request.partition) & ((nodes.gpu_type == kind) | (kind < 0))
         return found if devices + self.capacity.free[here].sum() + 1e-6 >= request.gpus or request.shared else []
 
-    def finish(self, order: Sequence[Request]) -> list[Decision]:
+    def finish(self, order: Sequence[JobRequest]) -> list[Decision]:
         """Stops, then starts: the settled ones, and whoever else fits, those that lost their place first."""
         for row in sorted(self.displaced, key=lambda row: self.rank.get(row, len(self.rank))):
             request = self.yard.requests[row]

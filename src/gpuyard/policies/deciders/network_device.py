@@ -7,9 +7,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
 from gpuyard.networks.network import Network
-from gpuyard.policies.capacity import Request
-from gpuyard.policies.deciders.devices import Board, OneByOne
-from gpuyard.policies.slots import Decider
+from gpuyard.policies.capacity import JobRequest
+from gpuyard.policies.deciders.devices import DeviceView, OneByOne
+from gpuyard.policies.schedulers import Decider
 
 
 class NetworkDevice(OneByOne):
@@ -20,7 +20,7 @@ class NetworkDevice(OneByOne):
         self._network = network
         self._physics = physics
 
-    def choose(self, board: Board, task: Request, suits: list[int], seconds: Array) -> int:
+    def choose(self, board: DeviceView, task: JobRequest, suits: list[int], seconds: Array) -> int:
         """The highest score of those that suit, the first of equals."""
         devices = [i for i, (_, device) in enumerate(board.lanes) if device >= 0]
         waiting, busy, work = (values[devices] for values in self.loads(board))

@@ -8,8 +8,8 @@ from gpuyard.arrays import Array
 from gpuyard.engine.decide import decide_once
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGreedyConfig, Exp3, Exp3Config, LinUcb, LinUcbConfig
-from gpuyard.policies.slots import Several, decider
+from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGreedySettings, Exp3, Exp3Settings, LinUcb, LinUcbSettings
+from gpuyard.policies.schedulers import Several, decider
 from gpuyard.policies.text import parse_slots
 
 HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")  # what a meta-scheduler chooses from unless told otherwise
@@ -102,7 +102,7 @@ class OnlineEpsilonGreedy(Online):
     by `step`; 0 is the plain mean. Worth: slowdown, deadline and wait of the jobs that ended while it was in use."""
 
     def __init__(self, several: Several, *, every: float = 60.0, epsilon: float = 0.1, step: float = 0.0) -> None:
-        super().__init__(several, EpsilonGreedy(len(several.schedulers), FEATURES, EpsilonGreedyConfig(epsilon, step)), every)
+        super().__init__(several, EpsilonGreedy(len(several.schedulers), FEATURES, EpsilonGreedySettings(epsilon, step)), every)
 
 
 @decider("exp3", title="EXP3, a bandit over schedulers that trusts no pattern", inner=_FIVE)
@@ -111,7 +111,7 @@ class OnlineExp3(Online):
     slowdown, deadline and wait of the jobs that ended while it was in use."""
 
     def __init__(self, several: Several, *, every: float = 60.0, gamma: float = 0.1) -> None:
-        super().__init__(several, Exp3(len(several.schedulers), FEATURES, Exp3Config(gamma)), every)
+        super().__init__(several, Exp3(len(several.schedulers), FEATURES, Exp3Settings(gamma)), every)
 
 
 @decider("linucb", title="LinUCB, a bandit over schedulers that looks at the queue", inner=_FIVE)
@@ -120,4 +120,4 @@ class OnlineLinUcb(Online):
     `alpha` is the size of the bonus for what is uncertain. Worth: slowdown, deadline and wait of the jobs that ended while in use."""
 
     def __init__(self, several: Several, *, every: float = 60.0, alpha: float = 1.0, ridge: float = 1.0) -> None:
-        super().__init__(several, LinUcb(len(several.schedulers), FEATURES, LinUcbConfig(alpha, ridge)), every)
+        super().__init__(several, LinUcb(len(several.schedulers), FEATURES, LinUcbSettings(alpha, ridge)), every)

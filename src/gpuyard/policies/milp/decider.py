@@ -13,12 +13,12 @@ from gpuyard.engine.decide import decide_in_order, decide_once
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, Parts, Request, Requests, Start, with_starts, without_devices
+from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, Start, with_starts, without_devices
 from gpuyard.policies.milp.joint import Candidate, Placed, Problem, Terms, Weights, evaluate
 from gpuyard.policies.milp.reservation import reservation
 from gpuyard.policies.milp.search import Found, search
 from gpuyard.policies.milp.solver import Solver
-from gpuyard.policies.slots import Scheduler, decider
+from gpuyard.policies.schedulers import Scheduler, decider
 from gpuyard.policies.text import parse_slots
 
 BETTER = 1e-9  # of the objective: less is no improvement
@@ -208,7 +208,7 @@ def _carried_out(problem: Problem, placed: Placed, pinned: Sequence[Start]) -> l
     capacity = problem.capacity.copy()
     for request, parts in pinned:
         capacity.give(request, parts)
-    wanted: list[tuple[Request, Parts]] = [(problem.jobs[k].request, parts) for k, parts in placed.items()] + list(pinned)
+    wanted: list[tuple[JobRequest, Parts]] = [(problem.jobs[k].request, parts) for k, parts in placed.items()] + list(pinned)
     starts = []
     for request, parts in sorted(wanted, key=lambda start: not start[0].shared):
         if not capacity.fits_in(request, parts):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.policies.capacity import Capacity, Parts, Request
+from gpuyard.policies.capacity import Capacity, JobRequest, Parts
 
 CPU_SIZE = 0.1  # GPUs that a CPU job counts as
 Placed = Mapping[int, Parts]  # position among the jobs → where
@@ -40,7 +40,7 @@ class Terms:
 class Candidate:
     """A job that may be placed; `must`: it has to be. `spread`: it may be over several nodes (of one type)."""
 
-    request: Request
+    request: JobRequest
     weight: float
     must: bool
     spread: bool

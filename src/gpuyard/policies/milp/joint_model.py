@@ -13,7 +13,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.model.tolerance import EPS
 from gpuyard.policies.milp.joint import Placed, Problem, Weights
-from gpuyard.policies.milp.solver import Model
+from gpuyard.policies.milp.solver import LinearModel
 
 MOST_NODES = 128  # in one model; beyond that of each kind of node some
 
@@ -64,7 +64,7 @@ class JointModel:
     def __init__(self, problem: Problem, weights: Weights) -> None:
         self.problem = problem
         self.weights = weights
-        self.model = Model()
+        self.model = LinearModel()
         self._capacity = problem.capacity
         self._cluster = problem.capacity.cluster
         self._uses = _Uses()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, Request, Requests, Start, believed_end, held_parts, with_starts
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, believed_end, held_parts, with_starts
 
 
-def reservation(snapshot: Snapshot, requests: Requests, head: Request, starts: Sequence[Start]) -> float:
+def reservation(snapshot: Snapshot, requests: Requests, head: JobRequest, starts: Sequence[Start]) -> float:
     """The earliest believed end at which `head` fits once all that end by then have left; now if it fits, inf if it never does.
 
     `starts` are jobs that start now. Shares among them need their devices named. More room is never worse, so a binary search does.

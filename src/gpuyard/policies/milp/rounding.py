@@ -7,7 +7,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.model.decision import Part
 from gpuyard.model.tolerance import EPS
-from gpuyard.policies.capacity import Capacity, Parts, Request
+from gpuyard.policies.capacity import Capacity, JobRequest, Parts
 from gpuyard.policies.milp.joint_model import Scope
 from gpuyard.policies.milp.placing import Placing
 
@@ -51,7 +51,7 @@ def _nearest(placing: Placing, k: int, values: Array, capacity: Capacity) -> Par
     return next((parts for scope in spread if (parts := _nearest_span(placing, request, scope, values, room))), ())
 
 
-def _nearest_span(placing: Placing, request: Request, scope: Scope, values: Array, room: Array) -> Parts:
+def _nearest_span(placing: Placing, request: JobRequest, scope: Scope, values: Array, room: Array) -> Parts:
     """The units of a scope as whole numbers; empty if it cannot be done over two nodes (or racks, if it is over several)."""
     able = np.minimum(room[scope.nodes], request.units - 1)
     wanted = values[scope.units]

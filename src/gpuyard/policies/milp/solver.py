@@ -21,7 +21,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
 }  # fmt: skip
 
 
-class Model:
+class LinearModel:
     """Columns, rows and entries, gathered as arrays; every column is at least 0. The objective is maximised."""
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class Solver:
     def __init__(self) -> None:
         self._highs: Any = None
 
-    def relaxed(self, model: Model, *, limit: float = np.inf) -> Answer:
+    def relaxed(self, model: LinearModel, *, limit: float = np.inf) -> Answer:
         """The optimum without integrality: its objective bounds that of the model from above."""
         return self._run(model, None, limit, 0.0, relax=True)
 
-    def maximise(self, model: Model, *, start: Array | None = None, limit: float = np.inf, gap: float = 0.0) -> Answer:
+    def maximise(self, model: LinearModel, *, start: Array | None = None, limit: float = np.inf, gap: float = 0.0) -> Answer:
         """Solve within `limit` seconds to the relative gap. `start` is a feasible value per column."""
         return self._run(model, start, limit, gap, relax=False)
 
-    def _run(self, model: Model, start: Array | None, limit: float, gap: float, *, relax: bool) -> Answer:
+    def _run(self, model: LinearModel, start: Array | None, limit: float, gap: float, *, relax: bool) -> Answer:
         highs = self._ready()
         import highspy
 

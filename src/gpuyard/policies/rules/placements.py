@@ -1,8 +1,8 @@
-"""The built-in placements and backfill rules. The engine carries them out; docs/concepts/semantics.md defines them."""
+"""The built-in placements. The engine carries them out; docs/concepts/semantics.md defines them."""
 
 from __future__ import annotations
 
-from gpuyard.policies.slots import BACKFILLS, PLACEMENTS, Backfill, Placement
+from gpuyard.policies.slots import PLACEMENTS, Placement
 
 for _placement in (
     Placement("first", "first fit: the lowest-numbered node", score="first"),
@@ -19,11 +19,3 @@ for _placement in (
     Placement("fastest", "the fastest device type for the job's class", score="fastest"),
 ):
     PLACEMENTS.add(_placement.name, _placement)
-
-for _backfill in (
-    Backfill("none", "nobody passes the head"),
-    Backfill("skip", "whoever fits may pass"),
-    Backfill("easy", "who does not delay the head's reservation may pass (Lifka 1995)"),
-    Backfill("conservative", "who delays no one's reservation may pass (Mu'alem and Feitelson 2001)"),
-):
-    BACKFILLS.add(_backfill.name, _backfill)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuyard.policies.slots import switch
+from gpuyard.policies.schedulers import switch
 
 
 @switch("backlog", title="the second scheduler while more than `limit` jobs wait")

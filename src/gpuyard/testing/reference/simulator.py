@@ -17,7 +17,7 @@ from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster, Outage
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies.slots import Meta, Scheduler
+from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix

@@ -19,8 +19,8 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
 from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload
-from gpuyard.policies.capacity import Request, overhead
-from gpuyard.policies.deciders.devices import Board, Lane, Queues, greedy_lane
+from gpuyard.policies.capacity import JobRequest, overhead
+from gpuyard.policies.deciders.devices import DeviceView, Lane, Queues, greedy_lane
 from gpuyard.registry import Registry
 
 Source = Callable[[int], tuple[Workload, Cluster]]  # seed of an episode → what is simulated in it
@@ -98,8 +98,8 @@ class Episode:
         self.simulation = Simulation(workload, cluster, label="open", seed=seed)
         self.over = False
         self._queues = Queues()
-        self._board: Board | None = None
-        self._pending: list[Request] = []
+        self._board: DeviceView | None = None
+        self._pending: list[JobRequest] = []
         self._free_at = np.zeros(len(self.lanes))  # s, when each device has truly done all that it was given
         self._go_on()
 
@@ -151,7 +151,7 @@ class Episode:
         spread: Array = np.append(values, 0)[at]
         return spread
 
-    def _true_seconds(self, task: Request, node: int) -> float:
+    def _true_seconds(self, task: JobRequest, node: int) -> float:
         assert self._board is not None
         snapshot = self._board.snapshot
         work = float(self.simulation.workload.runtime[task.index]) - float(snapshot.live["done"][task.row])

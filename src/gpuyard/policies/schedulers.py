@@ -1,0 +1,294 @@
+"""Schedulers: four filled slots, several of them with a rule that switches, or a class that decides by itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from gpuyard.engine.compiler.compile import compile_switch, parameters_of
+from gpuyard.engine.decide import decide_once
+from gpuyard.engine.slots import BACKFILLS, SCORES, SPANS, Program, Slot, check_half_life
+from gpuyard.engine.state import OUTPUTS
+from gpuyard.errors import PolicyError, UsageError
+from gpuyard.model.decision import Decision
+from gpuyard.model.snapshot import HALF_LIFE, Snapshot
+from gpuyard.policies.slots import (
+    DEFAULT_SLOTS,
+    Backfill,
+    F,
+    Function,
+    Ordering,
+    Params,
+    Placement,
+    Preemption,
+    TrainedNetwork,
+    check_period,
+    is_builtin,
+    label_of,
+    reads_usage,
+    short_number,
+    summary_of,
+    values_of,
+)
+from gpuyard.registry import Registry
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """One policy in each slot."""
+
+    ordering: Ordering
+    placement: Placement
+    backfill: Backfill
+    preemption: Preemption
+
+    def __post_init__(self) -> None:
+        half_life_of((self,))  # refuses two half-lives in one scheduler
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage halves that this scheduler wants to see."""
+        return half_life_of((self,)) or HALF_LIFE
+
+    @property
+    def label(self) -> str:
+        """`ordering/placement/backfill/preemption`, without the defaults at its end."""
+        labels = [slot.label for slot in (self.ordering, self.placement, self.backfill, self.preemption)]
+        least = 3 if self.ordering.network or self.placement.network else 1  # a checkpoint's name alone means its own slots
+        while len(labels) > least and labels[-1] == DEFAULT_SLOTS[len(labels) - 1]:
+            labels.pop()
+        return "/".join(labels)
+
+    def slot(self) -> Slot:
+        """Compile the policies and return them as the engine takes them."""
+        return Slot(
+            ordering=self.ordering.address(),
+            reads_clock=self.ordering.clock,
+            score=SCORES[self.placement.score],
+            placement=self.placement.address(),
+            span=SPANS[self.placement.span],
+            backfill=BACKFILLS[self.backfill.name],
+            depth=self.backfill.depth,
+            preemption=self.preemption.address(),
+            ordering_params=values_of(self.ordering),
+            placement_params=values_of(self.placement),
+            preemption_params=values_of(self.preemption),
+            ordering_network=self.ordering.network.address if self.ordering.network else 0,
+            placement_network=self.placement.network.address if self.placement.network else 0,
+        )
+
+    @property
+    def networks(self) -> tuple[TrainedNetwork, ...]:
+        return tuple(slot.network for slot in (self.ordering, self.placement) if slot.network)
+
+    def program(self) -> Program:
+        return program_of((self,), self.label, 0.0)
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Return what this scheduler would do now; used where a real cluster is driven, and step by step."""
+        return decide_once(self.program(), snapshot)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A rule `function(system, now, *params)` that names (by position) the scheduler to use from now on."""
+
+    name: str
+    title: str
+    function: Function | None  # None: a network
+    params: Params = ()
+    builtin: bool = False
+    network: TrainedNetwork | None = None
+    by_network: Callable[[], int] | None = None
+
+    @property
+    def label(self) -> str:
+        return label_of(self.name, self.params, parameters_of(self.function, 2) if self.function else {})
+
+    def address(self) -> int:
+        if self.by_network is not None:
+            return self.by_network()
+        return compile_switch(self.function, len(self.params), cached=self.builtin) if self.function else 0
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Several schedulers and a rule that switches between them, at every pass or every `every` seconds."""
+
+    schedulers: tuple[Scheduler, ...]
+    rule: Switch
+    every: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_period(self.every, f"meta {self.rule.name}")
+        half_life_of(self.schedulers)
+        network = self.rule.network
+        if network is not None and not network.actions == len(self.schedulers) <= OUTPUTS:
+            which = f"the network chooses among {network.actions} schedulers, and {len(self.schedulers)} are given"
+            raise UsageError(f"{self.rule.name}: {which}", hint=f"as many as it was trained with, at most {OUTPUTS}")
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage halves that its schedulers want to see."""
+        return half_life_of(self.schedulers) or HALF_LIFE
+
+    @property
+    def label(self) -> str:
+        if self.rule.network is not None:
+            return self.rule.name  # its checkpoint says all
+        period = f"@{short_number(self.every)}" if self.every else ""
+        return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)}){period}"
+
+    def program(self) -> Program:
+        rule = self.rule
+        made = program_of(self.schedulers, self.label, self.every, (rule.network,) if rule.network else ())
+        address = rule.network.address if rule.network else 0
+        return replace(made, switch=rule.address(), switch_params=values_of(rule), switch_every=self.every, network=address)
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Return what the scheduler that the rule names would do now (with a period, the rule is asked at every call)."""
+        return decide_once(self.program(), snapshot)
+
+
+def program_of(schedulers: Sequence[Scheduler], label: str, every: float, networks: tuple[TrainedNetwork, ...] = ()) -> Program:
+    """Make one program of several schedulers, with no rule yet that switches between them, every `every` seconds or at every pass.
+
+    `networks` are those of that rule.
+    """
+    own = next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
+    every_network = (*(network for s in schedulers for network in s.networks), *networks)
+    return Program(
+        tuple(s.slot() for s in schedulers), label, timer=every or own, half_life=half_life_of(schedulers),
+        scratch=max((network.state_scratch for network in every_network), default=0), keep=every_network,
+    )  # fmt: skip
+
+
+def half_life_of(schedulers: Sequence[Scheduler]) -> float:
+    """Seconds in which the users' usage halves that these schedulers read; 0: none of them reads it."""
+    slots = [slot for s in schedulers for slot in (s.ordering, s.placement, s.preemption)]
+    readers = [dict(slot.params) for slot in slots if slot.function is not None and reads_usage(slot.function)]
+    given = sorted({params["half_life"] for params in readers if "half_life" in params})
+    if len(given) > 1:
+        what = f"half_life = {given[0]:g} s and half_life = {given[1]:g} s in one scheduler"
+        raise UsageError(what, hint="usage is kept with one half-life: give all of its policies the same")
+    return check_half_life(given[0] if given else HALF_LIFE) if readers else 0.0
+
+
+# ── schedulers that are asked at every decision ──
+
+
+class Decides(Protocol):
+    """Decides from the whole queue, e.g. by a solver: asked at every decision point. One object serves one simulation.
+
+    A `report()` method, if it has one, says afterwards what it did; it goes into the result's manifest.
+    """
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]: ...
+
+
+@dataclass(frozen=True)
+class Several:
+    """Schedulers that a decider chooses from."""
+
+    schedulers: tuple[Scheduler, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.schedulers) < 2:
+            raise UsageError(f"{len(self.schedulers)} schedulers to choose from", hint="give at least two: (fcfs, sjf/best/easy)")
+        half_life_of(self.schedulers)
+
+    @property
+    def label(self) -> str:
+        return ", ".join(scheduler.label for scheduler in self.schedulers)
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage halves that they want to see."""
+        return half_life_of(self.schedulers) or HALF_LIFE
+
+
+@dataclass(frozen=True)
+class Decider:
+    """A class with `decide(snapshot)`, its parameters, and the scheduler, or the several, that it builds on (None: on none).
+
+    `every`, if it is a parameter, is the period in seconds at which it is also asked, as long as jobs wait.
+    """
+
+    name: str
+    title: str
+    make: Callable[..., Decides]
+    params: Params = ()
+    inner: Scheduler | Several | None = None
+
+    def __post_init__(self) -> None:
+        check_period(self.every, f"decider {self.name}")
+
+    @property
+    def label(self) -> str:
+        inner = f"({self.inner.label})" if self.inner else ""
+        return label_of(self.name, self.params, decider_parameters(self.make)) + inner
+
+    @property
+    def every(self) -> float:
+        return dict(self.params).get("every", 0.0)
+
+    @property
+    def half_life(self) -> float:
+        """Seconds in which the users' usage in its snapshots halves."""
+        return self.inner.half_life if self.inner else HALF_LIFE
+
+    def begin(self) -> Decides:
+        """Make a new one, for one simulation."""
+        given = dict(self.params)
+        return self.make(self.inner, **given) if self.inner else self.make(**given)
+
+
+AnyScheduler = Scheduler | Meta | Decider
+
+
+# ── registries ──
+
+SWITCHES: Registry[Switch] = Registry("switch rule")
+DECIDERS: Registry[Decider] = Registry("decider")
+D = TypeVar("D", bound=Callable[..., Any])
+
+
+def make_switch(function: Function, name: str, title: str = "", *, builtin: bool = False) -> Switch:
+    """Make a switch rule of a plain function."""
+    return Switch(name, title or summary_of(function), function, tuple(parameters_of(function, 2).items()), builtin)
+
+
+def switch(name: str, *, title: str = "") -> Callable[[F], F]:
+    """Register a switch rule."""
+
+    def register(function: F) -> F:
+        SWITCHES.add(name, make_switch(function, name, title, builtin=is_builtin(function)))
+        return function
+
+    return register
+
+
+def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | Several | None = None) -> Decider:
+    """Make a decider of a class."""
+    return Decider(name, title or summary_of(make), make, tuple(decider_parameters(make).items()), inner)
+
+
+def decider(name: str, *, title: str = "", inner: Scheduler | Several | None = None) -> Callable[[D], D]:
+    """Register a class `(*, parameter=number …)` with `decide(snapshot)`; with `inner` it takes a scheduler, or several, first."""
+
+    def register(make: D) -> D:
+        DECIDERS.add(name, make_decider(make, name, title, inner=inner))
+        return make
+
+    return register
+
+
+def decider_parameters(make: Callable[..., Any]) -> dict[str, float]:
+    """Return the keyword-only arguments of a decider's class, which are numbers."""
+    keyword = [p for p in inspect.signature(make).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    for parameter in keyword:
+        if not isinstance(parameter.default, (int, float)):
+            raise PolicyError(f"{make.__name__}: parameter {parameter.name!r} needs a number as its default")
+    return {parameter.name: float(parameter.default) for parameter in keyword}
