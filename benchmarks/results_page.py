@@ -14,11 +14,11 @@ import shutil
 from pathlib import Path
 
 from gpuyard.cli.common.output import md_text
-from gpuyard.cli.run import table_of
+from gpuyard.cli.common.tables import comparison_table
 from gpuyard.experiments.judging.summary import Summary, summarise
+from gpuyard.experiments.judging.words import findings, lead, signed_share, verdict
 from gpuyard.experiments.running.results import load_results
 from gpuyard.model.units import format_seconds
-from gpuyard.report.words import findings, lead, signed_share, verdict
 from gpuyard.report.writing import write_report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,7 +79,7 @@ def glance(summaries: list[Summary]) -> str:
 
 
 def anchor(summary: Summary) -> str:
-    """Of its heading."""
+    """Make the link to its heading."""
     text = heading(summary).removeprefix("## ").lower()
     return "".join(c for c in text.replace(" ", "-") if c.isalnum() or c in "-_")
 
@@ -99,7 +99,7 @@ def section(summary: Summary, figures: list[str]) -> str:
         lead(summary),
         *(f"![{name}](../images/{name}.png)" for name in figures),
         f"[The report's first page](../images/report-{results.experiment.name}-desktop.png), opened in Chromium.",
-        md_text([table_of(summary, table) for table in summary.tables]),
+        md_text([comparison_table(summary, table) for table in summary.tables]),
         *findings(summary),
         *(f"- {note}" for note in summary.notes),
         f"Cost: {len(results):,} Runs, {format_seconds(seconds)} of simulation"

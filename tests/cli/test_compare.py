@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 
@@ -134,14 +135,39 @@ def test_a_log_is_one_sample(cli, tmp_path):
 
 
 def test_the_report(cli, tmp_path):
-    code, _, err = cli(*SMALL, *TWO, "--seeds", 2, "--report", tmp_path / "out")
+    code, out, err = cli(*SMALL, *TWO, "--seeds", 2, "--estimate", "exact", "--estimate", "noisy:0.3", "--report", tmp_path / "out")
     assert code == 0
-    assert "report written" in err
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.md", "table.md", "table.csv", "table.json", "comparison-1.png"}
-    report = (tmp_path / "out" / "report.md").read_text()
-    assert "(comparison-1.png)" in report
-    assert "sjf/best/easy" in report
-    assert json.loads((tmp_path / "out" / "table.json").read_text())[0]["workload"] == "demo:jobs=80"
+    assert "report.html" in err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "figures", "csv"}
+    assert {path.name for path in (tmp_path / "out" / "figures").glob("*.png")} == {
+        "objective-bsld.png", "versus-bsld.png", "objective-bsld-2.png", "versus-bsld-2.png",
+    }  # fmt: skip
+    page = html.unescape((tmp_path / "out" / "report.html").read_text())
+    answers = [line for line in out.splitlines() if "is the best of 2" in line]
+    assert len(answers) == 2
+    assert all(answer in page for answer in answers)
+    assert "2 comparisons of schedulers" in page
+    assert "by source of estimates" in page
+    rows = list(csv.DictReader((tmp_path / "out" / "csv" / "summary.csv").open()))
+    assert [(row["workload"], row["estimate"], row["scheduler"]) for row in rows] == [
+        ("demo:jobs=80", estimate, label) for estimate in ("exact", "noisy:0.3") for label in ("fcfs", "sjf/best/easy")
+    ]
+    runs = list(csv.DictReader((tmp_path / "out" / "csv" / "runs.csv").open()))
+    assert len(runs) == 8
+
+
+def test_the_report_of_a_log_has_what_happened_as_a_row(cli, tmp_path):
+    log = tmp_path / "log.swf"
+    rows = [f"{i} {i * 5} {i * 7 % 90} {30 + i * 7 % 50} 4 -1 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1" for i in range(1, 200)]
+    log.write_text("; MaxProcs: 16\n" + "\n".join(rows) + "\n")
+    code, out, err = cli("compare", log, *TWO, "--report", tmp_path / "out")
+    assert code == 0, err
+    page = html.unescape((tmp_path / "out" / "report.html").read_text())
+    assert '<th scope="row">log</th>' in page
+    assert "One sample allows no test" in page
+    assert "20 time blocks" in page
+    for sentence in out.strip().splitlines()[-3:]:
+        assert sentence.partition(": ")[2] in page
 
 
 @pytest.mark.parametrize(

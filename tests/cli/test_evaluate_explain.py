@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -11,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuyard.cli.compare import table_of
+from gpuyard.cli.common.tables import comparison_table
 from gpuyard.errors import UsageError
 from gpuyard.experiments.design.spec import parse_seeds
 from gpuyard.experiments.studies.evaluation import Held, contender
@@ -19,7 +20,7 @@ from gpuyard.experiments.studies.evaluation import evaluate as evaluated
 from gpuyard.experiments.studies.explaining import Explanation, Likeness
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
-from gpuyard.report.drawing import new_figure, scale_differences_to
+from gpuyard.report.drawing import new_figure
 from gpuyard.report.learned import _draw_likeness
 from gpuyard.testing.checkpoints import write_linear
 from gpuyard.traces.recipes import Workloads
@@ -38,15 +39,16 @@ def test_evaluate_answers_in_words_and_as_data(cli, checkpoint, tmp_path):
     code, out, err = cli("evaluate", checkpoint, "--batches", 3, "--report", tmp_path / "report")
     assert code == 0, err
     assert "best baseline" in out and "gap to the best baseline of each run" in out and "sjf/fewest" not in out
-    for name in ("report.md", "table.md", "table.csv", "table.json", "evaluation-1.png", "evaluation-1.pdf"):
+    for name in ("report.html", "figures/versus-bsld.png", "figures/versus-bsld.pdf", "csv/summary.csv", "csv/runs.csv"):
         assert (tmp_path / "report" / name).stat().st_size > 100
-    data = json.loads((tmp_path / "report" / "table.json").read_text())
+    data = json.loads(cli("evaluate", checkpoint, "--batches", 3, "-f", "json").out)
     [verdict] = data["verdicts"]
     schedulers = {line["scheduler"]: line for line in data["comparisons"][0]["schedulers"]}
     base = schedulers[verdict["best_baseline"]]["metrics"]["bsld"]["mean"]
     mine = schedulers[verdict["checkpoint"]]["metrics"]["bsld"]["mean"]
     assert verdict["gain"] == pytest.approx(1 - mine / base)
     assert verdict["answer"] in out.replace("\n", " ")
+    assert verdict["answer"] in html.unescape((tmp_path / "report" / "report.html").read_text())
 
 
 def test_evaluate_as_csv_and_markdown(cli, checkpoint):
@@ -133,7 +135,11 @@ def test_a_device_choice_from_training_to_explanation(cli, tmp_path):
     assert code == 0, err
     code, told, err = cli("evaluate", out / "best.safetensors", "--batches", 2, "--report", tmp_path / "evaluated")
     assert code == 0, err
-    assert "optimal-device" in told and "turnaround" in told and (tmp_path / "evaluated" / "evaluation-1.png").stat().st_size > 100
+    assert (
+        "optimal-device" in told
+        and "turnaround" in told
+        and (tmp_path / "evaluated" / "figures" / "versus-turnaround.png").stat().st_size > 100
+    )
     code, told, err = cli("explain", out / "best.safetensors", "--episodes", 2, "--report", tmp_path / "explained")
     assert code == 0, err
     assert "choices by regime" in told and "intensity: highest third" in told
@@ -172,24 +178,16 @@ def test_a_choice_of_hosts_by_a_path_without_a_dot(cli, tmp_path, monkeypatch):
 def test_how_many_differ_is_said_as_it_is(checkpoint):
     each = contender(str(checkpoint))
     [found] = evaluated([each], Held(batches=6))
-    others, base = [line for line in found.lines if line.change], next(line for line in found.lines if not line.change)
+    others, base = [line for line in found.lines if line.versus], next(line for line in found.lines if not line.versus)
     for low, expected in (
-        (-1.0, "none of 2 can be told from the baseline: the interval of each difference holds 0"),
-        (0.5, "2 of 2 can be told"),
+        (-1.0, "none of 2 differ from the baseline"),
+        (0.5, "2 of 2 differ from the baseline (95 % interval excludes 0)"),
     ):
-        lines = (base, *(replace(line, change=replace(line.change, low=low, high=1.0)) for line in others[:2]))
-        assert expected in table_of(replace(found, lines=lines)).caption
-
-
-def test_one_far_off_does_not_squeeze_the_rest():
-    axes = new_figure(4, 3).subplots()
-    assert scale_differences_to(axes, np.array([-66.0, 0.0, 20.0, 30.0, 1600.0])) == 10.0
-    axes.set_xlim(-100, 2000)
-    place = axes.transData.transform([(x, 0) for x in (0.0, 20.0, 1600.0)])[:, 0]
-    assert (place[1] - place[0]) / (place[2] - place[0]) > 0.25
-    plain = new_figure(4, 3).subplots()
-    assert scale_differences_to(plain, np.array([-40.0, 0.0, 20.0, np.nan])) == 0.0 and plain.get_xscale() == "linear"
-    assert scale_differences_to(plain, np.zeros(3)) == 0.0
+        changed = [
+            replace(line, versus=replace(line.versus, difference=replace(line.versus.difference, low=low, high=1.0))) for line in others
+        ]
+        table = replace(found.table, lines=(base, *changed[:2]))
+        assert expected in comparison_table(replace(found, tables=(table,)), table).caption
 
 
 @pytest.mark.parametrize("rank, bars", [(float("nan"), 1), (0.4, 2)])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.experiments.judging.words import findings, lead
 from gpuyard.report.html import MOST_BYTES, embedded, page
 from gpuyard.report.studies import FIGURES, Study, charts_of
 from gpuyard.report.tables import csv_files, oracle_gaps, run_rows
@@ -140,7 +141,7 @@ def renamed(study: Study, old: str, new: str) -> Study:
 @pytest.mark.parametrize("old", ["edf", "meta"])
 def test_hostile_names_stay_text(core: Study, old: str) -> None:
     study = renamed(core, old, EVIL)
-    made = page(study, charts_of(study))
+    made = page([(study, charts_of(study))])
     seen = Page(made)
     assert not seen.named("img")
     assert len(seen.named("script")) == 3
@@ -160,7 +161,14 @@ def test_json_in_a_script_cannot_end_it() -> None:
 def test_too_large_a_report_is_refused(core: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuyard.report.html.MOST_BYTES", 1000)
     with pytest.raises(GpuyardError, match="more than"):
-        page(core, [])
+        page([(core, [])])
+
+
+def test_the_answer_of_a_real_experiment_names_every_challenger(core: Study) -> None:
+    said = lead(core.summary)
+    assert "8 schedulers ran on 8 workloads with 2 seeds: 128 runs in all." in said
+    assert all(name in said for name in ("meta", "direct"))
+    assert len(findings(core.summary)) == len(core.results.experiment.axes.objectives)
 
 
 # ── CSV ──
@@ -171,7 +179,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_runs_have_the_usual_columns_and_all_others(core: Study) -> None:
-    found = rows(csv_files(core.summary)["runs.csv"])
+    found = rows(csv_files([core.summary])["runs.csv"])
     assert list(found[0])[: len(USUAL)] == USUAL
     assert len(found) == len(core.results) == 128
     assert {"workload", "shape", "balanced", "n_done", "bound.slowdown"} <= set(found[0])
@@ -192,15 +200,15 @@ def test_the_gap_of_each_run_is_to_the_best_of_the_same_run(core: Study) -> None
 
 
 def test_summary_and_degradation_tables(core: Study, changed: Study) -> None:
-    found = rows(csv_files(core.summary)["summary.csv"])
+    found = rows(csv_files([core.summary])["summary.csv"])
     assert len([row for row in found if not row["scheduler"].startswith("(")]) == 3 * 8
     assert {row["scheduler"] for row in found if row["scheduler"].startswith("(")} >= {"(oracle)"}
     meta = next(row for row in found if row["scheduler"] == "meta" and row["objective"] == "slowdown")
     line = core.summary.table.line("meta")
     assert line.versus is not None and float(meta["p_corrected"]) == line.versus.p and float(meta["share"]) == line.versus.share
-    files = csv_files(changed.summary)
+    files = csv_files([changed.summary])
     assert len(rows(files["degradation.csv"])) == 2 * 3 * 4
-    assert "p_corrected" not in rows(csv_files(core.summary)["groups.csv"])[0]
+    assert "p_corrected" not in rows(csv_files([core.summary])["groups.csv"])[0]
 
 
 def test_columns_that_are_not_measured_are_empty(changed: Study) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli import compare
-from gpuyard.cli.common import options
-from gpuyard.cli.common.output import Format, Output, emit, progress_bar, say
+from gpuyard.cli.common import options, tables
+from gpuyard.cli.common.output import Format, Output, emit, progress_bar
+from gpuyard.cli.common.tables import say_notes
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.judging.comparison import Comparison
-    from gpuyard.experiments.studies.evaluation import Contender, Held, Verdict
+    from gpuyard.experiments.judging.summary import Standing, Summary
+    from gpuyard.experiments.studies.evaluation import Contender, Held
 
 _HELD = "Held-out workloads"
 
@@ -64,16 +66,11 @@ def evaluate(
     )  # fmt: skip
     slots = Slots(ordering or "", placement or "", backfill or "")
     contenders = [contender(text, slots) for text in checkpoint]
-    comparisons = _evaluated(contenders, held, against or (), metric or (), count)
-    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
-        say(f"note: {note}")
-    output = describe(comparisons, [each.scheduler.label for each in contenders])
+    summaries = _evaluated(contenders, held, against or (), metric or (), count)
+    say_notes(summaries)
     if report is not None:
-        from gpuyard.cli.learned_report import write_evaluation
-
-        write_evaluation(comparisons, output, [each.scheduler.label for each in contenders], report)
-        say(f"report written in {report}")
-    emit(output, how)
+        compare.write_report(summaries, report)
+    emit(describe(summaries), how)
 
 
 def _batches(count: int | None) -> int:
@@ -82,39 +79,33 @@ def _batches(count: int | None) -> int:
     return count or 0
 
 
-def _evaluated(
-    contenders: Sequence[Contender], held: Held, against: Sequence[str], metrics: Sequence[str], threads: int
-) -> list[Comparison]:
+def _evaluated(contenders: Sequence[Contender], held: Held, against: Sequence[str], metrics: Sequence[str], threads: int) -> list[Summary]:
     from gpuyard.experiments.studies.evaluation import evaluate as run
     from gpuyard.experiments.studies.evaluation import held_out
 
-    sources = held_out(contenders, held)  # told before anything is simulated
+    sources = held_out(contenders, held)  # an error comes before anything is simulated
     names = {name for each in contenders for name in each.kind.baselines_for(each.options)}
     total = (len(contenders) + len(names | set(against))) * sum(len(numbers) for _, numbers in sources)
     with progress_bar("simulating", total) as progress:
         return run(contenders, held, against=against, metrics=metrics, threads=threads, progress=lambda done, _: progress(done))
 
 
-def describe(comparisons: Sequence[Comparison], challengers: Sequence[str]) -> Output:
-    """The tables of `compare`, and the answer in words."""
-    from gpuyard.experiments.studies.evaluation import gap_sentence, sentence, verdicts
-
-    plain = compare.describe(comparisons)
-    text, found = [], []
-    for comparison in comparisons:
-        if len(comparisons) > 1:
-            text.append(f"{comparison.workload}:")
-        for verdict in verdicts(comparison, challengers):
-            text += filter(None, (sentence(verdict, comparison), gap_sentence(verdict)))
-            found.append(as_data(verdict, sentence(verdict, comparison)))
-    return Output(plain.tables, {"verdicts": found, "comparisons": plain.data}, plain.records, text)
+def describe(summaries: Sequence[Summary]) -> Output:
+    """Describe as `compare` does; the data have a verdict for each checkpoint and workload."""
+    plain = tables.describe(summaries)
+    verdicts = [_verdict(summary, line) for summary in summaries for line in summary.lines if line.challenger]
+    return replace(plain, data={"verdicts": verdicts, "comparisons": plain.data})
 
 
-def as_data(verdict: Verdict, words: str) -> dict[str, Any]:
+def _verdict(summary: Summary, line: Standing) -> dict[str, Any]:
     """A verdict in plain values; shares are of the best baseline's mean."""
-    gain, gap = verdict.gain, verdict.gap
+    from gpuyard.experiments.judging.words import against_best, gain_of
+
+    assert line.versus is not None
+    gain, gap = gain_of(summary, line), line.gap
     return {
-        "checkpoint": verdict.checkpoint, "workload": verdict.workload, "metric": verdict.metric, "best_baseline": verdict.baseline,
-        "gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "n": gain.n, "p": verdict.p,
-        "gap_per_run": None if gap is None else {"mean": gap.mean, "low": gap.low, "high": gap.high}, "answer": words,
+        "checkpoint": line.scheduler, "workload": summary.workload, "metric": summary.metrics[0], "best_baseline": summary.table.baseline,
+        "gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "n": gain.n, "p": line.versus.p,
+        "gap_per_run": None if gap is None else {"mean": gap.mean, "low": gap.low, "high": gap.high},
+        "answer": against_best(summary, line)[0],
     }  # fmt: skip

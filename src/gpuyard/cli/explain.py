@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli.common import inputs, options
-from gpuyard.cli.common.output import Format, Output, Table, emit, progress_bar, say, short
+from gpuyard.cli.common.output import Format, Output, Table, clean, csv_text, emit, json_text, md_text, progress_bar, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ def explain(
             found.append(explained(each, workload or (), cluster or "", episodes=episodes, seed=inputs.check_seed(seed), progress=progress))
     output = describe(found, max(top, 1))
     if report is not None:
-        from gpuyard.cli.learned_report import write_explanations
-
         write_explanations(found, output, report)
         say(f"report written in {report}")
     emit(output, how)
@@ -145,7 +144,7 @@ def _feature_data(feature: Feature) -> dict[str, Any]:
 
 
 def as_data(explanation: Explanation) -> dict[str, Any]:
-    """All of it as plain values."""
+    """Everything as plain values."""
     return {
         "checkpoint": explanation.checkpoint, "decision": explanation.decision, "workloads": explanation.workloads,
         "objective": explanation.objective, "episodes": explanation.episodes,
@@ -156,3 +155,27 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
         "likeness": [vars(each) for each in explanation.likeness],
         "over_time": {"run": explanation.run, "times": list(explanation.times), "scores": [list(row) for row in explanation.over_time]},
     }  # fmt: skip
+
+
+# ── the report ──
+
+
+def write_explanations(explanations: Sequence[Explanation], output: Output, folder: Path) -> None:
+    """Write `report.md`, the tables, and a figure for each checkpoint; for a switch there are two figures."""
+    from gpuyard import __version__
+    from gpuyard.experiments.running.store import Store
+    from gpuyard.report.learned import has_values_over_time, over_time_name, save_explanation
+
+    names = [f"explanation-{k + 1}" for k in range(len(explanations))]
+    pairs = list(zip(names, explanations, strict=True))
+    figures = [figure for name, each in pairs for figure in ((name, over_time_name(name)) if has_values_over_time(each) else (name,))]
+    parts = ["# What policies look at", f"Made by gpuyard {__version__}. The numbers are also in `table.csv` and `table.json`."]
+    parts += [clean(sentence) for sentence in output.text]
+    parts += [f"![{name}]({name}.png)" for name in figures]
+    parts += [md_text([table]) for table in output.tables]
+    texts = {"report.md": "\n\n".join(parts) + "\n", "table.csv": csv_text(output.records), "table.json": json_text(output.data)}
+    target = Store(folder)
+    for name, text in texts.items():
+        target.write(name, text.encode(), alone=False)
+    for name, each in pairs:
+        save_explanation(each, [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")])

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gpuyard import __version__
-from gpuyard.cli import bench, check, compare, evaluate, explain, listing, reporting, show, simulate, trace, train
+from gpuyard.cli import bench, check, compare, evaluate, explain, listing, report, show, simulate, trace, train
 from gpuyard.cli import run as running
 from gpuyard.cli.common.options import Settings, Verbose
 from gpuyard.cli.common.output import clean
@@ -29,7 +29,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("explain")(explain.explain)
 app.command("run")(running.run)
-app.command("report")(reporting.report)
+app.command("report")(report.report)
 app.add_typer(trace.app)
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import options
-from gpuyard.cli.common.output import STAR, Format, Output, Table, emit, say, short, shown_unit, with_interval
+from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
+from gpuyard.cli.common.tables import comparison_table
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.experiments.design.spec import Experiment
-    from gpuyard.experiments.judging.summary import Line, Summary
-    from gpuyard.experiments.judging.summary import Table as Compared
+    from gpuyard.experiments.judging.summary import Summary
     from gpuyard.experiments.running.runner import Outcome, Progress
 
 _RUN = "Run"
@@ -188,66 +188,16 @@ def _listed(values: Sequence[Any]) -> str:
 
 def describe(summary: Summary) -> Output:
     """A table for each objective, one of how much worse things get under changes, and the answer in words."""
+    from gpuyard.experiments.judging.words import findings, lead
     from gpuyard.report.tables import table_rows
-    from gpuyard.report.words import findings, lead
 
-    tables = [table_of(summary, table) for table in summary.tables]
+    tables = [comparison_table(summary, table) for table in summary.tables]
     if summary.degradations:
         tables.append(_degradation_table(summary))
     records = table_rows(summary.tables)
     text = [lead(summary), *findings(summary)]
     data = {"answer": text, "tables": records, "notes": list(summary.notes)}
     return Output(tables, data, records, [*text, *(f"note: {note}" for note in summary.notes)])
-
-
-def table_of(summary: Summary, table: Compared) -> Table:
-    """Rows are schedulers, then the oracle and the bound."""
-    from gpuyard.experiments.judging.statistics import FEWEST
-    from gpuyard.metrics import resolve
-
-    metric = resolve(table.objective)[0]
-    unit, size = shown_unit(table.objective, [line.values[table.objective].mean for line in table.lines])
-    shown = [name for name in summary.results.experiment.metrics if name != table.objective and name in table.lines[0].values][:4]
-    gaps, bounds = any(line.gap for line in table.lines), any(line.above_bound for line in table.lines)
-    header = ["scheduler", f"{table.objective}{f' ({unit})' if unit else ''}", "− baseline (%)", "effect", "better–\nworse", "p"]
-    sizes = [shown_unit(name, [line.values[name].mean for line in table.lines]) for name in shown]
-    header += ["gap to\noracle (%)"] * gaps + ["above\nbound (%)"] * bounds
-    header += [f"{name}{f' ({label})' if label else ''}" for name, (label, _) in zip(shown, sizes, strict=True)]
-    rows, marked = [], set()
-    for r, line in enumerate(table.lines):
-        marked |= {(r, 1)} if line.best else set()
-        others = [short(line.values[name].mean / scale) for name, (_, scale) in zip(shown, sizes, strict=True)]
-        rows.append([*_cells(line, table.objective, size), *_percents(line, gaps, bounds), *others])
-    for name, value in (("oracle of each run", table.oracle), ("bound", table.bound)):
-        if value is not None:
-            rows.append([name, with_interval(value.mean / size, value.low / size, value.high / size), *[""] * (len(header) - 2)])
-    better = f"{metric.better} is better" if metric.better != "neither" else ""
-    sure = "95 % interval" if table.n >= FEWEST else "range"
-    caption = (
-        f"{STAR} best mean; [ ] {sure} over {table.n} {table.resampled}{'s' * (table.n != 1)}; {better}; baseline: {table.baseline};"
-        f" {table.runs:,} Runs each\n"
-        f"effect: mean difference over its standard deviation; p: paired t-test, corrected for {summary.comparisons} comparisons (Holm)"
-    )
-    caption += "\ngap: mean over Runs of the share by which each is behind the best of the oracle's schedulers" if gaps else ""
-    caption += "\nwhat is not trained here has its intervals over seeds" if table.resampled == "training seed" else ""
-    return Table(tuple(header), rows, f"{summary.results.experiment.title}: {metric.title}", marked=frozenset(marked), caption=caption)
-
-
-def _cells(line: Line, objective: str, size: float) -> list[str]:
-    value, versus = line.values[objective], line.versus
-    first, feed, rest = with_interval(value.mean / size, value.low / size, value.high / size).partition("\n")
-    mean = first + (f" {STAR}" if line.best else "") + feed + rest
-    name = f"> {line.scheduler}" if line.challenger else line.scheduler
-    if versus is None:
-        return [name, mean, "baseline", "", "", ""]
-    change = with_interval(100 * versus.share, 100 * versus.share_low, 100 * versus.share_high, "+")
-    p = "" if versus.p != versus.p else f"{versus.p:.2g}"
-    return [name, mean, change, short(versus.difference.effect, "+"), f"{versus.wins:,}–{versus.losses:,}", p]
-
-
-def _percents(line: Line, gaps: bool, bounds: bool) -> list[str]:
-    shown = ([line.gap] if gaps else []) + ([line.above_bound] if bounds else [])
-    return [with_interval(100 * each.mean, 100 * each.low, 100 * each.high) if each else "" for each in shown]
 
 
 def _degradation_table(summary: Summary) -> Table:

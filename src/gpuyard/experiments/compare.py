@@ -7,23 +7,27 @@ its jobs started, what really happened is the first line, and the baseline unles
 
 from __future__ import annotations
 
+import platform
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 
+from gpuyard import __version__
 from gpuyard.arrays import Array
 from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.judging.answers import in_words
-from gpuyard.experiments.judging.comparison import Change, Comparison, Line
+from gpuyard.experiments.design.spec import Axes, Experiment, Judge, RulesText
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
-from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, bootstrap_mean, holm, paired_difference
+from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, caveat
+from gpuyard.experiments.judging.summary import Summary, summarise
+from gpuyard.experiments.judging.words import in_words
+from gpuyard.experiments.running.results import PLACE, OneSample, Results
 from gpuyard.metrics import aggregate, counts, resolve
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster
@@ -83,7 +87,8 @@ class Plan:
 class _Cell:
     """What is kept of one simulation."""
 
-    values: Mapping[str, Interval]  # over blocks of time where it is a mean over jobs, else without an interval
+    values: Mapping[str, float]
+    intervals: Mapping[str, Interval]  # by blocks of time, of metrics that are means over jobs, where there is one sample
     counts: Mapping[str, int]
     reasons: Mapping[str, int]
     per_job: Array | None  # (jobs,) of the primary metric, where it is a mean over jobs and there is one sample
@@ -111,10 +116,10 @@ class _Table:
     cells: list[list[_Cell]] = field(default_factory=list)  # by seed, by scheduler
 
 
-def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | None = None) -> list[Comparison]:
-    """Simulate every cell and compare; `progress` hears how many simulations are done.
+def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | None = None) -> list[Summary]:
+    """Simulate every cell and sum up each workload on each cluster; `progress` is called with the number of finished simulations.
 
-    The same bytes on any number of threads, unless a decider has a time limit that strikes: a note then says so.
+    The numbers do not depend on the number of threads, unless a decider reaches its time limit: a note then says so.
     """
     _check(plan)
     for scheduler in plan.schedulers:  # compiled here: an error comes before any simulation, and threads do not compile twice
@@ -129,7 +134,7 @@ def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | N
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
-    return [_compared(plan, table) for table in tables]
+    return [summarise(_results(plan, table)) for table in tables]
 
 
 def _check(plan: Plan) -> None:
@@ -142,6 +147,8 @@ def _check(plan: Plan) -> None:
     for label in plan.challengers:
         if label not in labels:
             raise unknown_name("challenger", label, labels)
+    if plan.challengers and set(plan.challengers) >= set(labels):
+        raise UsageError("no scheduler to compare with", hint="name one that is not learned")
     if plan.baseline and plan.baseline not in (LABEL, *labels):
         raise unknown_name("baseline", plan.baseline, [LABEL, *labels])
     for name in plan.metrics:
@@ -218,129 +225,76 @@ def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler
 
 
 def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Array | None) -> _Cell:
-    values: dict[str, Interval] = {}
+    values: dict[str, float] = {}
+    intervals: dict[str, Interval] = {}
     per_job = None
     for name in metrics:
         found, aggregation = resolve(name)
         every = values_of(result, found)
         if counted is not None and found.kind == "job":
             every = np.where(counted, every, np.nan)
-        value = aggregate(every, aggregation) if aggregation else float(every)
-        values[name] = Interval(value, np.nan, np.nan, 1)
+        values[name] = aggregate(every, aggregation) if aggregation else float(every)
         if lone and found.kind == "job" and aggregation == "mean":
-            values[name] = block_bootstrap(every, result.workload.jobs.submit)
+            intervals[name] = block_bootstrap(every, result.workload.jobs.submit)
             per_job = every if name == metrics[0] else per_job
     codes, sizes = np.unique(result.table["reason"], return_counts=True)
     reasons = {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
     stops = int(result.table["preemptions"].sum()) - result.totals.get("failures", 0.0)
     limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))
-    return _Cell(values, counts(result), reasons, per_job, not result.manifest.get("measured"), stops > 0, limited)
+    return _Cell(values, intervals, counts(result), reasons, per_job, not result.manifest.get("measured"), stops > 0, limited)
 
 
-# ── from cells to a comparison ──
+# ── from cells to results ──
 
 
-def _compared(plan: Plan, table: _Table) -> Comparison:
+def _results(plan: Plan, table: _Table) -> Results:
     workload = cast(Workload, table.workload)
+    _refuse_all_rejected(table, workload)
+    labels = (LABEL, *plan.labels) if table.log else tuple(plan.labels)
+    others = tuple(label for label in labels if label not in (LABEL, *plan.challengers))
+    baseline = "" if plan.challengers else plan.baseline if plan.baseline in labels else labels[0]
+    experiment = Experiment(
+        "comparison", f"{table.source.name} on {table.cluster.name}", "", "simulations",
+        Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimate_source,), labels, table.seeds, plan.metrics[:1]),
+        judge=Judge(baseline, plan.challengers, others if plan.challengers else (), plan.metrics[1:]),
+        rules=RulesText(plan.rules.checkpoint, plan.rules.restart_cost, plan.rules.walltime_kill),
+    )  # fmt: skip
+    return Results(
+        None, experiment, {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform()},
+        _columns(plan, table, experiment.axes), sample=_sample(table, labels, workload) if len(table.seeds) == 1 else None,
+        titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=accuracy(workload),
+        paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
+    )  # fmt: skip
+
+
+def _refuse_all_rejected(table: _Table, workload: Workload) -> None:
     last = table.cells[0][-1]
     if last.counts["jobs"] and last.counts["rejected"] == last.counts["jobs"]:
         kinds = ", ".join(label for label in workload.jobs.gpu_types if label)
         hint = f"jobs ask for {kinds}; the cluster has {', '.join(kind.name for kind in table.cluster.types)}" if kinds else ""
         raise DataError(f"{table.source.name} on {table.cluster.name}: all jobs are rejected: {next(iter(last.reasons))}", hint=hint)
-    labels = [LABEL, *plan.labels] if table.log else plan.labels
-    base = labels.index(plan.baseline) if plan.baseline in labels else 0
-    if plan.challengers:
-        base = _best_other(plan, labels, table.cells)
-    stand_in = _stand_in(labels) if table.log else base
-    columns = [[row[k] for row in table.cells] for k in range(len(labels))]
-    values = [{name: _interval(column, name) for name in plan.metrics} for column in columns]
-    changes = _changes(plan.primary, columns, base, workload)
-    against = _changes(plan.primary, columns, stand_in, workload) if table.log else [None] * len(labels)
-    preempting = {label for label, column in zip(labels, columns, strict=True) if any(cell.preempted for cell in column)}
-    preempting |= {scheduler.label for scheduler in plan.schedulers if preempts(scheduler)}
-    words = {LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}
-    best = {name: _best(name, [line[name].mean for line in values], table.log) for name in plan.metrics}
-    lines = tuple(
-        Line(
-            label, words[label], values[k], frozenset(name for name in plan.metrics if k in best[name]), changes[k],
-            None if label == LABEL else against[k], label in preempting, _sums(columns[k]),
-            tuple(cell.values[plan.primary].mean for cell in columns[k]),
-        )
-        for k, label in enumerate(labels)
-    )  # fmt: skip
-    return Comparison(
-        table.source.name, table.cluster.name, workload.estimate_source, table.seeds, labels[base], plan.metrics, lines,
-        _notes(plan, table, workload), table.log, int(len(workload) if table.counted is None else table.counted.sum()),
-        labels[stand_in] if table.log else "", accuracy(workload),
-    )  # fmt: skip
 
 
-def _best_other(plan: Plan, labels: list[str], cells: list[list[_Cell]]) -> int:
-    """The simulated scheduler with the best mean that is no challenger; the first of equals."""
-    others = [k for k, label in enumerate(labels) if label not in (LABEL, *plan.challengers)]
-    if not others:
-        raise UsageError("no scheduler to compare with", hint="name one that is not learned")
-    sign = -1.0 if resolve(plan.primary)[0].better == "higher" else 1.0
-    return min(others, key=lambda k: sign * float(np.nanmean([row[k].values[plan.primary].mean for row in cells])))
+def _columns(plan: Plan, table: _Table, axes: Axes) -> dict[str, Array]:
+    """Columns by Run: seeds, then schedulers."""
+    cells = [cell for row in table.cells for cell in row]
+    preempting = {scheduler.label: preempts(scheduler) for scheduler in plan.schedulers}
+    names = list(axes.schedulers) * len(table.seeds)
+    place = (axes.workloads[0], axes.clusters[0], "", axes.estimates[0])
+    columns: dict[str, Array] = {"run": np.arange(len(cells))}
+    columns |= {name: np.array([text] * len(cells), object) for name, text in zip(PLACE, place, strict=True)}
+    columns |= {"seed": np.repeat(np.array(table.seeds), len(axes.schedulers)), "scheduler": np.array(names, object)}
+    columns["training_seed"] = np.full(len(cells), np.nan)
+    columns |= {name: np.array([cell.values[name] for cell in cells]) for name in plan.metrics}
+    columns |= {f"n_{name}": np.array([cell.counts[name] for cell in cells]) for name in cells[0].counts}
+    columns["preempts"] = np.array([cell.preempted or preempting.get(name, False) for name, cell in zip(names, cells, strict=True)])
+    return columns
 
 
-def _stand_in(labels: list[str]) -> int:
-    """First come, first served with EASY where it is among them, as what most batch systems do; else the first scheduler."""
-    usual = [k for k, label in enumerate(labels) if label.startswith("fcfs/") and label.endswith("/easy")]
-    return usual[0] if usual else 1
-
-
-def _changes(primary: str, columns: list[list[_Cell]], base: int, workload: Workload) -> list[Change | None]:
-    return _corrected([None if k == base else _change(primary, column, columns[base], workload) for k, column in enumerate(columns)])
-
-
-def _interval(column: list[_Cell], name: str) -> Interval:
-    """Over seeds; of one sample over its blocks of time, where that was possible."""
-    if len(column) == 1:
-        return column[0].values[name]
-    return bootstrap_mean(_finite([cell.values[name].mean for cell in column]))
-
-
-def _finite(values: list[float]) -> Array:
-    """inf (a metric of the user's own may give it) has no mean: it counts as missing."""
-    given = np.array(values)
-    return np.where(np.isinf(given), np.nan, given)
-
-
-def _change(primary: str, column: list[_Cell], base: list[_Cell], workload: Workload) -> Change:
-    better: Literal["lower", "higher"] = "higher" if resolve(primary)[0].better == "higher" else "lower"
-    mine, other = column[0].per_job, base[0].per_job
-    if mine is not None and other is not None:
-        each = mine - other
-        found = block_bootstrap(each, workload.jobs.submit)
-        sign = 1 if better == "higher" else -1
-        wins, losses = int((sign * each > 0).sum()), int((sign * each < 0).sum())
-        n = int((~np.isnan(each)).sum())
-        return Change(found.mean, found.low, found.high, wins, n - wins - losses, losses, np.nan, n, "job")
-    a, b = (_finite([cell.values[primary].mean for cell in cells]) for cells in (column, base))
-    d = paired_difference(a, b, better=better)
-    return Change(d.mean, d.low, d.high, d.wins, d.ties, d.losses, d.p if d.n > 1 else np.nan, d.n, "seed")
-
-
-def _corrected(changes: list[Change | None]) -> list[Change | None]:
-    given = [change for change in changes if change is not None]
-    adjusted = iter(holm([change.p for change in given]).tolist() if given else [])
-    return [change and replace(change, p=next(adjusted)) for change in changes]
-
-
-def _best(name: str, means: list[float], log: bool) -> set[int]:
-    """Of the simulated ones: what happened is no choice."""
-    better = resolve(name)[0].better
-    means = [np.nan, *means[1:]] if log else means
-    known = [mean for mean in means if not np.isnan(mean)]
-    if better == "neither" or not known:
-        return set()
-    top = max(known) if better == "higher" else min(known)
-    return {k for k, mean in enumerate(means) if mean == top}
-
-
-def _sums(column: list[_Cell]) -> dict[str, int]:
-    return {key: sum(cell.counts[key] for cell in column) for key in column[0].counts}
+def _sample(table: _Table, labels: Sequence[str], workload: Workload) -> OneSample:
+    cells = dict(zip(labels, table.cells[0], strict=True))
+    per_job = {label: cell.per_job for label, cell in cells.items() if cell.per_job is not None}
+    return OneSample(workload.jobs.submit, {label: cell.intervals for label, cell in cells.items()}, per_job)
 
 
 def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
@@ -353,8 +307,7 @@ def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
             notes.append(f"{len(table.seeds)} seeds vary the noise of the estimates only: the jobs are one log")
     elif one:
         notes.append("one seed: intervals are by blocks of time, of means over jobs only; pairs are jobs")
-    if 1 < len(table.seeds) < 5:
-        notes.append(Interval(0, 0, 0, len(table.seeds)).note)
+    notes += filter(None, [caveat(len(table.seeds), "seed") if not one else ""])
     stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(preempts, plan.schedulers))
     if stopping and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")

@@ -97,7 +97,7 @@ def _known(values: Sequence[Array]) -> Array:
 
 
 @dataclass(frozen=True)
-class Line:
+class Series:
     """A line, with a band where `low` and `high` are given."""
 
     name: str
@@ -115,7 +115,7 @@ class Lines:
 
     x: Axis
     y: Axis
-    lines: tuple[Line, ...]
+    lines: tuple[Series, ...]
     steps: bool = False
     markers: bool = False
     categories: tuple[str, ...] = ()

@@ -10,11 +10,11 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.judging.statistics import bootstrap_mean
+from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
 from gpuyard.model.result import Result
-from gpuyard.report.charts import Axis, Box, Boxes, Chart, Gantt, Line, Lines, Span, Strip, axis_of
+from gpuyard.report.charts import Axis, Box, Boxes, Chart, Gantt, Lines, Series, Span, Strip, axis_of
 from gpuyard.report.lanes import bars_of, lanes_of, span_of, unit_of, window_of
 from gpuyard.report.study import NoData, Study, better_words, figure, titled
-from gpuyard.report.text import metric_title, readable, shown_unit
 
 GRID = 160  # points of a line
 MOST_GROUPS = 12
@@ -49,7 +49,7 @@ def cdf_jct(study: Study) -> list[Chart]:
         shares = (
             np.mean([np.interp(grid, curve.y, curve.x, left=0.0, right=1.0) for curve in mine], axis=0) if mine else np.full(GRID, np.nan)
         )
-        lines.append(Line(who, study.style(who), grid / size, shares, strong=study.strong(who)))
+        lines.append(Series(who, study.style(who), grid / size, shares, strong=study.strong(who)))
     caption = (
         f"Share of jobs whose {metric_title(metric)} is at most so long, mean of the distributions of all runs; "
         "a line further to the left and above is better."
@@ -126,7 +126,7 @@ def queue(study: Study) -> list[Chart]:
     for who in study.shown:
         mine = [_held(curves[run], grid) for run in study.runs_of(who) if run in curves]
         mean = np.mean(mine, axis=0) if mine else np.full(GRID, np.nan)
-        lines.append(Line(who, study.style(who), grid / size, mean, strong=study.strong(who)))
+        lines.append(Series(who, study.style(who), grid / size, mean, strong=study.strong(who)))
     caption = "Jobs that wait, mean over all runs; a run that has ended counts as an empty queue; lower is better."
     drawing = Lines(Axis(f"{name} since the start"), Axis("jobs waiting (lower is better)"), tuple(lines), steps=True)
     return [Chart("queue", "The queue over time", caption, drawing)]
@@ -190,11 +190,11 @@ def _far(values: Sequence[Array]) -> bool:
     return bool(len(known) and known.min() > 0 and known.max() > 5 * known.min())
 
 
-def _band(name: str, style: int, x: Array, values: Array, strong: bool) -> Line:
+def _band(name: str, style: int, x: Array, values: Array, strong: bool) -> Series:
     """`values` (n, points): mean with a bootstrap interval at each point."""
     found = [bootstrap_mean(values[:, k], resamples=2000) for k in range(values.shape[1])]
     mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
-    return Line(name, style, x, mean, low, high, strong)
+    return Series(name, style, x, mean, low, high, strong)
 
 
 # ── trainings ──

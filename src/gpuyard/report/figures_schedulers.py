@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
-from gpuyard.experiments.judging.summary import Pivot, Table, Versus, against
-from gpuyard.report.charts import Axis, Chart, Line, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
+from gpuyard.experiments.judging.summary import Comparison, Pivot, against
+from gpuyard.experiments.judging.text import metric_title, readable, telling_parts
+from gpuyard.experiments.judging.words import count
+from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, titled
 from gpuyard.report.tables import group_label, regimes
-from gpuyard.report.text import metric_title, readable, telling_parts
 
 MOST_ROWS = 40  # workloads in one figure
 ORACLE, BOUND = "oracle", "bound"
@@ -24,7 +25,7 @@ def objective(study: Study) -> list[Chart]:
     return [_objective(study, table) for table in study.summary.tables]
 
 
-def _objective(study: Study, table: Table) -> Chart:
+def _objective(study: Study, table: Comparison) -> Chart:
     further = [(name, each) for name, each in ((ORACLE, table.oracle), (BOUND, table.bound)) if each is not None]
     found = _in_order([(line.scheduler, line.values[table.objective]) for line in table.lines]) + further
     rows, values = [name for name, _ in found], [each for _, each in found]
@@ -32,7 +33,7 @@ def _objective(study: Study, table: Table) -> Chart:
     drawn = tuple(marks(study, name, at_row(k, len(rows), value), size) for k, (name, value) in enumerate(zip(rows, values, strict=True)))
     axis = axis_of(titled(table.objective, unit), [each.mean for each in drawn])
     title, words = metric_title(table.objective), better_words(table.objective)
-    caption = f"Mean {title} of each scheduler over {table.runs:,} runs each; {words}; {INTERVALS}."
+    caption = f"Mean {title} of each scheduler over {count(table.runs, 'run')} each; {words}; {INTERVALS}."
     return Chart(
         f"objective-{table.objective}", f"Means: {metric_title(table.objective)}", caption, Points(tuple(rows), axis, drawn, level=None)
     )
@@ -43,18 +44,14 @@ def _in_order(rows: list[tuple[str, Interval]]) -> list[tuple[str, Interval]]:
     return rows if len(rows) <= MOST_SHOWN else sorted(rows, key=lambda row: row[1].mean if np.isfinite(row[1].mean) else np.inf)
 
 
-def _share(versus: Versus) -> Interval:
-    return Interval(versus.share, versus.share_low, versus.share_high, versus.difference.n)
-
-
 @figure("versus")
 def versus(study: Study) -> list[Chart]:
     """Paired differences to the baseline, on each objective."""
     return [_versus(study, table) for table in study.summary.tables if len(table.lines) > 1]
 
 
-def _versus(study: Study, table: Table) -> Chart:
-    lines = _in_order([(line.scheduler, _share(line.versus)) for line in table.lines if line.versus is not None])
+def _versus(study: Study, table: Comparison) -> Chart:
+    lines = _in_order([(line.scheduler, line.versus.share_interval) for line in table.lines if line.versus is not None])
     drawn = tuple(marks(study, name, at_row(k, len(lines), share)) for k, (name, share) in enumerate(lines))
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
@@ -102,7 +99,9 @@ def ablation_bar(study: Study) -> list[Chart]:
     lines = [line for line in table.lines if line.versus and (line.scheduler in agents or table.baseline not in agents)]
     if not lines:
         raise NoData("there is nothing to compare with the full agent")
-    drawn = tuple(marks(study, line.scheduler, at_row(k, len(lines), _share(line.versus))) for k, line in enumerate(lines) if line.versus)
+    drawn = tuple(
+        marks(study, line.scheduler, at_row(k, len(lines), line.versus.share_interval)) for k, line in enumerate(lines) if line.versus
+    )
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
         f"What removing a part does to {metric_title(table.objective)}: difference to {readable(table.baseline)} as a share of its "
@@ -154,7 +153,7 @@ def by_workload(study: Study) -> list[Chart]:
         base = pivot.values(metric, baseline)
         for name in others:
             found = against(pivot, pivot.values(metric, name), base, 1.0)
-            shares[name].append(Interval(found.share, found.share_low, found.share_high, found.difference.n))
+            shares[name].append(found.share_interval)
     drawn = tuple(marks(study, name, shares[name]) for name in others)
     caption = (
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
@@ -182,7 +181,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
     for name in study.shown:
         found = [pivot.interval(pivot.values("utilization", name)) for pivot in pivots]
         mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
-        lines.append(Line(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
+        lines.append(Series(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
     y = Axis("utilisation (higher is better)", percent=True)
     caption = (
         "Share of GPU time in use over the number of GPUs, mean over all runs of that size; bands are 95 % bootstrap intervals over seeds; "
@@ -256,7 +255,7 @@ def _degradation(study: Study, kind: str) -> Chart:
     for name in study.shown:
         mine = {each.change: each.share for each in found if each.scheduler == name}
         mean, low, high = (np.array([getattr(mine[change], key) for change in changes]) for key in ("mean", "low", "high"))
-        lines.append(Line(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))
+        lines.append(Series(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))
     y = share_axis(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under {readable(kind)}, by its strength, against the same runs without it; "

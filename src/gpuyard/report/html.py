@@ -1,4 +1,4 @@
-"""One HTML file with everything in it: words, tables, charts and manifest. It asks no network for anything.
+"""One HTML file with everything in it: words, tables, charts and manifest. It needs no network.
 
 Names come from files of others: every text passes through `escape`, and JSON inside a script element cannot end it.
 """
@@ -13,35 +13,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 from gpuyard import __version__
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.judging.statistics import Interval
-from gpuyard.experiments.judging.summary import Line, Summary, Table
-from gpuyard.metrics import resolve
+from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
+from gpuyard.experiments.judging.text import clean, metric_title, readable, shown_unit
+from gpuyard.experiments.judging.words import count, findings, lead, p_text, percent, signed_share, value_text, verdict
+from gpuyard.experiments.running.results import Results
 from gpuyard.model.units import format_seconds
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.interactive import figure_of
 from gpuyard.report.study import Study, better_words
-from gpuyard.report.tables import group_label
-from gpuyard.report.text import clean, metric_title, readable, shown_unit
-from gpuyard.report.words import findings, lead, p_text, percent, signed_share, value_text, verdict
+from gpuyard.report.tables import by_place, group_label
 
 MOST_BYTES = 5_000_000
 MOST_COLUMNS = 8  # values of a parameter beside each other
 
 
-def page(study: Study, charts: Sequence[Chart | Absent]) -> str:
-    """The whole file."""
-    experiment = study.results.experiment
-    drawn = [chart for chart in charts if isinstance(chart, Chart)]
+Part: TypeAlias = tuple[Study, Sequence[Chart | Absent]]
+
+
+def page(parts: Sequence[Part]) -> str:
+    """Write the whole file: one study, or several comparisons below each other."""
+    experiment = parts[0][0].results.experiment
+    drawn = [chart for _, charts in parts for chart in charts if isinstance(chart, Chart)]
     figures = {f"chart-{k + 1}": figure_of(chart) for k, chart in enumerate(drawn)}
-    parts = {
+    title = experiment.title or experiment.name if len(parts) == 1 else f"{len(parts)} comparisons of schedulers"
+    filled = {
         "version": escape(__version__),
-        "title": text(experiment.title or experiment.name),
+        "title": text(readable(title, 200)),
         "question": f'<p class="question">{text(experiment.question)}</p>' if experiment.question else "",
-        "body": "\n".join(_body(study, charts)),
+        "body": "\n".join(_body(parts)),
         "charts": embedded(figures),
         "library": packed_library() if figures else "",
     }
@@ -50,17 +54,17 @@ def page(study: Study, charts: Sequence[Chart | Absent]) -> str:
     pieces = [head]
     for each in rest:
         name, _, tail = each.partition("}}")
-        pieces += [parts[name], tail]
+        pieces += [filled[name], tail]
     whole = "".join(pieces)
     if len(whole.encode()) > MOST_BYTES:
         raise GpuyardError(
-            f"the report would be {len(whole) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g} MB", hint="name fewer figures in the experiment"
+            f"the report would be {len(whole) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g} MB", hint="name fewer figures or schedulers"
         )
     return whole
 
 
 def text(value: object) -> str:
-    """Of others' making, safe inside HTML."""
+    """Escape a text for HTML: names come from files that others made."""
     return escape(clean(str(value)))
 
 
@@ -80,27 +84,42 @@ def packed_library() -> str:
 # ── parts ──
 
 
-def _body(study: Study, charts: Sequence[Chart | Absent]) -> Iterable[str]:
+def _body(parts: Sequence[Part]) -> Iterable[str]:
+    several = len(parts) > 1
+    links = {f"#comparison-{k + 1}": study.title for k, (study, _) in enumerate(parts)} if several else {}
+    links |= {} if several else {"#tables": "tables", "#charts-section": "charts"}
+    links |= {"#method": "how to read this", "#manifest": "how it was made"}
+    yield '<nav aria-label="contents">' + " ".join(f'<a href="{at}">{text(readable(name))}</a>' for at, name in links.items()) + "</nav>"
+    yield '<p id="notice" class="notice" hidden></p>'
+    yield '<noscript><p class="notice">Charts need JavaScript; the folder figures beside this file has them as PDF.</p></noscript>'
+    number = 1
+    for k, (study, charts) in enumerate(parts):
+        if several:
+            yield f'<h2 id="comparison-{k + 1}">{text(readable(study.title, 200))}</h2>'
+        yield from _study(study, charts, number, titled=not several)
+        number += sum(isinstance(chart, Chart) for chart in charts)
+    yield from _by_estimate([study for study, _ in parts])
+    first = parts[0][0]
+    yield '<h2 id="method">How to read this</h2>' + "".join(f"<p>{text(each)}</p>" for each in method(first.summary))
+    yield from _manifest(first)
+
+
+def _study(study: Study, charts: Sequence[Chart | Absent], number: int, *, titled: bool) -> Iterable[str]:
+    """Words, tables and charts; `number` is that of the first chart."""
     summary = study.summary
-    yield '<nav aria-label="contents"><a href="#tables">tables</a><a href="#charts-section">charts</a>'
-    yield '<a href="#method">how to read this</a><a href="#manifest">how it was made</a></nav>'
     yield f'<p class="lead">{text(lead(summary))}</p>'
     yield "<ul>" + "".join(f"<li>{_titled(each)}</li>" for each in findings(summary)) + "</ul>"
-    yield '<h2 id="tables">Tables</h2>'
+    yield '<h2 id="tables">Tables</h2>' if titled else ""
     for table in summary.tables:
         yield _objective_table(summary, table)
     yield from _further_metrics(summary)
-    yield '<h2 id="charts-section">Charts</h2>'
-    yield '<p id="notice" class="notice" hidden></p>'
-    yield '<noscript><p class="notice">Charts need JavaScript; the folder figures beside this file has them as PDF.</p></noscript>'
+    yield '<h2 id="charts-section">Charts</h2>' if titled else ""
     yield "<p>Drag to zoom, double-click to zoom out, point at a mark for its values, click a name in the legend to hide it.</p>"
-    yield from _figures(charts)
+    yield from _figures(charts, number)
     yield from _groups(summary)
     yield from _degradations(summary)
     if summary.notes:
-        yield '<h2 id="notes">Notes</h2><ul>' + "".join(f"<li>{text(note)}</li>" for note in summary.notes) + "</ul>"
-    yield '<h2 id="method">How to read this</h2>' + "".join(f"<p>{text(each)}</p>" for each in method(summary))
-    yield from _manifest(study)
+        yield "<h2>Notes</h2><ul>" + "".join(f"<li>{text(note)}</li>" for note in summary.notes) + "</ul>"
 
 
 def _titled(sentence: str) -> str:
@@ -109,18 +128,17 @@ def _titled(sentence: str) -> str:
     return f"<strong>{text(title)}{colon.strip()}</strong> {text(rest)}" if colon else text(sentence)
 
 
-def _figures(charts: Sequence[Chart | Absent]) -> Iterable[str]:
-    number = 0
+def _figures(charts: Sequence[Chart | Absent], number: int) -> Iterable[str]:
     for chart in charts:
         if isinstance(chart, Absent):
             yield f'<p class="absent">Figure {text(chart.name)}: {text(chart.reason)}.</p>'
             continue
-        number += 1
         yield (
             f'<figure><h3>{text(chart.title)}</h3><figcaption id="caption-{number}">{text(chart.caption)}</figcaption>'
             f'<div class="plot" id="chart-{number}" role="img" aria-label="{text(chart.title)}" aria-describedby="caption-{number}"></div>'
             "</figure>"
         )
+        number += 1
 
 
 def _cell(shown: str, value: float | None = None, kind: str = "") -> str:
@@ -143,42 +161,41 @@ def _wrapped(caption: str, head: Sequence[str], rows: Sequence[str], *, sortable
     )
 
 
-def _objective_table(summary: Summary, table: Table) -> str:
+def _objective_table(summary: Summary, table: Comparison) -> str:
     title = metric_title(table.objective)
     unit, size = shown_unit(table.objective, [line.values[table.objective].mean for line in table.lines])
     has_gap, has_bound = table.oracle is not None, table.bound is not None
-    head = ["scheduler", f"mean{f', {unit}' if unit else ''}", f"difference to {readable(table.baseline, 24)}", "effect size"]
-    head += ["better / equal / worse", "p, corrected"]
+    tested = any(line.versus and math.isfinite(line.versus.p) for line in table.lines)  # one sample has no test and no effect size
+    head = ["scheduler", f"mean{f', {unit}' if unit else ''}", f"difference to {readable(table.baseline, 24)}", "better / equal / worse"]
+    head += ["effect size", "p, corrected"] * tested
     head += ["gap to the oracle"] * has_gap + ["distance to the bound"] * has_bound
-    rows = [_line(table, line, size, has_gap, has_bound) for line in table.lines]
+    rows = [_line(table, line, size, tested, has_gap, has_bound) for line in table.lines]
     empty = "<td></td>" * (len(head) - 2)
     for name, value in (("oracle: best of each run", table.oracle), ("bound: no scheduler can pass it", table.bound)):
         if value is not None:
             rows.append(f'<tr class="other"><th scope="row">{name}</th>{_cell(value_text(value, size), value.mean)}{empty}</tr>')
     marks = " ◆ marks the challengers;" if any(line.challenger for line in table.lines) else ""
     caption = (
-        f"{title[:1].upper()}{title[1:]}, {better_words(table.objective)}: {table.runs:,} runs of each scheduler, intervals over {table.n} "
-        f"{table.resampled}s;{marks} the best mean is shaded, a difference that is sure is coloured."
+        f"{title[:1].upper()}{title[1:]}, {better_words(table.objective)}: {count(table.runs, 'run')} of each scheduler, intervals over "
+        f"{table.n} {table.resampled}s;{marks} the best mean is shaded, a difference that is sure is coloured."
     )
     return f"<h3>{text(title[:1].upper() + title[1:])}</h3>" + _wrapped(caption, head, rows, name=title)
 
 
-def _line(table: Table, line: Line, size: float, has_gap: bool, has_bound: bool) -> str:
-    value = line.values[table.objective]
-    cells = [_cell(value_text(value, size), value.mean, "best" if line.best else "")]
-    found = line.versus
+def _line(table: Comparison, line: Standing, size: float, tested: bool, has_gap: bool, has_bound: bool) -> str:
+    value, found, best = line.values[table.objective], line.versus, table.objective in line.best
+    cells = [_cell(value_text(value, size), value.mean, "best" if best else "")]
     if found is None:
-        cells += ['<td data-v="0">baseline</td>', '<td data-v=""></td>', '<td data-v=""></td>', '<td data-v=""></td>']
+        cells += ['<td data-v="0">baseline</td>', *['<td data-v=""></td>'] * (1 + 2 * tested)]
     else:
         kind = {"wins": "good", "loses": "bad"}.get(verdict(found), "")
         effect = found.difference.effect
         shown = "–" if math.isnan(effect) else f"{effect:+.1f}" if math.isfinite(effect) else ("+∞" if effect > 0 else "−∞")
-        cells += [
-            _cell(signed_share(found), found.share, kind), _cell(shown, effect),
-            _cell(f"{found.wins:,} / {found.ties:,} / {found.losses:,}", float(found.wins)), _cell(p_text(found.p), found.p),
-        ]  # fmt: skip
+        record = f"{found.wins:,} / {found.ties:,} / {found.losses:,}"
+        cells += [_cell(signed_share(found), found.share, kind), _cell(record, float(found.wins))]
+        cells += [_cell(shown, effect), _cell(p_text(found.p), found.p)] * tested
     cells += [_gap_cell(line.gap)] * has_gap + [_gap_cell(line.above_bound)] * has_bound
-    kinds = " ".join(["best"] * line.best + ["challenger"] * line.challenger)
+    kinds = " ".join(["best"] * best + ["challenger"] * line.challenger)
     return f'<tr class="{kinds}"><th scope="row">{text(line.scheduler)}</th>{"".join(cells)}</tr>'
 
 
@@ -198,20 +215,12 @@ def _further_metrics(summary: Summary) -> Iterable[str]:
     rows = []
     for line in table.lines:
         cells = "".join(
-            _cell(value_text(line.values[name], sizes[name][1]), line.values[name].mean, "best" if _is_best(table, name, line) else "")
+            _cell(value_text(line.values[name], sizes[name][1]), line.values[name].mean, "best" if name in line.best else "")
             for name in names
         )
         rows.append(f'<tr class="{"challenger" if line.challenger else ""}"><th scope="row">{text(line.scheduler)}</th>{cells}</tr>')
     caption = "Other metrics: mean of all runs with its interval; the best mean of a column is bold."
     yield "<h3>Other metrics</h3>" + _wrapped(caption, head, rows)
-
-
-def _is_best(table: Table, name: str, line: Line) -> bool:
-    means = [each.values[name].mean for each in table.lines if math.isfinite(each.values[name].mean)]
-    better = resolve(name)[0].better
-    if better == "neither" or not means or len(set(means)) == 1:
-        return False
-    return line.values[name].mean == (max(means) if better == "higher" else min(means))
 
 
 def _groups(summary: Summary) -> Iterable[str]:
@@ -228,7 +237,17 @@ def _groups(summary: Summary) -> Iterable[str]:
         yield _wrapped(caption, head, rows)
 
 
-def _by_scheduler(tables: Sequence[Table], size: float) -> tuple[list[str], list[str]]:
+def _by_estimate(studies: Sequence[Study]) -> Iterable[str]:
+    """A table for each workload and cluster with several sources of estimates: schedulers down, sources across."""
+    for group in by_place([study.summary for study in studies]):
+        tables, metric = [summary.table for summary in group], group[0].table.objective
+        unit, size = shown_unit(metric, [line.values[metric].mean for table in tables for line in table.lines])
+        rows, _ = _by_scheduler(tables, size)
+        title = f"{group[0].workload} on {group[0].cluster}: {metric_title(metric)}{f' ({unit})' if unit else ''} by source of estimates"
+        yield f"<h2>{text(title)}</h2>" + _wrapped(f"{title}; the best is bold.", ["scheduler", *(each.estimate for each in group)], rows)
+
+
+def _by_scheduler(tables: Sequence[Comparison], size: float) -> tuple[list[str], list[str]]:
     """(rows, head): schedulers down."""
     rows = []
     for first in tables[0].lines:
@@ -237,7 +256,7 @@ def _by_scheduler(tables: Sequence[Table], size: float) -> tuple[list[str], list
     return rows, ["scheduler", *map(group_label, tables)]
 
 
-def _by_value(tables: Sequence[Table], size: float) -> tuple[list[str], list[str]]:
+def _by_value(tables: Sequence[Comparison], size: float) -> tuple[list[str], list[str]]:
     """(rows, head): values of the parameter down."""
     rows = []
     for table in tables:
@@ -246,9 +265,9 @@ def _by_value(tables: Sequence[Table], size: float) -> tuple[list[str], list[str
     return rows, ["", *(readable(line.scheduler) for line in tables[0].lines)]
 
 
-def _group_cell(line: Line, table: Table, size: float) -> str:
+def _group_cell(line: Standing, table: Comparison, size: float) -> str:
     value = line.values[table.objective]
-    return _cell(value_text(value, size), value.mean, "best" if line.best else "")
+    return _cell(value_text(value, size), value.mean, "best" if table.objective in line.best else "")
 
 
 def _degradations(summary: Summary) -> Iterable[str]:
@@ -275,19 +294,25 @@ def _hurt(share: Interval) -> str:
 def method(summary: Summary) -> list[str]:
     """How the numbers come about."""
     table, oracle = summary.table, summary.results.experiment.judge.oracle
-    summed = "" if table.resampled == "workload" else ", each summed up over all workloads"
+    summed = "" if table.resampled in ("workload", "time block") else ", each summed up over all workloads"
     both = "; the seeds of the workloads are resampled too, apart, and the wider interval and the larger p are shown"
     both = both if table.resampled == "training seed" else ""
+    shared = "jobs close in time share a queue" if table.resampled == "time block" else "runs that share one are not independent"
+    test = (
+        "p values are those of a paired t-test, of logarithms where all values are positive, corrected by Holm's method for all "
+        f"{summary.comparisons} comparisons; a difference is called sure only where its interval excludes 0 and the corrected p is below "
+        "0.05."
+        if summary.comparisons
+        else "One sample allows no test: a difference is called sure where its interval excludes 0."
+    )
     sentences = [
-        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: what is compared are "
-        "differences on the same runs, not means of different ones.",
-        f"A mean is taken over all runs; what is resampled for its interval are the {table.n} {table.resampled}s{summed}, because runs "
-        f"that share one are not independent: an interval never rests on more values than that{both}.",
+        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: they compare differences on "
+        "the same runs, not means of different ones.",
+        f"A mean is taken over all runs; its interval resamples the {table.n} {table.resampled}s{summed}, because {shared}: an interval "
+        f"never rests on more values than that{both}.",
         "Intervals are 95 % bootstrap intervals, widened for few values; a share is resampled as a ratio; the effect size is the mean "
         "difference over the standard deviation of the differences.",
-        "p values are those of a paired t-test, of logarithms where all values are positive, corrected by Holm's method for all "
-        f"{summary.comparisons} comparisons of this report; a difference is called sure only where its interval does not hold 0 and the "
-        "corrected p is below 0.05.",
+        test,
     ]
     if oracle:
         of = (
@@ -302,23 +327,19 @@ def method(summary: Summary) -> list[str]:
 def _manifest(study: Study) -> Iterable[str]:
     results = study.results
     about, experiment = results.about, results.experiment
-    walls = [float(each.get("wall_s") or 0.0) for each in results.manifests]
-    trained = sum(float(each.get("wall_s") or 0.0) for each in results.agents.values())
     platforms = sorted({str(each.get("platform")) for each in results.manifests})
-    command = str(about.get("command") or f"gpuyard run {experiment.name}")
-    rows: dict[str, object] = {
-        "experiment": f"{experiment.name} ({experiment.digest})", "gpuyard": about.get("gpuyard"), "Python": about.get("python"),
-        "platform": "; ".join(platforms) or about.get("platform"), "runs": f"{len(results):,}",
-        "time of all runs": f"{format_seconds(sum(walls))}, summed over workers; per run {format_seconds(sum(walls) / max(len(walls), 1))} "
-        f"on average, {format_seconds(max(walls, default=0.0))} the longest",
+    command = str(about.get("command") or (f"gpuyard run {experiment.name}" if results.folder else ""))
+    rows: dict[str, object] = {"experiment": f"{experiment.name} ({experiment.digest})"} if results.folder else {}
+    rows |= {
+        "gpuyard": about.get("gpuyard"), "Python": about.get("python"), "platform": "; ".join(platforms) or about.get("platform"),
+        "runs": f"{len(results):,}", **_times(results),
     }  # fmt: skip
-    if results.agents:
-        rows["time of training"] = f"{format_seconds(trained)} for {len(results.agents)} agents, summed over workers"
     yield '<h2 id="manifest">How it was made</h2>'
     yield _facts("What ran, with what, and how long it took", rows)
-    yield "<h3>To make it again</h3>"
-    folder = f"results/{experiment.name}" + ("-quick" if " --quick" in command else "")
-    yield f"<pre><code>{text(command)}\ngpuyard report {text(folder)}</code></pre>"
+    if command:
+        folder = f"results/{experiment.name}" + ("-quick" if " --quick" in command else "")
+        again = f"\ngpuyard report {text(folder)}" if results.folder else ""
+        yield f"<h3>To make it again</h3><pre><code>{text(command)}{again}</code></pre>"
     yield "<h3>The experiment</h3>" + _facts("All that decides the numbers", _experiment_rows(experiment.record()))
     raw = json.dumps({**about, "experiment": experiment.record()}, indent=1, ensure_ascii=False)
     yield f"<details><summary>The same as JSON</summary><pre><code>{text(raw)}</code></pre></details>"
@@ -326,6 +347,19 @@ def _manifest(study: Study) -> Iterable[str]:
         first = json.dumps(results.manifests[0], indent=1, ensure_ascii=False)
         yield "<details><summary>The manifest of the first run; manifests.jsonl has all</summary>"
         yield f"<pre><code>{text(first)}</code></pre></details>"
+
+
+def _times(results: Results) -> dict[str, str]:
+    """How long Runs and trainings took, where that was kept."""
+    walls = [float(each.get("wall_s") or 0.0) for each in results.manifests]
+    trained = sum(float(each.get("wall_s") or 0.0) for each in results.agents.values())
+    rows = {}
+    if walls:
+        each = f"per run {format_seconds(sum(walls) / len(walls))} on average, {format_seconds(max(walls))} the longest"
+        rows["time of all runs"] = f"{format_seconds(sum(walls))}, summed over workers; {each}"
+    if results.agents:
+        rows["time of training"] = f"{format_seconds(trained)} for {len(results.agents)} agents, summed over workers"
+    return rows
 
 
 def _facts(caption: str, rows: Mapping[str, object]) -> str:

@@ -14,21 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.experiments.judging.text import readable, short
 from gpuyard.report.charts import (
     PALETTE,
     Axis,
     Boxes,
     Chart,
     Gantt,
-    Line,
     Lines,
     Marks,
     Points,
     Radar,
+    Series,
     Strip,
     style_of,
 )
-from gpuyard.report.text import readable, short
 
 INK, GRID, MUTED = "@ink", "@grid", "@muted"
 PATTERNS = ("", "/", ".", "\\", "x", "-", "+", "|")
@@ -124,7 +124,7 @@ def _lines(drawn: Lines) -> tuple[list[Any], dict[str, Any]]:
     return data, layout
 
 
-def _line(drawn: Lines, line: Line) -> dict[str, Any]:
+def _line(drawn: Lines, line: Series) -> dict[str, Any]:
     style, name = style_of(line.style), _escaped(line.name)
     low, high = (np.full(len(line.x), np.nan) if end is None else end for end in (line.low, line.high))
     at = drawn.categories or [_number(drawn.x, value) for value in line.x.tolist()]
@@ -139,7 +139,7 @@ def _line(drawn: Lines, line: Line) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _band(drawn: Lines, line: Line) -> list[Any]:
+def _band(drawn: Lines, line: Series) -> list[Any]:
     assert line.low is not None and line.high is not None
     known = np.isfinite(line.low) & np.isfinite(line.high)
     if not known.any():

@@ -1,4 +1,4 @@
-"""Figures of learned policies: how good they are beside the baselines, and what they look at."""
+"""Figures of what learned policies look at."""
 
 from __future__ import annotations
 
@@ -8,73 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.report.comparison import numbers
-from gpuyard.report.drawing import COLOURS, GREY, new_figure, scale_differences_to, scale_to, write_figure
-from gpuyard.report.text import clean, short
+from gpuyard.experiments.judging.text import clean, short
+from gpuyard.report.charts import GREY, PALETTE
+from gpuyard.report.drawing import new_figure, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gpuyard.experiments.judging.comparison import Comparison
     from gpuyard.experiments.studies.explaining import Explanation
 
 LONGEST = 34  # characters of a label
 MOST_FEATURES = 16
+MOST_CURVES = 6
 MOST_CHOICES = 240  # of a run, that can still be told apart
-LEARNED, OTHERS = COLOURS[5], COLOURS[0]
+LEARNED, OTHERS = PALETTE[1], PALETTE[0]
 
 
 def _short_label(text: str) -> str:
-    """A label that fits; of a path the end tells more."""
+    """Cut a label to fit; the end of a path says more than its beginning."""
     shown = clean(text)
     return shown if len(shown) <= LONGEST else "…" + shown[-(LONGEST - 1) :]
-
-
-def save_evaluation(comparison: Comparison, challengers: Sequence[str], paths: Sequence[Path]) -> None:
-    """Left: the mean of the primary metric of each scheduler with its interval; right: the paired difference to the best baseline."""
-    from gpuyard.experiments.judging.statistics import FEWEST
-    from gpuyard.metrics import resolve
-
-    lines = comparison.lines
-    colours = [LEARNED if line.scheduler in challengers else OTHERS for line in lines]
-    values = numbers(comparison, comparison.primary)
-    found, _ = resolve(comparison.primary)
-    figure = new_figure(9.5, 1.7 + 0.3 * len(lines))
-    means, differences = figure.subplots(1, 2, sharey=True)
-    _intervals(means, values["mean"], values["low"], values["high"], colours)
-    scale_to(means, np.array([values[key] for key in ("mean", "low", "high")], dtype=float))
-    means.set_xlabel(f"{values['label']}, {found.better} is better", fontsize=8)
-    base = next(line for line in lines if line.scheduler == comparison.baseline)
-    size = abs(base.values[comparison.primary].mean) or 1.0
-    changes = [line.change for line in lines]
-    parts = [[100 * getattr(c, name) / size if c else 0.0 for c in changes] for name in ("mean", "low", "high")]
-    _intervals(differences, parts[0], parts[1], parts[2], colours)
-    differences.axvline(0.0, color=GREY, lw=0.8, ls="--", zorder=0)
-    beyond = scale_differences_to(differences, np.array(parts, dtype=float))
-    scale = f"; logarithmic beyond ±{beyond:,g}" if beyond else ""
-    differences.set_xlabel(f"% of {_short_label(comparison.baseline)}, the best baseline{scale}", fontsize=8)
-    means.set_title("mean", fontsize=9)
-    differences.set_title("paired difference", fontsize=9)
-    means.set_yticks(range(len(lines)), [_short_label(line.scheduler) for line in lines])
-    means.set_ylim(len(lines) - 0.5, -0.5)
-    sure = "95 % intervals" if len(comparison.seeds) >= FEWEST else "with their ranges"
-    title = f"{comparison.workload} on {comparison.cluster}: {len(comparison.seeds)} runs, {sure}"
-    figure.suptitle(clean(title if len(title) < 110 else title[:109] + "…"), fontsize=10, x=0.01, ha="left")
-    for path in paths:
-        write_figure(figure, path)
-
-
-def _intervals(axes: Axes, mean: Sequence[float], low: Sequence[float], high: Sequence[float], colours: Sequence[str]) -> None:
-    rows, middle = np.arange(len(mean)), np.array(mean, dtype=float)
-    ends = [np.where(np.isnan(np.array(end, dtype=float)), middle, np.array(end, dtype=float)) for end in (low, high)]
-    axes.hlines(rows, ends[0], ends[1], colors=list(colours), lw=1.8)
-    axes.scatter(middle, rows, c=list(colours), s=26, zorder=3)
-    axes.grid(axis="y", color="#eeeeee")
-    axes.tick_params(axis="x", labelsize=7)
-    axes.tick_params(axis="y", length=0, labelsize=8)
-
-
-# ── what a policy looks at ──
 
 
 def has_values_over_time(explanation: Explanation) -> bool:
@@ -129,8 +82,8 @@ def _draw_importance(axes: Axes, features: Sequence[Any]) -> None:
 
 
 def _draw_dependence(axes: Axes, explanation: Explanation) -> None:
-    shown = [f for f in explanation.features if len(f.curve)][: len(COLOURS) - 1]
-    for colour, feature in zip(COLOURS, shown, strict=False):
+    shown = [f for f in explanation.features if len(f.curve)][:MOST_CURVES]
+    for colour, feature in zip(PALETTE, shown, strict=False):
         place = np.linspace(0, 100, len(feature.curve))
         axes.plot(place, 100 * np.array(feature.curve), color=colour, lw=1.6, marker="o", ms=2.5, label=f"{feature.name}: {feature.of}")
     axes.set_xlabel("the feature's percentile", fontsize=8)
@@ -147,7 +100,7 @@ def _draw_regimes(axes: Axes, explanation: Explanation) -> None:
     rows = np.arange(len(regimes))
     for k, action in enumerate(explanation.actions):
         part = np.array([100 * regime.shares[k] for regime in regimes])
-        axes.barh(rows, part, left=left, color=(*COLOURS, GREY)[k % 8], label=action, height=0.75)
+        axes.barh(rows, part, left=left, color=PALETTE[k % len(PALETTE)], label=action, height=0.75)
         left += part
     axes.set_yticks(rows, [f"{_short_label(regime.name)}" for regime in regimes])
     axes.set_ylim(len(regimes) - 0.5, -0.5)
@@ -166,7 +119,7 @@ def _draw_likeness(axes: Axes, explanation: Explanation) -> None:
     ranked = bool(np.isfinite(rank).any())
     axes.barh(rows - (0.19 if ranked else 0.0), same, height=0.38 if ranked else 0.6, color=OTHERS, label="same choice, %")
     if ranked:
-        axes.barh(rows + 0.19, rank, height=0.38, color=COLOURS[1], label="rank correlation × 100")
+        axes.barh(rows + 0.19, rank, height=0.38, color=PALETTE[4], label="rank correlation × 100")
     axes.set_yticks(rows, [each.name for each in explanation.likeness])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.axvline(0.0, color=GREY, lw=0.6)
@@ -183,9 +136,9 @@ def _draw_over_time(figure: Any, explanation: Explanation) -> None:
     hours = np.array(explanation.times)[:MOST_CHOICES] / 3600.0
     for k, action in enumerate(explanation.actions):
         above = values[:, k] - values.mean(axis=1)  # the level, common to all, would hide what tells them apart
-        scores.plot(hours, above, color=(*COLOURS, GREY)[k % 8], lw=1.0, label=action)
+        scores.plot(hours, above, color=PALETTE[k % len(PALETTE)], lw=1.0, label=action)
     chosen = values.argmax(axis=1)
-    use.scatter(hours, chosen, c=[(*COLOURS, GREY)[k % 8] for k in chosen], s=9, marker="s")
+    use.scatter(hours, chosen, c=[PALETTE[k % len(PALETTE)] for k in chosen], s=9, marker="s")
     use.set_yticks(range(len(explanation.actions)), explanation.actions)
     use.set_ylim(len(explanation.actions) - 0.5, -0.5)
     use.set_xlabel("hours", fontsize=8)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuyard.experiments.judging.text import clean
 from gpuyard.model.result import Result
-from gpuyard.report.drawing import COLOURS, GREY, new_figure, write_figure
+from gpuyard.report.charts import GREY, PALETTE
+from gpuyard.report.drawing import new_figure, write_figure
 from gpuyard.report.lanes import Lanes, bars_of, lanes_of, span_of, unit_of, window_of
-from gpuyard.report.text import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def _draw_gantt(axes: Axes, result: Result, lanes: Lanes, window: tuple[float, f
         [(b.start / size, b.lane), (b.end / size, b.lane), (b.end / size, b.lane + b.height), (b.start / size, b.lane + b.height)]
         for b in bars
     ]
-    colours = [COLOURS[b.job % len(COLOURS)] for b in bars]
+    colours = [PALETTE[b.job % len(PALETTE)] for b in bars]
     axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=0.4))
     axes.set_xlim(window[0] / size, window[1] / size)
     axes.set_ylim(lanes.total, 0)
@@ -67,8 +68,8 @@ def _draw_gantt(axes: Axes, result: Result, lanes: Lanes, window: tuple[float, f
 def _draw_queue(axes: Axes, result: Result) -> None:
     bins, (_, size) = result.timeline, unit_of(span_of(result))
     time = bins["time"] / size
-    axes.fill_between(time, bins["queue_max"], step="post", color=COLOURS[4], alpha=0.4, lw=0, label="most")
-    axes.plot(time, bins["queue"], drawstyle="steps-post", color=COLOURS[0], lw=1.0, label="mean")
+    axes.fill_between(time, bins["queue_max"], step="post", color=PALETTE[5], alpha=0.4, lw=0, label="most")
+    axes.plot(time, bins["queue"], drawstyle="steps-post", color=PALETTE[0], lw=1.0, label="mean")
     axes.set_ylabel("jobs waiting")
     axes.set_ylim(0, max(1.0, 1.05 * float(bins["queue_max"].max(initial=0.0))))
     axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 1.2))
@@ -78,7 +79,7 @@ def _draw_queue(axes: Axes, result: Result) -> None:
 def _draw_use(axes: Axes, result: Result) -> None:
     bins, (name, size) = result.timeline, unit_of(span_of(result))
     time = bins["time"] / size
-    axes.fill_between(time, bins["busy"], step="post", color=COLOURS[2], alpha=0.6, lw=0, label="in use")
+    axes.fill_between(time, bins["busy"], step="post", color=PALETTE[2], alpha=0.6, lw=0, label="in use")
     axes.plot(time, bins["up"], drawstyle="steps-post", color=GREY, lw=1.0, ls="--", label="up")
     axes.set_ylabel("GPUs")
     axes.set_ylim(bottom=0)

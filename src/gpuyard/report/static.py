@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuyard.experiments.judging.text import readable
 from gpuyard.report.charts import (
+    GREY,
     PALETTE,
     Axis,
     Box,
@@ -21,8 +23,7 @@ from gpuyard.report.charts import (
     Strip,
     style_of,
 )
-from gpuyard.report.drawing import GREY, new_figure
-from gpuyard.report.text import readable
+from gpuyard.report.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

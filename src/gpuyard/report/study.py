@@ -14,13 +14,13 @@ from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Summary, summarise
+from gpuyard.experiments.judging.text import metric_title, shown_unit
 from gpuyard.experiments.running.examples import load_examples
 from gpuyard.experiments.running.results import Results, load_results
 from gpuyard.metrics import resolve
 from gpuyard.model.result import Result
 from gpuyard.registry import Registry
 from gpuyard.report.charts import Absent, Boxes, Chart, Lines, Marks, Points, Radar
-from gpuyard.report.text import metric_title, shown_unit
 
 MOST_SHOWN = 10  # schedulers in a figure that has them all in each row
 USUAL = ("objective", "versus")  # of an experiment that names no figure
@@ -39,12 +39,18 @@ class Study:
 
     @cached_property
     def examples(self) -> list[tuple[dict[str, Any], Result]]:
-        """Whole results, with what the index says of each."""
-        return load_examples(self.results.folder)
+        """Whole results, each with its line of the index."""
+        return load_examples(self.results.folder) if self.results.folder else []
+
+    @property
+    def title(self) -> str:
+        """The title of the experiment; with the source of estimates where it is about one workload."""
+        experiment = self.results.experiment
+        return f"{experiment.title} (estimates: {self.summary.estimate})" if self.summary.single else experiment.title
 
     @property
     def objective(self) -> str:
-        """The first."""
+        """The first objective."""
         return self.results.experiment.axes.objectives[0]
 
     @cached_property
@@ -85,7 +91,7 @@ def _last_if_nan(value: float) -> float:
 
 
 def load_study(folder: Path) -> Study:
-    """Of a completed folder."""
+    """Read and sum up a completed folder."""
     results = load_results(folder)
     return Study(results, summarise(results))
 

@@ -1,18 +1,20 @@
-"""The numbers as CSV: one row per Run, and all statistics."""
+"""The numbers for other programs: one row per Run, all statistics as flat rows, one comparison as plain values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.experiments.judging.statistics import Interval
-from gpuyard.experiments.judging.summary import MINIMUM, Line, Summary, Table
+from gpuyard.experiments.judging.statistics import Difference, Interval
+from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Standing, Summary
+from gpuyard.experiments.judging.text import csv_text, readable
+from gpuyard.experiments.judging.words import answer
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
-from gpuyard.report.text import csv_text, readable
 
 # usual names → columns of Runs; times in s, energy in kWh
 NAMES: Mapping[str, str] = {
@@ -23,14 +25,23 @@ NAMES: Mapping[str, str] = {
 LATENCY = "decision_latency_us"
 
 
-def csv_files(summary: Summary) -> dict[str, str]:
-    """File name → text."""
-    made = {"runs.csv": csv_text(run_rows(summary.results)), "summary.csv": csv_text(table_rows(summary.tables))}
-    if summary.groups:
-        made["groups.csv"] = csv_text(table_rows(summary.groups))
-    if summary.degradations:
-        made["degradation.csv"] = csv_text(_degradation_rows(summary))
-    return made
+def csv_files(summaries: Sequence[Summary]) -> dict[str, str]:
+    """File name → text; several summaries below each other."""
+    rows = {
+        "runs.csv": [row for each in summaries for row in run_rows(each.results)],
+        "summary.csv": [row for each in summaries for row in summary_rows(each)],
+        "groups.csv": [row for each in summaries for row in table_rows(each.groups)],
+        "degradation.csv": [row for each in summaries for row in _degradation_rows(each)],
+    }
+    return {name: csv_text(found) for name, found in rows.items() if found}
+
+
+def by_place(summaries: Sequence[Summary]) -> list[list[Summary]]:
+    """The summaries of each workload and cluster that have several sources of estimates."""
+    groups: dict[tuple[str, str], list[Summary]] = {}
+    for summary in summaries:
+        groups.setdefault((summary.workload, summary.cluster), []).append(summary)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def run_rows(results: Results) -> list[dict[str, Any]]:
@@ -39,7 +50,7 @@ def run_rows(results: Results) -> list[dict[str, Any]]:
     nothing = np.full(len(results), np.nan)
     columns |= {name: results.columns.get(column, nothing) for name, column in NAMES.items()}
     columns["oracle_gap"] = oracle_gaps(results)
-    columns[LATENCY] = np.array([_latency(manifest) for manifest in results.manifests])
+    columns[LATENCY] = np.array([_latency(manifest) for manifest in results.manifests]) if results.manifests else nothing
     used = {*NAMES.values(), "scheduler", "seed"}
     columns |= {name: values for name, values in results.columns.items() if name not in used}
     plain = {name: values.tolist() for name, values in columns.items()}
@@ -77,13 +88,19 @@ def oracle_gaps(results: Results) -> Array:
     return gaps
 
 
-def group_label(table: Table) -> str:
+def group_label(table: Comparison) -> str:
     """`shape=bursty`; what has no value is `unchanged`, or as it is given."""
     name, _, value = table.group.partition("=")
     return f"{name}={readable(value, 44)}" if value else "unchanged" if name == "change" else f"{name} as given"
 
 
-def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def summary_rows(summary: Summary) -> list[dict[str, Any]]:
+    """All statistics of all objectives; where there is one workload and cluster, with its name."""
+    place = {"workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate} if summary.single else {}
+    return [place | row for row in table_rows(summary.tables)]
+
+
+def table_rows(tables: Sequence[Comparison]) -> list[dict[str, Any]]:
     """All statistics, a row per objective, group and scheduler; shares are of the baseline, the oracle or the bound."""
     rows = [_line_row(table, line) for table in tables for line in table.lines]
     for table in tables:
@@ -95,10 +112,11 @@ def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
     return rows
 
 
-def _line_row(table: Table, line: Line) -> dict[str, Any]:
+def _line_row(table: Comparison, line: Standing) -> dict[str, Any]:
     value = line.values[table.objective]
     row = {
-        "objective": table.objective, "group": table.group, "scheduler": line.scheduler, "challenger": line.challenger, "best": line.best,
+        "objective": table.objective, "group": table.group, "scheduler": line.scheduler, "challenger": line.challenger,
+        "best": table.objective in line.best,
         "runs": table.runs, "resampled": value.of, "n": value.n, **_interval("mean", value), "spread": line.spread,
         "baseline": table.baseline,
     }  # fmt: skip
@@ -113,7 +131,7 @@ def _line_row(table: Table, line: Line) -> dict[str, Any]:
     return row | {f"mean.{name}": each.mean for name, each in line.values.items() if name != table.objective}
 
 
-def _interval(name: str, value: Interval | None) -> dict[str, Any]:
+def _interval(name: str, value: Interval | Difference | None) -> dict[str, Any]:
     return {} if value is None else {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
@@ -128,3 +146,54 @@ def _degradation_rows(summary: Summary) -> list[dict[str, Any]]:
         }
         for each in summary.degradations
     ]
+
+
+# ── one workload on one cluster ──
+
+
+def as_record(summary: Summary, line: Standing) -> dict[str, Any]:
+    """The line as one flat row, for csv; units are those of the metrics."""
+    table, found = summary.table, line.versus
+    row: dict[str, Any] = {
+        "workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate, "seeds": len(summary.seeds),
+        "scheduler": line.scheduler,
+    }  # fmt: skip
+    for name in summary.metrics:
+        row |= _interval(name, line.values[name]) | {f"{name}_best": name in line.best}
+    row |= {"baseline": table.baseline, "difference_of": table.objective}
+    row |= _interval("difference", line.change) or dict.fromkeys(("difference", "difference_low", "difference_high"))
+    row |= {name: getattr(found, name) if found else None for name in ("wins", "ties", "losses", "p")}
+    if table.stand_in:
+        row["stand_in"] = table.stand_in
+        row |= _interval("to_stand_in", line.to_stand_in) or dict.fromkeys(("to_stand_in", "to_stand_in_low", "to_stand_in_high"))
+    return row | summary.results.counts(line.scheduler)
+
+
+def as_data(summary: Summary) -> dict[str, Any]:
+    """The summary of one workload on one cluster as plain values, for json."""
+    table, metrics = summary.table, summary.metrics
+    return {
+        "workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate, "seeds": list(summary.seeds),
+        "primary": metrics[0], "baseline": table.baseline, "units": {name: resolve(name)[0].unit for name in metrics},
+        "better": {name: resolve(name)[0].better for name in metrics}, "notes": list(summary.notes), "answer": answer(summary),
+        "estimate_accuracy": dict(summary.results.accuracy), "stand_in": table.stand_in or None,
+        "schedulers": [
+            {
+                "scheduler": line.scheduler,
+                "metrics": {name: _value_data(line.values[name]) | {"best": name in line.best} for name in metrics},
+                "difference": _difference_data(line.change, line.versus.p) if line.change and line.versus else None,
+                "to_stand_in": _difference_data(line.to_stand_in, math.nan) if line.to_stand_in else None,
+                "counts": summary.results.counts(line.scheduler),
+            }
+            for line in table.lines
+        ],
+    }  # fmt: skip
+
+
+def _value_data(value: Interval) -> dict[str, Any]:
+    return {"mean": value.mean, "low": value.low, "high": value.high, "n": value.n, "of": value.of}
+
+
+def _difference_data(found: Difference, p: float) -> dict[str, Any]:
+    names = ("mean", "low", "high", "wins", "ties", "losses", "n", "of")
+    return {name: getattr(found, name) for name in names} | {"p": p}

@@ -1,4 +1,4 @@
-"""Write the report of an experiment's folder: HTML, figures and CSVs."""
+"""Write a report: one HTML file, figures and CSVs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ SUFFIXES = ("pdf", "png")
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
-    """Of a completed experiment in `folder`; into it, or into `out`. Returns the path of the HTML file.
+    """Write the report of a completed experiment in `folder`, into it or into `out`. Returns the path of the HTML file."""
+    return write_studies([load_study(folder)], out or folder)
+
+
+def write_studies(studies: Sequence[Study], out: Path) -> Path:
+    """Write the report of studies: an HTML file, figures and CSVs. Returns the path of the HTML file.
 
     Every file is written beside its place and then moved there, so that none is ever half there.
     """
-    return write_study(load_study(folder), out or folder)
-
-
-def write_study(study: Study, out: Path) -> Path:
-    """The same of a study that is loaded."""
-    charts = charts_of(study)
+    parts = [(study, charts_of(study)) for study in studies]
     target = Store(out)
-    for name, data in figure_files(charts):
+    for name, data in figure_files([chart for _, charts in parts for chart in charts]):
         target.write(f"{FIGURES}/{name}", data, alone=False)
-    for name, text in csv_files(study.summary).items():
+    for name, text in csv_files([study.summary for study in studies]).items():
         target.write(f"{CSV}/{name}", text.encode(), alone=False)
-    target.write(HTML, page(study, charts).encode(), alone=False)
+    target.write(HTML, page(parts).encode(), alone=False)
     return target.path / HTML
 
 

@@ -10,13 +10,13 @@ import pytest
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.compare import Plan, Source, compare
-from gpuyard.experiments.judging.answers import answer, in_words
-from gpuyard.experiments.judging.comparison import as_data, as_record
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
+from gpuyard.experiments.judging.words import answer, in_words
 from gpuyard.metrics import measure
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.policies import parse_scheduler
+from gpuyard.report.tables import as_data, as_record
 from gpuyard.traces import guess_cluster, load_workload
 
 POOL = Cluster.uniform(1, 4)
@@ -103,18 +103,18 @@ def comparison(**options: object):
 def test_the_log_is_the_first_line_and_the_baseline() -> None:
     found = comparison()
     assert [line.scheduler for line in found.lines] == [LABEL, "fcfs/fewest/easy", "sjf/fewest/easy", "srpt/fewest/easy/srpt"]
-    assert found.baseline == LABEL
-    assert found.stand_in == "fcfs/fewest/easy"
+    assert found.table.baseline == LABEL
+    assert found.table.stand_in == "fcfs/fewest/easy"
     log, fcfs, sjf, srpt = found.lines
     assert log.change is None
-    assert log.against is None
-    assert fcfs.against is None
+    assert log.to_stand_in is None
+    assert fcfs.to_stand_in is None
     wait = np.mean(np.asarray(busy().logged_start) - busy().jobs.submit)
     assert log.values["wait"].mean == pytest.approx(wait)
     assert sjf.change is not None
     assert sjf.change.mean == pytest.approx(sjf.values["wait"].mean - wait)
-    assert sjf.against is not None
-    assert sjf.against.mean == pytest.approx(sjf.values["wait"].mean - fcfs.values["wait"].mean)
+    assert sjf.to_stand_in is not None
+    assert sjf.to_stand_in.mean == pytest.approx(sjf.values["wait"].mean - fcfs.values["wait"].mean)
     assert "wait" not in log.best
     assert [line.preempts for line in found.lines] == [False, False, False, True]
     assert srpt.change is not None
@@ -134,12 +134,12 @@ def test_the_answer_in_words() -> None:
     data = as_data(found)
     assert data["answer"] == answer(found)
     assert data["stand_in"] == "fcfs/fewest/easy"
-    assert as_record(found, found.lines[2])["to_stand_in"] == pytest.approx(found.lines[2].against.mean)  # type: ignore[union-attr]
+    assert as_record(found, found.lines[2])["to_stand_in"] == pytest.approx(found.lines[2].to_stand_in.mean)  # type: ignore[union-attr]
 
 
 def test_a_baseline_other_than_the_log() -> None:
     found = comparison(baseline="sjf/fewest/easy")
-    assert found.baseline == "sjf/fewest/easy"
+    assert found.table.baseline == "sjf/fewest/easy"
     assert found.lines[0].change is not None
     assert answer(found)[2].startswith("Against the log itself: The log has a mean wait of ")
     with pytest.raises(UsageError, match="unknown baseline"):
@@ -160,10 +160,10 @@ def test_every_line_is_about_the_same_jobs() -> None:
     plan = Plan((Source("half", lambda seed: work, False, (POOL,)),), (parse_scheduler("fcfs/fewest/easy"),), ("wait",))
     (found,) = compare(plan)
     log, fcfs = found.lines
-    assert found.paired == int((np.isfinite(start) & (gpus <= 4)).sum())
+    assert found.results.paired == int((np.isfinite(start) & (gpus <= 4)).sum())
     assert fcfs.change is not None
     assert fcfs.change.mean == pytest.approx(fcfs.values["wait"].mean - log.values["wait"].mean)
-    assert fcfs.change.n == found.paired
+    assert fcfs.change.n == found.results.paired
 
 
 def test_a_cluster_smaller_than_what_ran_is_told() -> None:
@@ -172,7 +172,7 @@ def test_a_cluster_smaller_than_what_ran_is_told() -> None:
     assert "More ran at once in the log than this cluster holds (utilisation 2.00)" in " ".join(answer(compare(plan)[0]))
 
 
-def test_a_decider_that_stops_jobs_is_not_called_calm() -> None:
+def test_a_decider_that_stops_jobs_is_known_to_preempt() -> None:
     plan = Plan(
         (Source("busy", lambda seed: busy(), False, (POOL,)),),
         (parse_scheduler("fcfs/fewest/easy"), parse_scheduler("gavel")), ("wait", "utilization"),

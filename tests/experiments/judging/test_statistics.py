@@ -12,12 +12,14 @@ from gpuyard.errors import UsageError
 from gpuyard.experiments.judging.statistics import (
     Difference,
     block_bootstrap,
+    block_ratio,
     bootstrap_mean,
+    caveat,
     holm,
     paired_difference,
+    paired_p,
     paired_t_test,
     ratio_of_sums,
-    sign_flip_test,
     student_quantile,
 )
 
@@ -49,9 +51,9 @@ def test_intervals_of_skewed_values_cover_some_92_percent():
 def test_bootstrap_mean_by_hand():
     interval = bootstrap_mean([1.0, 2.0, 3.0, 4.0])
     assert (interval.mean, interval.low, interval.high, interval.n) == (2.5, 1.0, 4.0, 4)  # 4 values: their range
-    assert "range" in interval.note
+    assert "range" in caveat(interval.n, "seed")
     constant = bootstrap_mean([7.0] * 8)
-    assert (constant.mean, constant.low, constant.high, constant.note) == (7.0, 7.0, 7.0, "")
+    assert (constant.mean, constant.low, constant.high, caveat(constant.n, "seed")) == (7.0, 7.0, 7.0, "")
 
 
 def test_the_seed_decides():
@@ -72,22 +74,22 @@ def test_one_value_has_no_interval():
     interval, difference = bootstrap_mean([3.0]), paired_difference([3.0], [1.0])
     assert interval.mean == 3.0 and difference.mean == 2.0
     assert all(math.isnan(x) for x in (interval.low, interval.high, difference.low, difference.high, difference.effect))
-    assert interval.note == difference.note == "one seed: no interval"
-    assert difference.p == 1.0 and not difference.clear
+    assert caveat(interval.n, "seed").startswith("one seed only: there is no interval")
+    assert math.isnan(difference.p) and not difference.clear
 
 
 def test_nothing_and_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nothing, all_nan = bootstrap_mean([]), paired_difference([NAN, 1.0], [1.0, NAN])
-    assert math.isnan(nothing.mean) and nothing.n == 0 and nothing.note == "no seed: no interval"
+    assert math.isnan(nothing.mean) and nothing.n == 0 and caveat(nothing.n, "seed").startswith("no seed: there is no interval")
     assert math.isnan(all_nan.mean) and math.isnan(all_nan.p) and (all_nan.n, all_nan.missing) == (0, 2)
     some = paired_difference([1.0, 2.0, NAN], [0.0, 0.0, 0.0])
     assert (some.mean, some.n, some.missing) == (1.5, 2, 1)
 
 
 def test_paired_difference_by_hand():
-    """Differences −1, −2, −3, 0, −4, 2; the sign patterns are counted by brute force."""
+    """Differences −1, −2, −3, 0, −4, 2; all values are positive, so p is that of their ratios."""
     a, b = np.array([1.0, 1, 1, 5, 1, 7]), np.array([2.0, 3, 4, 5, 5, 5])
     d = a - b
     found = paired_difference(a, b)
@@ -95,8 +97,8 @@ def test_paired_difference_by_hand():
     assert found.effect == pytest.approx(d.mean() / d.std(ddof=1))
     assert (found.wins, found.ties, found.losses, found.n) == (4, 1, 1, 6)
     assert found.low < found.mean < found.high
-    signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1).T
-    assert found.p == np.mean(np.abs(signs @ d) >= 8)
+    assert found.p == paired_t_test(np.log(a / b)) == pytest.approx(paired_p(b, a))
+    assert paired_difference(a - 2, b - 2).p == pytest.approx(paired_t_test(d))
     higher = paired_difference(a, b, better="higher")
     assert (higher.wins, higher.ties, higher.losses) == (1, 1, 4)
 
@@ -123,21 +125,9 @@ def test_differences_without_spread():
     assert paired_difference([1.0] * 3, [2.0] * 3).effect == -math.inf
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 1.0), (3, 0.25), (8, 2 / 256), (14, 2 / 2**14)])
-def test_the_least_p_of_n_pairs(n, p):
-    assert sign_flip_test(np.arange(1.0, n + 1)) == p
-
-
-def test_random_flips_agree_with_a_known_p():
-    """15 equal differences, 12 up and 3 down: |sum| ≥ 9 for at most 3 or at least 12 ups of a fair coin."""
-    d = np.array([1.0] * 12 + [-1.0] * 3)
-    exact = 2 * sum(math.comb(15, k) for k in range(4)) / 2**15
-    assert sign_flip_test(d) == pytest.approx(exact, abs=4 * math.sqrt(exact / 10_000))
-
-
 def test_p_is_uniform_when_nothing_differs():
     generator = np.random.default_rng(11)
-    rejected = np.mean([sign_flip_test(generator.normal(size=8)) <= 0.05 for _ in range(1000)])
+    rejected = np.mean([paired_p(generator.lognormal(size=8), generator.lognormal(size=8)) <= 0.05 for _ in range(1000)])
     assert 0.03 <= rejected <= 0.07
 
 
@@ -173,14 +163,21 @@ def test_blocks_by_hand():
     """Blocks [0, 10) with 1, 3 and [20, 30] with 8: means between 2 and 8; the empty stretch between is none."""
     interval = block_bootstrap([1.0, 3.0, 8.0], [0.0, 5.0, 30.0], block=10.0)
     assert (interval.mean, interval.low, interval.high, interval.n) == (4.0, 2.0, 8.0, 2)
-    assert interval.note.startswith("2 blocks")
+    assert caveat(interval.n, "block").startswith("2 blocks are too few")
 
 
 def test_blocks_of_odd_input():
-    assert block_bootstrap([1.0, 2.0], [5.0, 5.0]).note == "one block: no interval"
+    assert block_bootstrap([1.0, 2.0], [5.0, 5.0]).n == 1
     assert block_bootstrap([], []).n == 0
     assert block_bootstrap([NAN, 1.0, 2.0], [0.0, 1.0, 2.0], block=1e-300).missing == 1
     assert block_bootstrap(np.ones(100), np.arange(100.0)).n == 20
+
+
+def test_shares_by_blocks_never_pass_a_hundred_percent():
+    """Blocks [0, 10) and [20, 30]: 3 of 4 and 6 of 6 are cut; a job without one of the two values counts in neither sum."""
+    found = block_ratio([-1.0, -2.0, -6.0, NAN], [2.0, 2.0, 6.0, 100.0], [0.0, 0.5, 30.0, 30.0])
+    assert (found.mean, found.low, found.high) == pytest.approx((-0.9, -1.0, -0.75))
+    assert math.isnan(block_ratio([], [], []).mean) and math.isnan(block_ratio([1.0], [0.0], [0.0]).mean)
 
 
 def test_wrong_input_is_refused():

@@ -14,7 +14,7 @@ import pytest
 from gpuyard.experiments.design.spec import Agent, Axes, Experiment, Judge
 from gpuyard.experiments.judging.statistics import bootstrap_mean, holm
 from gpuyard.experiments.judging.summary import Pivot, Summary, summarise, units
-from gpuyard.experiments.running.results import Results
+from gpuyard.experiments.running.results import Results, has_windows
 
 NAN, INF = math.nan, math.inf
 SLOW = {"fcfs": [[2, 4, 6], [4, 6, 8]], "sjf": [[1, 2, 3], [4, 7, 8]]}  # cells × seeds, lower is better
@@ -62,7 +62,7 @@ def results_of(
                     rows.append(row)
     texts = {"workload", "cluster", "change", "estimate", "scheduler"}
     made = {key: np.array([row[key] for row in rows], object if key in texts else None) for key in rows[0]}
-    return Results(Path("nowhere"), experiment, {}, made)
+    return Results(Path("nowhere"), experiment, {}, made, windows=has_windows(experiment))
 
 
 def said(columns: Mapping[str, Mapping[str, npt.ArrayLike]], **more: object) -> Summary:
@@ -78,7 +78,7 @@ def test_means_rest_on_seeds() -> None:
         assert table.line(name).values["slowdown"] == replace(bootstrap_mean(np.array(per_seed, float)), of="seed")
         assert table.line(name).spread == pytest.approx(np.std(per_seed, ddof=1))
     assert (table.runs, table.resampled, table.n) == (6, "seed", 3)
-    assert [line.best for line in table.lines] == [False, True]
+    assert [line.best for line in table.lines] == [set(), {"slowdown"}]
 
 
 def test_oracle_and_gap() -> None:
@@ -104,7 +104,7 @@ def test_gap_and_bound_of_a_negative_objective_of_which_more_is_better() -> None
     assert table.bound.mean == -4.0
     assert lines["fcfs"].above_bound is not None
     assert lines["fcfs"].above_bound.mean == pytest.approx(np.mean([1.5, 4, 6.5]))
-    assert lines["sjf"].best
+    assert lines["sjf"].best == {"balanced"}
     assert not lines["fcfs"].best
 
 
@@ -197,7 +197,7 @@ def test_the_oracle_is_the_best_of_those_that_have_a_value() -> None:
 def test_infinite_and_missing_values_break_nothing() -> None:
     odd = {"fcfs": [[1, 2, 3]], "sjf": [[INF, 0.1, 0.1]], "edf": [[NAN, NAN, NAN]]}
     table = said({"slowdown": odd}, judge=Judge(baseline="fcfs", oracle=("fcfs", "sjf"))).table
-    assert [line.best for line in table.lines] == [True, False, False]
+    assert [line.best for line in table.lines] == [{"slowdown"}, set(), set()]
     versus = table.line("sjf").versus
     assert versus is not None
     assert (versus.wins, versus.losses) == (2, 1)
@@ -338,7 +338,7 @@ def test_units_by_brute_force(shape: tuple[int, int, int]) -> None:
     for found, wanted in zip(units(values), expected, strict=True):
         assert found == pytest.approx(wanted, nan_ok=True)
     if trained == 1 and seeds == 1:
-        assert units(values, logs=True)[0] == pytest.approx([mean([values[0, c, 0]]) for c in range(cells)], nan_ok=True)
+        assert units(values, windows=True)[0] == pytest.approx([mean([values[0, c, 0]]) for c in range(cells)], nan_ok=True)
 
 
 def test_an_agent_that_is_better_by_one_seed_alone_is_not_called_better() -> None:

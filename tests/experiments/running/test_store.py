@@ -296,7 +296,7 @@ def test_hostile_json_is_refused(tmp_path: Path, finished: Path, name: str, data
     ("columns", "message"),
     [
         ({"run": [0]}, "has no column"),
-        ({"wait": ["a"]}, "column 'wait' is no column of numbers"),
+        ({"wait": ["a"]}, "column 'wait' does not hold numbers"),
         ({"scheduler": [1]}, "no column of texts"),
     ],
 )

@@ -10,8 +10,8 @@ import pytest
 
 from gpuyard import simulate
 from gpuyard.errors import UsageError
-from gpuyard.experiments.judging.answers import answer, percent
-from gpuyard.experiments.studies.evaluation import EXAMPLES, Held, Slots, contender, evaluate, gap_sentence, held_out, sentence, verdicts
+from gpuyard.experiments.judging.words import against_best, answer, gain_of
+from gpuyard.experiments.studies.evaluation import EXAMPLES, Held, Slots, contender, evaluate, held_out
 from gpuyard.experiments.studies.explaining import explain
 from gpuyard.metrics import measure
 from gpuyard.policies import parse_scheduler
@@ -34,19 +34,23 @@ def longest(tmp_path):
     return str(write_linear(tmp_path / "ljf.safetensors", "job", {"estimate": 1.0}, SLOTS, workloads=[GANGS]))
 
 
-def lines_of(comparison):
-    return {line.scheduler: line for line in comparison.lines}
+def lines_of(summary):
+    return {line.scheduler: line for line in summary.lines}
+
+
+def samples(summary, scheduler):
+    """The primary metric of each run."""
+    return tuple(summary.results.columns[summary.metrics[0]][summary.results.where(scheduler=scheduler)].tolist())
 
 
 def test_a_network_that_is_sjf_has_the_numbers_of_sjf(shortest):
     [found] = evaluate([contender(shortest)], Held(batches=4))
-    lines = lines_of(found)
-    assert lines[f"{shortest}/fewest/none"].samples == lines["sjf"].samples
+    assert samples(found, f"{shortest}/fewest/none") == samples(found, "sjf")
     assert found.seeds == (0, 1, 2, 3)
     source = Workloads([GANGS]).part("test")
     episodes = [source.episode(number) for number in range(4)]
     runs = [simulate(each.workload, each.cluster, parse_scheduler("sjf"), seed=number) for number, each in enumerate(episodes)]
-    assert lines["sjf"].samples == tuple(measure(run, ["bsld"])["bsld"] for run in runs)
+    assert samples(found, "sjf") == tuple(measure(run, ["bsld"])["bsld"] for run in runs)
 
 
 def test_the_baseline_is_the_best_of_those_that_are_not_learned(shortest, longest):
@@ -54,48 +58,59 @@ def test_the_baseline_is_the_best_of_those_that_are_not_learned(shortest, longes
     [found] = evaluate(contenders, Held(batches=6))
     labels = [each.scheduler.label for each in contenders]
     means = {label: line.values["bsld"].mean for label, line in lines_of(found).items() if label not in labels}
-    assert found.baseline == min(means, key=means.get)
+    assert found.table.baseline == min(means, key=means.get)
     assert set(means) == {"fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"}
-    first, second = verdicts(found, labels)
-    assert second.gain.high < 0 and second.clear
-    assert second.gain.mean == pytest.approx(1 - lines_of(found)[labels[1]].values["bsld"].mean / means[found.baseline])
-    assert "is worse than the best baseline" in sentence(second, found)
-    assert first.gain.mean > second.gain.mean
+    first, second = (lines_of(found)[label] for label in labels)
+    gain = gain_of(found, second)
+    assert gain.high < 0
+    assert gain.mean == pytest.approx(1 - second.values["bsld"].mean / means[found.table.baseline])
+    assert "is worse than the best baseline" in against_best(found, second)[0]
+    if first.versus is not None:
+        assert gain_of(found, first).mean > gain.mean
 
 
-def test_what_is_better_is_called_better_and_what_is_the_same_is_not(shortest, longest):
+def judged(found, label, share, low, high, *, p=0.01, n=6, of="seed"):
+    """The summary in which that scheduler differs from fcfs, the baseline, by these shares of its mean."""
+    base = replace(lines_of(found)["fcfs"], versus=None)
+    mean = base.values["bsld"].mean
+    versus = next(line.versus for line in found.lines if line.versus)
+    difference = replace(versus.difference, mean=share * mean, low=low * mean, high=high * mean, n=n, of=of)
+    line = replace(lines_of(found)[label], versus=replace(versus, difference=difference, share=share, share_low=low, share_high=high, p=p))
+    return replace(found, tables=(replace(found.table, baseline="fcfs", lines=(line, base)),)), line
+
+
+def test_what_is_better_is_called_better_and_what_is_the_same_is_not(shortest):
     [found] = evaluate([contender(shortest)], Held(batches=6))
-    base = lines_of(found)["fcfs"]
     label = f"{shortest}/fewest/none"
-    against_fcfs = replace(found, baseline="fcfs")
-    n = len(found.seeds)
-    change = replace(lines_of(found)[label].change or lines_of(found)["saf"].change, mean=-0.2 * base.values["bsld"].mean)
-    low, high = -0.3 * base.values["bsld"].mean, -0.1 * base.values["bsld"].mean
-    line = replace(lines_of(found)[label], change=replace(change, low=low, high=high, p=0.01, n=n, of="seed"))
-    made = replace(against_fcfs, lines=(line, base))
-    [better] = verdicts(made, [label])
-    assert (better.gain.mean, better.gain.low, better.gain.high) == pytest.approx((0.2, 0.1, 0.3))
-    assert "is better than the best baseline, fcfs, by 20 % [10, 30] (bounded slowdown" in sentence(better, made)
-    assert "p = 0.4: more runs would make it sure" in sentence(replace(better, p=0.4), made)
-    chance = replace(better, gain=replace(better.gain, low=-0.1))
-    assert not chance.clear and "cannot be told from the best baseline, fcfs: 20 % better [10 % worse to 30 % better] (" in sentence(
-        chance, made
+    made, better = judged(found, label, -0.2, -0.3, -0.1)
+    gain = gain_of(made, better)
+    assert (gain.mean, gain.low, gain.high) == pytest.approx((0.2, 0.1, 0.3))
+    first, gap = against_best(made, better)
+    assert "is better than the best baseline, fcfs, by 20 % [10, 30] (bounded slowdown" in first and "; 6 runs; p = 0.01)." in first
+    assert "gap to the best baseline of each run, " in gap
+    made, unsure = judged(found, label, -0.2, -0.3, -0.1, p=0.4)
+    assert "by 20 % [10, 30], but more runs are needed to be sure" in against_best(made, unsure)[0]
+    made, chance = judged(found, label, -0.2, -0.3, 0.1)
+    assert (
+        "does not clearly differ from the best baseline, fcfs: 20 % better, between 10 % worse and 30 % better ("
+        in against_best(made, chance)[0]
     )
-    worse = replace(better, gain=replace(better.gain, mean=-0.0375, low=-17.83, high=-0.0))
-    assert "fcfs: 3.75 % worse [1,783 % worse to as good] (" in sentence(worse, made)
-    alone = replace(better, gain=replace(better.gain, low=math.nan, high=math.nan), gap=None)
-    assert "without an interval" in sentence(alone, made) and gap_sentence(alone) == ""
+    made, far = judged(found, label, 0.0375, 0.0, 17.83)
+    assert "fcfs: 4 % worse, between 1,783 % worse and as good (" in against_best(made, far)[0]
+    made, alone = judged(found, label, -0.2, math.nan, math.nan, n=1)
+    assert "better by 20.0 %, without an interval" in against_best(made, alone)[0]
+    made, logged = judged(found, label, -0.2, -0.3, -0.1, p=math.nan, of="job")
+    assert "is better than" in against_best(made, logged)[0] and "jobs of one run, by blocks of time)." in against_best(made, logged)[0]
 
 
 def test_the_gap_is_to_the_best_baseline_of_each_run(shortest):
     [found] = evaluate([contender(shortest)], Held(batches=5))
     label = f"{shortest}/fewest/none"
-    [verdict] = verdicts(found, [label])
-    others = np.array([line.samples for line in found.lines if line.scheduler != label])
-    mine = np.array(lines_of(found)[label].samples)
-    assert verdict.gap.mean == pytest.approx(np.mean(mine / others.min(axis=0) - 1))
-    assert verdict.gap.mean >= 0  # sjf itself is among the others
-    assert "gap to the best baseline of each run, +" in gap_sentence(verdict)
+    others = np.array([samples(found, line.scheduler) for line in found.lines if line.scheduler != label])
+    mine, gap = np.array(samples(found, label)), lines_of(found)[label].gap
+    assert gap.mean == pytest.approx(np.mean(mine / others.min(axis=0) - 1))
+    assert gap.mean >= 0  # sjf itself is among the others
+    assert "gap to the best baseline of each run, +" in against_best(found, lines_of(found)[label])[1]
 
 
 def test_other_slots_go_to_the_checkpoint_and_to_its_baselines(shortest):
@@ -115,8 +130,8 @@ def test_a_switch_is_compared_with_each_of_its_schedulers(tmp_path):
     [found] = evaluate([contender(str(path))], Held())
     lines = lines_of(found)
     assert set(lines) == {str(path), *schedulers}
-    assert len(found.seeds) == 10 and found.primary == "balanced"
-    assert lines[str(path)].samples == pytest.approx(lines["sjf"].samples)
+    assert len(found.seeds) == 10 and found.metrics[0] == "balanced"
+    assert samples(found, str(path)) == pytest.approx(samples(found, "sjf"))
     with pytest.raises(UsageError, match="none of the slots"):
         contender(str(path), Slots(backfill="easy"))
 
@@ -162,10 +177,10 @@ def test_of_a_trace_the_later_part_is_held_out(tmp_path):
     )
     made = contender(str(path))
     [found] = evaluate([made], Held(batches=3))
-    assert len(found.seeds) == 3 and found.lines[0].counts["jobs"] == 60
+    assert len(found.seeds) == 3 and found.results.counts(found.lines[0].scheduler)["jobs"] == 60
     whole = text.replace("jobs=20", "jobs=all; from=0.7")
     [once] = evaluate([made], Held((whole,)))
-    assert once.seeds == (0,) and once.lines[0].counts["jobs"] == 60
+    assert once.seeds == (0,) and once.results.counts(once.lines[0].scheduler)["jobs"] == 60
     assert once.lines[0].change is None or once.lines[0].change.of == "job"  # one run: by blocks of time
     with pytest.raises(UsageError, match="the policy was trained on"):
         evaluate([made], Held((text.replace("jobs=20", "jobs=20; from=0.5"),)))
@@ -173,7 +188,7 @@ def test_of_a_trace_the_later_part_is_held_out(tmp_path):
 
 def test_windows_have_as_many_jobs_as_asked_for(shortest):
     [found] = evaluate([contender(shortest)], Held(("gangs:jobs=80,load=1.5[estimate=exact] on 16",), jobs="25", batches=2))
-    assert found.lines[0].counts["jobs"] == 50
+    assert found.results.counts(found.lines[0].scheduler)["jobs"] == 50
 
 
 def test_a_checkpoint_that_names_no_workloads_wants_some(tmp_path):
@@ -194,12 +209,11 @@ def test_devices_are_compared_with_device_choices(tmp_path):
     [found] = evaluate([made], Held(batches=3))
     lines = lines_of(found)
     assert set(lines) == {path, "round-robin", "random-device", "greedy-device", "optimal-device"}
-    assert found.primary == "turnaround" and found.baseline in ("greedy-device", "optimal-device")
+    assert found.metrics[0] == "turnaround" and found.table.baseline in ("greedy-device", "optimal-device")
     source = Workloads(["tasks:jobs=30 on tasks"]).part("test")
     runs = [simulate((each := source.episode(k)).workload, each.cluster, parse_scheduler(path), seed=k) for k in range(3)]
-    assert lines[path].samples == tuple(measure(run, ["turnaround"])["turnaround"] for run in runs)
-    [verdict] = verdicts(found, [path])
-    assert verdict.gain.n == 3 and verdict.gap is not None
+    assert samples(found, path) == tuple(measure(run, ["turnaround"])["turnaround"] for run in runs)
+    assert gain_of(found, lines[path]).n == 3 and lines[path].gap is not None
     with pytest.raises(UsageError, match="none of the slots"):
         contender(path, Slots(backfill="easy"))
     with pytest.raises(UsageError, match="was trained on"):
@@ -225,23 +239,17 @@ def test_the_workloads_that_are_proposed_can_be_had(decision):
     assert len(Workloads([workload], cluster).part("test").episode(0).workload) > 10
 
 
-@pytest.mark.parametrize(
-    "share, shown", [(17.8, "+1,780"), (-0.0, "0"), (-4e-5, "0"), (-0.217, "−21.7"), (0.005, "+0.5"), (9.996, "+1,000")]
-)
-def test_shares_read_well(share, shown):
-    assert percent(share, "+") == shown
-
-
 def test_two_that_read_alike_are_told_apart_by_their_labels(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     slots = {"ordering": "fcfs", "backfill": "none"}
     write_linear(tmp_path / "a.safetensors", "host", {"cores_left": -1.0}, slots, objective="wait")
     [found] = evaluate([contender("a.safetensors")], Held(("eda:jobs=60 on hosts:count=6,seed=1",), batches=2), against=["fcfs/best"])
-    assert lines_of(found)["fcfs/a.safetensors/none"].words == "fcfs/a.safetensors/none"
-    chosen = [line for line in found.lines if line.scheduler in ("fcfs/first", "fcfs/best")]
-    assert len({line.words.partition(" (")[0] for line in chosen}) == 1
-    base, other = chosen
-    change = next(line.change for line in found.lines if line.change)
-    best = replace(other, change=change, values={"wait": replace(other.values["wait"], mean=0.0)})
-    said = answer(replace(found, baseline=base.scheduler, metrics=("wait",), lines=(base, best)))[0]
+    titles = found.results.titles
+    assert titles["fcfs/a.safetensors/none"] == "fcfs/a.safetensors/none"
+    base, other = (lines_of(found)[name] for name in ("fcfs/first", "fcfs/best"))
+    assert len({titles[line.scheduler].partition(" (")[0] for line in (base, other)}) == 1
+    versus = next(line.versus for line in found.lines if line.versus)
+    best = replace(other, versus=versus, values={"wait": replace(other.values["wait"], mean=0.0)})
+    table = replace(found.table, baseline=base.scheduler, lines=(replace(base, versus=None), best))
+    said = answer(replace(found, tables=(table,)))[0]
     assert said.startswith(f"{other.scheduler} is the best of 2: against {base.scheduler} it ")

@@ -125,4 +125,4 @@ By = Annotated[
 ]
 Save = Annotated[Path | None, _file("DIR", "Keep the whole result (`gpuyard show DIR`).")]
 Plot = Annotated[Path | None, _file("FILE", "Draw Gantt, queue and utilisation: .png, .pdf, .svg.")]
-Report = Annotated[Path | None, _file("DIR", "Also write tables, figures and a report.md there.")]
+Report = Annotated[Path | None, _file("DIR", "Also write a report with figures and tables there.")]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gpuyard.report.text import clean, csv_text, json_text, short, shown_unit, with_interval
+from gpuyard.experiments.judging.text import clean, csv_text, json_text, short, shown_unit, with_interval
 
 __all__ = [
     "STAR", "Format", "Output", "Table", "clean", "csv_text", "emit", "json_text", "md_text", "progress_bar", "say", "short", "shown_unit",

@@ -1,9 +1,9 @@
-"""What an experiment says: tables of schedulers with paired statistics, oracle and bound, and the answer in words.
+"""The one summary of results: schedulers on each objective with paired statistics, oracle, bound and stand-in.
 
-Every number of a scheduler is a mean over all Runs. What is resampled are the independent things: seeds (each the mean over
-all workloads, because one seed draws the same jobs for many of them), or logs, where there is one seed. So an interval of 8 seeds rests on
-8 values, however many Runs there are. Agents that were trained several times differ by training seed and by seed: both are resampled, one
-at a time, and the wider interval and the larger p are what is said.
+Every number of a scheduler is a mean over all Runs. The independent things are resampled: seeds (each the mean over all workloads, because
+one seed draws the same jobs for many of them), or logs, where there is one seed. So an interval of 8 seeds rests on 8 values, however many
+Runs there are. Agents that were trained several times differ by training seed and by seed: both are resampled, one at a time, and the wider
+interval and the larger p are reported. One sample alone, such as a log in `compare`, is resampled by blocks of time.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.design.cells import entries_of
+from gpuyard.experiments.judging.logged import LABEL
 from gpuyard.experiments.judging.statistics import (
-    FEWEST,
     TIES,
     Difference,
     Interval,
+    block_bootstrap,
+    block_ratio,
     bootstrap_mean,
+    caveat,
     holm,
     paired_difference,
-    paired_t_test,
     ratio_of_sums,
 )
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
-from gpuyard.traces.recipes import parse_recipe
 
-Resampled = Literal["seed", "training seed", "window", "workload"]
+Resampled = Literal["seed", "training seed", "window", "workload", "time block"]
 NOTHING = 1e-9  # a bound that is smaller is 0 but for rounding
-MINIMUM = {"lower": 1.0, "neither": 1.0, "higher": -1.0}  # sign that makes a metric one of which less is better
+MINIMUM = {"lower": 1.0, "neither": 1.0, "higher": -1.0}  # sign that makes a metric one to minimise
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ class Versus:
     share: float  # the sum of the differences over that of the baseline's values
     share_low: float
     share_high: float
-    wins: int  # Runs, or means over training seeds of them, that are better than the baseline's
+    wins: int  # Runs (means over training seeds; jobs of one sample) that are better than the baseline's
     ties: int
     losses: int
-    p: float  # paired t-test (of logarithms where all are positive), corrected for all comparisons (Holm); nan: no test, as in groups
+    p: float  # corrected for all comparisons with the baseline (Holm); nan: no test, as in groups and for one sample
     lower_wins: bool
 
     @property
@@ -56,10 +57,15 @@ class Versus:
         """Whether it is clearly better, clearly worse, or neither (None), by the interval."""
         return self.lower_wins == (self.difference.mean < 0) if self.difference.clear else None
 
+    @property
+    def share_interval(self) -> Interval:
+        """The share with its interval."""
+        return Interval(self.share, self.share_low, self.share_high, self.difference.n)
+
 
 @dataclass(frozen=True)
-class Line:
-    """One scheduler."""
+class Standing:
+    """How one scheduler stands."""
 
     scheduler: str
     challenger: bool
@@ -67,25 +73,34 @@ class Line:
     gap: Interval | None  # to the oracle of each run: share of it, positive is worse
     above_bound: Interval | None  # to the bound of each run: share of it, positive is worse
     versus: Versus | None  # None: the baseline
-    best: bool  # no other has a better mean of the objective
+    best: frozenset[str]  # metrics of which no simulated scheduler has a better mean
     spread: float  # standard deviation over what is resampled, of the objective
+    to_stand_in: Difference | None = None  # None: there is no log, or this is the log or its stand-in
+    preempts: bool = False  # may stop running jobs
+
+    @property
+    def change(self) -> Difference | None:
+        """The difference to the baseline; None for the baseline itself."""
+        return self.versus.difference if self.versus else None
 
 
 @dataclass(frozen=True)
-class Table:
+class Comparison:
     """All schedulers on one objective, over all Runs or those of a group."""
 
     objective: str
     group: str  # "", or `shape=bursty`
     baseline: str
-    lines: tuple[Line, ...]
+    lines: tuple[Standing, ...]
     runs: int  # of each scheduler
     resampled: Resampled
     n: int  # how many of these
     oracle: Interval | None  # mean of the best of each run
     bound: Interval | None
+    stand_in: str = ""  # the simulated scheduler that stands in for that of the log; empty without a log
 
-    def line(self, scheduler: str) -> Line:
+    def line(self, scheduler: str) -> Standing:
+        """Find the standing of one scheduler."""
         return next(line for line in self.lines if line.scheduler == scheduler)
 
 
@@ -102,32 +117,73 @@ class Degradation:
 
 @dataclass(frozen=True)
 class Summary:
-    """All of it."""
+    """What results say: a comparison for each objective, by groups, under changes, and notes."""
 
     results: Results
-    tables: tuple[Table, ...]  # one for each objective, over all Runs
-    groups: tuple[Table, ...]  # of the first objective, by group
+    tables: tuple[Comparison, ...]  # one for each objective, over all Runs
+    groups: tuple[Comparison, ...]  # of the first objective, by group
     degradations: tuple[Degradation, ...]
     comparisons: int  # that p values are corrected for
     notes: tuple[str, ...]
 
     @property
-    def table(self) -> Table:
-        """That of the first objective."""
+    def table(self) -> Comparison:
+        """The comparison on the first objective."""
         return self.tables[0]
+
+    @property
+    def single(self) -> bool:
+        """Whether it is about one workload on one cluster, as with `compare` and `evaluate`."""
+        return self.results.folder is None
+
+    # ── for one workload on one cluster ──
+
+    @property
+    def workload(self) -> str:
+        return str(self.results.columns["workload"][0])
+
+    @property
+    def cluster(self) -> str:
+        return str(self.results.columns["cluster"][0])
+
+    @property
+    def estimate(self) -> str:
+        return str(self.results.columns["estimate"][0])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.results.experiment.axes.seeds
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.results.experiment.metrics
+
+    @property
+    def lines(self) -> tuple[Standing, ...]:
+        """Every scheduler on the first objective."""
+        return self.table.lines
+
+    @property
+    def log(self) -> Standing | None:
+        """What actually happened, where the log says so."""
+        return self.lines[0] if self.lines[0].scheduler == LABEL else None
+
+    @property
+    def stand_in(self) -> Standing | None:
+        """The simulated scheduler that stands in for the log's own."""
+        return self.table.line(self.table.stand_in) if self.log else None
 
 
 class Pivot:
-    """The values of a metric as (schedulers, cells, seeds), agents' training seeds apart."""
+    """Columns by cell, seed and scheduler. A cell is a workload on a cluster, under a change, with a source of estimates."""
 
-    def __init__(self, results: Results, chosen: Array | None = None) -> None:
+    def __init__(self, results: Results, rows: Array | None = None) -> None:
         self.results = results
-        columns, chosen = results.columns, np.ones(len(results), bool) if chosen is None else chosen
-        self._rows = np.flatnonzero(chosen)
-        names = [*PLACE, *results.parameters]
+        self._rows = np.arange(len(results)) if rows is None else np.flatnonzero(rows)
+        columns, names = results.columns, [*PLACE, *results.parameters]
         number = columns["run"][self._rows] // (len(results.experiment.axes.seeds) * len(entries_of(results.experiment)))
         _, first, self._cell = np.unique(number, return_index=True, return_inverse=True)
-        rows = self._rows[first]  # of each cell one; where the cluster is drawn by the seed it has another name at every seed
+        rows = self._rows[first]  # one of each cell; where the cluster is drawn by the seed it has another name at every seed
         self.cells = list(zip(*(columns[name][rows].tolist() for name in names), strict=True))
         self.seeds = list(dict.fromkeys(columns["seed"][self._rows].tolist()))
         at = {seed: k for k, seed in enumerate(self.seeds)}
@@ -135,15 +191,36 @@ class Pivot:
         self._scheduler = columns["scheduler"][self._rows]
         trained = columns["training_seed"][self._rows].astype(float)
         self._trained = np.where(np.isnan(trained), -1, trained)
-        texts = [results.experiment.text_of(text) for text in results.experiment.axes.workloads]
-        self.logs = bool(texts) and not any(parse_recipe(text).is_generator for text in texts)
+        self.windows = results.windows
+        self._means: dict[tuple[str, str], Interval] = {}
+
+    def mean(self, metric: str, scheduler: str) -> Interval:
+        """The mean of a metric with its interval."""
+        if (metric, scheduler) not in self._means:
+            self._means[metric, scheduler] = self._measured(metric, scheduler)
+        return self._means[metric, scheduler]
+
+    def _measured(self, metric: str, scheduler: str) -> Interval:
+        sample = self.results.sample
+        if sample is not None and metric in sample.intervals[scheduler]:
+            return sample.intervals[scheduler][metric]
+        values = self.values(metric, scheduler)
+        return replace(self.interval(values), of=self.resampled(len(values))[0])
+
+    def resampled(self, training_seeds: int) -> tuple[Resampled, int]:
+        """What `units` takes as independent in the first place, and how many of them there are."""
+        if training_seeds > 1:
+            return "training seed", training_seeds
+        if len(self.seeds) == 1:
+            return ("workload", len(self.cells)) if self.windows else ("seed", 1)
+        return "window" if self.windows else "seed", len(self.seeds)
 
     def interval(self, values: Array) -> Interval:
-        """Of the mean of (training seeds, cells, seeds)."""
-        return widest([bootstrap_mean(each) for each in units(values, logs=self.logs)])
+        """The interval of the mean of values (training seeds, cells, seeds)."""
+        return widest([bootstrap_mean(each) for each in units(values, windows=self.windows)])
 
     def bound(self, objective: str, scheduler: str) -> Array | None:
-        """As `values`; None where nothing is known, or only that it is not below 0."""
+        """Bounds, shaped as `values`; None where nothing is known, or only that it is not below 0."""
         column = f"bound.{objective}"
         found = self.values(column, scheduler) if column in self.results.columns else np.zeros(1)
         found = np.where(np.abs(found) < NOTHING, 0.0, found)
@@ -159,8 +236,8 @@ class Pivot:
         return found
 
 
-def units(values: Array, *, logs: bool = False) -> list[Array]:
-    """What is resampled, each way that there is: means for each training seed, for each seed, or with one seed for each of several logs.
+def units(values: Array, *, windows: bool = False) -> list[Array]:
+    """List what is resampled, each way that there is: means by training seed, by seed, or with one seed by log.
 
     With one seed the workloads of a generator hold the same jobs: they are one value.
     """
@@ -168,14 +245,18 @@ def units(values: Array, *, logs: bool = False) -> list[Array]:
     ways = [_mean(values, (1, 2))] if trained > 1 else []
     if seeds > 1:
         ways.append(_mean(_mean(values, 0), 0))
-    elif logs and cells > 1 and trained == 1:
+    elif windows and cells > 1 and trained == 1:
         ways.append(_finite(values[0, :, 0]))
     return ways or [np.atleast_1d(_mean(values, (0, 1, 2)))]
 
 
 def widest(found: Sequence[Interval]) -> Interval:
-    """Of several intervals of one mean; one without an end is no interval, unless there is no other."""
-    return max(found, key=lambda each: each.high - each.low if math.isfinite(each.high - each.low) else -1.0)
+    """Choose the widest of several intervals of one mean; one without ends only where there is no other."""
+    return max(found, key=_width)
+
+
+def _width(each: Interval | Difference) -> float:
+    return each.high - each.low if math.isfinite(each.high - each.low) else -1.0
 
 
 def _mean(values: Array, axis: int | tuple[int, ...]) -> Array:
@@ -187,70 +268,82 @@ def _mean(values: Array, axis: int | tuple[int, ...]) -> Array:
 
 
 def summarise(results: Results) -> Summary:
-    """All tables."""
+    """Sum up results: all objectives, groups and changes."""
     experiment = results.experiment
     whole = Pivot(results)
-    tables = [table_of(whole, objective) for objective in experiment.axes.objectives]
-    tables, comparisons = _corrected(tables)
+    tables, comparisons = _corrected([table_of(whole, objective) for objective in experiment.axes.objectives])
     first = experiment.axes.objectives[0]
     groups = []
     for name in (name for name in experiment.judge.groups if name in results.columns):
         for value in dict.fromkeys(results.columns[name].tolist()):
             if value is not None:  # a workload that has no such parameter
                 groups.append(_untested(table_of(Pivot(results, results.columns[name] == value), first, f"{name}={value}")))
-    return Summary(results, tuple(tables), tuple(groups), tuple(_degradations(whole)), comparisons, tuple(_notes(whole)))
+    notes = tuple(_notes(whole)) if results.folder else results.notes
+    return Summary(results, tuple(tables), tuple(groups), tuple(_degradations(whole)), comparisons, notes)
 
 
-def table_of(pivot: Pivot, objective: str, group: str = "") -> Table:
-    """Every scheduler on one objective; of a group the objective alone is summed up."""
+def table_of(pivot: Pivot, objective: str, group: str = "") -> Comparison:
+    """Compare every scheduler on one objective; a group sums up the objective alone."""
     results, judge = pivot.results, pivot.results.experiment.judge
     sign = MINIMUM[resolve(objective)[0].better]
     values = {name: pivot.values(objective, name) for name in results.schedulers}
-    means = {name: _rank(each, sign) for name, each in values.items()}
-    plain = judge.rivals or [name for name in results.schedulers if name not in judge.challengers]
-    baseline = judge.baseline or min(plain or list(results.schedulers), key=lambda name: means[name])
+    baseline = judge.baseline or _best_rival(pivot, objective)
+    stand_in = _stand_in(results.schedulers) if LABEL in values else ""
     oracle = _best_of(values, judge.oracle, sign) if judge.oracle else None
     bound = _bound(pivot, objective)
-    top = min(means.values())
+    shown = (objective,) if group else [name for name in results.experiment.metrics if name in results.columns]
+    best = {name: best_means(pivot, name) for name in shown}
     lines = []
     for name in results.schedulers:
-        mine = units(values[name], logs=pivot.logs)[0]
-        shown = (objective,) if group else results.experiment.metrics
+        mine = units(values[name], windows=pivot.windows)[0]
         lines.append(
-            Line(
-                name, name in judge.challengers, _intervals(pivot, name, shown), _gap(pivot, values[name], oracle, sign),
-                _above(pivot, values[name], pivot.bound(objective, name), sign),
-                None if name == baseline else against(pivot, values[name], values[baseline], sign),
-                means[name] == top < math.inf, float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
+            Standing(
+                name, name in judge.challengers, {metric: pivot.mean(metric, name) for metric in shown},
+                _gap(pivot, values[name], oracle, sign), _above(pivot, values[name], pivot.bound(objective, name), sign),
+                None if name == baseline else _versus(pivot, objective, name, baseline),
+                frozenset(metric for metric in shown if name in best[metric]),
+                float(np.nanstd(mine, ddof=1)) if np.isfinite(mine).sum() > 1 else math.nan,
+                _versus(pivot, objective, name, stand_in).difference if stand_in and name not in (LABEL, stand_in) else None,
+                "preempts" in results.columns and bool(results.columns["preempts"][results.where(scheduler=name)].any()),
             )
         )  # fmt: skip
-    what, count = _resampled(pivot, max(len(each) for each in values.values()))
+    what, count = _resampled(pivot, objective, max(len(each) for each in values.values()))
     size = len(pivot.cells) * len(pivot.seeds)
-    return Table(
+    return Comparison(
         objective, group, baseline, tuple(lines), size, what, count,
-        None if oracle is None else pivot.interval(oracle[None]), None if bound is None else pivot.interval(bound[None]),
+        None if oracle is None else pivot.interval(oracle[None]), None if bound is None else pivot.interval(bound[None]), stand_in,
     )  # fmt: skip
 
 
-def _resampled(pivot: Pivot, training_seeds: int) -> tuple[Resampled, int]:
-    """What `units` takes as independent, first of all, and how many there are."""
-    if training_seeds > 1:
-        return "training seed", training_seeds
-    if len(pivot.seeds) == 1:
-        return ("workload", len(pivot.cells)) if pivot.logs else ("seed", 1)
-    return "window" if pivot.logs else "seed", len(pivot.seeds)
+def _resampled(pivot: Pivot, objective: str, training_seeds: int) -> tuple[Resampled, int]:
+    interval = pivot.mean(objective, pivot.results.schedulers[-1])
+    return ("time block", interval.n) if interval.of == "block" else pivot.resampled(training_seeds)
 
 
-def _intervals(pivot: Pivot, scheduler: str, metrics: Sequence[str]) -> dict[str, Interval]:
-    names = [name for name in metrics if name in pivot.results.columns]
-    values = {name: pivot.values(name, scheduler) for name in names}
-    return {name: replace(pivot.interval(each), of=_resampled(pivot, len(each))[0]) for name, each in values.items()}
+def _rank(pivot: Pivot, metric: str, scheduler: str) -> float:
+    """The mean that is shown, lower is better; inf where there is none, or where a Run is infinitely bad."""
+    sign, mean = MINIMUM[resolve(metric)[0].better], pivot.mean(metric, scheduler).mean
+    return math.inf if math.isnan(mean) or np.isposinf(sign * pivot.values(metric, scheduler)).any() else sign * mean
 
 
-def _rank(values: Array, sign: float) -> float:
-    """The mean that is shown, less is better; inf where there is none, or where a Run is infinitely bad."""
-    mean = sign * float(np.nanmean(each)) if np.isfinite(each := units(values)[0]).any() else math.inf
-    return math.inf if np.isposinf(sign * values).any() else mean
+def _best_rival(pivot: Pivot, objective: str) -> str:
+    """The baseline unless one is named: the best mean of all rivals, by default every simulated scheduler that is no challenger."""
+    judge, schedulers = pivot.results.experiment.judge, pivot.results.schedulers
+    plain = judge.rivals or [name for name in schedulers if name not in (*judge.challengers, LABEL)]
+    return min(plain or schedulers, key=lambda name: _rank(pivot, objective, name))
+
+
+def best_means(pivot: Pivot, metric: str) -> set[str]:
+    """The simulated schedulers with the best mean; what happened in a log is not a choice."""
+    ranks = {name: _rank(pivot, metric, name) for name in pivot.results.schedulers if name != LABEL}
+    top = min(ranks.values(), default=math.inf)
+    return set() if resolve(metric)[0].better == "neither" else {name for name, rank in ranks.items() if rank == top < math.inf}
+
+
+def _stand_in(schedulers: Sequence[str]) -> str:
+    """First come, first served with EASY where it is among them, as what most batch systems do; else the first simulated scheduler."""
+    usual = [name for name in schedulers if name.startswith("fcfs/") and name.endswith("/easy")]
+    return usual[0] if usual else schedulers[1]
 
 
 def _finite(values: Array) -> Array:
@@ -284,33 +377,39 @@ def _above(pivot: Pivot, values: Array, bound: Array | None, sign: float) -> Int
     if bound is None:
         return None
     both = np.isfinite(values) & np.isfinite(bound)
-    mine, least = (units(np.where(both, each, np.nan), logs=pivot.logs) for each in (values, bound))
+    mine, least = (units(np.where(both, each, np.nan), windows=pivot.windows) for each in (values, bound))
     return widest([ratio_of_sums(sign * (a - b), np.abs(b)) for a, b in zip(mine, least, strict=True)])
 
 
+def _versus(pivot: Pivot, objective: str, name: str, baseline: str) -> Versus:
+    sign, sample = MINIMUM[resolve(objective)[0].better], pivot.results.sample
+    if sample is not None and name in sample.per_job and baseline in sample.per_job:
+        return _by_blocks(sample.per_job[name], sample.per_job[baseline], sample.submit, sign)
+    return against(pivot, pivot.values(objective, name), pivot.values(objective, baseline), sign)
+
+
+def _by_blocks(mine: Array, other: Array, submit: Array, sign: float) -> Versus:
+    """Pair job by job and resample blocks of time; there is no test."""
+    each = mine - other
+    found, share = block_bootstrap(each, submit), block_ratio(each, np.abs(other), submit)
+    wins, losses, n = int((sign * each < 0).sum()), int((sign * each > 0).sum()), int((~np.isnan(each)).sum())
+    ties = n - wins - losses
+    difference = Difference(found.mean, found.low, found.high, math.nan, wins, ties, losses, math.nan, n, found.missing, "job")
+    return Versus(difference, share.mean, share.low, share.high, wins, ties, losses, math.nan, sign > 0)
+
+
 def against(pivot: Pivot, mine: Array, other: Array, sign: float) -> Versus:
-    """Paired by seed, and by training seed; what is not trained is the same for all training seeds. Where one has no value, none counts."""
+    """Pair by seed, and by training seed; what is not trained is the same for all training seeds. Where one has no value, none counts."""
     first, second = _alike(mine, other)
     both = np.isfinite(first) & np.isfinite(second)
-    a, b = (units(np.where(both, each, np.nan), logs=pivot.logs) for each in (first, second))
+    a, b = (units(np.where(both, each, np.nan), windows=pivot.windows) for each in (first, second))
     pairs = list(zip(a, b, strict=True))
     better: Literal["lower", "higher"] = "lower" if sign > 0 else "higher"
     ways = [paired_difference(*pair, better=better) for pair in pairs]
-    difference = max(ways, key=lambda each: each.high - each.low if math.isfinite(each.high - each.low) else -1.0)
     share = widest([ratio_of_sums(x - y, np.abs(y)) for x, y in pairs])
-    p = [_p(x, y) for x, y in pairs]
     wins, ties, losses = _counted(sign * _per_run(mine), sign * _per_run(other))
-    return Versus(difference, share.mean, share.low, share.high, wins, ties, losses, float(np.max(p)), sign > 0)
-
-
-def _p(a: Array, b: Array) -> float:
-    """Of logarithms where all are positive, for then ratios are what is alike: times are skewed. 1 where they point the other way."""
-    known = np.isfinite(a) & np.isfinite(b)
-    a, b = a[known], b[known]
-    if not ((a > 0).all() and (b > 0).all()):
-        return paired_t_test(a - b)
-    ratio = np.log(a) - np.log(b)
-    return paired_t_test(ratio) if float(ratio.sum()) * float((a - b).sum()) >= 0 else 1.0
+    p = float(np.max([each.p for each in ways]))
+    return Versus(max(ways, key=_width), share.mean, share.low, share.high, wins, ties, losses, p, sign > 0)
 
 
 def _per_run(values: Array) -> Array:
@@ -334,13 +433,13 @@ def _alike(mine: Array, other: Array) -> tuple[Array, Array]:
     return tuple(np.repeat(each, count, axis=0) if len(each) == 1 and count > 1 else each for each in (mine, other))  # type: ignore[return-value]
 
 
-def _untested(table: Table) -> Table:
+def _untested(table: Comparison) -> Comparison:
     """Without p values: those of groups are no part of what is corrected for."""
     lines = tuple(replace(line, versus=replace(line.versus, p=math.nan)) if line.versus else line for line in table.lines)
     return replace(table, lines=lines)
 
 
-def _corrected(tables: Sequence[Table]) -> tuple[list[Table], int]:
+def _corrected(tables: Sequence[Comparison]) -> tuple[list[Comparison], int]:
     """Holm over every comparison of every objective."""
     p = [line.versus.p for table in tables for line in table.lines if line.versus is not None]
     adjusted = iter(holm(p).tolist() if p else [])
@@ -367,7 +466,7 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
             for change in (change for change in changes if change):
                 with_change, without = values[:, at[change]], values[:, at[""]]
                 both = np.isfinite(with_change) & np.isfinite(without)
-                changed, clean = (units(np.where(both, each, np.nan), logs=pivot.logs) for each in (with_change, without))
+                changed, clean = (units(np.where(both, each, np.nan), windows=pivot.windows) for each in (with_change, without))
                 shares = [sign * (a - b) / np.where(b == 0, np.nan, np.abs(b)) for a, b in zip(changed, clean, strict=True)]
                 share = widest([bootstrap_mean(_finite(each)) for each in shares])
                 found.append(Degradation(objective, change, change.partition(":")[0], scheduler, share))
@@ -389,9 +488,5 @@ def _notes(pivot: Pivot) -> list[str]:
         if lost:
             notes.append(f"{lost:,} of {int(results.columns['n_jobs'].sum()):,} jobs {words}, over all Runs")
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
-    what, n = _resampled(pivot, max(several, default=1))
-    if n == 1:
-        notes.append(f"one {what} only: there is no interval, and nothing can be said of another {what}")
-    if 1 < n < FEWEST:
-        notes.append(f"{n} {what}s are too few for a 95 % interval: what is shown is their range, which covers less")
-    return notes
+    what, n = pivot.resampled(max(several, default=1))
+    return [*notes, *filter(None, [caveat(n, what)])]

@@ -1,9 +1,12 @@
-"""What an experiment's folder holds, as columns; the only way in for tables, figures and reports."""
+"""What was measured, as columns: the only way in for summaries, tables, figures and reports.
+
+`gpuyard run` keeps Results in a folder and `load_results` reads them; `compare` and `evaluate` hold them in memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,40 +19,68 @@ from gpuyard.experiments.design.cells import entries_of
 from gpuyard.experiments.design.kinds import PLACE as PLACE
 from gpuyard.experiments.design.spec import Experiment, from_table
 from gpuyard.experiments.judging.curves import Curve
+from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.running.store import AGENTS, CURVES, EXPERIMENT, RUNS, Store, read_json
+from gpuyard.traces.recipes import parse_recipe
+
+
+@dataclass(frozen=True, eq=False)
+class OneSample:
+    """What one sample, such as a log, is judged by: there are no seeds to resample, so blocks of time are."""
+
+    submit: Array  # (jobs,) s
+    intervals: Mapping[str, Mapping[str, Interval]]  # scheduler → metrics that are means over jobs → interval by blocks of time
+    per_job: Mapping[str, Array]  # scheduler → (jobs,) the first objective; empty where it is not a mean over jobs
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Runs of an experiment in the order of its axes. `columns`: name → (runs,) values; texts are arrays of objects."""
+    """Runs in the order of the experiment's axes. `columns`: name → (runs,) values; texts are arrays of objects."""
 
-    folder: Path
+    folder: Path | None  # None: held in memory, for one workload on one cluster; nothing but columns was kept
     experiment: Experiment
     about: Mapping[str, Any]  # version, platform, command
     columns: Mapping[str, Array]
+    windows: bool = False  # seeds number windows of logs, not draws of a generator
+    sample: OneSample | None = None
+    titles: Mapping[str, str] = field(default_factory=dict)  # scheduler → its name for a sentence
+    accuracy: Mapping[str, float] = field(default_factory=dict)  # of the estimates
+    paired: int = 0  # jobs that every line of a log is measured over
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.columns["run"])
 
     @property
     def schedulers(self) -> tuple[str, ...]:
-        """In the order of the axis."""
+        """Every scheduler, in the order of the axis; for a log that says when its jobs started, `log` is the first."""
         return self.experiment.axes.schedulers
+
+    def title(self, scheduler: str) -> str:
+        """Name a scheduler in a sentence: `shortest job first with EASY (sjf/fewest/easy)`."""
+        return self.titles.get(scheduler, scheduler)
+
+    def counts(self, scheduler: str) -> dict[str, int]:
+        """Count the jobs of a scheduler over all its Runs: jobs, done, killed, rejected, unfinished."""
+        mine = self.where(scheduler=scheduler)
+        return {name[2:]: int(values[mine].sum()) for name, values in self.columns.items() if name.startswith("n_")}
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Columns by which workloads differ: parameters of generators that take more than one value."""
-        fixed = {"run", *PLACE, "seed", "scheduler", "training_seed", *self.experiment.metrics, "speedup", "ratio_to_optimum"}
+        fixed = {"run", *PLACE, "seed", "scheduler", "training_seed", *self.experiment.metrics, "speedup", "ratio_to_optimum", "preempts"}
         names = [name for name in self.columns if name not in fixed and not name.startswith(("n_", "bound."))]
         return tuple(name for name in names if len(set(self.columns[name].tolist())) > 1)
 
     @cached_property
     def manifests(self) -> list[dict[str, Any]]:
-        """One for each Run."""
-        return Store(self.folder).manifests()
+        """One for each Run; empty where none was kept."""
+        return Store(self.folder).manifests() if self.folder else []
 
     @cached_property
     def _curves(self) -> Mapping[str, dict[int, Curve]]:
+        if self.folder is None:
+            return {}
         frame = Store(self.folder).read(CURVES)
         missing = {"run", "curve", "x", "y", "labels"} - set(frame.columns)
         if missing:
@@ -66,8 +97,8 @@ class Results:
     @cached_property
     def agents(self) -> Mapping[str, dict[str, Any]]:
         """Label of a trained agent → objective, steps, wall_s, curve."""
-        folder = self.folder / AGENTS
-        return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
+        folder = self.folder / AGENTS if self.folder else None
+        return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))} if folder and folder.is_dir() else {}
 
     def where(self, **values: Any) -> Array:
         """(runs,) bool: the Runs whose columns have these values."""
@@ -78,7 +109,7 @@ class Results:
 
 
 def load_results(folder: Path) -> Results:
-    """The results in a folder that `gpuyard run` has completed."""
+    """Read the results in a folder that `gpuyard run` has completed."""
     if not (folder / EXPERIMENT).exists():
         raise DataError(f"{folder}: holds no experiment", hint="gpuyard run NAME --out DIR makes one")
     store = Store(folder)
@@ -96,8 +127,14 @@ def load_results(folder: Path) -> Results:
     texts = {*PLACE, "scheduler"}
     wrong = sorted(name for name in needed if (columns[name].dtype == object) != (name in texts))
     if wrong:
-        raise DataError(f"{folder / RUNS}: column {wrong[0]!r} is no column of {'texts' if wrong[0] in texts else 'numbers'}")
+        raise DataError(f"{folder / RUNS}: column {wrong[0]!r} does not hold {'texts' if wrong[0] in texts else 'numbers'}")
     width = len(experiment.axes.seeds) * len(entries_of(experiment))
     if frame.height == 0 or frame.height % width or columns["run"].tolist() != list(range(frame.height)):
         raise DataError(f"{folder / RUNS}: {frame.height:,} Runs are not those of the axes in {EXPERIMENT}")
-    return Results(folder, experiment, about, columns)
+    return Results(folder, experiment, about, columns, windows=has_windows(experiment))
+
+
+def has_windows(experiment: Experiment) -> bool:
+    """Whether every workload is a log, so that seeds number its windows."""
+    texts = [experiment.text_of(text) for text in experiment.axes.workloads]
+    return bool(texts) and not any(parse_recipe(text).is_generator for text in texts)

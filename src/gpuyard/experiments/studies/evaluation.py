@@ -12,17 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpuyard.envs.kinds.base import ENVS, EnvKind, find_env
 from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.experiments.compare import Plan, compare
 from gpuyard.experiments.compare import Source as Compared
-from gpuyard.experiments.judging.answers import percent, quantity
-from gpuyard.experiments.judging.comparison import Comparison, Line
-from gpuyard.experiments.judging.statistics import Interval, bootstrap_mean
-from gpuyard.metrics import METRICS, resolve
+from gpuyard.experiments.judging.summary import Summary
+from gpuyard.metrics import METRICS
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import Checkpoint
@@ -33,7 +29,6 @@ from gpuyard.traces.splits import Split, overlap
 
 BATCHES = 10  # episodes of a workload, unless more combinations of its parameters are to be gone through
 MOST_EPISODES = 100_000
-LEVEL = 0.05  # of the test, two-sided, corrected
 OTHER_METRICS: Mapping[str, tuple[str, ...]] = {
     "job": ("bsld", "waiting", "turnaround", "utilization"),
     "host": ("wait", "makespan", "completed", "utilization", "load_imbalance"),
@@ -199,8 +194,8 @@ def evaluate(
     metrics: Sequence[str] = (),
     threads: int = 2,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Comparison]:
-    """One comparison for each workload; the first metric, the objective unless given, decides. `progress` hears (done, all)."""
+) -> list[Summary]:
+    """Sum up each workload; the first metric, the objective unless given, decides. `progress` is called with (done, all)."""
     sources = held_out(contenders, held)
     plan = Plan(
         sources=tuple(_compared(*each) for each in sources),
@@ -209,20 +204,22 @@ def evaluate(
         challengers=tuple(each.scheduler.label for each in contenders),
     )
     count = len(plan.schedulers) * sum(len(numbers) for _, numbers in sources)
-    heard: Callable[[int], None] = (lambda done: None) if progress is None else (lambda done: progress(done, count))
+    report: Callable[[int], None] = (lambda done: None) if progress is None else (lambda done: progress(done, count))
     found, done = [], 0
     for source, (_, numbers) in zip(plan.sources, sources, strict=True):
         before = done
         each = replace(plan, sources=(source,), seeds=numbers)
-        found += compare(each, threads=threads, progress=lambda now, before=before: heard(before + now))  # type: ignore[misc]
+        found += compare(each, threads=threads, progress=lambda now, before=before: report(before + now))  # type: ignore[misc]
         done += len(numbers) * len(plan.schedulers)
-    return found if metrics else [_with_values(comparison) for comparison in found]
+    return found if metrics else [_with_values(summary) for summary in found]
 
 
-def _with_values(comparison: Comparison) -> Comparison:
-    """Without metrics that have no value here, such as the utilisation of GPUs where there are none; the primary one stays."""
-    known = [name for name in comparison.metrics if not all(math.isnan(line.values[name].mean) for line in comparison.lines)]
-    return replace(comparison, metrics=tuple(dict.fromkeys((comparison.primary, *known))))
+def _with_values(summary: Summary) -> Summary:
+    """Drop metrics that have no value here, such as the utilisation of GPUs where there are none; the primary one stays."""
+    experiment = summary.results.experiment
+    known = tuple(name for name in experiment.judge.metrics if not all(math.isnan(line.values[name].mean) for line in summary.lines))
+    experiment = replace(experiment, judge=replace(experiment.judge, metrics=known))
+    return replace(summary, results=replace(summary.results, experiment=experiment))
 
 
 def _schedulers(contenders: Sequence[Contender], against: Sequence[str]) -> tuple[AnyScheduler, ...]:
@@ -268,98 +265,3 @@ def _compared(source: Source, numbers: Sequence[int]) -> Compared:
     shown = clusters[0] if len({cluster.name for cluster in clusters}) == 1 else replace(clusters[0], name="several clusters")
     text = source.text.partition(" on ")[0]
     return Compared(text, load, True, (shown,), cluster_of)
-
-
-# ── in words ──
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How a checkpoint does on one workload. Shares are of the best baseline's mean; positive: the checkpoint is better."""
-
-    checkpoint: str
-    workload: str
-    metric: str
-    baseline: str  # the best
-    gain: Interval
-    p: float  # corrected for the number of schedulers (Holm); nan: no test
-    gap: Interval | None  # mean of (its value − that of the best baseline of each run) / the latter, signed so that positive is worse
-
-    @property
-    def clear(self) -> bool:
-        """The interval does not hold 0."""
-        return self.gain.low > 0 or self.gain.high < 0
-
-
-def verdicts(comparison: Comparison, challengers: Sequence[str]) -> list[Verdict]:
-    """One for each checkpoint."""
-    base = next(line for line in comparison.lines if line.scheduler == comparison.baseline)
-    sign = 1.0 if resolve(comparison.primary)[0].better == "higher" else -1.0
-    others = [line for line in comparison.lines if line.scheduler not in (*challengers, "log")]
-    found = []
-    for line in comparison.lines:
-        if line.scheduler not in challengers or line.change is None:
-            continue
-        size = abs(base.values[comparison.primary].mean) or math.nan
-        ends = sorted(sign * value / size for value in (line.change.low, line.change.high))
-        gain = Interval(sign * line.change.mean / size, ends[0], ends[1], line.change.n)
-        found.append(
-            Verdict(
-                line.scheduler, comparison.workload, comparison.primary, comparison.baseline, gain, line.change.p, _gap(line, others, sign)
-            )
-        )
-    return found
-
-
-def _gap(line: Line, others: Sequence[Line], sign: float) -> Interval | None:
-    """To the best of the others in each run: what a perfect choice among them would still gain."""
-    if len(line.samples) < 2:
-        return None
-    best = np.max(sign * np.array([other.samples for other in others]), axis=0)
-    mine = sign * np.array(line.samples)
-    known = np.isfinite(best) & np.isfinite(mine) & (best != 0)
-    return bootstrap_mean((best - mine)[known] / np.abs(best[known])) if known.any() else None
-
-
-def sentence(verdict: Verdict, comparison: Comparison) -> str:
-    """`NAME is better than the best baseline, sjf, by 12 % [8, 16]: mean bsld 34 against 38 …`."""
-    mine, base = (_line(comparison, label) for label in (verdict.checkpoint, verdict.baseline))
-    name, gain = verdict.metric, verdict.gain
-    title = resolve(name)[0].title
-    values = f"{title} {quantity(name, mine.values[name].mean)} against {quantity(name, base.values[name].mean)}"
-    of = next(line.change.of for line in comparison.lines if line.change)
-    runs = f"{gain.n:,} {'runs' if of == 'seed' else 'jobs of one run, by blocks of time'}"
-    size = f"{percent(abs(gain.mean))} %"
-    if math.isnan(gain.low):
-        sure = f"{'better' if gain.mean > 0 else 'worse'} by {size}, without an interval: one sample"
-        return f"{verdict.checkpoint}: against the best baseline, {verdict.baseline}, {sure} ({values})."
-    unsure = ": more runs would make it sure" if verdict.p > LEVEL and verdict.clear else ""
-    chance = "" if math.isnan(verdict.p) else f"; p = {verdict.p:.2g}{unsure}"
-    if not verdict.clear:
-        span = f"{_better_by(gain.mean)} [{_better_by(gain.low)} to {_better_by(gain.high)}]"
-        return f"{verdict.checkpoint} cannot be told from the best baseline, {verdict.baseline}: {span} ({values}; {runs}{chance})."
-    ends = sorted((abs(gain.low), abs(gain.high)))
-    word = "better" if gain.mean > 0 else "worse"
-    span = f"[{percent(ends[0])}, {percent(ends[1])}]"
-    return f"{verdict.checkpoint} is {word} than the best baseline, {verdict.baseline}, by {size} {span} ({values}; {runs}{chance})."
-
-
-def _better_by(gain: float) -> str:
-    """`3.75 % worse`: the sign as a word."""
-    text = percent(abs(gain))
-    return "as good" if text == "0" else f"{text} % {'better' if gain > 0 else 'worse'}"
-
-
-def gap_sentence(verdict: Verdict) -> str:
-    """Against the best baseline of each run, which nobody knows before."""
-    if verdict.gap is None:
-        return ""
-    gap = verdict.gap
-    text = f"{percent(gap.mean, '+')} % [{percent(gap.low, '+')}, {percent(gap.high, '+')}]"
-    return (
-        f"{verdict.checkpoint}: gap to the best baseline of each run, {text} of its {resolve(verdict.metric)[0].title} (below 0: better)."
-    )
-
-
-def _line(comparison: Comparison, label: str) -> Line:
-    return next(line for line in comparison.lines if line.scheduler == label)

@@ -1,0 +1,182 @@
+"""Summaries as tables on the terminal: the one table of `compare`, `evaluate` and `run`, and what goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuyard.cli.common.output import STAR, Output, Table, say, short, shown_unit, with_interval
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.judging.statistics import Difference, Interval
+    from gpuyard.experiments.judging.summary import Comparison, Summary
+
+MOST_OTHERS = 4  # metrics beside the objective of an experiment
+
+
+@dataclass(frozen=True)
+class _Column:
+    header: str
+    cells: Sequence[str]
+    marked: Sequence[bool] = ()
+
+
+def describe(summaries: Sequence[Summary]) -> Output:
+    """Describe comparisons, each of one workload on one cluster: a table each, for people and as data."""
+    from gpuyard.experiments.judging.words import answer
+    from gpuyard.report.tables import as_data, as_record, by_place
+
+    records = [as_record(summary, line) for summary in summaries for line in summary.lines]
+    tables = [comparison_table(summary, summary.table) for summary in summaries]
+    tables += [_by_estimate(group) for group in by_place(summaries)]
+    several = len(summaries) > 1
+    text = [sentence for summary in summaries for sentence in ([f"{_title(summary)}:"] if several else []) + answer(summary)]
+    return Output(tables, [as_data(summary) for summary in summaries], records, text)
+
+
+def say_notes(summaries: Sequence[Summary]) -> None:
+    """Say the notes of all summaries on stderr; a note that is not common to all with its workload and cluster."""
+    common = set.intersection(*(set(summary.notes) for summary in summaries))
+    places = [(f"{summary.workload} on {summary.cluster}: ", summary.notes) for summary in summaries]
+    for text in dict.fromkeys(f"{'' if note in common else place}{note}" for place, notes in places for note in notes):
+        say(f"note: {text}")
+
+
+def comparison_table(summary: Summary, table: Comparison) -> Table:
+    """Rows are schedulers, the best of a column is marked; for an experiment, the oracle and the bound follow."""
+    columns = list(_of_one_workload(summary, table) if summary.single else _of_experiment(summary, table))
+    rows = [list(row) for row in zip(*(column.cells for column in columns), strict=True)]
+    if not summary.single:
+        _, size = _unit(table, table.objective)
+        for name, value in (("oracle of each run", table.oracle), ("bound", table.bound)):
+            if value is not None:
+                rows.append([name, _interval(value, size), *[""] * (len(columns) - 2)])
+    marked = frozenset((r, k) for k, column in enumerate(columns) for r, best in enumerate(column.marked) if best)
+    title, caption = (
+        (_title(summary), _caption(summary))
+        if summary.single
+        else (f"{summary.results.experiment.title}: {_metric_title(table.objective)}", _experiment_caption(summary, table))
+    )
+    return Table(tuple(column.header for column in columns), rows, title, marked=marked, caption=caption)
+
+
+def _of_one_workload(summary: Summary, table: Comparison) -> Iterable[_Column]:
+    """Differences in the unit of the metric, and every metric with its interval."""
+    label, size = _unit(table, table.objective)
+    changes = [_interval(line.change, size, "+") if line.change else "baseline" for line in table.lines]
+    yield _Column("scheduler", [line.scheduler for line in table.lines])
+    yield _Column(f"{table.objective} − baseline\n{f'({label})' if label else ' '}", changes)
+    yield _wins(table)
+    for name in summary.metrics:
+        label, size = _unit(table, name)
+        yield _means(table, name, f"{name}\n{f'({label})' if label else ' '}", size)
+
+
+def _of_experiment(summary: Summary, table: Comparison) -> Iterable[_Column]:
+    """The objective with its statistics, and means of some other metrics."""
+    name, lines = table.objective, table.lines
+    label, size = _unit(table, name)
+    yield _Column("scheduler", [f"> {line.scheduler}" if line.challenger else line.scheduler for line in lines])
+    yield _means(table, name, f"{name}{f' ({label})' if label else ''}", size)
+    found = [line.versus for line in lines]
+    yield _Column("− baseline (%)", [_interval(each.share_interval, 0.01, "+") if each else "baseline" for each in found])
+    yield _Column("effect", [short(each.difference.effect, "+") if each else "" for each in found])
+    yield _wins(table)
+    yield _Column("p", ["" if each is None or each.p != each.p else f"{each.p:.2g}" for each in found])
+    if any(line.gap for line in lines):
+        yield _Column("gap to\noracle (%)", [_interval(line.gap, 0.01) for line in lines])
+    if any(line.above_bound for line in lines):
+        yield _Column("above\nbound (%)", [_interval(line.above_bound, 0.01) for line in lines])
+    others = [other for other in summary.metrics if other != name and other in lines[0].values][:MOST_OTHERS]
+    for other in others:
+        label, size = _unit(table, other)
+        yield _Column(f"{other}{f' ({label})' if label else ''}", [short(line.values[other].mean / size) for line in lines])
+
+
+def _unit(table: Comparison, metric: str) -> tuple[str, float]:
+    """The unit that is shown, and how many of the metric's own it is."""
+    return shown_unit(metric, [line.values[metric].mean for line in table.lines])
+
+
+def _interval(value: Interval | Difference | None, size: float, sign: str = "") -> str:
+    return with_interval(value.mean / size, value.low / size, value.high / size, sign) if value else ""
+
+
+def _means(table: Comparison, metric: str, header: str, size: float) -> _Column:
+    marked = [metric in line.best for line in table.lines]
+    cells = [_interval(line.values[metric], size).partition("\n") for line in table.lines]
+    stars = [first + (f" {STAR}" if best else "") + feed + rest for (first, feed, rest), best in zip(cells, marked, strict=True)]
+    return _Column(header, stars, marked)
+
+
+def _wins(table: Comparison) -> _Column:
+    cells = [f"{line.versus.wins:,}–{line.versus.losses:,}" if line.versus else "" for line in table.lines]
+    return _Column("better–\nworse", cells)
+
+
+def _metric_title(metric: str) -> str:
+    from gpuyard.metrics import resolve
+
+    return resolve(metric)[0].title
+
+
+def _experiment_caption(summary: Summary, table: Comparison) -> str:
+    from gpuyard.experiments.judging.statistics import FEWEST
+    from gpuyard.metrics import resolve
+
+    better = resolve(table.objective)[0].better
+    direction = f"{better} is better" if better != "neither" else ""
+    sure = "95 % interval" if table.n >= FEWEST else "range"
+    caption = (
+        f"{STAR} best mean; [ ] {sure} over {table.n} {table.resampled}{'s' * (table.n != 1)}; {direction}; baseline: {table.baseline};"
+        f" {table.runs:,} Runs each\n"
+        f"effect: mean difference over its standard deviation; p: paired t-test, corrected for {summary.comparisons} comparisons (Holm)"
+    )
+    gaps = any(line.gap for line in table.lines)
+    caption += "\ngap: mean over Runs of the share by which each is behind the best of the oracle's schedulers" if gaps else ""
+    return caption + ("\nwhat is not trained here has its intervals over seeds" if table.resampled == "training seed" else "")
+
+
+def _title(summary: Summary) -> str:
+    n = len(summary.seeds)
+    seeds = f"seed {summary.seeds[0]}" if n == 1 else f"{n} seeds"
+    return f"{summary.workload} on {summary.cluster}  (estimates: {summary.estimate}, {seeds})"
+
+
+def _caption(summary: Summary) -> str:
+    from gpuyard.experiments.judging.statistics import FEWEST
+    from gpuyard.metrics import resolve
+
+    changes = [line.change for line in summary.lines if line.change]
+    of = changes[0].of if changes else "seed"
+    higher = ", ".join(name for name in summary.metrics if resolve(name)[0].better == "higher")
+    jobs = summary.results.counts(summary.lines[-1].scheduler)
+    few = of == "seed" and len(summary.seeds) < FEWEST
+    interval = "range over the seeds, too few for a 95 % interval" if few else "95 % interval"
+    lines = [
+        f"{STAR} best mean; [ ] {interval}; differences are paired, to {summary.table.baseline}; better–worse counts {of}s",
+        f"lower is better{f', except of {higher}' if higher else ''}; {jobs['jobs']:,} jobs, {jobs['rejected']:,} rejected",
+    ]
+    if changes and not few:
+        clear = sum(change.clear for change in changes)
+        lines.append(f"{clear or 'none'} of {len(changes)} differ from the baseline (95 % interval excludes 0)")
+    return "\n".join(lines)
+
+
+def _by_estimate(group: Sequence[Summary]) -> Table:
+    """The primary metric of one workload on one cluster, with a column for each source of estimates."""
+    first, name = group[0], group[0].table.objective
+    label, size = _unit(first.table, name)
+    columns = [_means(summary.table, name, summary.estimate, size) for summary in group]
+    rows = list(zip([line.scheduler for line in first.lines], *(column.cells for column in columns), strict=True))
+    marked = frozenset((r, k + 1) for k, column in enumerate(columns) for r, best in enumerate(column.marked) if best)
+    about = [
+        f"{summary.estimate}: median estimate {short(found['ratio'])} × the run time, agreement {short(found['agreement'])},"
+        f" {found['below']:.0%} of jobs ran longer than estimated"
+        for summary in group
+        if (found := summary.results.accuracy)
+    ]
+    caption = "\n".join(["agreement: mean of the smaller over the larger of the two; 1 is perfect", *about])
+    title = f"{first.workload} on {first.cluster}: {name}{f' ({label})' if label else ''} by source of estimates"
+    return Table(("scheduler", *(column.header for column in columns)), rows, title, marked=marked, caption=caption)
