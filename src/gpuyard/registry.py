@@ -1,14 +1,15 @@
-"""Names → things, with "did you mean" for the names that are not there."""
+"""Registries map names to things; an unknown name raises an error that suggests the nearest known one."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 from gpuyard.errors import UnknownNameError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 LONGEST = 100  # characters of a name in a hint
 MOST_LISTED = 1000  # characters of a hint that lists names
 
@@ -24,6 +25,15 @@ class Registry(Generic[T]):
         if name in self._things:
             raise ValueError(f"{self.what} {name!r} is registered twice")
         self._things[name] = thing
+
+    def register(self, name: str, make: Callable[[F], T]) -> Callable[[F], F]:
+        """Return a decorator that adds `make(function)` under `name` and leaves the function itself unchanged."""
+
+        def decorate(function: F) -> F:
+            self.add(name, make(function))
+            return function
+
+        return decorate
 
     def __getitem__(self, name: str) -> T:
         try:
@@ -45,8 +55,8 @@ class Registry(Generic[T]):
 
 
 def unknown_name(what: str, name: str, known: Iterator[str] | dict[str, T] | tuple[str, ...] | list[str]) -> UnknownNameError:
-    """The error for an unknown `name`, with the nearest known one or the whole list as a hint."""
-    names = [each if len(each) <= LONGEST else each[:LONGEST] + "…" for each in known]  # they may come from a file of others
+    """Return the error for an unknown `name`; its hint is the nearest known name, or all of them."""
+    names = [each if len(each) <= LONGEST else each[:LONGEST] + "…" for each in known]  # names may come from a file that we did not write
     near = difflib.get_close_matches(name[:LONGEST].lower(), names, n=1, cutoff=0.5)
     listed = ", ".join(names)
     known_names = f"known: {listed if len(listed) <= MOST_LISTED else listed[:MOST_LISTED] + ' …'}"

@@ -202,7 +202,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         (["latin.csv", *MACHINE], 1, "is not UTF-8"),
         (["empty.csv", *MACHINE], 1, "the file is empty"),
         (["directory.csv", *MACHINE], 1, "is a directory"),
-        (["unknown.dat", *MACHINE], 2, "nor its name is of a known format"),
+        (["unknown.dat", *MACHINE], 2, "nor the name matches a known format"),
         (["absent.csv", *MACHINE], 1, "no such file"),
         (["dmeo", *MACHINE], 2, "did you mean 'demo'?"),
         (["demo:jbs=3", *MACHINE], 2, "did you mean 'jobs'?"),

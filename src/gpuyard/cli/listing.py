@@ -23,27 +23,21 @@ def listing(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what there is: policies, metrics, workloads, readers, datasets, clusters, environments, learners, experiments, …"""
+    """List the names you can use: policies, metrics, workloads, readers, datasets, clusters, environments, learners, experiments, …"""
     from gpuyard.registry import unknown_name
 
     if kind is None:
         overview = [{"kind": name, "names": [r["name"] for r in records()]} for name, records in KINDS.items()]
         table = Table(("kind", "names"), [(str(r["kind"]), ", ".join(r["names"])) for r in overview], left=frozenset({0, 1}),
-                      caption="gpuyard list KIND tells more about each, gpuyard show NAME all about one")  # fmt: skip
-        emit(
-            Output(
-                [table],
-                {str(r["kind"]): r["names"] for r in overview},
-                [{"kind": r["kind"], "name": n} for r in overview for n in r["names"]],
-            ),
-            how,
-        )
+                      caption="gpuyard list KIND says more about each, gpuyard show NAME everything about one")  # fmt: skip
+        records = [{"kind": r["kind"], "name": n} for r in overview for n in r["names"]]
+        emit(Output([table], {str(r["kind"]): r["names"] for r in overview}, records), how)
         return
     if kind not in KINDS:
         raise unknown_name("kind", kind, list(KINDS))
     records = KINDS[kind]()
     if not records:
-        raise UsageError(f"there are no {kind} here", hint="learners need pip install 'gpuyard[learn]'" if kind == "learners" else "")
+        raise UsageError(f"no {kind} are available", hint="learners need pip install 'gpuyard[learn]'" if kind == "learners" else "")
     header = tuple(records[0])
     rows = [tuple(short(v) if isinstance(v, float) else str(v) for v in record.values()) for record in records]
     numeric = {k for k, name in enumerate(header) if isinstance(records[0][name], float)}
@@ -51,7 +45,7 @@ def listing(
 
 
 def parameters_text(params: Iterable[tuple[str, Any]]) -> str:
-    """`power=2, limit=10`."""
+    """Write parameters as `power=2, limit=10`."""
     return ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in params if not _hidden(value))
 
 
@@ -61,115 +55,96 @@ def _hidden(value: Any) -> bool:
     return not isinstance(value, (str, int, float, Range))
 
 
+def _listed(registry: Any, columns: Callable[[Any], Record]) -> list[Record]:
+    """Return a row for each entry of a registry: name, title, and what `columns` says about it."""
+    return [{"name": name, "is": each.title} | columns(each) for name, each in registry.items()]
+
+
+def _parameters(policy: Any) -> Record:
+    return {"parameters": parameters_text(policy.params)}
+
+
+def _arguments(each: Any) -> Record:
+    return {"parameters": parameters_text((p.name, p.default) for p in each.parameters)}
+
+
 def _orderings() -> list[Record]:
     from gpuyard.policies import ORDERINGS
 
-    return [
-        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "reads the clock": "yes" if each.reads_clock else "no",
-         "source": each.source}
-        for name, each in ORDERINGS.items()
-    ]  # fmt: skip
+    return _listed(ORDERINGS, lambda p: _parameters(p) | {"reads the clock": "yes" if p.reads_clock else "no", "source": p.source})
 
 
 def _placements() -> list[Record]:
     from gpuyard.policies import PLACEMENTS
 
-    return [
-        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "span": each.span} for name, each in PLACEMENTS.items()
-    ]
+    return _listed(PLACEMENTS, lambda p: _parameters(p) | {"span": p.span})
 
 
 def _backfills() -> list[Record]:
     from gpuyard.policies import BACKFILLS
 
-    return [{"name": name, "is": each.title, "parameters": parameters_text(each.params)} for name, each in BACKFILLS.items()]
+    return _listed(BACKFILLS, _parameters)
 
 
 def _preemptions() -> list[Record]:
     from gpuyard.policies import PREEMPTIONS
 
-    return [
-        {"name": name, "is": each.title, "parameters": parameters_text([*each.params, *([("every", each.every)] if each.function else [])])}
-        for name, each in PREEMPTIONS.items()
-    ]
+    return _listed(PREEMPTIONS, lambda p: {"parameters": parameters_text([*p.params, *([("every", p.every)] if p.function else [])])})
 
 
 def _switches() -> list[Record]:
     from gpuyard.policies import SWITCHES
 
-    return [{"name": name, "is": each.title, "parameters": parameters_text(each.params)} for name, each in SWITCHES.items()]
+    return _listed(SWITCHES, _parameters)
 
 
 def _deciders() -> list[Record]:
     from gpuyard.policies import DECIDERS
 
-    return [
-        {"name": name, "is": each.title, "parameters": parameters_text(each.params), "builds on": each.inner.label if each.inner else ""}
-        for name, each in DECIDERS.items()
-    ]
+    return _listed(DECIDERS, lambda p: _parameters(p) | {"builds on": p.inner.label if p.inner else ""})
 
 
 def _metrics() -> list[Record]:
     from gpuyard.metrics import METRICS
 
-    return [
-        {"name": name, "is": each.title, "unit": each.unit, "better": each.better, "one per": each.kind, "formula": each.formula}
-        for name, each in METRICS.items()
-    ]
+    return _listed(METRICS, lambda m: {"unit": m.unit, "better": m.better, "one per": m.kind, "formula": m.formula})
 
 
 def _workloads() -> list[Record]:
     from gpuyard.traces import GENERATORS
 
-    return [
-        {"name": name, "is": each.title, "parameters": parameters_text((p.name, p.default) for p in each.parameters)}
-        for name, each in GENERATORS.items()
-    ]
+    return _listed(GENERATORS, _arguments)
 
 
 def _transforms() -> list[Record]:
     from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS
 
-    return [
-        {"name": name, "is": each.title, "of": of, "parameters": parameters_text((p.name, p.default) for p in each.parameters)}
-        for of, registry in (("workload", TRANSFORMS), ("cluster", CLUSTER_TRANSFORMS))
-        for name, each in registry.items()
-    ]
+    of_workloads = _listed(TRANSFORMS, lambda t: {"of": "workload"} | _arguments(t))
+    return of_workloads + _listed(CLUSTER_TRANSFORMS, lambda t: {"of": "cluster"} | _arguments(t))
 
 
 def _datasets() -> list[Record]:
     from gpuyard.traces import DATASETS
 
-    return [{"name": name, "is": each.title, "bytes": f"{each.size:,}", "licence": each.licence} for name, each in DATASETS.items()]
+    return _listed(DATASETS, lambda d: {"bytes": f"{d.size:,}", "licence": d.licence})
 
 
 def _readers() -> list[Record]:
     from gpuyard.traces import READERS
 
-    return [
-        {
-            "name": name,
-            "is": each.title,
-            "files": " ".join(each.globs),
-            "parameters": parameters_text((p.name, p.default) for p in each.parameters),
-        }
-        for name, each in READERS.items()
-    ]
+    return _listed(READERS, lambda r: {"files": " ".join(r.globs)} | _arguments(r))
 
 
 def _estimates() -> list[Record]:
     from gpuyard.traces import ESTIMATES
 
-    return [
-        {"name": name, "is": each.title, "parameters": parameters_text((p.name, p.default) for p in each.parameters)}
-        for name, each in ESTIMATES.items()
-    ]
+    return _listed(ESTIMATES, _arguments)
 
 
 def _clusters() -> list[Record]:
     from gpuyard.model.presets import PRESETS
 
-    return [{"name": name, "is": each.title} for name, each in PRESETS.items()]
+    return _listed(PRESETS, lambda _: {})
 
 
 def _devices() -> list[Record]:
@@ -206,16 +181,13 @@ def _environments() -> list[Record]:
 def _objectives() -> list[Record]:
     from gpuyard.envs.reward import OBJECTIVES
 
-    return [
-        {"name": name, "is": each.title, "weights": parameters_text(each.weights.items()), "judged by": each.metric}
-        for name, each in OBJECTIVES.items()
-    ]
+    return _listed(OBJECTIVES, lambda o: {"weights": parameters_text(o.weights.items()), "judged by": o.metric})
 
 
 def _learners() -> list[Record]:
     from gpuyard.learn.catalog import learners
 
-    return [{"name": name, "is": each.title} for name, each in learners().items()]
+    return _listed(learners(), lambda _: {})
 
 
 def _experiments() -> list[Record]:

@@ -1,4 +1,4 @@
-"""`gpuyard show`: all about one thing, whatever it is."""
+"""`gpuyard show`: everything about one thing, whatever it is."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def show(
         help="A policy, metric, workload, reader, cluster or device; a scheduler (sjf/best/easy); a file; a saved result's folder; "
         "a checkpoint, an environment, a learner, an experiment or its folder.",
         show_default=False)],
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="Of a workload: what its load is on this cluster.")] = None,
-    seed: Annotated[int, typer.Option(help="Of a generated workload.")] = 0,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="Show the load of a workload on this cluster.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of a generated workload.")] = 0,
     reader: options.Reader = None,
     column: options.Columns = None,
     with_: options.With = None,
@@ -32,7 +32,7 @@ def show(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
-    """Say what something is: definition, parameters and source; of a file or a saved result what is in it."""
+    """Say what something is: its definition, parameters and source; for a file or a saved result, what it holds."""
     if (Path(name) / "manifest.json").exists():
         return _show_result(name, how)
     if (Path(name) / "experiment.json").exists():
@@ -71,7 +71,7 @@ def _text(value: Any) -> str:
 
 
 def _named(name: str) -> Iterator[tuple[str, Facts]]:
-    """Everything of that name: some names, such as srpt, are in more than one registry."""
+    """Find everything of that name; some names, such as srpt, are in more than one registry."""
     for kind, facts_of in _REGISTRIES.items():
         facts = facts_of(name)
         if facts:
@@ -113,7 +113,7 @@ def _doc(function: Any) -> str:
 
 
 def _code(function: Any) -> str:
-    """The rule itself: the body without decorators and docstring."""
+    """Return the code of a rule, without decorators and docstring."""
     if function is None:
         return ""
     try:
@@ -137,24 +137,19 @@ def _metric(name: str) -> Facts:
     ]  # fmt: skip
 
 
-def _generator(name: str) -> Facts:
-    from gpuyard.traces import GENERATORS
+def _traces(name: str, registry_name: str, *first: tuple[str, str]) -> Facts:
+    """Return what a registry of `gpuyard.traces` holds under the name; the facts in `first` come first."""
+    from gpuyard import traces
 
-    return _reader_facts(GENERATORS[name]) if name in GENERATORS else []
-
-
-def _transform(name: str) -> Facts:
-    from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS
-
-    if name in CLUSTER_TRANSFORMS:
-        return [("of", "clusters"), *_reader_facts(CLUSTER_TRANSFORMS[name])]
-    return [("of", "workloads"), *_reader_facts(TRANSFORMS[name])] if name in TRANSFORMS else []
-
-
-def _estimate(name: str) -> Facts:
-    from gpuyard.traces import ESTIMATES
-
-    return _reader_facts(ESTIMATES[name]) if name in ESTIMATES else []
+    registry = getattr(traces, registry_name)
+    if name not in registry:
+        return []
+    each = registry[name]
+    facts = [*first, ("title", each.title), ("definition", _doc(each.function))]
+    for p in each.parameters:
+        text = parameters_text([(p.name, p.default)])
+        facts += [("parameter", text + (f"  of {', '.join(p.choices)}" if p.choices else ""))] if text else []
+    return facts
 
 
 def _dataset(name: str) -> Facts:
@@ -172,11 +167,11 @@ def _dataset(name: str) -> Facts:
 def _reader(name: str) -> Facts:
     from gpuyard.traces import READERS
 
-    return [("files", " ".join(READERS[name].globs)), *_reader_facts(READERS[name])] if name in READERS else []
+    return _traces(name, "READERS", ("files", " ".join(READERS[name].globs))) if name in READERS else []
 
 
 def _checkpoint(text: str) -> Facts:
-    """What the manifest of a checkpoint says."""
+    """Return what the manifest of a checkpoint says."""
     from gpuyard.networks.checkpoint import find_checkpoint, read_checkpoint
     from gpuyard.policies.learned import PREFIX, is_learned
 
@@ -243,14 +238,6 @@ def _learner(name: str) -> Facts:
     return [("title", each.title), ("definition", _doc(each.make)), *(("setting", f"{k}={v!r}") for k, v in vars(each.config()).items())]
 
 
-def _reader_facts(each: Any) -> Facts:
-    facts = [("title", each.title), ("definition", _doc(each.function))]
-    for p in each.parameters:
-        text = parameters_text([(p.name, p.default)])
-        facts.append(("parameter", text + (f"  of {', '.join(p.choices)}" if p.choices else ""))) if text else None
-    return facts
-
-
 def _preset(name: str) -> Facts:
     from gpuyard.model.presets import PRESETS
 
@@ -308,10 +295,10 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "switch rule": lambda name: _policy(name, "SWITCHES"),
     "decider": _decider,
     "metric": _metric,
-    "workload generator": _generator,
-    "transform": _transform,
+    "workload generator": lambda name: _traces(name, "GENERATORS"),
+    "transform": lambda name: _traces(name, "TRANSFORMS", ("of", "workloads")) or _traces(name, "CLUSTER_TRANSFORMS", ("of", "clusters")),
     "reader": _reader,
-    "estimate source": _estimate,
+    "estimate source": lambda name: _traces(name, "ESTIMATES"),
     "dataset": _dataset,
     "cluster": _preset,
     "device": _device,
@@ -327,7 +314,7 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
 
 
 def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -> tuple[str, Facts]:
-    """A cluster (file or short form), a workload (file or generator with parameters) or a scheduler."""
+    """Describe a cluster (file or short form), a workload (file or generator with parameters) or a scheduler."""
     path = Path(text)
     if text.endswith(".toml") and path.is_file() and _is_experiment(path):
         return "experiment", _experiment_facts(text)

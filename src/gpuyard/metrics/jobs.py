@@ -19,15 +19,9 @@ NONE_ACCEPTED = "no job was accepted"
 
 
 @metric(
-    "wait",
-    title="wait",
-    unit="s",
-    better="lower",
-    formula="start − submit",
-    source="Feitelson & Rudolph 1998",
-    covers=ACCEPTED,
+    "wait", title="wait", unit="s", better="lower", formula="start − submit", source="Feitelson & Rudolph 1998", covers=ACCEPTED,
     missing=NONE_ACCEPTED,
-)
+)  # fmt: skip
 def wait(result: Result) -> Array:
     """Time from submit to the first start. What a job spends in the queue again after a preemption is not in it: see `waiting`."""
     start = np.where(np.isnan(result.table["start"]), end_or_horizon(result), result.table["start"])
@@ -35,14 +29,9 @@ def wait(result: Result) -> Array:
 
 
 @metric(
-    "waiting",
-    title="time in the queue",
-    unit="s",
-    better="lower",
-    formula="max(0, end − submit − ran)",
-    covers=ACCEPTED,
+    "waiting", title="time in the queue", unit="s", better="lower", formula="max(0, end − submit − ran)", covers=ACCEPTED,
     missing=NONE_ACCEPTED,
-)
+)  # fmt: skip
 def waiting(result: Result) -> Array:
     """All the time without devices, also after preemptions and failures. Equal to `wait` when nothing is ever stopped."""
     without: Array = np.maximum(turnaround(result) - result.table["ran"], 0.0)
@@ -50,15 +39,9 @@ def waiting(result: Result) -> Array:
 
 
 @metric(
-    "turnaround",
-    title="turnaround (JCT)",
-    unit="s",
-    better="lower",
-    formula="end − submit",
-    source="Feitelson & Rudolph 1998",
-    covers=ACCEPTED,
-    missing=NONE_ACCEPTED,
-)
+    "turnaround", title="turnaround (JCT)", unit="s", better="lower", formula="end − submit", source="Feitelson & Rudolph 1998",
+    covers=ACCEPTED, missing=NONE_ACCEPTED,
+)  # fmt: skip
 def turnaround(result: Result) -> Array:
     """Time from submit to end; reports also call it job completion time, flow time or response time."""
     return end_or_horizon(result) - result.workload.jobs.submit
@@ -71,15 +54,9 @@ def _alone(result: Result) -> Array:
 
 
 @metric(
-    "slowdown",
-    title="slowdown",
-    unit="1",
-    better="lower",
-    formula="(end − submit) / runtime",
-    source="Feitelson & Rudolph 1998",
-    covers=RUNTIME_COVERS,
-    missing=NONE_ACCEPTED,
-)
+    "slowdown", title="slowdown", unit="1", better="lower", formula="(end − submit) / runtime", source="Feitelson & Rudolph 1998",
+    covers=RUNTIME_COVERS, missing=NONE_ACCEPTED,
+)  # fmt: skip
 def slowdown(result: Result) -> Array:
     """Turnaround over the runtime on the reference GPU, so a faster device can bring it below 1.
     A job with a runtime of 0 s counts as if it had run for 1 s: (wait + 1) / 1."""
@@ -90,32 +67,19 @@ def slowdown(result: Result) -> Array:
 
 
 @metric(
-    "bsld",
-    title="bounded slowdown",
-    unit="1",
-    better="lower",
-    formula="max(1, (end − submit) / max(runtime, 10 s))",
-    source="Feitelson 2001",
-    covers=RUNTIME_COVERS,
-    missing=NONE_ACCEPTED,
-)
+    "bsld", title="bounded slowdown", unit="1", better="lower", formula="max(1, (end − submit) / max(runtime, 10 s))",
+    source="Feitelson 2001", covers=RUNTIME_COVERS, missing=NONE_ACCEPTED,
+)  # fmt: skip
 def bounded_slowdown(result: Result) -> Array:
     """Slowdown in which jobs under 10 s do not dominate. The runtime is that on the reference GPU."""
     return np.maximum(turnaround(result) / np.maximum(_alone(result), SHORT), 1.0)
 
 
 @metric(
-    "fairness",
-    title="fairness over jobs",
-    unit="1",
-    better="higher",
-    kind="run",
-    formula="Jain's index (Σx)² / (n·Σx²) over jobs, x = 1 / bsld",
-    source="Jain, Chiu & Hawe 1984",
-    covers=RUNTIME_COVERS,
-    missing=NONE_ACCEPTED,
-    grouped=True,
-)
+    "fairness", title="fairness over jobs", unit="1", better="higher", kind="run",
+    formula="Jain's index (Σx)² / (n·Σx²) over jobs, x = 1 / bsld", source="Jain, Chiu & Hawe 1984", covers=RUNTIME_COVERS,
+    missing=NONE_ACCEPTED, grouped=True,
+)  # fmt: skip
 def fairness(result: Result) -> float:
     """Jain's index of the share of its undisturbed speed that each job got. The index is made for what one receives, hence
     1 / bsld and not bsld, of which a few huge values would decide alone. 1: all equal; 1/n: one job got everything."""
@@ -123,17 +87,10 @@ def fairness(result: Result) -> float:
 
 
 @metric(
-    "fairness_users",
-    title="fairness over users",
-    unit="1",
-    better="higher",
-    kind="run",
-    formula="Jain's index over users, x = mean of 1 / bsld over the user's jobs",
-    source="Jain, Chiu & Hawe 1984",
-    covers=RUNTIME_COVERS,
-    missing=NONE_ACCEPTED,
-    grouped=True,
-)
+    "fairness_users", title="fairness over users", unit="1", better="higher", kind="run",
+    formula="Jain's index over users, x = mean of 1 / bsld over the user's jobs", source="Jain, Chiu & Hawe 1984", covers=RUNTIME_COVERS,
+    missing=NONE_ACCEPTED, grouped=True,
+)  # fmt: skip
 def fairness_users(result: Result) -> float:
     """As `fairness`, with every user counting once, whatever the number of jobs. A workload with one user has 1."""
     keep = accepted(result)
@@ -145,16 +102,9 @@ def fairness_users(result: Result) -> float:
 
 
 @metric(
-    "makespan",
-    title="makespan",
-    unit="s",
-    better="lower",
-    kind="run",
-    formula="max(end) − min(submit)",
-    covers="jobs that ended (done or killed); submit of every submitted job",
-    missing="no job ended",
-    grouped=True,
-)
+    "makespan", title="makespan", unit="s", better="lower", kind="run", formula="max(end) − min(submit)",
+    covers="jobs that ended (done or killed); submit of every submitted job", missing="no job ended", grouped=True,
+)  # fmt: skip
 def makespan(result: Result) -> float:
     """Time from the first submit to the last end."""
     end = result.table["end"][~np.isnan(result.table["end"])]
@@ -163,30 +113,19 @@ def makespan(result: Result) -> float:
 
 
 @metric(
-    "throughput",
-    title="throughput",
-    unit="1/h",
-    better="higher",
-    kind="run",
-    formula="jobs done / (last end − first submit)",
-    covers="jobs done over the whole run's window; killed, rejected and unfinished jobs add nothing",
-    missing="no time passed",
+    "throughput", title="throughput", unit="1/h", better="higher", kind="run", formula="jobs done / (last end − first submit)",
+    covers="jobs done over the whole run's window; killed, rejected and unfinished jobs add nothing", missing="no time passed",
     grouped=True,
-)
+)  # fmt: skip
 def throughput(result: Result) -> float:
     """Jobs done per hour. Groups are divided by the same window, so theirs add up to the run's."""
     return float(has_status(result, "done").sum()) / length(result) * 3600.0
 
 
 @metric(
-    "deadline_met",
-    title="deadlines met",
-    unit="1",
-    better="higher",
-    formula="1 if done and end ≤ deadline, else 0",
-    covers="every submitted job with a deadline; killed, rejected and unfinished jobs have missed it",
-    missing="no job has a deadline",
-)
+    "deadline_met", title="deadlines met", unit="1", better="higher", formula="1 if done and end ≤ deadline, else 0",
+    covers="every submitted job with a deadline; killed, rejected and unfinished jobs have missed it", missing="no job has a deadline",
+)  # fmt: skip
 def deadline_met(result: Result) -> Array:
     """Its mean is the share of deadlines that were met (SLA), its sum their number."""
     deadline = result.workload.jobs.deadline
@@ -195,15 +134,9 @@ def deadline_met(result: Result) -> Array:
 
 
 @metric(
-    "tardiness",
-    title="tardiness",
-    unit="s",
-    better="lower",
-    formula="max(0, end − deadline)",
-    source="Pinedo 2016",
-    covers=ACCEPTED + "; only jobs with a deadline",
-    missing="no accepted job has a deadline",
-)
+    "tardiness", title="tardiness", unit="s", better="lower", formula="max(0, end − deadline)", source="Pinedo 2016",
+    covers=ACCEPTED + "; only jobs with a deadline", missing="no accepted job has a deadline",
+)  # fmt: skip
 def tardiness(result: Result) -> Array:
     """How late the job was, 0 if in time."""
     deadline = result.workload.jobs.deadline
@@ -212,28 +145,18 @@ def tardiness(result: Result) -> Array:
 
 
 @metric(
-    "gpu_hours",
-    title="GPU time",
-    unit="GPU·h",
-    better="neither",
-    formula="ran × gpus / 3600",
-    covers="every accepted job, with all its runs; rejected ones are left out",
-    missing=NONE_ACCEPTED,
-)
+    "gpu_hours", title="GPU time", unit="GPU·h", better="neither", formula="ran × gpus / 3600",
+    covers="every accepted job, with all its runs; rejected ones are left out", missing=NONE_ACCEPTED,
+)  # fmt: skip
 def gpu_hours(result: Result) -> Array:
     """GPU-hours held, lost work and restarts included; the sum is the GPU time given to all."""
     return np.where(accepted(result), result.table["gpu_seconds"] / 3600.0, np.nan)
 
 
 @metric(
-    "preemptions",
-    title="preemptions",
-    unit="1",
-    better="lower",
-    formula="times stopped and requeued, for whatever reason",
-    covers="every accepted job; rejected ones are left out",
-    missing=NONE_ACCEPTED,
-)
+    "preemptions", title="preemptions", unit="1", better="lower", formula="times stopped and requeued, for whatever reason",
+    covers="every accepted job; rejected ones are left out", missing=NONE_ACCEPTED,
+)  # fmt: skip
 def preemptions(result: Result) -> Array:
     """Stops per job; those by node failures are among them (`failures` counts these alone). The sum is the number in the run."""
     return np.where(accepted(result), result.table["preemptions"], np.nan)
@@ -262,14 +185,9 @@ def rejected(result: Result) -> Array:
 
 
 @metric(
-    "unfinished",
-    title="unfinished",
-    unit="1",
-    better="lower",
-    formula="1 if neither done, killed nor rejected, else 0",
-    covers=SUBMITTED + ", and in a run that was stopped early those still to be submitted",
-    missing=NO_JOBS,
-)
+    "unfinished", title="unfinished", unit="1", better="lower", formula="1 if neither done, killed nor rejected, else 0",
+    covers=SUBMITTED + ", and in a run that was stopped early those still to be submitted", missing=NO_JOBS,
+)  # fmt: skip
 def unfinished(result: Result) -> Array:
     """Waiting, running or still to be submitted when the run ended."""
     return _share(result, "pending", "waiting", "running")

@@ -15,45 +15,27 @@ EPSILON = 1e-6  # GPUs; shares of devices do not add up exactly
 
 
 @metric(
-    "queue_mean",
-    title="queue length, mean",
-    unit="jobs",
-    better="lower",
-    kind="run",
-    formula="∫ jobs waiting dt / (last end − first submit)",
-    covers=WHOLE,
-    missing="no time passed, or the run does not state it",
-)
+    "queue_mean", title="queue length, mean", unit="jobs", better="lower", kind="run",
+    formula="∫ jobs waiting dt / (last end − first submit)", covers=WHOLE, missing="no time passed, or the run does not state it",
+)  # fmt: skip
 def queue_mean(result: Result) -> float:
     """Jobs waiting, on average over time."""
     return total(result, "queue_integral") / length(result)
 
 
 @metric(
-    "queue_max",
-    title="queue length, most",
-    unit="jobs",
-    better="lower",
-    kind="run",
-    formula="max over time of jobs waiting",
-    covers=WHOLE,
+    "queue_max", title="queue length, most", unit="jobs", better="lower", kind="run", formula="max over time of jobs waiting", covers=WHOLE,
     missing="the run does not state it",
-)
+)  # fmt: skip
 def queue_max(result: Result) -> float:
     """The most jobs that waited at once."""
     return total(result, "queue_max")
 
 
 @metric(
-    "queue_explosions",
-    title="queue explosions",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula=f"times the queue grew past {EXPLOSION} jobs",
-    covers=WHOLE,
-    missing="the run does not state it",
-)
+    "queue_explosions", title="queue explosions", unit="1", better="lower", kind="run",
+    formula=f"times the queue grew past {EXPLOSION} jobs", covers=WHOLE, missing="the run does not state it",
+)  # fmt: skip
 def queue_explosions(result: Result) -> float:
     """How often the number of waiting jobs rose from at most 200 to more."""
     return total(result, "queue_explosions")
@@ -75,15 +57,9 @@ def _bins(result: Result) -> Array:
 
 
 @metric(
-    "recovery",
-    title="recovery time",
-    unit="s",
-    better="lower",
-    kind="run",
-    formula="max over backlogs of (end of the backlog − its peak)",
-    covers=WHOLE,
-    missing="no accepted job asks for GPUs, or the run has no timeline",
-)
+    "recovery", title="recovery time", unit="s", better="lower", kind="run", formula="max over backlogs of (end of the backlog − its peak)",
+    covers=WHOLE, missing="no accepted job asks for GPUs, or the run has no timeline",
+)  # fmt: skip
 def recovery(result: Result) -> float:
     """The longest time it took to work off a backlog once it had stopped growing. A backlog is a stretch of the timeline in which
     more jobs wait (mean of each bin) than the cluster could run at once: more than max(1, devices / mean GPUs of a job), a level that
@@ -123,15 +99,10 @@ def recovery_after(result: Result, instant: float, level: float | None = None) -
 
 
 @metric(
-    "fragmentation",
-    title="idle while jobs wait",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula="Σ w·(up − busy) / Σ w·up over the bins of the timeline, w = span · min(1, mean queue)",
-    covers=WHOLE,
+    "fragmentation", title="idle while jobs wait", unit="1", better="lower", kind="run",
+    formula="Σ w·(up − busy) / Σ w·up over the bins of the timeline, w = span · min(1, mean queue)", covers=WHOLE,
     missing="no job ever waited, the cluster has no devices, or the run has no timeline",
-)
+)  # fmt: skip
 def fragmentation(result: Result) -> float:
     """Share of the devices that are free while some job waits: what does not fit, is held for a reservation or is forbidden by a
     quota. The weight is the most of a bin's span in which the queue can have been non-empty."""
@@ -141,16 +112,10 @@ def fragmentation(result: Result) -> float:
 
 
 @metric(
-    "node_fragmentation",
-    title="free on partly used nodes",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula="∫ free GPUs on nodes that are partly in use dt / ∫ free GPUs dt",
-    covers="every job that ran, all its runs",
-    missing="a run without segments, or no device was ever free",
-    segments=True,
-)
+    "node_fragmentation", title="free on partly used nodes", unit="1", better="lower", kind="run",
+    formula="∫ free GPUs on nodes that are partly in use dt / ∫ free GPUs dt", covers="every job that ran, all its runs",
+    missing="a run without segments, or no device was ever free", segments=True,
+)  # fmt: skip
 def node_fragmentation(result: Result) -> float:
     """Share of the free device time that sits on nodes in use, where a job that wants whole nodes cannot have it. Devices out of
     order are not free. Exact, from the segments."""

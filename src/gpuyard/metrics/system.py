@@ -14,16 +14,9 @@ JOULES_PER_KWH = 3.6e6
 
 
 @metric(
-    "utilization",
-    title="utilisation",
-    unit="1",
-    better="higher",
-    kind="run",
-    formula="Σ busy GPU·s / Σ up GPU·s over device types",
-    source="Feitelson & Rudolph 1998",
-    covers=WHOLE,
-    missing="the cluster has no devices, or no time passed",
-)
+    "utilization", title="utilisation", unit="1", better="higher", kind="run", formula="Σ busy GPU·s / Σ up GPU·s over device types",
+    source="Feitelson & Rudolph 1998", covers=WHOLE, missing="the cluster has no devices, or no time passed",
+)  # fmt: skip
 def utilization(result: Result) -> float:
     """Share of the device time that jobs held. Devices out of order do not count as up; work that is lost later counts as busy.
     Every device counts alike, those of type `cpu` too."""
@@ -31,15 +24,10 @@ def utilization(result: Result) -> float:
 
 
 @metric(
-    "utilization_flops",
-    title="utilisation by FLOPS",
-    unit="1",
-    better="higher",
-    kind="run",
-    formula="Σ tflops·busy GPU·s / Σ tflops·up GPU·s over device types",
-    covers=WHOLE,
+    "utilization_flops", title="utilisation by FLOPS", unit="1", better="higher", kind="run",
+    formula="Σ tflops·busy GPU·s / Σ tflops·up GPU·s over device types", covers=WHOLE,
     missing="the cluster has no devices, or no time passed",
-)
+)  # fmt: skip
 def utilization_flops(result: Result) -> float:
     """As `utilization`, each device weighted by its type's tflops. Equal to it when all types have the same tflops."""
     tflops = np.array([kind.tflops for kind in result.cluster.types])
@@ -47,15 +35,10 @@ def utilization_flops(result: Result) -> float:
 
 
 @metric(
-    "energy",
-    title="energy",
-    unit="kWh",
-    better="lower",
-    kind="run",
-    formula="Σ (idle watts · up GPU·s + (busy − idle watts) · busy GPU·s) / 3.6e6 over device types",
-    covers=WHOLE,
+    "energy", title="energy", unit="kWh", better="lower", kind="run",
+    formula="Σ (idle watts · up GPU·s + (busy − idle watts) · busy GPU·s) / 3.6e6 over device types", covers=WHOLE,
     missing="no device type states its watts, or the run states no device time",
-)
+)  # fmt: skip
 def energy(result: Result) -> float:
     """Energy of the devices, idle ones included, those out of order excluded; nodes and cooling are not in it."""
     idle = np.array([kind.idle_watts for kind in result.cluster.types])
@@ -66,30 +49,20 @@ def energy(result: Result) -> float:
 
 
 @metric(
-    "energy_per_job",
-    title="energy per job",
-    unit="kWh",
-    better="lower",
-    kind="run",
-    formula="energy / jobs done",
+    "energy_per_job", title="energy per job", unit="kWh", better="lower", kind="run", formula="energy / jobs done",
     covers="the energy of the whole run over the jobs done; what killed and unfinished jobs used is in it",
     missing="no job was done, no device type states its watts, or the run states no device time",
-)
+)  # fmt: skip
 def energy_per_job(result: Result) -> float:
     """Energy for each job done, idle devices included."""
     return ratio(energy(result), float(has_status(result, "done").sum()))
 
 
 @metric(
-    "cost",
-    title="cost",
-    unit="money",
-    better="lower",
-    kind="run",
-    formula="Σ devices · price per hour · (last end − first submit) over device types",
-    covers=WHOLE,
+    "cost", title="cost", unit="money", better="lower", kind="run",
+    formula="Σ devices · price per hour · (last end − first submit) over device types", covers=WHOLE,
     missing="no device type states a price, or no time passed",
-)
+)  # fmt: skip
 def cost(result: Result) -> float:
     """What the devices cost while the run lasts, busy or not, also when out of order; in the money of the prices."""
     price = np.array([kind.price for kind in result.cluster.types])
@@ -101,46 +74,29 @@ def cost(result: Result) -> float:
 
 
 @metric(
-    "failures",
-    title="stops by failures",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula="times a job was requeued by an outage",
-    covers=WHOLE,
-    missing="the run does not state it",
-)
+    "failures", title="stops by failures", unit="1", better="lower", kind="run", formula="times a job was requeued by an outage",
+    covers=WHOLE, missing="the run does not state it",
+)  # fmt: skip
 def failures(result: Result) -> float:
     """Requeues caused by outages; `preemptions` counts them too."""
     return total(result, "failures")
 
 
 @metric(
-    "migrations",
-    title="migrations",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula="times a job was moved to other devices at once",
-    covers=WHOLE,
-    missing="the run does not state it",
-)
+    "migrations", title="migrations", unit="1", better="lower", kind="run", formula="times a job was moved to other devices at once",
+    covers=WHOLE, missing="the run does not state it",
+)  # fmt: skip
 def migrations(result: Result) -> float:
     """Moves of running jobs."""
     return total(result, "migrations")
 
 
 @metric(
-    "node_utilization",
-    title="utilisation of nodes",
-    unit="1",
-    better="higher",
-    kind="node",
-    formula="GPU·s held on the node / (its GPUs · (last end − first submit))",
-    covers="every job that ran, all its runs",
+    "node_utilization", title="utilisation of nodes", unit="1", better="higher", kind="node",
+    formula="GPU·s held on the node / (its GPUs · (last end − first submit))", covers="every job that ran, all its runs",
     missing="no time passed, a node without devices, or a run without segments in which some job spanned nodes or was stopped",
     segments=True,
-)
+)  # fmt: skip
 def node_utilization(result: Result) -> Array:
     """Share of each node's device time that jobs held, outages not taken off. Without segments a job's time is on the one node
     that its row names, which is all of it unless a job spanned nodes or ran more than once."""
@@ -162,16 +118,10 @@ def _busy_by_node(result: Result) -> Array:
 
 
 @metric(
-    "load_imbalance",
-    title="load imbalance",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula="standard deviation / mean over nodes of GPU·s held per device of the node",
-    covers="every job that ran, all its runs",
-    missing="nothing ran, or a run without segments in which some job spanned nodes or was stopped",
-    segments=True,
-)
+    "load_imbalance", title="load imbalance", unit="1", better="lower", kind="run",
+    formula="standard deviation / mean over nodes of GPU·s held per device of the node", covers="every job that ran, all its runs",
+    missing="nothing ran, or a run without segments in which some job spanned nodes or was stopped", segments=True,
+)  # fmt: skip
 def load_imbalance(result: Result) -> float:
     """Coefficient of variation of the nodes' load, per device, so that unequal nodes can be balanced. 0: all nodes alike."""
     load = node_utilization(result)
@@ -180,30 +130,20 @@ def load_imbalance(result: Result) -> float:
 
 
 @metric(
-    "core_utilization",
-    title="utilisation of cores",
-    unit="1",
-    better="higher",
-    kind="run",
-    formula="Σ over jobs cpus · ran / (Σ cpus of the nodes · (last end − first submit))",
-    covers="every job that ran, all its runs",
+    "core_utilization", title="utilisation of cores", unit="1", better="higher", kind="run",
+    formula="Σ over jobs cpus · ran / (Σ cpus of the nodes · (last end − first submit))", covers="every job that ran, all its runs",
     missing="no node states its cpus, or no time passed",
-)
+)  # fmt: skip
 def core_utilization(result: Result) -> float:
     """Share of the cores' time that jobs held; outages are not taken off."""
     return _held(result, result.workload.jobs.cpus, result.cluster.nodes.cpus)
 
 
 @metric(
-    "memory_utilization",
-    title="utilisation of memory",
-    unit="1",
-    better="higher",
-    kind="run",
-    formula="Σ over jobs memory · ran / (Σ memory of the nodes · (last end − first submit))",
-    covers="every job that ran, all its runs",
+    "memory_utilization", title="utilisation of memory", unit="1", better="higher", kind="run",
+    formula="Σ over jobs memory · ran / (Σ memory of the nodes · (last end − first submit))", covers="every job that ran, all its runs",
     missing="no node states its memory, or no time passed",
-)
+)  # fmt: skip
 def memory_utilization(result: Result) -> float:
     """Share of the memory's time that jobs held; outages are not taken off."""
     return _held(result, result.workload.jobs.memory, result.cluster.nodes.memory)
@@ -217,15 +157,10 @@ def _held(result: Result, asked: Array, there: Array) -> float:
 
 
 @metric(
-    "core_imbalance",
-    title="imbalance of cores",
-    unit="1",
-    better="lower",
-    kind="run",
-    formula="standard deviation / mean over nodes of core·s held per core of the node",
-    covers="every job that ran",
+    "core_imbalance", title="imbalance of cores", unit="1", better="lower", kind="run",
+    formula="standard deviation / mean over nodes of core·s held per core of the node", covers="every job that ran",
     missing="nothing ran, a node without cores, or some job spanned nodes or was stopped",
-)
+)  # fmt: skip
 def core_imbalance(result: Result) -> float:
     """Coefficient of variation of the nodes' load, per core. 0: all nodes alike."""
     nodes, ran = result.cluster.nodes, result.table["node"] >= 0
@@ -238,16 +173,9 @@ def core_imbalance(result: Result) -> float:
 
 
 @metric(
-    "decision_latency",
-    title="decision latency",
-    unit="µs",
-    better="lower",
-    kind="run",
-    formula="wall-clock time / scheduling passes",
-    covers=WHOLE,
-    missing="the run's manifest does not state `decision_us`",
-    reproducible=False,
-)
+    "decision_latency", title="decision latency", unit="µs", better="lower", kind="run", formula="wall-clock time / scheduling passes",
+    covers=WHOLE, missing="the run's manifest does not state `decision_us`", reproducible=False,
+)  # fmt: skip
 def decision_latency(result: Result) -> float:
     """Microseconds of real time per scheduling pass: from a snapshot to its decisions for a scheduler that is asked, the whole event
     loop, of which the passes are the most part, for one that runs compiled. It differs from run to run and from machine to machine."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpuyard.traces import csv_write
 from gpuyard.traces.base import GENERATORS, READERS, Generator, Reader, generator, load_workload, reader, reader_of
 from gpuyard.traces.changes import perturb, reshape
 from gpuyard.traces.changes.transform import (
@@ -15,7 +14,6 @@ from gpuyard.traces.changes.transform import (
     cluster_transform,
     transform,
 )
-from gpuyard.traces.csv_write import write_csv
 from gpuyard.traces.datasets import DATASETS, Dataset, fetch
 from gpuyard.traces.estimates.predictors import accuracy
 from gpuyard.traces.estimates.sources import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
@@ -23,6 +21,7 @@ from gpuyard.traces.generators import demo, eda, family, gangs, lublin, poisson,
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.readers import batch, csv, public, swf, swf19
+from gpuyard.traces.readers.csv import write_csv
 from gpuyard.traces.readers.swf import swf_header, write_swf
 from gpuyard.traces.writing import write_workload
 
@@ -46,7 +45,6 @@ __all__ = [
     "batch",
     "cluster_transform",
     "csv",
-    "csv_write",
     "demo",
     "eda",
     "estimate_source",

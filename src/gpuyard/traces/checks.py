@@ -1,4 +1,4 @@
-"""What every reader refuses, with the file and the line in the message."""
+"""Checks that all readers share; a message names the file and the line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import MAX_GPUS, MAX_TIME
+from gpuyard.traces.opening import Limits
 
 MAX_ID = 2.0**53  # whole numbers beyond it are not exact in float64
 _LIMITS = {"submit": MAX_TIME, "runtime": MAX_TIME, "transfer": MAX_TIME, "gpus": float(MAX_GPUS), "cpus": 1e9, "memory": 1e12}
@@ -19,7 +20,7 @@ _NEGATIVE_IS_WRONG = ("submit", "runtime", "gpus", "walltime", "estimate", "dead
 
 @dataclass(frozen=True)
 class Rows:
-    """Which line of which file each row came from."""
+    """The file and the line from which each row came."""
 
     path: Path
     lines: Array  # (rows,) from 1
@@ -31,14 +32,38 @@ class Rows:
         return DataError(f"{self.path}:{int(self.lines[row])}: {message}", hint=hint)
 
     def refuse(self, bad: Array, name: str, values: Array, why: str) -> None:
-        """Raise for the first row where `bad` holds."""
+        """Raise an error for the first row where `bad` holds."""
         if bad.any():
             row = int(np.argmax(bad))
             raise self.error(row, f"{name} = {values[row]:.15g} {why}")
 
 
+def check_count(path: Path, count: int, limits: Limits, what: str = "jobs") -> None:
+    """Refuse a file with more rows than the limit."""
+    if count > limits.rows:
+        raise DataError(f"{path}: more than {limits.rows:,} {what}", hint="raise the row limit if the file is meant to be that large")
+
+
+def usable_rows(count: int, reasons: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
+    """Return the rows to keep, and how many are dropped for each reason; a row counts for the first reason that holds."""
+    kept = np.ones(count, bool)
+    dropped: dict[str, int] = {}
+    for reason, bad in reasons.items():
+        lost = int((kept & bad).sum())
+        if lost:
+            dropped[reason] = lost
+        kept &= ~bad
+    return np.flatnonzero(kept), dropped
+
+
+def no_usable_job(path: Path, dropped: Mapping[str, int], joint: str = " with") -> DataError:
+    """Return the error for a file whose rows were all dropped; it counts the reasons."""
+    counts = ", ".join(f"{number:,}{joint} {reason}" for reason, number in dropped.items())
+    return DataError(f"{path}: no usable job" + (f" ({counts})" if counts else ""))
+
+
 def check_values(rows: Rows, columns: Mapping[str, Array]) -> None:
-    """Refuse negative and absurd values; `runtime` is one of the columns here. NaN passes: it means "not given"."""
+    """Refuse negative and absurd values, also of `runtime`. NaN means "not given" and passes."""
     for name in _NEGATIVE_IS_WRONG:
         if name in columns:
             rows.refuse(columns[name] < 0, name, columns[name], "is negative")
@@ -70,7 +95,7 @@ def check_ids(rows: Rows, ids: Array) -> None:
 
 
 def estimate_notes(known: Array) -> tuple[str, ...]:
-    """What to say of jobs whose requested time is not known: their estimates are the run times."""
+    """Return a note about jobs without a requested time: their estimates are the run times."""
     missing = int((~known).sum())
     if missing == 0:
         return ()

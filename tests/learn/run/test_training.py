@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gpuyard.cli.main import run
-from gpuyard.cli.train_view import facts
+from gpuyard.cli.train import facts
 from gpuyard.learn.run.folder import BEST, CONFIG, LAST, METRICS, STATE, Folder
 from gpuyard.learn.run.plan import Request, plan_again, plan_of
 from gpuyard.learn.run.training import train

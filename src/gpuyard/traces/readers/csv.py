@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,13 +14,15 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.jobs import LABELS as LABELLED
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import Rows, check_ids, check_values, estimate_notes
+from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
 from gpuyard.traces.opening import DEFAULT_LIMITS, Limits, read_text
 from gpuyard.traces.origin import origin_note
 from gpuyard.traces.readers.not_jobs import what_table
+from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
     import polars as pl
@@ -205,8 +208,7 @@ def row_marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits
         feeds.append(at + feed)
         seen += int(count[-1])
         lines += len(feed)
-        if lines > limits.rows:
-            raise DataError(f"{path}: more than {limits.rows:,} rows", hint="raise the row limit if the table is meant to be so large")
+        check_count(path, lines, limits, "rows")
     if quote:
         raise DataError(f"{path}: a quoted field is never closed", hint="look for a stray quote character")
     return np.concatenate(ends), np.concatenate(separators), np.concatenate(feeds)
@@ -339,14 +341,14 @@ def workload_of(
 ) -> Workload:
     """Drop what cannot be used, check the rest, build. `unwanted`: reason → rows (mask) that are dropped before they are looked at."""
     values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}
-    first, lost = _kept(len(table.lines), unwanted or {})
+    first, lost = usable_rows(len(table.lines), unwanted or {})
     if lost:
         table, values = table.take(first), {name: v[first] for name, v in values.items()}
     check_values(table.rows, values)
     keep, dropped = _usable(values)
     dropped = lost | dropped
     if len(keep) == 0:
-        raise DataError(f"{table.path}: no usable job ({', '.join(f'{n} with {reason}' for reason, n in dropped.items())})")
+        raise no_usable_job(table.path, dropped)
     kept = {name: column[keep] for name, column in values.items()}
     runtime, start = kept.pop("runtime"), kept.pop("start", None)
     kept.pop("end", None)
@@ -373,15 +375,50 @@ def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
         "no submit time": np.isnan(values["submit"]), "no run time": np.isnan(values["runtime"]),
         "no GPU count": np.isnan(gpus), "no GPU, CPU or memory asked for": nothing,
     }  # fmt: skip
-    return _kept(count, reasons)
+    return usable_rows(count, reasons)
 
 
-def _kept(count: int, reasons: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
-    kept = np.ones(count, bool)
-    dropped: dict[str, int] = {}
-    for reason, bad in reasons.items():
-        lost = int((kept & bad).sum())
-        if lost:
-            dropped[reason] = lost
-        kept &= ~bad
-    return np.flatnonzero(kept), dropped
+def write_csv(workload: Workload, path: Path | str) -> None:
+    """Save as CSV (gzip if the name ends in .gz); reading it gives the same jobs, run times, estimates and logged starts.
+
+    Columns in which every job has the usual value are left out; times are seconds with all their digits, the run time is in the clear.
+    The same workload gives the same bytes.
+    """
+    columns = _texts(workload)
+    with written(Path(path)) as out:
+        out.write((",".join(columns) + "\n").encode())
+        rows = zip(*columns.values(), strict=True)
+        while block := list(islice(rows, LINES)):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows(block)
+            out.write(text.getvalue().encode())
+
+
+def _texts(workload: Workload) -> dict[str, Iterator[str]]:
+    """Our names → one text per job."""
+    jobs = workload.jobs
+    found = {"id": map(str, jobs.id.tolist()), "submit": number_texts(jobs.submit)}
+    if workload.logged_start is not None:
+        found["start"] = number_texts(workload.logged_start)
+    found["runtime"] = number_texts(workload.runtime)
+    if workload.estimate_source != "requested" or not np.array_equal(jobs.estimate, workload.requested()):
+        found["estimate"] = number_texts(jobs.estimate, infinite="inf")
+    found["gpus"] = number_texts(jobs.gpus)
+    found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}
+    for name, labelled in LABELLED.items():
+        if any(getattr(jobs, labelled)):
+            found[name] = map(getattr(jobs, labelled).__getitem__, getattr(jobs, name).tolist())
+    return found
+
+
+def _lost(workload: Workload) -> list[str]:
+    odd = {
+        label for labelled in LABELLED.values() for label in getattr(workload.jobs, labelled) if label in MISSING or label != label.strip()
+    }
+    odd.discard("")
+    shown = ", ".join(repr(label) for label in sorted(odd)[:3])
+    return [*([f"the labels {shown} as they are: in a table they are blank or lose blanks"] if odd else []),
+            *lost_facts(workload), *lost_origin(workload)]  # fmt: skip
+
+
+WRITERS[".csv"] = Writer(write_csv, _lost)

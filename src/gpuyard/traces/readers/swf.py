@@ -14,7 +14,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import MAX_ID, Rows, check_ids, check_values, estimate_notes
+from gpuyard.traces.checks import MAX_ID, Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, Stream, blocks
 from gpuyard.traces.origin import is_origin, origin_note, origin_of
@@ -54,29 +54,16 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     rows.refuse((submit < 0) & (submit != -1), "submit time", submit, "is negative")
     first, second = ("allocated", "requested") if processors == "allocated" else ("requested", "allocated")
     columns["gpus"] = np.where(columns[first] > 0, columns[first], columns[second])
-    keep, dropped = _usable(columns)
+    reasons = {"no submit time": submit < 0, "no run time": columns["run"] < 0, "no processors": columns["gpus"] <= 0}
+    keep, dropped = usable_rows(len(submit), reasons)
     kept = {name: values[keep] for name, values in columns.items()}
     made = _workload(path, kept, rows.take(keep), dropped, _machine(header))
     return replace(made, notes=(*_origin(header), *made.notes))
 
 
-def _usable(columns: dict[str, Array]) -> tuple[Array, dict[str, int]]:
-    """Rows to keep, and how many are dropped for which reason (the first that holds)."""
-    reasons = {"no submit time": columns["submit"] < 0, "no run time": columns["run"] < 0, "no processors": columns["gpus"] <= 0}
-    kept = np.ones(len(columns["id"]), bool)
-    dropped = {}
-    for reason, bad in reasons.items():
-        count = int((kept & bad).sum())
-        if count:
-            dropped[reason] = count
-        kept &= ~bad
-    return np.flatnonzero(kept), dropped
-
-
 def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int], machines: tuple[Machine, ...]) -> Workload:
     if len(c["id"]) == 0:
-        counts = ", ".join(f"{n} with {reason}" for reason, n in dropped.items())
-        raise DataError(f"{path}: no usable job" + (f" ({counts})" if counts else ""))
+        raise no_usable_job(path, dropped)
     gpus = c["gpus"]
     rows.refuse(gpus != np.floor(gpus), "processors", gpus, "is not a whole number")
     check_values(rows, {"submit": c["submit"], "runtime": c["run"], "gpus": gpus})
@@ -144,8 +131,7 @@ def _read_table(path: Path, limits: Limits, header: dict[str, str]) -> tuple[Arr
         in_header = in_header and _add_header(block.text, header)
         table, at = _parse(path, block)
         count += len(table)
-        if count > limits.rows:
-            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the log is meant to be so large")
+        check_count(path, count, limits)
         tables.append(table)
         lines.append(at)
     return np.concatenate(tables), np.concatenate(lines)

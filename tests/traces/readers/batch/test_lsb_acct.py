@@ -64,7 +64,7 @@ def test_arrays_other_records_and_jobs_that_never_started(tmp_path: Path) -> Non
         tmp_path, "# a comment", '"EVENT_ADRSV_FINISH" "10.1" 1 2', finish(index=1), finish(index=2), finish(9, hosts=(), start=0)
     )
     assert workload.jobs.id.tolist() == [7, 8]
-    assert dict(workload.dropped) == {"comment": 1, "record that is no JOB_FINISH": 1, "never started": 1}
+    assert dict(workload.dropped) == {"comment": 1, "record other than JOB_FINISH": 1, "never started": 1}
 
 
 @pytest.mark.parametrize(

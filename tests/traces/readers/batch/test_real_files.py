@@ -92,7 +92,7 @@ def test_other_commands_output_is_not_taken_for_accounting(shared: Path) -> None
         try:
             assert reader_of(path).name not in ours, path
         except Exception as error:
-            assert re.search("neither its content nor its name", str(error)), path
+            assert re.search("neither the content nor the name", str(error)), path
 
 
 def test_habrok_value_by_value(shared: Path) -> None:

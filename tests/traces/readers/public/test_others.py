@@ -1,4 +1,4 @@
-"""The small readers: dlrm, requests, studies."""
+"""The small readers: services and studies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from gpuyard.traces import load_workload, reader_of
-from gpuyard.traces.readers.public import dlrm, requests, studies
+from gpuyard.traces.readers.public import services, studies
 
 
 def test_dlrm(write: Callable[..., str]) -> None:
     path = write(
-        ",".join(dlrm.HEADER),
+        ",".join(services.INSTANCE_HEADER),
         "i0,HN,app_0,12,12,1,1,25,25,120.0,120.0,640.0,800.0,8,10,12,112",
         "i1,CN,app_1,64,64,0,0,1,1,400.0,400.0,255.0,300.0,2,5.5,6.5,7.5",
         "i2,CN,app_1,64,64,0,0,1,1,400.0,400.0,255.0,300.0,2,,,7",
@@ -32,7 +32,7 @@ def test_dlrm(write: Callable[..., str]) -> None:
 
 def test_requests(write: Callable[..., str]) -> None:
     path = write(
-        ",".join(requests.HEADER) + ",prompt_length",
+        ",".join(services.REQUEST_HEADER) + ",prompt_length",
         "2024-11-15 16:57:50,TXT_2_IMG,SUCCEED,32.0,G0,63.0",
         "2024-11-15 16:57:40,IMG_2_IMG,FAILED,0.0,G1,",
         "2024-11-15 16:57:55,TXT_2_IMG,PENDING,0.0,G0,63.0",

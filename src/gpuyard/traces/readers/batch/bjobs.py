@@ -12,9 +12,10 @@ from pathlib import Path
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
+from gpuyard.traces.checks import check_count
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
 from gpuyard.traces.readers.batch.lsb_acct import GpusPer, gpus_asked, host_slots
-from gpuyard.traces.readers.batch.records import JobRecord, collect
+from gpuyard.traces.readers.batch.records import JobRecord, collect, lines_of
 from gpuyard.traces.readers.batch.table import Layout, header_layout, split
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, table, text
@@ -65,21 +66,17 @@ def read_bjobs(
     """The ended jobs that `bjobs -a -o "jobid stat … delimiter='|'"` lists, with its header line; else as `bjobs-json`."""
     rows: list[tuple[int, dict[str, str]]] = []
     layout: Layout | None = None
-    for block in blocks(path, limits):
-        for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
-            if not line.strip():
-                continue
-            if layout is None:
-                layout = header_layout([line], _COLUMNS)
-                if layout is None or "jobid" not in layout.names:
-                    raise DataError(f"{path}:{number}: no header line with JOBID")
-                continue
-            values = split(line, layout.delimiter)
-            if len(values) != len(layout.names):
-                raise DataError(f"{path}:{number}: {len(values)} fields instead of {len(layout.names)}", hint="the header names the fields")
-            rows.append((number, {key: "" if value == "-" else value for key, value in zip(layout.names, values, strict=True)}))
-        if len(rows) > limits.rows:
-            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the list is meant to be so large")
+    for number, line in lines_of(path, limits):
+        if layout is None:
+            layout = header_layout([line], _COLUMNS)
+            if layout is None or "jobid" not in layout.names:
+                raise DataError(f"{path}:{number}: no header line with JOBID")
+            continue
+        values = split(line, layout.delimiter)
+        if len(values) != len(layout.names):
+            raise DataError(f"{path}:{number}: {len(values)} fields instead of {len(layout.names)}", hint="the header names the fields")
+        rows.append((number, {key: "" if value == "-" else value for key, value in zip(layout.names, values, strict=True)}))
+        check_count(path, len(rows), limits)
     return _workload(path, rows, gpus_per, year, count, gangs)
 
 

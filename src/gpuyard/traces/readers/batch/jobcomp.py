@@ -9,9 +9,10 @@ from pathlib import Path
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
+from gpuyard.traces.checks import check_count
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
 from gpuyard.traces.readers.batch.fields import instant_of, minutes_of, tres_of
-from gpuyard.traces.readers.batch.records import JobRecord, collect
+from gpuyard.traces.readers.batch.records import JobRecord, collect, lines_of
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 _KEYS = (
@@ -35,12 +36,9 @@ def read_jobcomp(path: Path, *, count: Count = "auto", gangs: Gangs = "free", li
     `count`: what a device is: GPUs, CPU cores or whole nodes. `gangs`: `as-run` keeps a job's GPUs of a node together.
     """
     found: list[JobRecord] = []
-    for block in blocks(path, limits):
-        for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
-            if line.strip():
-                found.append(_record(path, number, line))
-        if len(found) > limits.rows:
-            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the log is meant to be so large")
+    for number, line in lines_of(path, limits):
+        found.append(_record(path, number, line))
+        check_count(path, len(found), limits)
     return workload_of(collect(path, found), count=count, gangs=gangs)
 
 

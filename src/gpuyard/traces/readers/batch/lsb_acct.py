@@ -11,8 +11,9 @@ from typing import Literal
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
-from gpuyard.traces.readers.batch.records import JobRecord, collect
+from gpuyard.traces.checks import check_count
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
+from gpuyard.traces.readers.batch.records import JobRecord, collect, lines_of
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 GpusPer = Literal["host", "task", "job"]
@@ -47,16 +48,12 @@ def read_lsb_acct(
     """
     found: list[JobRecord] = []
     dropped: Counter[str] = Counter()
-    for block in blocks(path, limits):
-        for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
-            if not line.strip():
-                continue
-            if not line.startswith('"JOB_FINISH" '):
-                dropped["comment" if line.startswith("#") else "record that is no JOB_FINISH"] += 1
-                continue
-            found.append(_record(path, number, line, gpus_per))
-        if len(found) > limits.rows:
-            raise DataError(f"{path}: more than {limits.rows:,} jobs", hint="raise the row limit if the log is meant to be so large")
+    for number, line in lines_of(path, limits):
+        if not line.startswith('"JOB_FINISH" '):
+            dropped["comment" if line.startswith("#") else "record other than JOB_FINISH"] += 1
+            continue
+        found.append(_record(path, number, line, gpus_per))
+        check_count(path, len(found), limits)
     return workload_of(collect(path, found, dropped=dict(dropped)), count=count, gangs=gangs)
 
 

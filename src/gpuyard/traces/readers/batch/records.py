@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,22 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.traces.checks import Rows
+from gpuyard.traces.opening import Limits, blocks
 
 PENDING, RUNNING, ENDED = 0, 1, 2
 _PENDING_STATES = {"PENDING", "PD", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}  # REQUEUED is a run that is over
 _PENDING_STATES |= {"PEND", "PSUSP", "WAIT", "FWD_PEND", "PROV"}  # LSF
-_RUNNING_STATES = {
-    "RUNNING",
-    "R",
-    "CONFIGURING",
-    "CF",
-    "SUSPENDED",
-    "S",
-    "COMPLETING",
-    "CG",
-    "RESIZING",
-    "STOPPED",
-    "STAGE_OUT",
-    "SIGNALING",
-}
+_RUNNING_STATES = {"RUNNING", "R", "CONFIGURING", "CF", "SUSPENDED", "S", "COMPLETING", "CG"}
+_RUNNING_STATES |= {"RESIZING", "STOPPED", "STAGE_OUT", "SIGNALING"}
 _RUNNING_STATES |= {"RUN", "USUSP", "SSUSP", "UNKWN", "UNKNOWN"}  # LSF
+
+
+def lines_of(path: Path, limits: Limits) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of every line that is not blank."""
+    for block in blocks(path, limits):
+        for number, line in enumerate(block.text.decode("utf-8").split("\n"), block.first_line):
+            if line.strip():
+                yield number, line
 
 
 def phase(state: str) -> int:

@@ -27,21 +27,10 @@ WANTED = (
     "partition", "id_qos", "priority", "state", "timelimit", "time_submit", "time_start", "time_end", "time_suspended",
     "nodes_alloc", "nodelist", "cpus_req", "mem_req", "tres_alloc", "tres_req", "gres_used", "gres_alloc", "gres_req",
 )  # fmt: skip
-KNOWN = frozenset(
-    (
-        *WANTED,
-        "array_task_pending",
-        "time_eligible",
-        "kill_requid",
-        "derived_ec",
-        "exit_code",
-        "array_max_tasks",
-        "constraints",
-        "flags",
-        "track_steps",
-        "job_type",
-    )
-)
+KNOWN = frozenset(WANTED) | {
+    "array_task_pending", "time_eligible", "kill_requid", "derived_ec", "exit_code", "array_max_tasks", "constraints", "flags",
+    "track_steps", "job_type",
+}  # fmt: skip
 _MEMORY_PER_CORE = 1 << 63  # a flag in mem_req; without it the amount is per node
 _NO_TASK = 4_294_967_294
 

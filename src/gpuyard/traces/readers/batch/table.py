@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.traces.checks import check_count
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.readers.batch.records import Coded
 from gpuyard.traces.readers.csv import MAX_COLUMNS, TextTable, row_marks
@@ -193,8 +194,7 @@ def _ends(path: Path, data: bytes, body: int, mark: str, limits: Limits) -> tupl
         ends.append(at + marks[last])
         fields.append(count)
         lines += len(last)
-        if lines > limits.rows:
-            raise DataError(f"{path}: more than {limits.rows:,} rows", hint="raise the row limit if the log is meant to be so large")
+        check_count(path, lines, limits, "rows")
     return np.concatenate(ends), np.concatenate(fields)
 
 

@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.errors import DataError
 from gpuyard.model.workload import Machine, Workload
-from gpuyard.traces.checks import MAX_ID, check_values
+from gpuyard.traces.checks import MAX_ID, check_values, estimate_notes, no_usable_job
 from gpuyard.traces.origin import origin_note
 from gpuyard.traces.readers.batch.machines import Runs, machines_of
 from gpuyard.traces.readers.batch.node_lists import NodeLists
@@ -72,8 +71,7 @@ def workload_of(records: Records, *, count: Count = "auto", gangs: Gangs = "free
     _drop_repeated(records, sieve)
     chosen = _choose(records, sieve, count)
     if len(chosen.kept) == 0:
-        counts = ", ".join(f"{number:,} {reason}" for reason, number in sieve.dropped.items())
-        raise DataError(f"{records.rows.path}: no usable job" + (f" ({counts})" if counts else ""))
+        raise no_usable_job(records.rows.path, sieve.dropped, joint="")
     return _build(records, chosen, runtime[chosen.kept], gangs, sieve.dropped)
 
 
@@ -205,12 +203,7 @@ def _time_notes(origin: float, early: Array, walltime: Array) -> tuple[str, ...]
     notes: tuple[str, ...] = (origin_note(round(origin)),)
     if early.any():
         notes += (f"{int(early.sum()):,} jobs start before they are submitted: their start counts as their submission",)
-    missing = int(np.isinf(walltime).sum())
-    if missing == len(walltime):
-        return (*notes, "no requested times: estimates are the run times")
-    if missing:
-        notes += (f"{missing:,} of {len(walltime):,} jobs have no requested time: their estimates are the run times",)
-    return notes
+    return (*notes, *estimate_notes(np.isfinite(walltime)))
 
 
 def _chunks(chosen: _Chosen, gangs: Gangs) -> Array:

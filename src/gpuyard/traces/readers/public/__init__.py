@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpuyard.traces.readers.public import dlrm, gavel, google, helios, openb, pai, philly, philly_log, requests, studies
+from gpuyard.traces.readers.public import gavel, google, helios, openb, pai, philly, philly_log, services, studies
 
-__all__ = ["dlrm", "gavel", "google", "helios", "openb", "pai", "philly", "philly_log", "requests", "studies"]
+__all__ = ["gavel", "google", "helios", "openb", "pai", "philly", "philly_log", "services", "studies"]

@@ -14,6 +14,7 @@ from gpuyard.errors import DataError
 from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.units import shorten
 from gpuyard.model.workload import Workload
+from gpuyard.traces.checks import no_usable_job
 from gpuyard.traces.opening import Head, Limits
 from gpuyard.traces.origin import origin_note
 from gpuyard.traces.readers.json_text import JsonText
@@ -75,8 +76,7 @@ def read(path: Path, limits: Limits) -> Workload:
     for number, (row, _) in enumerate(document.listed(), 1):
         found.add(number, _job(row, f"{path}: job {number}"))
     if not found.kept:
-        counts = ", ".join(f"{count:,} with {reason}" for reason, count in found.dropped.items())
-        raise DataError(f"{path}: no usable job" + (f" ({counts})" if counts else ""))
+        raise no_usable_job(path, found.dropped)
     return _workload(path.name, found)
 
 

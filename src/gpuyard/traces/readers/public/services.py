@@ -1,4 +1,4 @@
-"""Alibaba DLRM 2025: instances of disaggregated recommendation models, on GPU nodes (HN) and CPU nodes (CN)."""
+"""Services of Alibaba: DLRM 2025, instances of recommendation models on GPU nodes (HN) and CPU nodes (CN); GenAI 2026, image requests."""
 
 from __future__ import annotations
 
@@ -10,31 +10,47 @@ from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
 from gpuyard.traces.readers.csv import Form, open_table, quantities, workload_of
 
-HEADER = (
+INSTANCE_HEADER = (
     "instance_sn", "role", "app_name", "cpu_request", "cpu_limit", "gpu_request", "gpu_limit", "rdma_request", "rdma_limit",
     "memory_request", "memory_limit", "disk_request", "disk_limit", "max_instance_per_node",
     "creation_time", "scheduled_time", "deletion_time",
 )  # fmt: skip
-_FORM = Form(
+_INSTANCES = Form(
     {
         "submit": "creation_time", "start": "scheduled_time", "end": "deletion_time", "gpus": "gpu_request", "cpus": "cpu_request",
         "memory": "memory_request", "job_class": "role", "user": "app_name",
     }
 )  # fmt: skip
+REQUEST_HEADER = ("gmt_create", "predict_type", "predict_status", "exec_time_seconds", "groupId")
+_REQUESTS = Form(
+    {"submit": "gmt_create", "runtime": "exec_time_seconds", "job_class": "predict_type", "user": "groupId"}, also=("predict_status",)
+)
 
 
-def _sniff(head: Head) -> bool:
-    return head.fields() == HEADER
+def _is_instances(head: Head) -> bool:
+    return head.fields() == INSTANCE_HEADER
 
 
-@reader("dlrm2025", title="Alibaba DLRM 2025: instances of recommendation models", sniff=_sniff)
+@reader("dlrm2025", title="Alibaba DLRM 2025: instances of recommendation models", sniff=_is_instances)
 def read_dlrm(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Instances that were created and deleted within the trace; the others have no submit or no run time and are dropped.
 
     The application is the user, the role (HN with one GPU, CN with CPUs only) the job class. Network and disk are not modelled. These are
     services that wait for nobody, not batch jobs: read waits of such a run as a measure of pressure only.
     """
-    table = open_table(path, _FORM, limits)
+    table = open_table(path, _INSTANCES, limits)
     values, notes = quantities(table)
     values["memory"] = values["memory"] * GIB
     return workload_of(table, values, notes)
+
+
+def _is_requests(head: Head) -> bool:
+    return head.fields()[: len(REQUEST_HEADER)] == REQUEST_HEADER
+
+
+@reader("genai2026", title="Alibaba GenAI 2026: image generation requests (lora_request_trace.csv)", sniff=_is_requests)
+def read_genai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
+    """One GPU for each request; those that had not ended (PENDING, PROCESSING) are dropped, failed ones kept."""
+    table = open_table(path, _REQUESTS, limits)
+    values, notes = quantities(table)
+    return workload_of(table, values, notes, unwanted={"had not ended": table.equals("predict_status", "PENDING", "PROCESSING")})
