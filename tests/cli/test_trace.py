@@ -130,7 +130,7 @@ def test_convert_refuses_and_leaves_nothing(cli, log, tmp_path):
         assert told in outcome.err
     outcome = cli("trace", "convert", "eda:jobs=10", tmp_path / "a.swf")
     assert outcome.code == 1
-    assert "SWF knows whole processors only" in outcome.err
+    assert "SWF has whole processors only" in outcome.err
     assert {entry.name for entry in tmp_path.iterdir()} == before
 
 

@@ -52,7 +52,7 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     assert write_workload(facts, tmp_path / "a.swf") == ["the columns estimate", *lost]
     assert write_workload(facts, tmp_path / "a.csv") == [*lost, "the date of time 0"]
     odd = Workload.build({"submit": [0.0, 1.0], "user": [0, 1]}, [5.0, 6.0], users=("NA", " x"))
-    assert write_workload(odd, tmp_path / "a.csv") == ["the labels ' x', 'NA' as they are: in a table they are blank or lose blanks"]
+    assert write_workload(odd, tmp_path / "a.csv") == ["the labels ' x', 'NA' unchanged: a table reads them as blank or strips blanks"]
 
 
 def test_swf_keeps_the_machine_and_the_date(tmp_path: Path) -> None:

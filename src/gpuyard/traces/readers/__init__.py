@@ -1,1 +1,1 @@
-"""Readers of outside files, one module per format. Each is registered with what tells its files from others."""
+"""Readers of outside files, one module per format. Each registers with a function that recognises its files."""

@@ -1,4 +1,4 @@
-"""Plain tables: CSV, TSV and the like, plain or gzip, whose columns are named by the caller."""
+"""Reads tables (CSV, TSV and the like, plain or gzip) whose columns the caller names, and writes one that reads back equal."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def read_csv(
     delimiter: str = "",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Workload:
-    """The jobs of a table with a header line; `columns` maps our names to the table's (`submit` → `arrival_s`).
+    """Read the jobs of a table with a header line; `columns` maps our names to the table's (`submit` → `arrival_s`).
 
-    A column that has our name already needs no mapping. Needed: `submit`, and `runtime` or both `start` and `end`. `unit` is that
-    of times that are numbers; instants may be ISO timestamps instead (time 0 is then the first submit). `delimiter` is guessed
-    from the header unless given. Rows without submit, run time or GPUs are dropped and counted; jobs that take 0 s are legal.
+    A column that already has our name needs no mapping. Required: `submit`, and `runtime` or both `start` and `end`. `unit` applies
+    to times that are numbers; instants may be ISO timestamps instead (time 0 is then the first submit). `delimiter` is guessed
+    from the header unless given. Rows without submit, run time or GPUs are dropped and counted; a job may take 0 s.
     """
     text = read_text(path, limits)
     names, delimiter = _header(path, text, delimiter)
@@ -67,21 +67,21 @@ def read_csv(
 
 @dataclass(frozen=True)
 class Form:
-    """The layout of a table that is known beforehand."""
+    """The layout of a table that is known in advance."""
 
-    columns: Mapping[str, str]  # our name → its name
+    columns: Mapping[str, str]  # our name → the table's
     also: tuple[str, ...] = ()  # columns that only the reader understands; they keep their names
-    names: tuple[str, ...] = ()  # of all columns, where no header line gives them
+    names: tuple[str, ...] = ()  # names of all columns, where there is no header line
     delimiter: str = ","
 
 
 def open_table(path: Path, form: Form, limits: Limits) -> TextTable:
-    """The columns of a known table, as text; more columns than the form names do no harm."""
+    """Read the columns of a known table as text; other columns are ignored."""
     return table_in(path, read_text(path, limits), form, limits)
 
 
 def table_in(path: Path, text: io.BytesIO, form: Form, limits: Limits) -> TextTable:
-    """As `open_table`, of text that was read already."""
+    """Read a known table from text that is already in memory."""
     text.seek(0)
     names = list(form.names) or _header(path, text, form.delimiter)[0]
     places = _places(path, names, {**form.columns, **{name: name for name in form.also}})
@@ -89,7 +89,7 @@ def table_in(path: Path, text: io.BytesIO, form: Form, limits: Limits) -> TextTa
 
 
 def quantities(table: TextTable, unit: float = 1.0) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Times in seconds, other numbers and ids, by our names; and what is to be told about them."""
+    """Return times in seconds, other numbers and ids by our names, and notes about them."""
     values, notes = _times(table, unit)
     values |= {name: table.numbers(name) for name in NUMBERS if name in table}
     ids, id_notes = _ids(table)
@@ -99,11 +99,11 @@ def quantities(table: TextTable, unit: float = 1.0) -> tuple[dict[str, Array], t
 def _refuse_known(path: Path, names: list[str]) -> None:
     what = what_table(names)
     if what:
-        raise DataError(f"{path}: {what}; it is no list of jobs", hint="name the columns if you mean to read it as one, e.g. submit=NAME")
+        raise DataError(f"{path}: {what}, not a list of jobs", hint="to read it as one anyway, name the columns, e.g. submit=NAME")
 
 
 def _header(path: Path, text: io.BytesIO, delimiter: str) -> tuple[list[str], str]:
-    """The names in the first line and the delimiter; leaves `text` at the second line."""
+    """Return the names in the first line and the delimiter; leave `text` at the second line."""
     text.seek(0)
     line = text.readline().decode("utf-8").rstrip("\r\n")
     if not line.strip():
@@ -121,7 +121,7 @@ def _header(path: Path, text: io.BytesIO, delimiter: str) -> tuple[list[str], st
 
 
 def _sources(path: Path, names: list[str], given: Mapping[str, str]) -> dict[str, int]:
-    """Our column → position in the table."""
+    """Map our columns to positions in the table."""
     for ours in given:
         if ours not in COLUMNS:
             raise unknown_name("column", ours, COLUMNS)
@@ -147,7 +147,7 @@ def _places(path: Path, names: list[str], wanted: Mapping[str, str]) -> dict[str
 def _frame(
     path: Path, text: io.BytesIO, names: list[str], sources: Mapping[str, int], delimiter: str, limits: Limits
 ) -> tuple[pl.DataFrame, Array]:
-    """The wanted columns of what `text` has left, as text (missing: null), and the line of each row."""
+    """Return the wanted columns of the rest of `text`, as text (missing: null), and the line of each row."""
     import polars as pl  # 0.2 s to import: only where a table is read
 
     data, body = text.getvalue(), text.tell()
@@ -173,9 +173,9 @@ def _frame(
 
 
 def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> tuple[Array, Array, int]:
-    """The line on which each row begins and whether it is not blank, from the first such on, whose offset comes last.
+    """Return, from the first filled row on, the line of each row and whether it is filled, and the offset of the first.
 
-    Refuses rows as wide as the header is not.
+    Refuse rows whose width differs from the header's.
     """
     end, separators, feeds = row_marks(path, data, body, delimiter, limits)
     found = np.diff(separators, prepend=0) + 1
@@ -193,7 +193,7 @@ def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str
 
 
 def row_marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits) -> tuple[Array, Array, Array]:
-    """Where rows end, how many separators come before each end, and where lines end (a quoted field may hold line ends)."""
+    """Return where rows end, how many separators precede each end, and where lines end (a quoted field may hold line ends)."""
     none = np.empty(0, np.int64)
     ends, separators, feeds, lines, seen, quote = [none], [none], [none], 0, 0, 0
     for at in range(body, len(data), _STEP):
@@ -233,11 +233,11 @@ class TextTable:
         return len(self.lines)
 
     def take(self, rows: Array) -> TextTable:
-        """Some of the rows, any of them as often as it is named."""
+        """Return the given rows; a row may be given several times."""
         return TextTable(self.path, self.frame[rows], self.lines[rows])
 
     def having(self, name: str, values: Sequence[str] | pl.Series) -> TextTable:
-        """With another or a new column of texts."""
+        """Return the table with a column of texts added or replaced."""
         import polars as pl
 
         return TextTable(self.path, self.frame.with_columns(pl.Series(name, values)), self.lines)
@@ -247,7 +247,7 @@ class TextTable:
         return self.frame[name].fill_null("").is_in(texts).to_numpy()
 
     def numbers(self, name: str) -> Array:
-        """A column as float64; NaN where there is nothing."""
+        """Return a column as float64; NaN where the cell is empty."""
         import polars as pl
 
         text = self.frame[name]
@@ -256,7 +256,7 @@ class TextTable:
         return value.to_numpy()
 
     def seconds(self, name: str) -> Array:
-        """A column of ISO timestamps as seconds since 1970 (UTC unless the text says otherwise); NaN where there is nothing."""
+        """Return a column of ISO timestamps as seconds since 1970 (UTC unless the text says otherwise); NaN where the cell is empty."""
         import polars as pl
 
         text = self.frame[name]
@@ -269,14 +269,14 @@ class TextTable:
         return whole
 
     def is_text(self, name: str) -> bool:
-        """Whether the first value given is no number."""
+        """Whether the first value is not a number."""
         import polars as pl
 
         first = self.frame[name].drop_nulls().head(1)
         return len(first) > 0 and first.cast(pl.Float64, strict=False).null_count() > 0
 
     def labels(self, name: str, keep: Array) -> tuple[tuple[str, ...], Array]:
-        """The distinct texts, sorted, and for each kept row which one it has."""
+        """Return the distinct texts, sorted, and the number of each kept row's text."""
         import polars as pl
 
         text = self.frame[name].fill_null("").gather(keep)
@@ -291,7 +291,7 @@ class TextTable:
 
 
 def _times(table: TextTable, unit: float) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Instants and spans in seconds; time 0 of timestamps is the first submit."""
+    """Return instants and spans in seconds; for timestamps, time 0 is the first submit."""
     instants = [name for name in INSTANTS if name in table]
     stamped = [name for name in instants if table.is_text(name)]
     notes: tuple[str, ...] = ()
@@ -314,7 +314,7 @@ def _times(table: TextTable, unit: float) -> tuple[dict[str, Array], tuple[str, 
 
 
 def _ids(table: TextTable) -> tuple[Array, tuple[str, ...]]:
-    """The ids if they are numbers, else the rows' numbers (and a note); refuses an id that occurs twice."""
+    """Return the ids if they are numbers, else row numbers and a note; refuse an id that occurs twice."""
     numbered = np.arange(1, len(table.lines) + 1)
     if "id" not in table:
         return numbered, ()
@@ -339,7 +339,7 @@ def workload_of(
     unwanted: Mapping[str, Array] | None = None,
     preset: str = "",
 ) -> Workload:
-    """Drop what cannot be used, check the rest, build. `unwanted`: reason → rows (mask) that are dropped before they are looked at."""
+    """Build the workload from the rows that can be used. `unwanted` maps a reason to a mask of rows that are dropped unchecked."""
     values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}
     first, lost = usable_rows(len(table.lines), unwanted or {})
     if lost:
@@ -367,7 +367,7 @@ def workload_of(
 
 
 def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
-    """Rows to keep, and how many are dropped for which reason (the first that holds)."""
+    """Return the rows to keep, and how many are dropped for each reason."""
     count = len(values["submit"])
     gpus = values.get("gpus", np.ones(count))
     nothing = (gpus == 0) & (values.get("cpus", np.zeros(count)) == 0) & (values.get("memory", np.zeros(count)) == 0)
@@ -379,9 +379,9 @@ def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
 
 
 def write_csv(workload: Workload, path: Path | str) -> None:
-    """Save as CSV (gzip if the name ends in .gz); reading it gives the same jobs, run times, estimates and logged starts.
+    """Save a workload as CSV (gzip if the name ends in .gz); it reads back with the same jobs, run times, estimates and logged starts.
 
-    Columns in which every job has the usual value are left out; times are seconds with all their digits, the run time is in the clear.
+    Columns in which every job has the usual value are left out; times are seconds with all their digits.
     The same workload gives the same bytes.
     """
     columns = _texts(workload)
@@ -395,7 +395,7 @@ def write_csv(workload: Workload, path: Path | str) -> None:
 
 
 def _texts(workload: Workload) -> dict[str, Iterator[str]]:
-    """Our names → one text per job."""
+    """Return one text per job for each of our columns."""
     jobs = workload.jobs
     found = {"id": map(str, jobs.id.tolist()), "submit": number_texts(jobs.submit)}
     if workload.logged_start is not None:
@@ -417,7 +417,7 @@ def _lost(workload: Workload) -> list[str]:
     }
     odd.discard("")
     shown = ", ".join(repr(label) for label in sorted(odd)[:3])
-    return [*([f"the labels {shown} as they are: in a table they are blank or lose blanks"] if odd else []),
+    return [*([f"the labels {shown} unchanged: a table reads them as blank or strips blanks"] if odd else []),
             *lost_facts(workload), *lost_origin(workload)]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Reading JSON from outside piece by piece: one job at a time, whatever its size or depth."""
+"""Reads JSON from outside piece by piece, one job at a time, within limits of size and depth."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from gpuyard.errors import DataError
 from gpuyard.traces.opening import Limits, read_document
 
 JSON_LIMITS = Limits(size=512 << 20)  # some 100,000 jobs at the 5 kB that Slurm writes for each
-_WINDOWS = (1 << 20, 32 << 20)  # letters that one value may have; the empty objects of 32 MiB take 0.8 GB
+_WINDOWS = (1 << 20, 32 << 20)  # characters of one value; 32 MiB of empty objects take 0.8 GB decoded
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class JsonText:
-    """The text of a file and a place in it."""
+    """The text of a JSON file, decoded value by value."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
         self.limits = limits
         self.text = read_document(path, limits).decode("utf-8")
         self._counted, self._line = 0, 1
-        self._window, self._begin = "", 0  # the part of the text that is decoded: a decoder knows no end but that of its text
+        self._window, self._begin = "", 0  # the part that is decoded: a decoder reads to the end of its text
 
     def line(self, at: int) -> int:
-        """The line of a place; places are asked for in ascending order."""
+        """Return the line of a place; ask for places in ascending order."""
         self._line += self.text.count("\n", self._counted, at)
         self._counted = max(at, self._counted)
         return self._line
@@ -43,12 +43,12 @@ class JsonText:
         return DataError(f"{self.path}:{self.line(at)}: {message}")
 
     def skip(self, at: int) -> int:
-        """The next place that is not blank."""
+        """Return the next place that is not blank."""
         match = _BLANK.match(self.text, at)
         return match.end() if match else at
 
     def value(self, at: int) -> tuple[Any, int]:
-        """The value that begins here, and where it ends; refuses one that is too large to be a job."""
+        """Return the value that begins here and where it ends; refuse one that is too large to be a job."""
         if not self._begin <= at < self._begin + len(self._window):
             self._move(at, _WINDOWS[0])
         for size in _WINDOWS:
@@ -58,14 +58,14 @@ class JsonText:
             self._move(at, size)
         value = self._in_window(at)
         if value is None:
-            raise self.error(at, f"not JSON, or a value of more than {_WINDOWS[-1]:,} letters")
+            raise self.error(at, f"not JSON, or a value of more than {_WINDOWS[-1]:,} characters")
         return value
 
     def _move(self, at: int, size: int) -> None:
         self._window, self._begin = self.text[at : at + size], at
 
     def _in_window(self, at: int) -> tuple[Any, int] | None:
-        """As `value`; None where the window may cut it off."""
+        """Return the value that begins here and where it ends, or None where the window may cut it off."""
         end = self._begin + len(self._window)
         cut = end < len(self.text)
         try:
@@ -81,7 +81,7 @@ class JsonText:
         return None if cut and self._begin + stop == end else (value, self._begin + stop)
 
     def listed(self) -> Iterator[tuple[Any, int]]:
-        """The elements of the list that is the whole text, and where each begins."""
+        """Yield the elements of the list that makes up the text, and where each begins."""
         for element, begin, end in self._elements(0):
             if end >= 0:
                 yield element, begin
@@ -89,7 +89,7 @@ class JsonText:
                 raise self.error(begin, "not JSON: text after the end of the list")
 
     def members(self, at: int, name: str) -> Iterator[tuple[str, Any, int]]:
-        """The members of the object that begins here; of the list called `name` each element apart. Ends with ("", None, end)."""
+        """Yield the members of the object that begins here, the elements of the list `name` one by one; end with ("", None, end)."""
         at = self._expect(at, "{")
         if self.text[at : at + 1] == "}":
             yield "", None, at + 1
@@ -97,7 +97,7 @@ class JsonText:
         while True:
             key, after = self.value(at)
             if not isinstance(key, str):
-                raise self.error(at, "not JSON: a key is no text")
+                raise self.error(at, "not JSON: a key is not a string")
             at = self._expect(after, ":")
             if key == name and self.text[at : at + 1] == "[":
                 for element, begin, end in self._elements(at):
@@ -116,7 +116,7 @@ class JsonText:
             at = self._expect(at, ",")
 
     def _elements(self, at: int) -> Iterator[tuple[Any, int, int]]:
-        """The elements of the list that begins here with begin and end; at last (None, where it ends, −1)."""
+        """Yield the elements of the list that begins here with begin and end; finally (None, where it ends, −1)."""
         at, count = self._expect(at, "["), 0
         while self.text[at : at + 1] != "]":
             element, end = self.value(at)
@@ -137,7 +137,7 @@ class JsonText:
 
 
 def number(value: object, default: float) -> float:
-    """A number; one of Slurm's `{set, infinite, number}` objects; the default where there is none."""
+    """Return a number, or the number in one of Slurm's `{set, infinite, number}` objects, else the default."""
     if isinstance(value, dict):
         if value.get("infinite") or not value.get("set", True):
             return default
@@ -148,10 +148,10 @@ def number(value: object, default: float) -> float:
 
 
 def text(value: object) -> str:
-    """A text, or the empty one."""
+    """Return a text, or a whole number as text, else the empty text."""
     return value if isinstance(value, str) else str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 def table(value: object) -> dict[str, Any]:
-    """An object, or an empty one."""
+    """Return an object, else an empty one."""
     return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Public tables that come with job traces but hold no jobs, told by their columns so that reading one says what it is."""
+"""Recognises public tables that come with job traces but hold no jobs, so that an error says what they are."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TABLES: dict[tuple[str, ...], str] = {
 
 
 def what_table(names: Sequence[str]) -> str:
-    """What a table is whose columns begin with these; empty where it may hold jobs."""
+    """Describe a table by its first columns; empty where it may hold jobs."""
     return next((what for begin, what in _TABLES.items() if tuple(names[: len(begin)]) == begin), "")
 
 
 def what_file(head: Head) -> str:
-    """As `what_table`, of the first lines of a file; knows Gavel's JSON as well."""
+    """Describe a file by its first lines, as `what_table` does; Gavel's JSON is known as well."""
     if head.lines and head.lines[0].lstrip().startswith("{") and "(batch size" in head.lines[0] + "".join(head.lines[1:5]):
         return "measured throughputs (a speed table, see --speeds)"
     return what_table(head.fields())

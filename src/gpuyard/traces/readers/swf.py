@@ -1,4 +1,4 @@
-"""The Standard Workload Format (Feitelson et al.; Parallel Workloads Archive): 18 numbers a job, `;` begins a comment."""
+"""The Standard Workload Format (Feitelson et al.; Parallel Workloads Archive): 18 numbers per job, `;` begins a comment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS = (
 _KEPT = {"id": 0, "submit": 1, "wait": 2, "run": 3, "allocated": 4, "requested": 7, "time": 8, "user": 11, "queue": 14}
 _COMMENT = re.compile(rb"^[ \t]*;.*$", re.M)
 _KEY = re.compile(rb"[A-Za-z][A-Za-z ]*")
-_MAX_KEYS = 10_000  # of the header; further ones are left out
+_MAX_KEYS = 10_000  # read from a header; the rest is ignored
 _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 
@@ -39,9 +39,9 @@ def _sniff(head: Head) -> bool:
 
 @reader("swf", glob="*.swf*", title="Standard Workload Format, plain or gzip", sniff=_sniff)
 def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "allocated", limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """The jobs of an SWF log; a processor counts as a GPU.
+    """Read the jobs of an SWF log; a processor counts as a GPU.
 
-    `processors`: which of fields 5 and 8 is meant; the other one serves where it is not given. Rows without a
+    `processors` chooses field 5 or 8; the other one is used where the chosen one is missing. Rows without a
     run time, processors or a submit time (−1) are dropped and counted. The walltime is the requested time; the queue
     is the partition.
     """
@@ -82,14 +82,14 @@ def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, in
 
 
 def _labels(rows: Rows, name: str, numbers: Array) -> tuple[tuple[str, ...], Array]:
-    """Numbers as labels; −1 is the empty one."""
+    """Turn numbers into labels; −1 is the empty label."""
     rows.refuse((np.abs(numbers) > MAX_ID) | (numbers != np.floor(numbers)), name, numbers, "is not a whole number")
     found, codes = np.unique(numbers, return_inverse=True)
     return tuple("" if n == -1 else str(int(n)) for n in found), codes
 
 
 def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, str]:
-    """The `; Key: value` lines before the first job; of a key that occurs twice the first."""
+    """Return the `; Key: value` lines before the first job; the first value counts where a key occurs twice."""
     found: dict[str, str] = {}
     for block in blocks(Path(path), limits):
         if not _add_header(block.text, found):
@@ -98,7 +98,7 @@ def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, s
 
 
 def _add_header(text: bytes, found: dict[str, str]) -> bool:
-    """Take in the comment lines up to the first job; whether the header may go on."""
+    """Add the comment lines up to the first job to `found`; return whether the header may go on."""
     body = re.search(rb"^[ \t]*[^;\s]", text, re.M)
     for match in _COMMENT.finditer(text, 0, body.start() if body else len(text)):
         key, colon, value = match[0].lstrip(b" \t").removeprefix(b";").partition(b":")
@@ -109,13 +109,13 @@ def _add_header(text: bytes, found: dict[str, str]) -> bool:
 
 
 def _origin(header: dict[str, str]) -> tuple[str, ...]:
-    """The note about time 0, where the header has its date."""
+    """Return the note about time 0 where the header gives its date."""
     match = re.match(r"\d{1,12}(?!\d)", header.get("UnixStartTime", ""))
     return (origin_note(float(match[0])),) if match and is_origin(float(match[0])) else ()
 
 
 def _machine(header: dict[str, str]) -> tuple[Machine, ...]:
-    """One pool of the header's MaxProcs, else MaxNodes, processors; none where the log does not say."""
+    """Return one pool with the header's MaxProcs (else MaxNodes) processors; nothing where the header has neither."""
     for key in ("MaxProcs", "MaxNodes"):
         match = re.match(r"\d{1,9}", header.get(key, ""))
         if match and int(match[0]) > 0:
@@ -124,7 +124,7 @@ def _machine(header: dict[str, str]) -> tuple[Machine, ...]:
 
 
 def _read_table(path: Path, limits: Limits, header: dict[str, str]) -> tuple[Array, Array]:
-    """The kept fields, (rows, len(_KEPT)), and the line of each row; fills in `header`."""
+    """Read the kept fields, (rows, len(_KEPT)), and the line of each row; fill in `header`."""
     in_header = True
     tables, lines, count = [np.empty((0, len(_KEPT)))], [np.empty(0, np.int64)], 0
     for block in blocks(path, limits):
@@ -138,7 +138,7 @@ def _read_table(path: Path, limits: Limits, header: dict[str, str]) -> tuple[Arr
 
 
 def _parse(path: Path, block: Block) -> tuple[Array, Array]:
-    """One block, vectorised; where anything is odd it is read again line by line to say what and where."""
+    """Parse one block, vectorised; if anything is odd, read it again line by line to say what and where."""
     text = _COMMENT.sub(b"", block.text) if b";" in block.text else block.text
     data = np.frombuffer(text, np.uint8)
     blank = data <= 32
@@ -163,7 +163,7 @@ def _parse(path: Path, block: Block) -> tuple[Array, Array]:
 
 
 def _numbers(data: Array, starts: Array, ends: Array) -> Array:
-    """The numbers written at `data[start:end]`: whole ones of up to 15 digits all at once, others one by one."""
+    """Parse the numbers at `data[start:end]`: whole ones of up to 15 digits all at once, others one by one."""
     value = np.zeros(len(starts))
     negative = data[starts] == ord("-")
     begin = starts + negative
@@ -171,7 +171,7 @@ def _numbers(data: Array, starts: Array, ends: Array) -> Array:
     plain = (length >= 1) & (length <= 15)
     for k in range(int(length[plain].max(initial=0))):
         inside = k < length
-        digit = data[np.minimum(begin + k, len(data) - 1)] - np.uint8(ord("0"))  # wraps: what is no digit is above 9
+        digit = data[np.minimum(begin + k, len(data) - 1)] - np.uint8(ord("0"))  # wraps: anything but a digit is above 9
         plain &= (digit <= 9) | ~inside
         value = np.where(inside, value * 10 + digit, value)
     value = np.where(negative, -value, value)
@@ -182,7 +182,7 @@ def _numbers(data: Array, starts: Array, ends: Array) -> Array:
 
 
 def _fault(path: Path, block: Block) -> DataError:
-    """The first line of the block that is wrong, and how."""
+    """Return the error for the first wrong line of the block."""
     for number, line in enumerate(block.text.split(b"\n"), block.first_line):
         fields = [] if line.lstrip().startswith(b";") else line.split()
         if fields and len(fields) != len(FIELDS):
@@ -204,7 +204,7 @@ def _is_number(field: bytes) -> bool:
 
 
 def write_swf(workload: Workload, path: Path | str) -> None:
-    """Save as SWF (gzip if the name ends in .gz): id, submit, run, GPUs, requested time, user, partition, logged wait.
+    """Save a workload as SWF (gzip if the name ends in .gz): id, submit, run, GPUs, requested time, user, partition, logged wait.
 
     SWF has no deadline, priority, GPU type, CPUs, memory or job class: those are lost. Jobs without whole GPUs are refused.
     Labels that are not numbers are numbered from 1 and named in the header. The same workload gives the same bytes.
@@ -213,7 +213,7 @@ def write_swf(workload: Workload, path: Path | str) -> None:
     gpus = workload.jobs.gpus
     if ((gpus < 1) | (gpus != np.floor(gpus))).any():
         row = int(np.argmax((gpus < 1) | (gpus != np.floor(gpus))))
-        raise DataError(f"{path}: job {workload.jobs.id[row]} has {gpus[row]:g} GPUs; SWF knows whole processors only")
+        raise DataError(f"{path}: job {workload.jobs.id[row]} has {gpus[row]:g} GPUs; SWF has whole processors only")
     with written(path) as out:
         _write(workload, out)
 
@@ -246,16 +246,16 @@ def _write(workload: Workload, out: Stream) -> None:
 
 
 def _most(workload: Workload) -> int:
-    """Processors of the machine: those of the cluster on which the workload may have run, and enough for its largest job."""
+    """Return the processors of the machine: those of the guessed cluster, at least as many as the largest job needs."""
     largest = int(workload.jobs.gpus.max(initial=0))
     try:
         return max(largest, guess_cluster(workload)[0].gpus)
-    except DataError:  # no jobs, or nodes that make no cluster
+    except DataError:  # no jobs, or nodes that do not make a cluster
         return largest
 
 
 def _numbered(labels: tuple[str, ...]) -> dict[str, int]:
-    """A number for each label: its own if all are numbers, else 1, 2, 3 …; −1 for the empty one."""
+    """Number the labels: by themselves if all are numbers, else 1, 2, 3 …; −1 for the empty one."""
     named = [label for label in labels if label]
     own = all(re.fullmatch(r"\d{1,15}", label) and str(int(label)) == label for label in named)
     return {"": -1} | {label: int(label) if own else k for k, label in enumerate(named, 1)}

@@ -52,10 +52,10 @@ def _sniff(head: Head) -> bool:
 
 @reader("swf19", glob=("*.swf19", "*.swf19.gz"), title="SWF with 19 columns: also virtual cluster and GPU type", sniff=_sniff)
 def read_swf19(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """Jobs with GPUs, CPUs, requested time, user, group (as account), virtual cluster (as partition) and GPU type.
+    """Read jobs with GPUs, CPUs, requested time, user, group (as account), virtual cluster (as partition) and GPU type.
 
     Fields are separated by blanks or by commas; `;` begins a comment; a header line may come first; −1 is "not known". Rows without
-    submit time, run time or GPUs are dropped; 0 GPUs with CPUs is a CPU job. Memory is not read: nobody settled its unit.
+    submit time, run time or GPUs are dropped; 0 GPUs with CPUs is a CPU job. Memory is not read: its unit is not settled.
     """
     table = table_in(path, _plain(path, limits), _FORM, limits)
     for name in ("user", "account", "partition", "gpu_type"):
@@ -73,9 +73,9 @@ def _known(values: Array) -> Array:
 
 
 def _plain(path: Path, limits: Limits) -> io.BytesIO:
-    """The rows with commas between fields, on the lines on which they were; comments and the header line are blank.
+    """Return the rows with commas between fields, each on its line of the file; comments and the header line become blank.
 
-    Goes block by block: cut into lines all at once, a file of line feeds would take a hundred times its size.
+    It works block by block: split all at once, a file of line feeds would take a hundred times its size.
     """
     plain, blanks = io.BytesIO(), None
     for block in blocks(path, limits):

@@ -65,11 +65,11 @@ def test_gpus_and_jobs_that_are_not_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("JOBID", "x", "jobid = 'x' is no job id"),
-        ("SUBMIT_TIME", "Foo 31 23:58", "submit_time = 'Foo 31 23:58' is no date"),
-        ("SUBMIT_TIME", "Feb 31 23:58", "is no date of 2000"),
-        ("RUN_TIME", "soon", "'soon' is no time"),
-        ("SLOTS", "-1", "'-1' is no count"),
+        ("JOBID", "x", "jobid = 'x' is not a job id"),
+        ("SUBMIT_TIME", "Foo 31 23:58", "submit_time = 'Foo 31 23:58' is not a date"),
+        ("SUBMIT_TIME", "Feb 31 23:58", "is not a date in 2000"),
+        ("RUN_TIME", "soon", "'soon' is not a time"),
+        ("SLOTS", "-1", "'-1' is not a count"),
     ],
 )
 def test_wrong_values(tmp_path: Path, field: str, value: str, message: str) -> None:

@@ -38,7 +38,7 @@ def test_a_line(tmp_path: Path) -> None:
     [
         ("JobId=3", "JobId=x", "no JobId"),
         ("TimeLimit=5", "TimeLimit=x", "TimeLimit = 'x'"),
-        ("ProcCnt=8", "ProcCnt=-8", "ProcCnt = '-8' is no count"),
+        ("ProcCnt=8", "ProcCnt=-8", "ProcCnt = '-8' is not a count"),
     ],
 )
 def test_wrong_values(tmp_path: Path, old: str, new: str, message: str) -> None:

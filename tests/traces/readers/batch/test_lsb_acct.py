@@ -70,10 +70,10 @@ def test_arrays_other_records_and_jobs_that_never_started(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (finish().replace('"run', "run"), "never closed|is no whole number"),
-        (finish()[:200], "breaks off|follow|never closed|is no whole number"),
+        (finish().replace('"run', "run"), "never closed|is not a whole number"),
+        (finish()[:200], "breaks off|follow|never closed|is not a whole number"),
         (finish().replace(' 2 "2*h1"', ' 999999 "2*h1"'), "execution hosts.* = 999999, but"),
-        (finish().replace(" 1000 0 0 ", " soon 0 0 "), "field 8 .submit. = 'soon' is no whole number"),
+        (finish().replace(" 1000 0 0 ", " soon 0 0 "), "field 8 .submit. = 'soon' is not a whole number"),
     ],
 )
 def test_wrong_records(tmp_path: Path, line: str, message: str) -> None:

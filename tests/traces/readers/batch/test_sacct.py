@@ -77,7 +77,7 @@ def test_every_row_is_kept_or_counted(read: Read) -> None:
     steps = [DONE.replace("100|", "100.batch|", 1), DONE.replace("100|", "100.0|", 1), DONE.replace("100|", "99.extern|", 1)]
     workload = read(HEADER, DONE, *steps, GANG, WAITS, RUNS, NEVER, DONE, HEADER)
     assert dict(workload.dropped) == {
-        "header line that comes again": 1,
+        "repeated header line": 1,
         "step rows folded into their job": 2,
         "step rows whose job is not in the file": 1,
         "pending": 1,
@@ -107,7 +107,7 @@ def test_a_delimiter_at_the_end_of_lines(read: Read) -> None:
 
 def test_fields_named_by_the_caller(read: Read) -> None:
     assert read(DONE, GANG, fields=HEADER.replace("|", ",")).jobs == read(HEADER, DONE, GANG).jobs
-    with pytest.raises(UsageError, match="no JobID"):
+    with pytest.raises(UsageError, match="JobID is missing"):
         read(DONE, fields="State,Start")
 
 
@@ -201,13 +201,13 @@ def test_jobs_without_nodes_or_partition_find_room(read: Read) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("100|ann", "1o0|ann", "jobid = '1o0' is no job id"),
-        ("01:00:00|1|8", "soon|1|8", "timelimit = 'soon' is no time"),
+        ("100|ann", "1o0|ann", "jobid = '1o0' is not a job id"),
+        ("01:00:00|1|8", "soon|1|8", "timelimit = 'soon' is not a time"),
         (f"{D}10:01:00", "10 o'clock", 'start = "10 o\'clock" is neither an ISO time'),
-        ("gres/gpu=2,", "gres/gpu=two,", "alloctres = .* has gres/gpu='two', which is no count"),
+        ("gres/gpu=2,", "gres/gpu=two,", "alloctres = .* has gres/gpu='two', which is not a count"),
         ("|g1", "|g[0-999999999]", "node list 'g.0-999999999.' names more than 100,000 nodes"),
         ("|g1", "|g[1", "brackets that do not match"),
-        ("|32G|", "|lots|", "reqmem = 'lots' is no amount of memory"),
+        ("|32G|", "|lots|", "reqmem = 'lots' is not an amount of memory"),
         ("gres/gpu=2,gres/gpu:a100=2", "gres/gpu=99999999", "gpus = 99999999 is more than 1,000,000"),
         (f"{D}10:11:00", "9999-12-31T00:00:00", None),
         ("100|ann", "999999999999999|ann", None),

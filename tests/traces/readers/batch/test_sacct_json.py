@@ -84,14 +84,14 @@ def test_requeued_runs_arrays_and_jobs_that_did_not_run(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"jobs": [', "the text breaks off|Expecting value"),
-        ('{"jobs": [{"job_id": 1}, 5]}', "a job is no JSON object"),
+        ('{"jobs": [{"job_id": 1}, 5]}', "a job is not a JSON object"),
         ('{"jobs": [{"job_id": "x"}]}', "a job without a job_id"),
-        ('{"jobs": [{"job_id": NaN}]}', "NaN is no number"),
-        ('{"jobs": []}', "no jobs in it"),
+        ('{"jobs": [{"job_id": NaN}]}', "NaN is not a number"),
+        ('{"jobs": []}', "no jobs in the file"),
         ("[1]", "'{' expected"),
         ('{"jobs": ' + "[" * 200_000, "nested too deeply"),
         ('{"jobs": [{"job_id": ' + "9" * 10_000 + "}]}", "not JSON"),
-        ('{"a": 1}', "no jobs in it"),
+        ('{"a": 1}', "no jobs in the file"),
     ],
 )
 def test_what_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:

@@ -63,14 +63,14 @@ def test_suspended_time_is_no_run_time(tmp_path: Path) -> None:
     rows = [f"{k};100;110;210;3;1=4,4=1,1001=1;;n1;0;10;{suspended}" for k, suspended in enumerate((0, 30, 101), 1)]
     workload = read(tmp_path, HEAD + ";time_suspended", *rows)
     assert workload.runtime.tolist() == [100, 70, 100]  # 101 s cannot be: the job was there for 100
-    assert workload.notes[-1] == "1 records were suspended for a time: it does not count as run time"
+    assert workload.notes[-1] == "1 records were suspended for some time, which does not count as run time"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("7,0", "x,0", "id_job = 'x'"),
-        ("7,0", "99999999999999999999,0", "id_job = 1e.20 is no job id"),
+        ("7,0", "99999999999999999999,0", "id_job = 1e.20 is not a job id"),
         ('"1=8,2=4096,4=1"', '"1=many"', "tres_alloc = '1=many' has 'many'"),
         (",x", ",x,y", "30 fields instead of 29"),
     ],

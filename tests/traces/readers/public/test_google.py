@@ -45,7 +45,7 @@ def test_the_order_of_lines_does_not_matter(write: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("1,,7,9,a=,2,n,l", "event = 9 is none of the types"),
+        ("1,,7,9,a=,2,n,l", "event = 9 is not one of the types"),
         ("-1,,7,0,a=,2,n,l", "time = -1 is not a number from 0"),
         (",,7,0,a=,2,n,l", "time = nan is not a number from 0"),
         ("x,,7,0,a=,2,n,l", "submit = 'x' is not a number"),

@@ -41,7 +41,7 @@ def test_pods(write: Callable[..., str]) -> None:
 
 def test_a_list_without_times_needs_some(write: Callable[..., str]) -> None:
     path = write(",".join(UNTIMED), "p0,12000,16384,1,1000", "p1,6000,12288,1,460")
-    with pytest.raises(DataError, match="has no times at all; hint: give --with arrivals=60s"):
+    with pytest.raises(DataError, match="has no times; hint: give --with arrivals=60s"):
         load_workload(path)
     with pytest.raises(DataError, match="only one of arrivals and runtime is given"):
         load_workload(path, arrivals="1min")

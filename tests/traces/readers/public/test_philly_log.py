@@ -63,9 +63,9 @@ def changed(**entries: Any) -> list[dict[str, Any]]:
         (changed(submitted_time=5), "job 2: submitted_time = '5' is not a timestamp"),
         (changed(submitted_time="2017-10-09 07:00:00+02:00"), "is not a local time"),
         (changed(submitted_time="1066-10-14 09:00:00"), "is not a local time after 1970"),
-        (changed(attempts=7), "job 2: attempts are no list"),
-        (changed(attempts=[{**attempt("2017-10-09 07:00:05", "2017-10-09 07:00:06"), "detail": [{"gpus": 3}]}]), "detail is no list"),
-        ([SAMPLE[0], 5], "job 2: is no table"),
+        (changed(attempts=7), "job 2: attempts is not a list"),
+        (changed(attempts=[{**attempt("2017-10-09 07:00:05", "2017-10-09 07:00:06"), "detail": [{"gpus": 3}]}]), "detail is not a list"),
+        ([SAMPLE[0], 5], "job 2: is not an object"),
         ([SAMPLE[3]], r"no usable job \(1 with no run time\)"),
     ],
 )  # fmt: skip

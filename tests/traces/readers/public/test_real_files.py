@@ -109,7 +109,7 @@ def test_files_without_jobs_say_what_they_are(shared: Path) -> None:
         head = head_of(path)
         assert head is not None
         assert says in what_file(head)
-        with pytest.raises(DataError, match="it is no list of jobs"):
+        with pytest.raises(DataError, match="not a list of jobs"):
             load_workload(str(path))
     head = head_of(shared / "traces" / "throughput" / "gavel_simulation_throughputs.json.gz")
     assert head is not None

@@ -1,4 +1,4 @@
-"""Readers of batch systems' accounting: Slurm and LSF. All make `Records`, which `workload_of` turns into a Workload."""
+"""Readers of the accounting of batch systems (Slurm, LSF). Each makes `Records`; `workload_of` turns them into a Workload."""
 
 from __future__ import annotations
 

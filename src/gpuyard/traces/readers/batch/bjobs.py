@@ -1,4 +1,4 @@
-"""LSF's `bjobs -json`, and `bjobs -o "… delimiter='|'"` as text."""
+"""Readers of LSF's job lists: `bjobs -json`, and `bjobs -o "… delimiter='|'"` as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, table, text
 _MONTHS = {name: k for k, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)}
 _DATE = re.compile(r"([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d{1,2}):(\d\d)(?::(\d\d))?(?:\s+(\d{4}))?(?:\s+[LEXD])?")
 _OBJECT = re.compile(r"^[ \t]*(?=\{)", re.M)
-_ASSUMED_YEAR = 2000  # of the latest date, where dates have no year: a leap year
+_ASSUMED_YEAR = 2000  # of the latest date, where dates have no year; a leap year
 _COLUMNS = frozenset(
     {
         "jobid", "stat", "user", "queue", "proj", "proj_name", "from_host", "exec_host", "job_name", "submit_time", "start_time",
@@ -48,11 +48,11 @@ def _is_json(head: Head) -> bool:
 def read_bjobs_json(
     path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", year: int = 0, limits: Limits = JSON_LIMITS
 ) -> Workload:
-    """The ended jobs that `bjobs -a -json -o …` lists; needs jobid, stat, submit_time, start_time, and finish_time or run_time.
+    """Read the ended jobs that `bjobs -a -json -o …` lists; needs jobid, stat, submit_time, start_time, and finish_time or run_time.
 
-    `count`: what a device is: GPUs, slots (`cpus`) or whole hosts (`nodes`). `gangs`: `as-run` keeps a job's GPUs of a host together.
-    `gpus_per`: of what a number of GPUs in the resource requirement is. `year`: that of the latest date, where dates have none (2000
-    otherwise: only differences matter). Lines around the JSON, such as warnings, are left out.
+    `count`: whether a device is a GPU, a slot (`cpus`) or a whole host (`nodes`). `gangs`: `as-run` keeps a job's GPUs on a host together.
+    `gpus_per`: whether the resource requirement counts GPUs per host, per task or per job. `year`: the year of the latest date, where
+    dates have none (2000 otherwise; only differences matter). Lines around the JSON, such as warnings, are ignored.
     """
     document = JsonText(path, limits)
     rows = [(document.line(at), {key.lower(): text(value) for key, value in table(record).items()}) for record, at in _objects(document)]
@@ -63,7 +63,7 @@ def read_bjobs_json(
 def read_bjobs(
     path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", year: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Workload:
-    """The ended jobs that `bjobs -a -o "jobid stat … delimiter='|'"` lists, with its header line; else as `bjobs-json`."""
+    """Read the ended jobs that `bjobs -a -o "jobid stat … delimiter='|'"` lists, with a header line; parameters as for `bjobs-json`."""
     rows: list[tuple[int, dict[str, str]]] = []
     layout: Layout | None = None
     for number, line in lines_of(path, limits):
@@ -81,13 +81,13 @@ def read_bjobs(
 
 
 def _objects(document: JsonText) -> Iterator[tuple[object, int]]:
-    """The records of each JSON object that begins a line; text between objects is left out."""
+    """Yield the records of each JSON object that begins a line; ignore text between objects."""
     at = 0
     while match := _OBJECT.search(document.text, at):
         for key, element, place in document.members(match.end(), "RECORDS"):
             if key == "RECORDS":
                 if not isinstance(element, dict):
-                    raise document.error(place, "a record is no JSON object")
+                    raise document.error(place, "a record is not a JSON object")
                 yield element, place
             elif key == "":
                 at = place
@@ -100,7 +100,7 @@ def _workload(path: Path, rows: list[tuple[int, dict[str, str]]], gpus_per: Gpus
 
 
 def _dates(path: Path, rows: list[tuple[int, dict[str, str]]], year: int) -> tuple[_Dates, tuple[str, ...]]:
-    """Seconds since 1970 of every date that occurs. Without years, the year turns in the longest stretch without a date."""
+    """Map every date to seconds since 1970. Where years are missing, the new year falls into the longest gap between dates."""
     given: _Dates = {}
     bare: dict[str, tuple[int, ...]] = {}
     for line, row in rows:
@@ -110,7 +110,7 @@ def _dates(path: Path, rows: list[tuple[int, dict[str, str]]], year: int) -> tup
             if not value.strip() or value in given or value in bare:
                 continue
             if not match or match[1].lower() not in _MONTHS:
-                raise DataError(f"{path}:{line}: {name} = {value[:40]!r} is no date as in Dec 28 19:56")
+                raise DataError(f"{path}:{line}: {name} = {value[:40]!r} is not a date such as Dec 28 19:56")
             parts = (_MONTHS[match[1].lower()], *(int(part or 0) for part in match.groups()[1:5]))
             if match[6]:
                 given[value] = _seconds(path, line, value, int(match[6]), parts)
@@ -126,7 +126,7 @@ def _dates(path: Path, rows: list[tuple[int, dict[str, str]]], year: int) -> tup
     latest = year or _ASSUMED_YEAR
     for value, parts in bare.items():
         given[value] = _seconds(path, 0, value, latest if parts <= last else latest - 1, parts)
-    return given, () if year else (f"dates have no year: the latest is taken to be of {latest}",)
+    return given, () if year else (f"dates have no year: the latest is assumed to be in {latest}",)
 
 
 def _seconds(path: Path, line: int, value: str, year: int, parts: tuple[int, ...]) -> float:
@@ -134,13 +134,13 @@ def _seconds(path: Path, line: int, value: str, year: int, parts: tuple[int, ...
         month, day, hour, minute, second = parts
         return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
-        raise DataError(f"{path}{f':{line}' if line else ''}: {value[:40]!r} is no date of {year}") from None
+        raise DataError(f"{path}{f':{line}' if line else ''}: {value[:40]!r} is not a date in {year}") from None
 
 
 def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per: GpusPer) -> JobRecord:
     match = re.fullmatch(r"(\d{1,15})(?:\[(\d{1,9})\])?", row.get("jobid", "").strip())
     if not match:
-        raise DataError(f"{path}:{line}: jobid = {row.get('jobid', '')[:40]!r} is no job id")
+        raise DataError(f"{path}:{line}: jobid = {row.get('jobid', '')[:40]!r} is not a job id")
     try:
         elapsed, limit = _span(row.get("run_time", ""), 1.0), _span(row.get("runtimelimit", ""), 60.0)
         slots = next((_slots(row[name]) for name in ("nalloc_slot", "slots", "nreq_slot") if row.get(name, "").strip()), math.nan)
@@ -162,12 +162,12 @@ def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per:
 
 def _slots(text: str) -> float:
     if not re.fullmatch(r"\d{1,9}(?:\.0*)?", text.strip()):
-        raise ValueError(f"{text[:40]!r} is no count")
+        raise ValueError(f"{text[:40]!r} is not a count")
     return float(text)
 
 
 def _span(text: str, unit: float) -> float:
-    """`79 second(s)`, `00:10:00`, `0:10` (hours and minutes), or a number of `unit` s, maybe with a host: `1440.0/hostA`; nan: not set."""
+    """Parse `79 second(s)`, `00:10:00`, `0:10` (hours, minutes) or a number of `unit` s, maybe with a host (`1440.0/hostA`), else nan."""
     clean = re.sub(r"\s+[LEXD]$", "", text.strip()).partition("/")[0].strip()
     if not clean:
         return math.nan
@@ -177,4 +177,4 @@ def _span(text: str, unit: float) -> float:
         return 3600.0 * int(match[1]) + 60.0 * int(match[2]) + float(match[3] or 0)
     if match := re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", clean):
         return unit * float(clean)
-    raise ValueError(f"{text[:40]!r} is no time")
+    raise ValueError(f"{text[:40]!r} is not a time")

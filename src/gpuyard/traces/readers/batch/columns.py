@@ -1,4 +1,4 @@
-"""Columns of a table that several readers need: resources, the first that says something, nodes that are not there."""
+"""Columns that several readers share: resources, the first filled value, missing nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuyard.traces.readers.batch.table import LogTable
 
 @dataclass(frozen=True)
 class ResourceColumns:
-    """What jobs asked for or got, row by row; nan where nothing is said."""
+    """What jobs asked for or got, row by row; nan where the log says nothing."""
 
     cpus: Array
     memory: Array  # GB
@@ -24,7 +24,7 @@ class ResourceColumns:
     gpu_type: Coded
 
     def over(self, other: ResourceColumns) -> ResourceColumns:
-        """These, or the other's where these say nothing."""
+        """Return these values, or the other's where these are missing."""
         return ResourceColumns(
             first_positive(self.cpus, other.cpus), first_positive(self.memory, other.memory), first_positive(self.nodes, other.nodes),
             first_positive(self.gpus, other.gpus), first_label(self.gpu_type, other.gpu_type),
@@ -32,7 +32,7 @@ class ResourceColumns:
 
 
 def resource_columns(table: LogTable, name: str, parse: Callable[[str], Resources]) -> ResourceColumns:
-    """A column through `parse`, called once for each distinct text."""
+    """Parse a column; `parse` is called once for each distinct text."""
     column = table.coded(name)
     found = []
     for code, text in enumerate(column.labels):
@@ -47,14 +47,14 @@ def resource_columns(table: LogTable, name: str, parse: Callable[[str], Resource
 
 
 def binding_type(asked: ResourceColumns, ran_type: Coded) -> Coded:
-    """The type that a job needs: the one it ran on, but none where it asked for GPUs of no type."""
+    """Return the type that a job needs: the one it ran on, but none where it asked for untyped GPUs."""
     free = (asked.gpus > 0) & ~has_label(asked.gpu_type)
     codes = np.where(free, len(ran_type.labels), ran_type.codes).astype(np.int32)
     return Coded((*ran_type.labels, ""), codes).merged()
 
 
 def first_positive(*columns: Array) -> Array:
-    """The first of several columns that says more than 0, row by row."""
+    """Return the first value above 0 among several columns, row by row."""
     found = columns[-1]
     for column in reversed(columns[:-1]):
         found = np.where(column > 0, column, found)
@@ -62,7 +62,7 @@ def first_positive(*columns: Array) -> Array:
 
 
 def first_label(*columns: Coded) -> Coded:
-    """The first of several columns that is not empty, row by row."""
+    """Return the first label that is not empty among several columns, row by row."""
     found = columns[-1]
     for column in reversed(columns[:-1]):
         codes = np.where(has_label(column), column.codes, found.codes + len(column.labels)).astype(np.int32)
@@ -71,12 +71,12 @@ def first_label(*columns: Coded) -> Coded:
 
 
 def has_label(column: Coded) -> Array:
-    """(rows,) bool: whether the text is not empty."""
+    """Return (rows,) bool: whether the label is not empty."""
     found: Array = np.array([bool(label) for label in column.labels])[column.codes]
     return found
 
 
 def without_nodes(table: LogTable) -> Array:
-    """(rows,) bool: the log names the nodes of jobs, but none for this one."""
+    """Return (rows,) bool: the log names nodes, but none for this job."""
     missing = np.zeros(len(table), bool) if "nodelist" not in table else table.frame["nodelist"].is_null().to_numpy()
     return np.zeros(len(table), bool) if missing.all() else missing

@@ -1,4 +1,4 @@
-"""What Slurm and LSF write into one field: spans, instants, memory, trackable resources, node lists.
+"""Parsers of single fields of Slurm and LSF: spans, instants, memory, trackable resources, node lists.
 
 Each function takes the text of a field and raises ValueError, with the reason as its text, where it cannot be read.
 """
@@ -32,7 +32,7 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 
 def seconds_of(text: str) -> float:
-    """`[D-]HH:MM:SS`, `MM:SS.mmm`, `D-HH`; inf where there is no limit or none is given."""
+    """Parse `[D-]HH:MM:SS`, `MM:SS.mmm` or `D-HH` to seconds; inf without a limit."""
     clean = text.strip()
     if clean.lower() in _NO_SPAN:
         return math.inf
@@ -41,11 +41,11 @@ def seconds_of(text: str) -> float:
         return 86400.0 * int(days or 0) + 3600.0 * int(hours or 0) + 60.0 * int(minutes) + float(seconds)
     if match := _DAY_HOUR.fullmatch(clean):
         return 86400.0 * int(match[1]) + 3600.0 * int(match[2])
-    raise ValueError("is no time as in 1-02:03:04")
+    raise ValueError("is not a time such as 1-02:03:04")
 
 
 def minutes_of(text: str) -> float:
-    """A limit in minutes, as seconds; inf where there is none (0 and Slurm's NO_VAL and INFINITE too)."""
+    """Parse a limit in minutes to seconds; inf without a limit (also 0 and Slurm's NO_VAL and INFINITE)."""
     clean = text.strip()
     if clean.lower() in _NO_SPAN:
         return math.inf
@@ -55,7 +55,7 @@ def minutes_of(text: str) -> float:
 
 
 def instant_of(text: str) -> float:
-    """ISO (with or without zone; UTC where there is none) or seconds since 1970, as seconds since 1970; nan where not set."""
+    """Parse an ISO time (UTC unless it has a zone) or seconds since 1970 to seconds since 1970; nan where not set."""
     clean = text.strip()
     if clean.lower() in _NO_TIME:
         return math.nan
@@ -69,17 +69,17 @@ def instant_of(text: str) -> float:
 
 
 def gigabytes_of(text: str) -> tuple[float, str]:
-    """`4000Mc`, `62.50G`, `0n` → GB and whether it is per node (`n`), per core (`c`) or in all (``); plain numbers are MiB."""
+    """Parse `4000Mc`, `62.50G`, `0n` to GB, and whether it is per node (`n`), per core (`c`) or in all (``); plain numbers are MiB."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise ValueError("is no amount of memory")
+        raise ValueError("is not an amount of memory")
     amount = float(match[1]) * _UNIT_GB[match[2].upper() or "M"]
     return (amount if amount / MIB < _MAX_MEMORY_MB else math.nan), match[3].lower()
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a job asked for or got; nan: not said. `gpu_type` is empty where the GPUs are untyped or of several types."""
+    """What a job asked for or got; nan where nothing is said. `gpu_type` is empty where the GPUs are untyped or of several types."""
 
     cpus: float = math.nan
     memory: float = math.nan  # GB
@@ -89,7 +89,7 @@ class Resources:
 
 
 def tres_of(text: str) -> Resources:
-    """`cpu=8,mem=32G,node=2,gres/gpu:a100=4,gres/gpu=4,billing=8`; keys that are not needed are left alone."""
+    """Parse `cpu=8,mem=32G,node=2,gres/gpu:a100=4,gres/gpu=4,billing=8`; other keys are ignored."""
     amount: dict[str, float] = {}
     typed: dict[str, float] = {}
     for part in text.split(","):
@@ -105,7 +105,7 @@ def tres_of(text: str) -> Resources:
 
 
 def gres_of(text: str) -> Resources:
-    """The GPUs of an older GRES column: `gpu:2`, `gpu:volta:1`, `gpu:kepler:2(IDX:0-1),craynetwork:1`, `gres:gpu:2`."""
+    """Parse the GPUs of an older GRES column: `gpu:2`, `gpu:volta:1`, `gpu:kepler:2(IDX:0-1),craynetwork:1`, `gres:gpu:2`."""
     total: float | None = None
     typed: dict[str, float] = {}
     for part in _GRES_INDICES.sub("", text).split(","):
@@ -125,7 +125,7 @@ def resources(
     cpus: float | None = None, memory: float | None = None, nodes: float | None = None,
     gpus: float | None = None, typed: dict[str, float] | None = None,
 ) -> Resources:  # fmt: skip
-    """GPUs are the total where there is one, else the sum of the typed ones."""
+    """Collect the amounts; the GPUs are the total where it is given, else the sum of the typed ones."""
     kinds = {kind: count for kind, count in (typed or {}).items() if count > 0}
     total = gpus if gpus is not None else sum(typed.values()) if typed else None
     one = next(iter(kinds)) if len(kinds) == 1 and (gpus is None or kinds[next(iter(kinds))] >= gpus) else ""
@@ -134,18 +134,18 @@ def resources(
 
 
 def type_label(text: str) -> str:
-    """A GPU type as a label: lower case, without the mark that separates alternatives."""
+    """Turn a GPU type into a label: lower case, without the mark that separates alternatives."""
     return text.strip().lower().replace("|", "_")[:100]
 
 
 def _count(key: str, value: str) -> float:
     if not _COUNT.fullmatch(value):
-        raise ValueError(f"has {key}={value[:20]!r}, which is no count")
+        raise ValueError(f"has {key}={value[:20]!r}, which is not a count")
     return float(value)
 
 
 def node_names(text: str) -> list[str]:
-    """`gpu[001-004,7],c1` → the names, in order; `rack[1-2]n[1-4]` is every combination. At most 100,000."""
+    """Expand `gpu[001-004,7],c1` to names, in order; `rack[1-2]n[1-4]` is every combination. At most 100,000."""
     names: list[str] = []
     for item in _items(text):
         parts: list[list[str]] = []
@@ -163,7 +163,7 @@ def node_names(text: str) -> list[str]:
 
 
 def _items(text: str) -> Iterator[str]:
-    """The parts between commas that are outside brackets."""
+    """Yield the parts between commas outside brackets."""
     start, inside = 0, False
     for at, letter in enumerate(text):
         if letter in "[]":
@@ -185,7 +185,7 @@ def _numbers(inside: str) -> list[str]:
     for part in inside.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match:
-            raise ValueError(f"has the range {part[:20]!r}, which is none")
+            raise ValueError(f"has {part[:20]!r}, which is not a range")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"has the range {part[:20]!r}, which runs backwards")

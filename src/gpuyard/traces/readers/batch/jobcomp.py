@@ -1,4 +1,4 @@
-"""The file that Slurm's jobcomp/filetxt plugin appends one line to for each job that ends: `JobId=… UserId=… Name=…`."""
+"""Reader of Slurm's jobcomp/filetxt log, one line for each job that ended: `JobId=… UserId=… Name=…`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _sniff(head: Head) -> bool:
 
 @reader("jobcomp", glob=("*jobcomp*.txt*", "*jobcomp*.log*"), title="Slurm's jobcomp/filetxt log", sniff=_sniff)
 def read_jobcomp(path: Path, *, count: Count = "auto", gangs: Gangs = "free", limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """The jobs of a jobcomp/filetxt log. GPUs are in its `Tres` only where accounting goes to slurmdbd.
+    """Read the jobs of a jobcomp/filetxt log. Its `Tres` holds GPUs only where accounting goes to slurmdbd.
 
-    `count`: what a device is: GPUs, CPU cores or whole nodes. `gangs`: `as-run` keeps a job's GPUs of a node together.
+    `count`: whether a device is a GPU, a CPU core or a whole node. `gangs`: `as-run` keeps a job's GPUs on a node together.
     """
     found: list[JobRecord] = []
     for number, line in lines_of(path, limits):
@@ -43,7 +43,7 @@ def read_jobcomp(path: Path, *, count: Count = "auto", gangs: Gangs = "free", li
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """Key and value of the keys that are known, each where it occurs first: a job's name may hold anything."""
+    """Return the values of the known keys, each where it occurs first: a job's name may hold anything."""
     marks = list(_PAIR.finditer(line))
     found: dict[str, str] = {}
     for k, mark in enumerate(marks):
@@ -79,5 +79,5 @@ def _record(path: Path, line: int, text: str) -> JobRecord:
 
 def _count(text: str) -> float:
     if text and not re.fullmatch(r"\d{1,9}", text):
-        raise ValueError("is no count")
+        raise ValueError("is not a count")
     return float(text or math.nan)

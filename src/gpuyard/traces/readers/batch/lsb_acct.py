@@ -1,4 +1,4 @@
-"""LSF's `lsb.acct`: one JOB_FINISH record a line, of LSF 7 to 10.1 and OpenLava; where a field is depends on the lists before it."""
+"""Reader of LSF's `lsb.acct` (LSF 7 to 10.1, OpenLava): a JOB_FINISH record per line, in which lists shift the fields after them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 GpusPer = Literal["host", "task", "job"]
 _FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"|([^\s"]+)')
-_ASKED_HOSTS = 22  # where the number of asked hosts is
+_ASKED_HOSTS = 22  # place of the number of asked hosts
 _RESOURCE_USE = 19  # numbers of rusage
 _OPTIONS = 30  # fields from there to the number of submission options, each a key and a value
 _HOST_USE = 6  # fields about each host with its resource usage; after them run limit, flags, mean memory, effective requirement
@@ -40,10 +40,10 @@ def _sniff(head: Head) -> bool:
 def read_lsb_acct(
     path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", limits: Limits = DEFAULT_LIMITS
 ) -> Workload:
-    """The jobs of JOB_FINISH records; a slot is a core. Other records and comments are counted as dropped.
+    """Read the jobs of JOB_FINISH records; a slot is a core. Other records and comments are counted as dropped.
 
-    `count`: what a device is: GPUs, slots (`cpus`) or whole hosts (`nodes`). `gangs`: `as-run` keeps a job's GPUs of a host together.
-    `gpus_per`: of what the number of GPUs asked for is, where the record does not say; LSF counts by host unless
+    `count`: whether a device is a GPU, a slot (`cpus`) or a whole host (`nodes`). `gangs`: `as-run` keeps a job's GPUs on a host together.
+    `gpus_per`: whether GPUs are asked for per host, per task or per job, where the record does not say; LSF counts per host unless
     RESOURCE_RESERVE_PER_TASK is set.
     """
     found: list[JobRecord] = []
@@ -58,7 +58,7 @@ def read_lsb_acct(
 
 
 class _Fields:
-    """The fields of a line, taken by position; a text with its quotes undone."""
+    """The fields of a line by position, without their quotes."""
 
     def __init__(self, path: Path, line: int, text: str) -> None:
         self.place = f"{path}:{line}"
@@ -79,11 +79,11 @@ class _Fields:
     def whole(self, at: int, name: str) -> int:
         value = self.text(at)
         if self.quoted[at] or not re.fullmatch(r"-?\d{1,15}", value):
-            raise DataError(f"{self.place}: field {at + 1} ({name}) = {value[:40]!r} is no whole number")
+            raise DataError(f"{self.place}: field {at + 1} ({name}) = {value[:40]!r} is not a whole number")
         return int(value)
 
     def length(self, at: int, name: str) -> int:
-        """The number of fields in the list that follows."""
+        """Return the number of fields in the list that follows."""
         count = self.whole(at, name)
         if not 0 <= count <= len(self.values) - at:
             raise DataError(f"{self.place}: field {at + 1} ({name}) = {count}, but {len(self.values) - at - 1} fields follow")
@@ -114,7 +114,7 @@ def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> JobRecord:
 
 
 def host_slots(names: list[str]) -> Counter[str]:
-    """`16*host1` or `host1` 16 times over: slots on each host. Brackets and commas in a name would read as a list."""
+    """Count the slots on each host, from `16*host1` or 16 times `host1`. Brackets and commas in a name would read as a list."""
     found: Counter[str] = Counter()
     for name in names:
         count, star, host = name.partition("*")
@@ -124,7 +124,7 @@ def host_slots(names: list[str]) -> Counter[str]:
 
 
 def _tail(fields: _Fields, after: int) -> tuple[int, int, str]:
-    """The index in a job array, the run limit in s (0: none), and the effective resource requirement; older records end before those."""
+    """Return the index in a job array, the run limit in s (0: none) and the effective requirement; older records end before those."""
     if len(fields.values) <= after + _OPTIONS:
         return _index(fields, after + 5), 0, ""  # OpenLava: no field for the time event
     at = after + _OPTIONS
@@ -141,12 +141,12 @@ def _index(fields: _Fields, at: int) -> int:
 
 
 def _options(fields: _Fields, after: int) -> list[str]:
-    """Texts among the later fields that are GPU requirements, `num=2:mode=shared`."""
+    """Return the GPU requirements among the later fields, such as `num=2:mode=shared`."""
     return [value for value, quoted in zip(fields.values[after:], fields.quoted[after:], strict=True) if quoted and "num=" in value]
 
 
 def gpus_asked(texts: list[str], hosts: int, slots: int, gpus_per: GpusPer) -> tuple[float, str]:
-    """GPUs in all and their model, from the requirements; nan where none is asked for."""
+    """Return the GPUs in all and their model, from the requirements; nan where none are asked for."""
     for text in reversed(texts):
         match = _GPUS.search(text) or _GPU_OPTION.search(text)
         if match:

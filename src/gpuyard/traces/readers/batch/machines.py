@@ -1,4 +1,4 @@
-"""The nodes that a log names, each as large as the most that ran there at once."""
+"""Derives nodes from a log: each is as large as the most that ran there at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuyard.model.workload import Machine
 from gpuyard.traces.readers.batch.node_lists import NodeLists, position_within
 from gpuyard.traces.readers.batch.records import Coded
 
-MAX_PAIRS = 50_000_000  # jobs × nodes; beyond it the nodes of a log are not looked at
+MAX_PAIRS = 50_000_000  # jobs × nodes; beyond it the nodes of a log are ignored
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Pairs:
 
 
 def machines_of(runs: Runs) -> tuple[Machine, ...]:
-    """None where less than half of the jobs name their nodes, or where there are too many to look at.
+    """Return the nodes that the log names; none where less than half of the jobs name theirs, or where there are too many.
 
     A job's devices are spread evenly over its nodes, with their part of its cores and memory. A node whose jobs had GPUs of
     several types becomes one machine for each.
@@ -68,7 +68,7 @@ def machines_of(runs: Runs) -> tuple[Machine, ...]:
 
 
 def _pairs(runs: Runs) -> _Pairs | None:
-    """None where there are too many. Jobs that name no node run on nodes without a name, apart for each partition."""
+    """Pair jobs with nodes; None where there are too many pairs. Jobs without a node get unnamed nodes, separate for each partition."""
     share = np.where(runs.lists.counts > 0, runs.lists.counts, np.maximum(runs.nodes, 1)).astype(np.int64)
     if int(share.sum()) > MAX_PAIRS:
         return None
@@ -85,7 +85,7 @@ def _pairs(runs: Runs) -> _Pairs | None:
 
 
 def _kinds(runs: Runs, pairs: _Pairs) -> Array:
-    """The GPU type of each pair: the job's, or where it has none the one seen most often on the node."""
+    """Return the GPU type of each pair: the job's, or the one seen most often on the node where the job has none."""
     kinds = len(runs.gpu_type.labels)
     kind = runs.gpu_type.codes[pairs.job].astype(np.int64)
     typed = np.array([bool(label) for label in runs.gpu_type.labels])[kind]
@@ -97,7 +97,7 @@ def _kinds(runs: Runs, pairs: _Pairs) -> Array:
 
 
 def _shares(runs: Runs, pairs: _Pairs) -> tuple[Array, Array, Array]:
-    """Devices, cores and memory of each pair. GPUs come whole: three on two nodes count as two on each."""
+    """Return the devices, cores and memory of each pair. GPUs come whole: three on two nodes count as two on each."""
     gpus, split = runs.gpus[pairs.job], pairs.share[pairs.job]
     part = gpus / split
     whole = np.ceil(part - 1e-9)
@@ -137,7 +137,7 @@ class _Events:
         return cls(place, order, first, used, count > 0, places)
 
     def peaks(self, amount: Array) -> Array:
-        """(places,) the most held at once, and at least the most that any one held."""
+        """Return (places,) the most held at once, at least the most that any one job held."""
         most = np.zeros(self.places)
         np.maximum.at(most, self.place, amount)
         if len(self.order) == 0:

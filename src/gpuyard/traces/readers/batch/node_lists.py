@@ -27,7 +27,7 @@ class NodeLists:
 
     @classmethod
     def of(cls, rows: Rows, column: Coded) -> NodeLists:
-        """Read every distinct list once; refuses one that cannot be read, or that names absurdly many nodes."""
+        """Read every distinct list once; refuse one that cannot be read or names absurdly many nodes."""
         number: dict[str, int] = {}
         lists, total = [np.empty(0, np.int64)], 0
         for k, label in enumerate(column.labels):
@@ -50,17 +50,17 @@ class NodeLists:
 
     @property
     def counts(self) -> Array:
-        """(jobs,) nodes named; 0 where there is no list."""
+        """Return (jobs,) nodes named; 0 without a list."""
         return self.size[self.codes]
 
     def pairs(self, jobs: Array) -> tuple[Array, Array]:
-        """Job and node, one row for each node of each of these jobs."""
+        """Return job and node, one row for each node of each of these jobs."""
         count = self.counts[jobs]
         job = np.repeat(jobs, count)
         return job, self.flat[np.repeat(self.first[self.codes[jobs]], count) + position_within(count)]
 
 
 def position_within(count: Array) -> Array:
-    """0, 1 … count[0] − 1, 0, 1 … count[1] − 1, …"""
+    """Return 0, 1 … count[0] − 1, 0, 1 … count[1] − 1, …"""
     before: Array = np.repeat(np.cumsum(count) - count, count)
     return np.arange(int(count.sum())) - before

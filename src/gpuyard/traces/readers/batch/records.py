@@ -1,4 +1,4 @@
-"""Job records of a batch system, column by column, before it is decided which of them are jobs to simulate."""
+"""Records of a batch system by column, before it is decided which of them are jobs to simulate."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def lines_of(path: Path, limits: Limits) -> Iterator[tuple[int, str]]:
 
 
 def phase(state: str) -> int:
-    """PENDING, RUNNING or ENDED, of a state such as `CANCELLED by 123`; one that is not known counts as ended."""
+    """Return PENDING, RUNNING or ENDED for a state such as `CANCELLED by 123`; an unknown state counts as ended."""
     word = state.split()[0].upper() if state.split() else ""
     return PENDING if word in _PENDING_STATES else RUNNING if word in _RUNNING_STATES else ENDED
 
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of texts: the distinct ones, and for each row which."""
+    """A column of texts: the distinct labels, and a code for each row."""
 
     labels: tuple[str, ...]
     codes: Array  # (rows,) i4
@@ -55,13 +55,13 @@ class Coded:
         return cls((label,), np.zeros(rows, np.int32))
 
     def merged(self) -> Coded:
-        """The same with each label once, in order."""
+        """Return the column with each label once, sorted."""
         distinct = sorted(set(self.labels))
         place = {label: k for k, label in enumerate(distinct)}
         return Coded(tuple(distinct), np.array([place[label] for label in self.labels], np.int32)[self.codes])
 
     def take(self, rows: Array) -> Coded:
-        """Some rows, with the labels that they have."""
+        """Return some rows, with only the labels that occur in them."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         return Coded(tuple(self.labels[k] for k in used) or ("",), codes.astype(np.int32))
 
@@ -96,7 +96,7 @@ class Records:
     ran_type: Coded  # the one that it got
     node_list: Coded
     unassigned: Array  # (rows,) bool: the log says that the job had no node
-    dropped: dict[str, int] = field(default_factory=dict)  # lines that are no records at all
+    dropped: dict[str, int] = field(default_factory=dict)  # lines that are not records
     notes: tuple[str, ...] = ()
     waits_known: bool = True  # False: the start times stand in for the submit times
 
@@ -137,7 +137,7 @@ _TEXTS = ("user", "partition", "qos", "account", "asked_type", "ran_type", "node
 
 
 def collect(path: Path, found: Sequence[JobRecord], *, dropped: dict[str, int] | None = None, notes: tuple[str, ...] = ()) -> Records:
-    """Records by column; refuses a file without any."""
+    """Collect records into columns; refuse a file without any."""
     if not found:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in (dropped or {}).items())
         raise DataError(f"{path}: no job records" + (f" ({counts})" if counts else ""))

@@ -1,4 +1,4 @@
-"""Slurm's `sacct --parsable2`: any fields in any order with a header line, or one of the known orders without."""
+"""Reader of `sacct --parsable2`: any fields in any order with a header line, or a known order without one."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def read_sacct(
     broken: Broken = "refuse",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Workload:
-    """The jobs of a listing by `sacct --parsable2` or `--parsable`; steps are folded into their jobs, requeued runs are jobs of their own.
+    """Read a listing by `sacct --parsable2` or `--parsable`; steps are folded into their jobs, each run of a requeued job is a job.
 
-    `count`: what a device is: GPUs, CPU cores or whole nodes. `gangs`: `as-run` keeps a job's GPUs of a node together. `arrival`:
-    whether a job arrives when it is submitted or when it is eligible (its dependencies met, its begin time come). `fields`: the
-    fields of a listing without a header, as given to `sacct --format`. `broken`: what becomes of lines with too many or too few fields.
+    `count`: whether a device is a GPU, a CPU core or a whole node. `gangs`: `as-run` keeps a job's GPUs on a node together. `arrival`:
+    whether a job arrives when it is submitted or when it is eligible (dependencies met, begin time reached). `fields`: the fields
+    of a listing without a header, as given to `sacct --format`. `broken`: refuse or drop lines with too many or too few fields.
     """
     text = read_text(path, limits)
     first = [line.decode("utf-8") for line in text.getvalue()[: limits.line].splitlines()[:3]]
@@ -84,7 +84,7 @@ def read_sacct(
 
 
 def _wanted(layout: Layout, arrival: Arrival) -> set[str]:
-    """The columns that will be looked at: each costs a tenth of a second per million rows."""
+    """Return the columns to read; each costs a tenth of a second per million rows."""
     has = set(layout.names)
     unread = {"uid"} if "user" in has else set()
     return set(WANTED) - (unread | {"eligible"} if arrival == "submit" and "submit" in has else unread)
@@ -101,7 +101,7 @@ def _header(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout |
 
 
 def _headerless(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout | None:
-    """The known order that fits the first line: its number of fields, a job id and a state where they belong."""
+    """Find the known order that fits the first line: the number of fields, a job id and a state where they belong."""
     for mark in [delimiter] if delimiter else DELIMITERS:
         values = split(lines[0], mark) if lines else ()
         for order in LAYOUTS.values():
@@ -128,21 +128,21 @@ def _layout(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout
 
 
 def _given(path: Path, lines: list[str], fields: str, delimiter: str) -> Layout:
-    """The fields that the user names, cut where the first line has that many."""
+    """Lay out the fields that the user names, with the delimiter that splits the first line into as many."""
     names = tuple(name.strip().partition("%")[0].lower() for name in fields.split(","))
     if "jobid" not in names and "jobidraw" not in names:
-        raise UsageError("fields: no JobID among them")
+        raise UsageError("fields: JobID is missing")
     for mark in [delimiter] if delimiter else DELIMITERS:
         values = split(lines[0], mark) if lines else ()
         if len(values) == len(names) + 1 and not values[-1]:
             names = (*names, "")
         if len(values) == len(names):
             return Layout(mark, names, header="jobid" in (value.lower() for value in values))
-    raise DataError(f"{path}:1: not {len(names)} fields, as named", hint="give the delimiter too")
+    raise DataError(f"{path}:1: the line does not have the {len(names)} fields that are named", hint="give the delimiter too")
 
 
 def records_of(table: LogTable, arrival: Arrival = "submit") -> Records:
-    """The records of a table with sacct's columns."""
+    """Make records from a table with sacct's columns."""
     table = _without_headers(table)
     name = "jobid" if "jobid" in table else "jobidraw"
     key, number, step = _identity(table, name)
@@ -166,27 +166,25 @@ def records_of(table: LogTable, arrival: Arrival = "submit") -> Records:
 
 
 def _without_headers(table: LogTable) -> LogTable:
-    """Header lines that come again where listings were joined are dropped."""
+    """Drop header lines that come again where listings were joined."""
     name = "jobid" if "jobid" in table else "jobidraw"
     again = (table.frame[name].str.to_lowercase() == name).fill_null(False).to_numpy()
     if not again.any():
         return table
     if again.all():
         raise DataError(f"{table.path}: no records, only headers")
-    return LogTable(
-        table.path, table.frame.filter(~again), table.lines[~again], table.dropped | {"header line that comes again": int(again.sum())}
-    )
+    return LogTable(table.path, table.frame.filter(~again), table.lines[~again], table.dropped | {"repeated header line": int(again.sum())})
 
 
 def _identity(table: LogTable, name: str) -> tuple[Array, Array, Array]:
-    """The id as text, as a number (JobIDRaw where there is one), and whether it is a step's."""
+    """Return the id as text, as a number (JobIDRaw where there is one), and whether it belongs to a step."""
     import polars as pl
 
     text = table.frame[name]
     wrong = (~text.str.contains(_JOB_ID)).fill_null(True).arg_true()
     if len(wrong):
         row = int(wrong[0])
-        raise table.rows.error(row, f"{name} = {(text[row] or '')[:40]!r} is no job id")
+        raise table.rows.error(row, f"{name} = {(text[row] or '')[:40]!r} is not a job id")
     plain = text.str.extract(r"^(\d+)").cast(pl.Float64)
     raw = table.frame["jobidraw"].str.extract(r"^(\d{1,15})").cast(pl.Float64) if "jobidraw" in table else plain
     step = text.str.contains(".", literal=True).to_numpy()
@@ -194,7 +192,7 @@ def _identity(table: LogTable, name: str) -> tuple[Array, Array, Array]:
 
 
 def _arrivals(table: LogTable, start: Array, arrival: Arrival) -> tuple[Array, bool, tuple[str, ...]]:
-    """When jobs arrive, whether their waits are known, and what to say about it."""
+    """Return when jobs arrive, whether their waits are known, and notes about it."""
     submit, eligible = table.instants("submit", instant_of), table.instants("eligible", instant_of)
     if arrival == "eligible":
         if "eligible" not in table:
@@ -204,7 +202,7 @@ def _arrivals(table: LogTable, start: Array, arrival: Arrival) -> tuple[Array, b
         return submit, True, ()
     if "eligible" in table:
         return eligible, True, ("no submit times: jobs arrive when they are eligible",)
-    return start, False, ("no submit times: the start times stand in for them, and how long jobs waited is not known",)
+    return start, False, ("no submit times: start times are used instead, and waits are unknown",)
 
 
 def _counts(table: LogTable, name: str) -> Array:
@@ -212,16 +210,16 @@ def _counts(table: LogTable, name: str) -> Array:
 
 
 def _count(text: str) -> float:
-    """`12`, and `1K` as older versions write 1024."""
+    """Parse `12`, and `1K` for 1024 as older versions write it."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,4})?)([KM]?)", text)
     if not match:
-        raise ValueError("is no count")
+        raise ValueError("is not a count")
     return float(np.floor(float(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[match[2]]))
 
 
 def _number(text: str) -> float:
     if not re.fullmatch(r"-?\d{1,15}(?:\.\d{1,15})?", text):
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     return float(text)
 
 
@@ -237,7 +235,7 @@ def _walltime(table: LogTable) -> Array:
 
 
 def _memory(table: LogTable, got: ResourceColumns, asked: ResourceColumns, cpus: Array, nodes: Array) -> Array:
-    """GB in all: from the TRES, else ReqMem, which may be per node or per core."""
+    """Return GB in all, from the TRES or else from ReqMem, which may be per node or per core."""
     column = table.coded("reqmem")
     size, per = np.full(len(column.labels), np.nan), np.array([""] * len(column.labels))
     for k, label in enumerate(column.labels):

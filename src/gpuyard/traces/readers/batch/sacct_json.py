@@ -1,4 +1,4 @@
-"""Slurm's `sacct --json`, from the schema of 21.08 to those with `{set, infinite, number}` objects."""
+"""Reader of `sacct --json`, from the schema of 21.08 to those with `{set, infinite, number}` objects."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _sniff(head: Head) -> bool:
 
 @reader("sacct-json", glob=("*sacct*.json", "*sacct*.json.gz"), title="Slurm accounting, sacct --json", sniff=_sniff)
 def read_sacct_json(path: Path, *, count: Count = "auto", gangs: Gangs = "free", limits: Limits = JSON_LIMITS) -> Workload:
-    """The jobs of `sacct --json`; requeued runs (several records of one id) are jobs of their own.
+    """Read the jobs of `sacct --json`; each run of a requeued job (several records of one id) counts as a job.
 
-    `count`: what a device is: GPUs, CPU cores or whole nodes. `gangs`: `as-run` keeps a job's GPUs of a node together.
+    `count`: whether a device is a GPU, a CPU core or a whole node. `gangs`: `as-run` keeps a job's GPUs on a node together.
     """
     document = JsonText(path, limits)
     found = []
     for key, job, at in document.members(0, "jobs"):
         if key == "jobs":
             if not isinstance(job, dict):
-                raise document.error(at, "a job is no JSON object")
+                raise document.error(at, "a job is not a JSON object")
             found.append(_record(document, job, at))
     if not found:
-        raise DataError(f"{path}: no jobs in it")
+        raise DataError(f"{path}: no jobs in the file")
     return workload_of(collect(path, found), count=count, gangs=gangs)
 
 
@@ -76,7 +76,7 @@ def _record(document: JsonText, job: dict[str, Any], at: int) -> JobRecord:
 
 
 def _key(job: dict[str, Any], job_id: int) -> str:
-    """The id as sacct writes it: tasks of an array and parts of a heterogeneous job after their first."""
+    """Return the id as sacct writes it, with the task of an array or the part of a heterogeneous job."""
     array, het = table(job.get("array")), table(job.get("het"))
     task, first = number(array.get("task_id"), math.nan), number(array.get("job_id"), 0.0)
     if first > 0 and not math.isnan(task):
@@ -86,7 +86,7 @@ def _key(job: dict[str, Any], job_id: int) -> str:
 
 
 def _state(value: object) -> str:
-    """`state.current`: a text, or from 23.02 on a list of texts."""
+    """Read `state.current`: a text, or from 23.02 on a list of texts."""
     current = value.get("current") if isinstance(value, dict) else value
     first = current[0] if isinstance(current, list) and current else current
     return text(first)
@@ -113,5 +113,5 @@ def _tres(value: object) -> Resources:
 
 
 def _positive(*values: float) -> float:
-    """The first above 0."""
+    """Return the first value above 0, else 0."""
     return next((value for value in values if value > 0), 0.0)

@@ -1,4 +1,4 @@
-"""Exports of Slurm's own job table (`<cluster>_job_table` of slurmdbd), such as MIT Supercloud's `slurm-log.csv`."""
+"""Reader of exports of Slurm's job table (`<cluster>_job_table` of slurmdbd), such as MIT Supercloud's `slurm-log.csv`."""
 
 from __future__ import annotations
 
@@ -53,12 +53,11 @@ def read_slurm_table(
     broken: Broken = "refuse",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Workload:
-    """The jobs of a table with a header line: id_job, time_submit, time_start, time_end, tres_alloc, tres_req and so on.
+    """Read the jobs of a table with a header line: id_job, time_submit, time_start, time_end, tres_alloc, tres_req and so on.
 
-    `gpu_tres`: the numbers under which the site's database counts GPUs (`sacctmgr show tres`), `1001 1002:a100 1003:v100` with the types
-    where they are typed. The first numbers from 1001 on are given in the order of AccountingStorageTRES; by default the larger of
-    1001 and 1002 is taken, which is right where the one is all GPUs and the other a type of them. Rows that have `gres_used`,
-    `gres_alloc` or `gres_req` use those where the numbers say nothing.
+    `gpu_tres`: the numbers under which the site's database counts GPUs (`sacctmgr show tres`), `1001 1002:a100 1003:v100` where they
+    have types. Numbers from 1001 on follow the order of AccountingStorageTRES; by default the larger of 1001 and 1002 counts, which is
+    right where one is all GPUs and the other a type of them. Where the numbers say nothing, `gres_used`, `gres_alloc` and `gres_req` do.
     """
     ids = _gpu_ids(gpu_tres)
     text = read_text(path, limits)
@@ -71,7 +70,7 @@ def read_slurm_table(
 
 
 def _gpu_ids(text: str) -> dict[str, str]:
-    """Number of the resource → type, empty where it counts GPUs of any."""
+    """Map the number of a resource to a GPU type; empty where it counts GPUs of any type."""
     found = {}
     for word in re.split(r"[ +,]+", text.strip()):
         match = re.fullmatch(r"(\d{1,9})(?::([\w.-]{1,64}))?", word)
@@ -83,7 +82,7 @@ def _gpu_ids(text: str) -> dict[str, str]:
 
 def _records(table: LogTable, ids: dict[str, str]) -> Records:
     number = table.values("id_job", _whole)
-    table.rows.refuse(~((number >= 0) & (number < MAX_ID)), "id_job", number, "is no job id")
+    table.rows.refuse(~((number >= 0) & (number < MAX_ID)), "id_job", number, "is not a job id")
     parse = partial(_tres_of, ids=ids)
     got, asked = resource_columns(table, "tres_alloc", parse), resource_columns(table, "tres_req", parse)
     for name in ("gres_used", "gres_alloc"):
@@ -106,7 +105,7 @@ def _records(table: LogTable, ids: dict[str, str]) -> Records:
 
 
 def _tres_of(text: str, ids: dict[str, str]) -> Resources:
-    """`1=8,2=32000,4=1,1001=4`: cores, MiB, nodes, and the site's own from 1001 on."""
+    """Parse `1=8,2=32000,4=1,1001=4`: cores, MiB, nodes, and the site's own resources from 1001 on."""
     pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
     amount = {key: _whole(value) for key, _, value in pairs}
     typed = {kind: amount[key] for key, kind in ids.items() if kind and amount.get(key, 0) > 0}
@@ -117,7 +116,7 @@ def _tres_of(text: str, ids: dict[str, str]) -> Resources:
 
 def _whole(text: str) -> float:
     if not re.fullmatch(r"-?\d{1,20}(?:\.0*)?", text.strip()):
-        raise ValueError(f"has {text[:20]!r}, which is no whole number")
+        raise ValueError(f"has {text[:20]!r}, which is not a whole number")
     return float(text)
 
 
@@ -126,16 +125,16 @@ def _times(table: LogTable, name: str) -> Array:
 
 
 def _runs(table: LogTable) -> tuple[Array, Array, tuple[str, ...]]:
-    """Start and end, the end earlier by the time for which the job was suspended: it held no devices then."""
+    """Return start and end; the end is earlier by the time for which the job was suspended and held no devices."""
     start, end = _times(table, "time_start"), _times(table, "time_end")
     suspended = table.values("time_suspended", _whole, 0.0)
     paused = (suspended > 0) & (suspended <= end - start)
-    note = f"{int(paused.sum()):,} records were suspended for a time: it does not count as run time"
+    note = f"{int(paused.sum()):,} records were suspended for some time, which does not count as run time"
     return start, np.where(paused, end - suspended, end), (note,) if paused.any() else ()
 
 
 def _keys(table: LogTable, number: Array) -> Array:
-    """The id, with the task of an array where there is one."""
+    """Return the id, with the task of an array where there is one."""
     task, array = table.values("id_array_task", _whole), table.values("id_array_job", _whole, 0.0)
     offset, lead = table.values("het_job_offset", _whole), table.values("het_job_id", _whole, 0.0)
     keys = np.char.mod("%d", number.astype(np.int64)).astype(object)
@@ -147,7 +146,7 @@ def _keys(table: LogTable, number: Array) -> Array:
 
 
 def _phases(table: LogTable) -> Array:
-    """The state's base number (its flags are above 255), or its name."""
+    """Return the phase by the state's base number (flags are above 255) or by its name."""
     column = table.coded("state")
     numbers = [int(label) & 255 if re.fullmatch(r"\d{1,9}", label) else -1 for label in column.labels]
     named = [phase_of(label) for label in column.labels]
@@ -157,7 +156,7 @@ def _phases(table: LogTable) -> Array:
 
 
 def _memory(table: LogTable, cpus: Array, nodes: Array) -> Array:
-    """GB in all from mem_req: MiB per node, or per core where the highest bit is set."""
+    """Return GB in all from mem_req: MiB per node, or per core where the highest bit is set."""
     column = table.coded("mem_req")
     raw = [int(label) if re.fullmatch(r"\d{1,20}", label) else 0 for label in column.labels]
     per_core = np.array([value >= _MEMORY_PER_CORE for value in raw])[column.codes]

@@ -1,4 +1,4 @@
-"""Delimited text with named columns, whatever the delimiter: as columns of text, with the line of each row."""
+"""Delimited text with named columns and any delimiter, as columns of text with the line of each row."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gpuyard.traces.readers.csv import MAX_COLUMNS, TextTable, row_marks
 Broken = Literal["refuse", "drop"]
 DELIMITERS = ("|#", "☃", "|", ";", "\t", ",")
 _FIRST_NAME = re.compile(r'\s*"?[A-Za-z_]\w*"?([^\w\s"%]{1,8}|\t)')  # a name, and what separates it from the next
-_STEP = 4 << 20  # bytes looked at together
+_STEP = 4 << 20  # bytes scanned together
 _UNIT = "\x1f"  # stands for a delimiter of several bytes
 _MISSING = ["", "Unknown", "None", "N/A", "NULL", "\\N", "(null)", "None assigned", "nan", "NaN"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines are cut."""
+    """How lines are split into fields."""
 
     delimiter: str
     names: tuple[str, ...]  # lower case; "" for a column without a name
@@ -37,12 +37,12 @@ class Layout:
 
     @property
     def quoted(self) -> bool:
-        """Quotes count where the comma separates (resources have commas in them); elsewhere job names may hold a lone one."""
+        """Whether quotes count: they do where the comma separates; elsewhere a job's name may hold a lone quote."""
         return self.delimiter == ","
 
 
 def split(line: str, delimiter: str) -> tuple[str, ...]:
-    """The fields of one line, stripped."""
+    """Split one line into stripped fields."""
     line = line.rstrip("\r\n")
     if delimiter == "," and '"' in line:
         try:
@@ -53,7 +53,7 @@ def split(line: str, delimiter: str) -> tuple[str, ...]:
 
 
 def header_layout(lines: Sequence[str], known: Collection[str], delimiter: str = "") -> Layout | None:
-    """The layout in which most names of the first line are known ones; None if there is no delimiter at all."""
+    """Return the layout with the most known names in the first line; None without any delimiter."""
     if not lines:
         return None
     found = _FIRST_NAME.match(lines[0])
@@ -69,7 +69,7 @@ def header_layout(lines: Sequence[str], known: Collection[str], delimiter: str =
 
 
 def check_delimiter(delimiter: str) -> str:
-    """The delimiter that the user names; `tab` is one."""
+    """Return the delimiter that the user names, or `tab`; refuse what cannot separate fields."""
     delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
     if len(delimiter) > 8 or any(mark in delimiter for mark in '"\n\r') or delimiter.isalnum():
         raise UsageError(f"delimiter {delimiter!r} cannot separate fields")
@@ -83,7 +83,7 @@ class LogTable(TextTable):
     dropped: dict[str, int]
 
     def values(self, name: str, parse: Callable[[str], float], default: float = np.nan) -> Array:
-        """A column through `parse`, called once for each distinct text."""
+        """Parse a column; `parse` is called once for each distinct text."""
         if name not in self:
             return np.full(len(self), default)
         column = self.coded(name)
@@ -99,7 +99,7 @@ class LogTable(TextTable):
             raise self.rows.error(row, f"{name} = {text[:60]!r} {error}") from None
 
     def coded(self, name: str) -> Coded:
-        """A column as labels and codes; missing ones are the empty label."""
+        """Return a column as labels and codes; missing values have the empty label."""
         import polars as pl
 
         if name not in self:
@@ -110,7 +110,7 @@ class LogTable(TextTable):
         return Coded(tuple(labels.to_list()), codes.to_numpy())
 
     def instants(self, name: str, parse: Callable[[str], float]) -> Array:
-        """Seconds since 1970: plain ISO all at once, other forms through `parse`, each distinct text once."""
+        """Return seconds since 1970: plain ISO times all at once, other forms through `parse`, once for each distinct text."""
         import polars as pl
 
         if name not in self:
@@ -126,7 +126,7 @@ class LogTable(TextTable):
 
 
 def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[str], limits: Limits, broken: Broken) -> LogTable:
-    """The wanted columns. A line with the wrong number of fields is refused, or dropped and counted; see `_last_is_free`."""
+    """Read the wanted columns. A line with the wrong number of fields is refused, or dropped and counted; see `_last_is_free`."""
     import polars as pl
 
     if len(layout.names) > MAX_COLUMNS:
@@ -157,7 +157,7 @@ def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[
 def _lines(
     path: Path, data: bytes, body: int, layout: Layout, mark: str, limits: Limits, broken: Broken
 ) -> tuple[Array, Array, dict[str, int]]:
-    """The line of each row, whether it is to be read, and what is not."""
+    """Return the line of each row, whether it is read, and counts of what is not."""
     header = 1 if layout.header else 0
     if layout.quoted:
         end, separators, feeds = row_marks(path, data, body, mark, limits)
@@ -180,7 +180,7 @@ def _lines(
 
 
 def _ends(path: Path, data: bytes, body: int, mark: str, limits: Limits) -> tuple[Array, Array]:
-    """Where lines end and how many fields each has, where no quotes count: only the marks are looked at, not every byte."""
+    """Return where lines end and how many fields each has, where quotes do not count: only the marks are scanned, not every byte."""
     ends, fields, carried, lines = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0, 0
     for at in range(body, len(data), _STEP):
         piece = np.frombuffer(data, np.uint8, min(_STEP, len(data) - at), at)
@@ -199,5 +199,5 @@ def _ends(path: Path, data: bytes, body: int, mark: str, limits: Limits) -> tupl
 
 
 def _last_is_free(layout: Layout) -> bool:
-    """Whether what is too much belongs to the last field: a job's name may hold the delimiter."""
+    """Whether surplus fields belong to the last one: a job's name may hold the delimiter."""
     return layout.names[-1] == "jobname"

@@ -1,4 +1,4 @@
-"""From a batch system's records to a Workload: which are jobs, what counts as a device, and what is lost on the way."""
+"""Turns a batch system's records into a Workload: which are jobs, what counts as a device, and what is dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuyard.traces.readers.batch.records import PENDING, RUNNING, Coded, Record
 Count = Literal["auto", "gpus", "cpus", "nodes"]
 Gangs = Literal["free", "as-run"]
 _UNITS = {"gpus": "GPU", "cpus": "CPU core", "nodes": "node"}
-_KINDS = {"cpus": "cpu", "nodes": "node"}  # device types where they are no GPUs
+_KINDS = {"cpus": "cpu", "nodes": "node"}  # device types other than GPUs
 
 
 class _Sieve:
@@ -59,7 +59,7 @@ class _Chosen:
 
 
 def workload_of(records: Records, *, count: Count = "auto", gangs: Gangs = "free") -> Workload:
-    """Drop what did not run or is not over, decide what a device is, build.
+    """Drop records that did not run or have not ended, decide what a device is, and build the workload.
 
     `count`: GPUs, CPU cores or whole nodes are the devices; `auto` takes GPUs where at least half of the jobs have some.
     `gangs`: `as-run` makes jobs keep as many GPUs together on a node as they had, where they can be divided evenly.
@@ -76,7 +76,7 @@ def workload_of(records: Records, *, count: Count = "auto", gangs: Gangs = "free
 
 
 def _runtime(records: Records) -> Array:
-    """End − start; where one is not known or the clock went back, what the log says has elapsed."""
+    """Return end − start, or the log's elapsed time where one is unknown or the clock went back."""
     span = records.end - records.start
     return np.where(np.isnan(span) | (span < 0), np.where(np.isfinite(records.elapsed), records.elapsed, span), span)
 
@@ -104,11 +104,11 @@ def _drop_unfinished(records: Records, runtime: Array, sieve: _Sieve) -> None:
 
 
 def _drop_repeated(records: Records, sieve: _Sieve) -> None:
-    """The same run twice, as where two listings overlap."""
+    """Drop a run that occurs twice, as where two listings overlap."""
     import polars as pl
 
     kept = np.flatnonzero(sieve.kept)
-    kept = kept[pl.Series(records.key[kept].astype(str)).is_duplicated().to_numpy()]  # few: the rest is quickly told
+    kept = kept[pl.Series(records.key[kept].astype(str)).is_duplicated().to_numpy()]  # few: the others cannot repeat
     frame = pl.DataFrame({"key": records.key[kept].astype(str), "start": records.start[kept], "end": records.end[kept]})
     again = np.zeros(len(records), bool)
     again[kept] = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
@@ -181,7 +181,7 @@ def _count_note(records: Records, chosen: _Chosen) -> str:
 
 
 def _ids(records: Records, kept: Array) -> tuple[Array, tuple[str, ...]]:
-    """The job numbers; where one occurs again (array tasks, further runs) numbers beyond the largest."""
+    """Return the job numbers; where one occurs again (array tasks, further runs), a number beyond the largest."""
     number = records.number[kept]
     records.rows.take(kept).refuse(~(np.abs(number) < MAX_ID / 2), "job id", number, "is too large")
     ids = number.astype(np.int64)
@@ -213,7 +213,7 @@ def _chunks(chosen: _Chosen, gangs: Gangs) -> Array:
 
 
 def _partitions(partition: Coded) -> Coded:
-    """Jobs without a partition get one of their own where others have one: an empty name would fit none of several."""
+    """Give jobs without a partition a separate one where others have one: an empty name would match none of several."""
     if len(partition.labels) < 2 or "" not in partition.labels:
         return partition
     return Coded(tuple(label or "none" for label in partition.labels), partition.codes)

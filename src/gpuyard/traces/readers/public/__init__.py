@@ -1,4 +1,4 @@
-"""Readers of public datasets, each told by its content. Importing the package registers them."""
+"""Readers of public datasets, each recognised by its content. Importing the package registers them."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, 
 
 COLUMNS = ("job_type", "command", "steps_argument", "needs_data", "steps", "arrival", "gpus")
 _FORM = Form({"submit": "arrival", "gpus": "gpus", "job_class": "job_type"}, also=("steps",), names=COLUMNS, delimiter="\t")
-# Steps/s by which Gavel made steps of the run times in its `msr` traces, whatever the number of GPUs. Found by setting the steps of
-# gavel/scheduler/traces/msr/seed=0/103959.trace against the run times that Philly logged for the same jobs; 720 of 728 agree.
+# Steps/s with which Gavel turned run times into steps in its `msr` traces, for any number of GPUs. Found by comparing the steps of
+# gavel/scheduler/traces/msr/seed=0/103959.trace with the run times that Philly logged for the same jobs; 720 of 728 agree.
 REFERENCE_STEPS = {
     "A3C": 8.233034, "CycleGAN": 4.918494, "LM (batch size 10)": 143.360513, "LM (batch size 20)": 107.950872,
     "LM (batch size 40)": 71.723036, "LM (batch size 5)": 167.122857, "LM (batch size 80)": 43.903610,
@@ -40,10 +40,11 @@ def _sniff(head: Head) -> bool:
 
 @reader("gavel", title="Gavel trace: job types with steps (*.trace)", sniff=_sniff)
 def read_gavel(path: Path, *, speeds: str = "", reference: str = "v100", limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """Run times are steps / throughput: that by which Gavel made its traces from Philly, unless `speeds` names a table of Gavel's.
+    """Read a Gavel trace; a run time is steps / throughput.
 
-    Then it is the throughput of a job alone on the `reference` type, for its number of GPUs, or for one where the table has no other.
-    The class is the job type, with `, 4 GPUs` and the like behind it where the table tells the numbers of GPUs apart.
+    The throughput is the one with which Gavel made its traces from Philly, unless `speeds` names one of Gavel's tables: then it is
+    that of a job alone on the `reference` type, for its number of GPUs, or for one GPU where the table has no other. The class is the
+    job type, followed by `, 4 GPUs` and the like where the table distinguishes numbers of GPUs.
     """
     table = open_table(path, _FORM, limits)
     values, notes = quantities(table)
@@ -53,13 +54,13 @@ def read_gavel(path: Path, *, speeds: str = "", reference: str = "v100", limits:
         notes = (*notes, f"run times are steps / throughput on one {reference}, measured in {Path(speeds).name}")
     else:
         rate = _rates(table, REFERENCE_STEPS)
-        notes = (*notes, "run times are steps / the throughputs by which Gavel made its traces of Philly")
+        notes = (*notes, "run times are steps / the throughputs with which Gavel made its traces from Philly")
     values["runtime"] = np.where(rate > 0, steps / np.maximum(rate, 1e-12), np.nan)
     return workload_of(table, values, notes)
 
 
 def _rates(table: TextTable, known: Mapping[str, float]) -> Array:
-    """(rows,) steps/s by the job type of each row; refuses a type that is not known."""
+    """Return (rows,) steps/s by the job type of each row; refuse an unknown type."""
     types = table.frame["job_class"].fill_null("")
     found = types.unique().to_list()
     for name in found:
@@ -71,7 +72,7 @@ def _rates(table: TextTable, known: Mapping[str, float]) -> Array:
 
 
 def _measured(table: TextTable, gpus: Array, path: Path, reference: str) -> tuple[TextTable, Array]:
-    """The table with classes by number of GPUs, and the throughput of each row on the reference type."""
+    """Return the table with classes by number of GPUs, and the throughput of each row on the reference type."""
     throughputs = load_throughputs(path)
     if reference not in throughputs:
         raise DataError(f"{path}: {unknown_name('reference type', reference, list(throughputs))}")

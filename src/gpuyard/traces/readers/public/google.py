@@ -30,23 +30,23 @@ def _sniff(head: Head) -> bool:
 
 @reader("google2011", title="Google cluster data 2011: job_events (no header, microseconds)", sniff=_sniff)
 def read_google(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """A job for each id: submitted, first scheduled, ended by its last event; the time between is its run time.
+    """Read one job for each id; it runs from the first time it is scheduled to its last event.
 
-    The table has no sizes: a job counts as one device. The priority is the scheduling class (0–3). Dropped, and counted as jobs: what was
-    there before the trace (time 0), what was never scheduled and what does not end inside the slice.
+    The table has no sizes: a job counts as one device. The priority is the scheduling class (0–3). Jobs that were there before the
+    trace (time 0), that were never scheduled or that do not end inside the slice are dropped and counted.
     """
     table = open_table(path, _FORM, limits)
     time, job, event = table.numbers("submit"), table.numbers("id"), table.numbers("event")
     for name, values in (("time", time), ("job", job), ("event", event)):
         table.rows.refuse(~(values >= 0), name, values, "is not a number from 0")
-    table.rows.refuse((event > LAST_EVENT) | (event != np.floor(event)), "event", event, "is none of the types 0 to 8")
+    table.rows.refuse((event > LAST_EVENT) | (event != np.floor(event)), "event", event, "is not one of the types 0 to 8")
     inside = np.flatnonzero(time < AFTER)
     order = inside[np.lexsort((inside, time[inside], job[inside]))]
     return _jobs(table, time[order], job[order], event[order], order)
 
 
 def _jobs(table: TextTable, time: Array, job: Array, event: Array, row: Array) -> Workload:
-    """From events in the order of jobs and times (in microseconds); `row` is the place of each in the table."""
+    """Build jobs from events sorted by job and time (in microseconds); `row` is the place of each event in the table."""
     first = np.flatnonzero(np.diff(job, prepend=-1.0))
     last = np.append(first[1:], len(job)) - 1
     scheduled = np.minimum.reduceat(np.where(event == SCHEDULE, time, np.inf), first) if len(first) else first

@@ -27,15 +27,15 @@ _LOG = Form(
 
 
 def is_service_table(head: Head) -> bool:
-    """Whether it is the four-column form, in which Helios and PAI 2020 are passed on."""
+    """Whether the file has the four-column form in which Helios and PAI 2020 are passed on."""
     return head.fields() == SERVICE_HEADER
 
 
 def read_service_table(path: Path, limits: Limits, preset: str, *notes: str) -> Workload:
-    """The four-column form. Its ids are texts, so that jobs are numbered by row."""
+    """Read the four-column form. Its ids are texts, so jobs are numbered by row."""
     table = open_table(path, _SERVICE, limits)
-    values, told = quantities(table)
-    return workload_of(table, values, (*notes, *told), preset=preset)
+    values, more = quantities(table)
+    return workload_of(table, values, (*notes, *more), preset=preset)
 
 
 def _sniff(head: Head) -> bool:
@@ -46,10 +46,10 @@ def _sniff(head: Head) -> bool:
 
 @reader("helios", title="SenseTime Helios 2020: cluster_log.csv, or its GPU jobs in four columns", sniff=_sniff)
 def read_helios(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """GPU and CPU jobs with users, virtual clusters (as partitions) and logged starts where the log has them.
+    """Read GPU and CPU jobs with users, virtual clusters (as partitions) and logged starts where the log has them.
 
-    Jobs are numbered by row: Slurm's ids come again. GPUs that a job had on equally many per node stay together (`chunk`). The
-    cluster of a `cluster_log.csv` is told by its folder (`Venus/cluster_log.csv`), else guessed from what ran at once.
+    Jobs are numbered by row, because Slurm's ids repeat. A job that had equally many GPUs on each node keeps them together (`chunk`).
+    The folder of a `cluster_log.csv` names its cluster (`Venus/cluster_log.csv`); otherwise it is guessed from what ran at once.
     """
     head = head_of(path)
     if head is None or is_service_table(head):
@@ -63,7 +63,7 @@ def read_helios(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
 
 
 def _chunk(table: TextTable, gpus: np.ndarray) -> np.ndarray:
-    """GPUs on each node where the job had equally many on all, else 1."""
+    """Return the GPUs on each node where the job had equally many on all, else 1."""
     nodes = table.numbers("node_num")
     with np.errstate(divide="ignore", invalid="ignore"):
         each = gpus / nodes

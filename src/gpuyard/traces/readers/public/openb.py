@@ -31,16 +31,16 @@ def _sniff(head: Head) -> bool:
 
 @reader("openb", title="Alibaba openb 2023: a list of pods (openb_pod_list_*.csv)", sniff=_sniff)
 def read_openb(path: Path, *, arrivals: Seconds = 0.0, runtime: Seconds = 0.0, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """Pods with shares of GPUs, GPU types, CPUs, memory and QOS; the run time is deletion − scheduling (or creation).
+    """Read pods with shares of GPUs, GPU types, CPUs, memory and QOS; the run time is deletion − scheduling (or creation).
 
     A pod's GPUs are on one node (`chunk`). Pods that were never scheduled (`Pending`) are dropped. A list without times (`multigpu50`)
-    is refused unless `arrivals`, the time from one pod to the next, and `runtime`, that of every pod, are given; they hold for any list.
+    is refused unless `arrivals` (the time from one pod to the next) and `runtime` (of every pod) are given; any list accepts them.
     """
     head = head_of(path)
     timed = head is None or head.fields() != UNTIMED
     invented = arrivals > 0 or runtime > 0
     if (invented or not timed) and not (arrivals > 0 and runtime > 0):
-        why = "only one of arrivals and runtime is given" if invented else "this list of pods has no times at all"
+        why = "only one of arrivals and runtime is given" if invented else "this list of pods has no times"
         raise DataError(f"{path}: {why}", hint="give --with arrivals=60s (between pods) and --with runtime=1h (of each)")
     form = _TIMED if timed else Form(_SIZES, also=("gpu_milli",))
     table = open_table(path, form, limits)
@@ -62,7 +62,7 @@ def _logged(table: TextTable, pending: Array) -> tuple[dict[str, Array], tuple[s
 
 
 def _invented(table: TextTable, arrivals: float, runtime: float) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Pods in the order of the list, evenly spaced and equally long."""
+    """Space the pods evenly in the order of the list, all equally long."""
     number = np.arange(len(table.lines))
     values = {name: table.numbers(name) for name in _SIZES}
     values |= {"id": number + 1, "submit": number * arrivals, "runtime": np.full(len(number), runtime)}

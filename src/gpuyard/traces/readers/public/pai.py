@@ -33,20 +33,20 @@ def _sniff(head: Head) -> bool:
 
 @reader("pai2020", title="Alibaba PAI 2020: pai_task_table.csv, or a sample of it in four columns", sniff=_sniff)
 def read_pai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """The tasks of PAI; what is asked for is a plan for each instance: 50 % of a GPU, 600 % of a core.
+    """Read the tasks of PAI; each instance has a plan such as 50 % of a GPU and 600 % of a core.
 
-    Tables give no submit times: a task is submitted when it started. Whole GPUs of all instances are one gang, each instance on one node
-    (`chunk`); a plan of 150 % counts as 2 GPUs. Instances that share a GPU (below 100 %) become jobs of their own.
+    The table has no submit times: a task counts as submitted when it started. The whole GPUs of all instances form one gang, with each
+    instance on one node (`chunk`); a plan of 150 % counts as 2 GPUs. Each instance that shares a GPU (below 100 %) becomes a job.
     """
     head = head_of(path)
     if head is None or is_service_table(head):
-        told = "submit times are start times, run times are cut at 48 h, shares of a GPU count as 1: it is a sample made so"
-        return read_service_table(path, limits, "pai2020", told)
+        note = "submit times are start times, run times are cut at 48 h, shares of a GPU count as 1: the sample was made so"
+        return read_service_table(path, limits, "pai2020", note)
     table = open_table(path, Form(_TASKS, also=("inst_num",), names=() if head.fields() == TASK_COLUMNS else TASK_COLUMNS), limits)
     rows = len(table.lines)
     table, instances = _split_shares(table, limits)
     values, notes = quantities(table)
-    del values["start"]  # is the submit time here: the log's own waits are not known
+    del values["start"]  # equals the submit time here: the log's own waits are unknown
     each = np.nan_to_num(values["gpus"]) / 100
     whole = np.where(each > 1, np.ceil(each), each)
     values |= {
@@ -55,12 +55,12 @@ def read_pai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     }  # fmt: skip
     notes = ("submit times are start times: the table has no others", *notes)
     if len(table.lines) > rows:
-        notes = (*notes, f"{len(table.lines) - rows:,} jobs more than rows: instances that share a GPU are jobs of their own")
+        notes = (*notes, f"{len(table.lines) - rows:,} jobs more than rows: instances that share a GPU are separate jobs")
     return workload_of(table, values, notes, preset="pai2020")
 
 
 def _split_shares(table: TextTable, limits: Limits) -> tuple[TextTable, Array]:
-    """A row for each instance that has a share of a GPU or none, one row for the gang of the others; and instances a row."""
+    """Give each instance with a share of a GPU or none a row, and each gang one; return the table and the instances per row."""
     count, gpus = table.numbers("inst_num"), table.numbers("gpus")
     count = np.where(np.isnan(count), 1.0, count)
     table.rows.refuse((count < 1) | (count != np.floor(count)), "inst_num", count, "is not a number of instances")

@@ -1,4 +1,4 @@
-"""Microsoft Philly (Jeon et al., ATC'19) as it is passed on: the tables of Pollux and of RFold. The log itself: `philly_log`."""
+"""Microsoft Philly (Jeon et al., ATC'19) as it is passed on, in the tables of Pollux and of RFold; `philly_log` reads the log itself."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _sniff(head: Head) -> bool:
 
 @reader("philly", title="Microsoft Philly 2017 (the JSON log, or as a table); Alibaba Lingjun 2023 in the same form", sniff=_sniff)
 def read_philly(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """The jobs of Philly: `cluster_job_log` (JSON), the table with virtual clusters, or the one with shapes (`8+8`).
+    """Read the jobs of Philly: `cluster_job_log` (JSON), the table with virtual clusters, or the one with shapes (`8+8`).
 
-    A shape is GPUs on each machine: where all are equal that many stay together (`chunk`). A shape of one number above 8 fits
-    no machine: such a table is of Lingjun, whose splits are not known, and those jobs are spread at will.
+    A shape lists the GPUs on each machine: where all are equal, that many stay together (`chunk`). A single number above 8 fits
+    no machine: such a table comes from Lingjun, whose splits are unknown, and those jobs may be spread freely.
     """
     head = head_of(path)
     if head is not None and philly_log.is_log(head):
@@ -48,12 +48,12 @@ def _read_shapes(path: Path, limits: Limits) -> Workload:
     whole = chunk > MACHINE
     values["chunk"] = np.where(whole, 1.0, chunk)
     if whole.any():
-        notes = (*notes, f"{int(whole.sum()):,} jobs are larger than a host and their split is not known: they are spread at will")
+        notes = (*notes, f"{int(whole.sum()):,} jobs are larger than a host and their split is unknown: they may be spread freely")
     return workload_of(table, values, notes, preset="lingjun2023" if whole.any() else "philly")
 
 
 def _equal_parts(table: TextTable, gpus: Array) -> Array:
-    """GPUs on each machine where the shape has equal parts, else 1; refuses a shape that does not add up to the size."""
+    """Return the GPUs on each machine where the shape has equal parts, else 1; refuse a shape that does not add up to the size."""
     shapes = table.frame["shape"].fill_null("")
     distinct = shapes.unique()
     parts = {shape: _parts(shape) for shape in distinct.to_list()}

@@ -21,7 +21,7 @@ from gpuyard.traces.readers.json_text import JsonText
 
 MAX_BYTES = 1 << 29  # of JSON; the published log has some 100 MB
 _EPOCH = datetime(1970, 1, 1)
-_NOTE = "a run time is that of all attempts together, a job's GPUs are those of its largest attempt"
+_NOTE = "a run time is the sum over all attempts; a job's GPUs are those of its largest attempt"
 
 
 def is_log(head: Head) -> bool:
@@ -34,7 +34,7 @@ def is_log(head: Head) -> bool:
 class _Job:
     submit: float  # s since 1970; nan: not given
     start: float  # of the first attempt with both times
-    runtime: float  # of all such attempts; nan: there is none
+    runtime: float  # of all such attempts; nan: no such attempt
     gpus: int  # of the largest of them
     chunk: int
     user: str
@@ -43,7 +43,7 @@ class _Job:
 
     @property
     def fault(self) -> str:
-        """Why the job cannot be used; empty where it can."""
+        """Return why the job cannot be used; empty if it can."""
         wrong = {
             "no submit time": np.isnan(self.submit),
             "end before start": np.isnan(self.runtime) and self.backward > 0,
@@ -56,7 +56,7 @@ class _Job:
 
 @dataclass
 class _Found:
-    """The jobs that can be used, by their place in the log, and how many cannot."""
+    """The usable jobs by their place in the log, and counts of the others by reason."""
 
     kept: dict[int, _Job] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class _Found:
 
 
 def read(path: Path, limits: Limits) -> Workload:
-    """Every attempt with a start and an end after it counts; a job without one is dropped, and so is one that starts before its submit."""
+    """Read the log. An attempt with a start and a later end counts; jobs without one, or that start before their submit, are dropped."""
     document = JsonText(path, replace(limits, size=min(limits.size, MAX_BYTES)))
     found = _Found()
     for number, (row, _) in enumerate(document.listed(), 1):
@@ -82,10 +82,10 @@ def read(path: Path, limits: Limits) -> Workload:
 
 def _job(row: object, where: str) -> _Job:
     if not isinstance(row, dict):
-        raise DataError(f"{where}: is no table")
+        raise DataError(f"{where}: is not an object")
     attempts = row.get("attempts") or []
     if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
-        raise DataError(f"{where}: attempts are no list of tables")
+        raise DataError(f"{where}: attempts is not a list of objects")
     starts, spent, shapes, backward = [], 0.0, [], 0
     for attempt in attempts:
         start, end = _instant(attempt, "start_time", where), _instant(attempt, "end_time", where)
@@ -105,10 +105,10 @@ def _job(row: object, where: str) -> _Job:
 
 
 def _machines(attempt: Mapping[str, Any], where: str) -> list[int]:
-    """GPUs on each machine."""
+    """Return the GPUs on each machine."""
     detail = attempt.get("detail") or []
     if not isinstance(detail, list) or not all(isinstance(part, dict) and isinstance(part.get("gpus", []), list) for part in detail):
-        raise DataError(f"{where}: detail is no list of machines with gpus")
+        raise DataError(f"{where}: detail is not a list of machines with gpus")
     counts = [len(part.get("gpus", [])) for part in detail]
     if sum(counts) > MAX_GPUS:
         raise DataError(f"{where}: {sum(counts):,} GPUs; at most {MAX_GPUS:,}")
@@ -116,7 +116,7 @@ def _machines(attempt: Mapping[str, Any], where: str) -> list[int]:
 
 
 def _instant(row: Mapping[str, Any], key: str, where: str) -> float:
-    """Seconds since 1970; nan where nothing is given."""
+    """Return seconds since 1970; nan where nothing is given."""
     value = row.get(key)
     if value is None or value in ("", "None"):
         return np.nan

@@ -33,10 +33,10 @@ def _is_instances(head: Head) -> bool:
 
 @reader("dlrm2025", title="Alibaba DLRM 2025: instances of recommendation models", sniff=_is_instances)
 def read_dlrm(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """Instances that were created and deleted within the trace; the others have no submit or no run time and are dropped.
+    """Read instances that were created and deleted within the trace; others lack a submit or a run time and are dropped.
 
     The application is the user, the role (HN with one GPU, CN with CPUs only) the job class. Network and disk are not modelled. These are
-    services that wait for nobody, not batch jobs: read waits of such a run as a measure of pressure only.
+    services, not batch jobs: waits in such a run only measure pressure.
     """
     table = open_table(path, _INSTANCES, limits)
     values, notes = quantities(table)
@@ -50,7 +50,7 @@ def _is_requests(head: Head) -> bool:
 
 @reader("genai2026", title="Alibaba GenAI 2026: image generation requests (lora_request_trace.csv)", sniff=_is_requests)
 def read_genai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """One GPU for each request; those that had not ended (PENDING, PROCESSING) are dropped, failed ones kept."""
+    """Read requests as jobs of one GPU; those that had not ended (PENDING, PROCESSING) are dropped, failed ones are kept."""
     table = open_table(path, _REQUESTS, limits)
     values, notes = quantities(table)
     return workload_of(table, values, notes, unwanted={"had not ended": table.equals("predict_status", "PENDING", "PROCESSING")})

@@ -30,9 +30,9 @@ def _is_rubick(head: Head) -> bool:
 
 @reader("rlmetadqn", title="RL-MetaDQN workloads: jobs with deadlines and priorities", sniff=_is_meta)
 def read_rlmetadqn(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """One GPU for each job, for as long as the file estimates; deadlines there are relative to the submission.
+    """Read jobs of one GPU that run as long as the file estimates; its deadlines are relative to the submission.
 
-    The class is the name up to `_job_` (LLM_TRAIN, EVAL …). The commands, all `sleep`, are not looked at.
+    The class is the name up to `_job_` (LLM_TRAIN, EVAL …). The commands, all `sleep`, are ignored.
     """
     table = open_table(path, _META, limits)
     table = table.having("job_class", table.frame["job_class"].str.replace(r"_job_\d+$", ""))
@@ -43,7 +43,7 @@ def read_rlmetadqn(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
 
 @reader("rubick", title="Rubick workloads: training jobs of named models", sniff=_is_rubick)
 def read_rubick(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
-    """The application is the job class; jobs with an SLA have priority 1. Execution plans and bandwidth are not modelled."""
+    """Read jobs whose class is the application; those with an SLA have priority 1. Execution plans and bandwidth are not modelled."""
     table = open_table(path, _RUBICK, limits)
     values, notes = quantities(table)
     return workload_of(table, values, notes)
