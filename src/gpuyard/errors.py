@@ -1,4 +1,4 @@
-"""The exception tree. Every message names the thing and the place, and may end with a hint."""
+"""The exceptions of gpuyard. Every message names the thing and the place, and may end with a hint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UsageError(GpuyardError):
 
 
 class UnknownNameError(UsageError):
-    """A name that no registry knows."""
+    """A name is not in the registry."""
 
 
 class DataError(GpuyardError):

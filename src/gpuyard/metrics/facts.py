@@ -1,4 +1,4 @@
-"""Facts about a run that several metrics need: who ended, the window, the horizon."""
+"""Facts about a run that several metrics need: which jobs ended, the window, the horizon."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ HORIZON = "horizon"  # in the totals of a part of a run: the horizon of the whol
 
 
 def has_status(result: Result, *names: str) -> Array:
-    """(jobs,) bool: the job's status is one of `names`."""
+    """Return (jobs,) bool: the job's status is one of `names`."""
     wanted = np.array([name in names for name in STATUS])
     found: Array = wanted[result.table["status"]]
     return found
 
 
 def accepted(result: Result) -> Array:
-    """(jobs,) bool: submitted and not rejected."""
+    """Return (jobs,) bool: submitted and not rejected."""
     return ~has_status(result, "pending", "rejected")
 
 
 def horizon(result: Result) -> float:
-    """The last instant (s) of which the run says anything; nan where it says nothing."""
+    """Return the last instant (s) about which the run says anything; nan for an empty run."""
     if HORIZON in result.totals:
         return float(result.totals[HORIZON])
     table, bins = result.table, result.timeline
@@ -34,52 +34,52 @@ def horizon(result: Result) -> float:
 
 
 def end_or_horizon(result: Result) -> Array:
-    """(jobs,) s: the end; for an accepted job that never ended the horizon; nan for the others."""
+    """Return (jobs,) s: the end, or the horizon for an accepted job that never ended; nan for the others."""
     end = result.table["end"]
     seen = np.where(np.isnan(end), horizon(result), end)
     return np.where(accepted(result), seen, np.nan)
 
 
 def window(result: Result) -> tuple[float, float]:
-    """(first submit, last end) of the run in seconds: what shares of time refer to; nan where there is none."""
+    """Return (first submit, last end) of the run in s, to which shares of time refer; nan where there is none."""
     return first_submit(result), last_end(result)
 
 
 def first_submit(result: Result) -> float:
-    """s, from the totals, or of the jobs at hand."""
+    """Return the first submit in s, from the totals or else from the jobs."""
     submit = result.workload.jobs.submit
     return float(result.totals.get("first_submit", submit.min() if len(submit) else np.nan))
 
 
 def last_end(result: Result) -> float:
-    """s, from the totals, or of the jobs at hand."""
+    """Return the last end in s, from the totals or else from the jobs."""
     end = result.table["end"]
     ended = end[~np.isnan(end)]
     return float(result.totals.get("last_end", ended.max() if len(ended) else np.nan))
 
 
 def length(result: Result) -> float:
-    """s, of the window; nan unless it is positive."""
+    """Return the length of the window in s; nan unless it is positive."""
     first, last = window(result)
     return last - first if last > first else np.nan
 
 
 def total(result: Result, key: str) -> float:
-    """A total by name; nan if the run does not state it."""
+    """Return a total by name; nan if the run does not state it."""
     return float(result.totals.get(key, np.nan))
 
 
 def by_type(result: Result, key: str) -> Array:
-    """(types,) the totals `key/<type name>`; nan where the run does not state them."""
+    """Return (types,) the totals `key/<type name>`; nan where the run does not state them."""
     return np.array([total(result, f"{key}/{kind.name}") for kind in result.cluster.types])
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole, nan unless the whole is positive."""
+    """Return part / whole; nan unless the whole is positive."""
     return part / whole if whole > 0 else np.nan
 
 
 def jain(shares: Array) -> float:
-    """Jain's index (Σx)² / (n·Σx²) of the shares that are numbers: 1 all equal, 1/n one has all; nan of nothing."""
+    """Return Jain's index (Σx)² / (n·Σx²) of the shares that are numbers: 1 if all are equal, 1/n if one has all; nan without any."""
     x = shares[~np.isnan(shares)]
     return ratio(float(x.sum()) ** 2, len(x) * float((x * x).sum()))

@@ -1,4 +1,4 @@
-"""The same metrics by priority, user, partition or class of jobs, and how many jobs ended in which way."""
+"""Metrics by priority, user, partition or class of jobs, and counts of how jobs ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def counts(result: Result) -> dict[str, int]:
-    """`jobs` in all, and of them `done`, `killed`, `rejected` and `unfinished`: every job is in exactly one of the four."""
+    """Count `jobs`, and those `done`, `killed`, `rejected` and `unfinished`: every job is in exactly one of the four."""
     ended = {name: int(has_status(result, *statuses).sum()) for name, statuses in OUTCOMES.items()}
     return {"jobs": len(result), **ended}
 
@@ -47,7 +47,7 @@ GROUPINGS: Mapping[str, Callable[[Jobs], Key]] = MappingProxyType(
 
 
 def measure_by(result: Result, names: Iterable[str], by: str) -> list[Row]:
-    """A row per group of jobs: {by: label, jobs, done, killed, rejected, unfinished, name: number …}.
+    """Return a row per group of jobs: {by: label, jobs, done, killed, rejected, unfinished, name: number …}.
 
     Priorities run from the highest down, the others in the order of their labels in the workload; groups without jobs have no
     row. A metric of the cluster (utilisation, energy, the queue …) belongs to no group of jobs and is nan.
@@ -69,7 +69,7 @@ def measure_by(result: Result, names: Iterable[str], by: str) -> list[Row]:
 
 
 def _split(group: Array) -> Iterator[Array]:
-    """The positions of each group, groups ascending, positions ascending."""
+    """Yield the positions of each group, groups and positions ascending."""
     order = np.argsort(group, kind="stable")
     bounds = np.flatnonzero(np.diff(group[order])) + 1
     return (rows for rows in np.split(order, bounds) if len(rows))

@@ -1,4 +1,4 @@
-"""Metrics of jobs: one value per job, or one per run that is made of the jobs' rows alone."""
+"""Metrics of jobs: one value per job, or one per run that needs only the jobs' rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NONE_ACCEPTED = "no job was accepted"
     missing=NONE_ACCEPTED,
 )  # fmt: skip
 def wait(result: Result) -> Array:
-    """Time from submit to the first start. What a job spends in the queue again after a preemption is not in it: see `waiting`."""
+    """Time from submit to the first start. Time in the queue after a preemption is not included: see `waiting`."""
     start = np.where(np.isnan(result.table["start"]), end_or_horizon(result), result.table["start"])
     return np.where(accepted(result), start - result.workload.jobs.submit, np.nan)
 
@@ -48,7 +48,7 @@ def turnaround(result: Result) -> Array:
 
 
 def _alone(result: Result) -> Array:
-    """(jobs,) s on the reference GPU without waiting; of a killed job no more than it ran."""
+    """Return (jobs,) s on the reference GPU without waiting; for a killed job no more than it ran."""
     runtime = result.workload.runtime
     return np.where(has_status(result, "killed"), np.minimum(runtime, result.table["ran"]), runtime)
 
@@ -71,7 +71,7 @@ def slowdown(result: Result) -> Array:
     source="Feitelson 2001", covers=RUNTIME_COVERS, missing=NONE_ACCEPTED,
 )  # fmt: skip
 def bounded_slowdown(result: Result) -> Array:
-    """Slowdown in which jobs under 10 s do not dominate. The runtime is that on the reference GPU."""
+    """Slowdown in which jobs under 10 s do not dominate. The runtime is the one on the reference GPU."""
     return np.maximum(turnaround(result) / np.maximum(_alone(result), SHORT), 1.0)
 
 
@@ -81,8 +81,8 @@ def bounded_slowdown(result: Result) -> Array:
     missing=NONE_ACCEPTED, grouped=True,
 )  # fmt: skip
 def fairness(result: Result) -> float:
-    """Jain's index of the share of its undisturbed speed that each job got. The index is made for what one receives, hence
-    1 / bsld and not bsld, of which a few huge values would decide alone. 1: all equal; 1/n: one job got everything."""
+    """Jain's index of the share of its undisturbed speed that each job got. The index measures what is received, hence
+    1 / bsld and not bsld, where a few huge values would decide alone. 1: all equal; 1/n: one job got everything."""
     return jain(1.0 / bounded_slowdown(result))
 
 
@@ -92,7 +92,7 @@ def fairness(result: Result) -> float:
     missing=NONE_ACCEPTED, grouped=True,
 )  # fmt: skip
 def fairness_users(result: Result) -> float:
-    """As `fairness`, with every user counting once, whatever the number of jobs. A workload with one user has 1."""
+    """Fairness with every user counting once, whatever the number of jobs. A workload with one user has 1."""
     keep = accepted(result)
     share = 1.0 / bounded_slowdown(result)[keep]
     user = result.workload.jobs.user[keep]
@@ -118,7 +118,7 @@ def makespan(result: Result) -> float:
     grouped=True,
 )  # fmt: skip
 def throughput(result: Result) -> float:
-    """Jobs done per hour. Groups are divided by the same window, so theirs add up to the run's."""
+    """Jobs done per hour. Groups are divided by the same window, so they add up to the run's value."""
     return float(has_status(result, "done").sum()) / length(result) * 3600.0
 
 
@@ -127,7 +127,7 @@ def throughput(result: Result) -> float:
     covers="every submitted job with a deadline; killed, rejected and unfinished jobs have missed it", missing="no job has a deadline",
 )  # fmt: skip
 def deadline_met(result: Result) -> Array:
-    """Its mean is the share of deadlines that were met (SLA), its sum their number."""
+    """Whether the deadline was met: the mean is the share of deadlines met (SLA), the sum their number."""
     deadline = result.workload.jobs.deadline
     met = has_status(result, "done") & (result.table["end"] <= deadline)
     return np.where(np.isfinite(deadline) & ~has_status(result, "pending"), met, np.nan)
@@ -138,7 +138,7 @@ def deadline_met(result: Result) -> Array:
     covers=ACCEPTED + "; only jobs with a deadline", missing="no accepted job has a deadline",
 )  # fmt: skip
 def tardiness(result: Result) -> Array:
-    """How late the job was, 0 if in time."""
+    """How late the job was; 0 if in time."""
     deadline = result.workload.jobs.deadline
     late = np.maximum(end_or_horizon(result) - np.where(np.isfinite(deadline), deadline, 0.0), 0.0)
     return np.where(np.isfinite(deadline), late, np.nan)
@@ -158,7 +158,7 @@ def gpu_hours(result: Result) -> Array:
     covers="every accepted job; rejected ones are left out", missing=NONE_ACCEPTED,
 )  # fmt: skip
 def preemptions(result: Result) -> Array:
-    """Stops per job; those by node failures are among them (`failures` counts these alone). The sum is the number in the run."""
+    """Stops per job, including those by node failures (`failures` counts only these). The sum is the number in the run."""
     return np.where(accepted(result), result.table["preemptions"], np.nan)
 
 
@@ -168,19 +168,19 @@ def _share(result: Result, *names: str) -> Array:
 
 @metric("completed", title="completed", unit="1", better="higher", formula="1 if done, else 0", covers=SUBMITTED, missing=NO_JOBS)
 def completed(result: Result) -> Array:
-    """Its mean is the completion rate, its sum the number of jobs done."""
+    """Whether the job was done: the mean is the completion rate, the sum the number of jobs done."""
     return _share(result, "done")
 
 
 @metric("killed", title="killed", unit="1", better="lower", formula="1 if killed, else 0", covers=SUBMITTED, missing=NO_JOBS)
 def killed(result: Result) -> Array:
-    """Stopped for good at the walltime."""
+    """Whether the job was stopped for good at its walltime."""
     return _share(result, "killed")
 
 
 @metric("rejected", title="rejected", unit="1", better="lower", formula="1 if rejected, else 0", covers=SUBMITTED, missing=NO_JOBS)
 def rejected(result: Result) -> Array:
-    """Refused at submit, because the job could not fit on its partition even when empty."""
+    """Whether the job was refused at submit because it does not fit on its partition even when empty."""
     return _share(result, "rejected")
 
 
@@ -189,5 +189,5 @@ def rejected(result: Result) -> Array:
     covers=SUBMITTED + ", and in a run that was stopped early those still to be submitted", missing=NO_JOBS,
 )  # fmt: skip
 def unfinished(result: Result) -> Array:
-    """Waiting, running or still to be submitted when the run ended."""
+    """Whether the job was waiting, running or still to be submitted when the run ended."""
     return _share(result, "pending", "waiting", "running")

@@ -11,7 +11,7 @@ from gpuyard.model.result import Result
 
 EXPLOSION = 200  # jobs waiting
 WHOLE = "all accepted jobs"
-EPSILON = 1e-6  # GPUs; shares of devices do not add up exactly
+EPSILON = 1e-6  # GPUs: shares of devices do not add up exactly
 
 
 @metric(
@@ -42,10 +42,10 @@ def queue_explosions(result: Result) -> float:
 
 
 def backlog_level(result: Result) -> float:
-    """Jobs waiting beyond which the cluster is *behind*: as many as it could run at once, at least 1.
+    """Return the number of waiting jobs beyond which the cluster is *behind*: as many as it could run at once, at least 1.
 
-    Devices / mean GPUs of the accepted jobs that ask for some. It depends on the workload and the cluster, never on the
-    scheduler, so that schedulers are held to the same level. nan without such jobs.
+    It is devices / mean GPUs of the accepted jobs that ask for some. It depends on the workload and the cluster only, so that all
+    schedulers are held to the same level. nan without such jobs.
     """
     gpus = result.workload.jobs.gpus[accepted(result)]
     gpus = gpus[gpus > 0]
@@ -63,15 +63,14 @@ def _bins(result: Result) -> Array:
 def recovery(result: Result) -> float:
     """The longest time it took to work off a backlog once it had stopped growing. A backlog is a stretch of the timeline in which
     more jobs wait (mean of each bin) than the cluster could run at once: more than max(1, devices / mean GPUs of a job), a level that
-    does not depend on the scheduler. Its peak is the end of the first bin with the longest queue, where the phase that caused it has
-    passed; it ends where the first bin at or below the level begins, or with the timeline. 0 if there was never a backlog. The
-    resolution is one bin."""
+    does not depend on the scheduler. Its peak is the end of the first bin with the longest queue; it ends where the first bin at or
+    below the level begins, or with the timeline. 0 if there was never a backlog. The resolution is one bin."""
     bins, level = _bins(result), backlog_level(result)
     if np.isnan(level) or not len(bins):
         return np.nan
     behind = np.concatenate([[False], bins["queue"] > level, [False]])
     begins = np.flatnonzero(behind[1:] & ~behind[:-1])
-    ends = np.flatnonzero(~behind[1:] & behind[:-1])  # the first bin after the backlog
+    ends = np.flatnonzero(~behind[1:] & behind[:-1])  # the first bin after each backlog
     close = bins["time"] + bins["span"]
     longest = 0.0
     for begin, end in zip(begins, ends, strict=True):
@@ -81,9 +80,9 @@ def recovery(result: Result) -> float:
 
 
 def recovery_after(result: Result, instant: float, level: float | None = None) -> float:
-    """Seconds from a known change (the end of a burst, a repair) until the queue is first at or below `level`.
+    """Return the seconds from a known change (the end of a burst, a repair) until the queue is first at or below `level`.
 
-    Read from the timeline with the resolution of one bin; `level` is `backlog_level(result)` unless given. 0 if the queue is not
+    The timeline gives it with the resolution of one bin; `level` is `backlog_level(result)` unless given. 0 if the queue is not
     above it at `instant`; until the end of the timeline if it never comes down; nan if `instant` is not in the timeline.
     """
     bins = _bins(result)
@@ -93,8 +92,8 @@ def recovery_after(result: Result, instant: float, level: float | None = None) -
     if np.isnan(limit) or not after.any() or instant < bins["time"][0]:
         return np.nan
     bins, close = bins[after], close[after]
-    calm = np.flatnonzero(bins["queue"] <= limit)
-    recovered = bins["time"][calm[0]] if len(calm) else close[-1]
+    below = np.flatnonzero(bins["queue"] <= limit)
+    recovered = bins["time"][below[0]] if len(below) else close[-1]
     return max(float(recovered) - instant, 0.0)
 
 
@@ -104,8 +103,8 @@ def recovery_after(result: Result, instant: float, level: float | None = None) -
     missing="no job ever waited, the cluster has no devices, or the run has no timeline",
 )  # fmt: skip
 def fragmentation(result: Result) -> float:
-    """Share of the devices that are free while some job waits: what does not fit, is held for a reservation or is forbidden by a
-    quota. The weight is the most of a bin's span in which the queue can have been non-empty."""
+    """Share of the devices that are free while some job waits: because it does not fit, a reservation holds them or a quota forbids
+    them. The weight is the longest part of a bin's span in which the queue can have been non-empty."""
     bins = _bins(result)
     weight = bins["span"] * np.minimum(bins["queue"], 1.0)
     return ratio(float(weight @ (bins["up"] - bins["busy"])), float(weight @ bins["up"]))
@@ -117,7 +116,7 @@ def fragmentation(result: Result) -> float:
     missing="a run without segments, or no device was ever free", segments=True,
 )  # fmt: skip
 def node_fragmentation(result: Result) -> float:
-    """Share of the free device time that sits on nodes in use, where a job that wants whole nodes cannot have it. Devices out of
+    """Share of the free device time on partly used nodes, where a job that needs whole nodes cannot use it. Devices out of
     order are not free. Exact, from the segments."""
     first, last = window(result)
     if not len(result.segments) or not last > first:
@@ -130,7 +129,7 @@ def node_fragmentation(result: Result) -> float:
 
 
 def _node_intervals(result: Result, first: float, last: float) -> tuple[Array, Array, Array, Array]:
-    """Per stretch between two changes of a node: node, seconds, GPUs in use, GPUs out of order."""
+    """Return for each stretch between two changes of a node: node, seconds, GPUs in use, GPUs out of order."""
     nodes, parts, outages = result.cluster.nodes, result.segments, result.cluster.outages
     count, every = len(nodes), np.arange(len(nodes))
     lost = np.array([float(nodes.gpus[o.node] if o.gpus is None else o.gpus) for o in outages])

@@ -11,8 +11,8 @@ INTRODUCTION = """\
 
 Made by `python -m gpuyard.metrics.reference_page`; do not edit.
 
-A metric is asked for by its name: `measure(result, ["wait", "wait.p95", "utilization"])`. One with a value per job or per node is
-reduced to a number by what follows the dot: `mean` (also when nothing follows), `p50`, `p95`, `p99`, `max`, `min`, `std`, `sum`.
+Name the metrics you want: `measure(result, ["wait", "wait.p95", "utilization"])`. What follows the dot reduces one value per job or per
+node to a number: `mean` (also when nothing follows), `p50`, `p95`, `p99`, `max`, `min`, `std`, `sum`.
 Percentiles interpolate linearly between the two nearest values; `std` divides by n. `measure_by(result, names, by="priority")`
 gives the same by priority, user, partition or job class.
 
@@ -21,14 +21,14 @@ gives the same by priority, user, partition or job class.
 No job is left out silently. Every job is in exactly one of four groups, whose sizes (`counts(result)`) belong in every table:
 
 - **done**: ended after all its work.
-- **killed**: stopped for good at its walltime. It counts with the end that it had; where a formula has the runtime, with the time it
-  ran, if that is less.
-- **rejected**: refused at submit, because it fits nowhere even when the cluster is empty. It has no start and no end, so it is not in
-  the metrics of times and ratios; it has missed its deadline in `deadline_met`. Which jobs are rejected does not depend on the scheduler.
-- **unfinished**: not ended when the run was over. If accepted, it counts with its time until the **horizon**, the last instant of
-  which the run says anything, as if it had started or ended there. That is a lower bound of its true value, but no scheduler looks
-  better by leaving out the jobs that it left behind. Jobs that a run stopped early has not yet seen submitted are in no metric but
-  `unfinished`, `completed`, `killed` and `rejected`.
+- **killed**: stopped for good at its walltime. It counts with its end; where a formula has the runtime, with the time it ran, if that
+  is less.
+- **rejected**: refused at submit, because it fits nowhere even when the cluster is empty. It has no start and no end, so metrics of
+  times and ratios leave it out; in `deadline_met` it has missed its deadline. Which jobs are rejected does not depend on the scheduler.
+- **unfinished**: not ended when the run was over. If accepted, it counts with its time until the **horizon**, the last instant about
+  which the run says anything, as if it had started or ended there. That is a lower bound, but no scheduler looks better because of
+  the jobs that it left behind. Jobs that were not submitted before a run was stopped early only count in `unfinished`, `completed`,
+  `killed` and `rejected`.
 
 `runtime` is the job's hidden work in seconds on the reference GPU (speed 1), whatever device it ran on. Shares of time run from
 the first submit to the last end.
@@ -40,7 +40,7 @@ A value that is not defined (*nan when* below) is nan, never 0 and never an erro
 """
 
 CONTRIBUTE = """\
-## Your own
+## Write your own
 
 ```python
 from gpuyard.metrics import metric
@@ -48,7 +48,7 @@ from gpuyard.metrics import metric
 
 @metric("stretch", title="stretch", unit="1", better="lower", formula="(end − submit) / estimate")
 def stretch(result):
-    \"\"\"Turnaround over what the user asked for.\"\"\"
+    \"\"\"Turnaround over the estimate.\"\"\"
     return (result.table["end"] - result.workload.jobs.submit) / result.workload.jobs.estimate
 ```
 
@@ -68,7 +68,7 @@ def _section(each: Metric) -> str:
         "formula": f"`{each.formula}`",
         "jobs": each.covers,
         "nan when": each.missing,
-        "by group": "yes" if each.kind == "job" or each.grouped else "no, it is of the whole cluster",
+        "by group": "yes" if each.kind == "job" or each.grouped else "no, it describes the whole cluster",
         "reproducible": "" if each.reproducible else "no, a wall-clock figure",
         "source": each.source,
     }
@@ -77,7 +77,7 @@ def _section(each: Metric) -> str:
 
 
 def page() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page as Markdown."""
     every = [each for _, each in METRICS.items() if each.function.__module__.startswith("gpuyard.metrics.")]
     table = "\n".join(["| name | is | unit | better | one per |", "|---|---|---|---|---|", *map(_summary, every)])
     return INTRODUCTION + table + "\n\n" + "\n".join(map(_section, every)) + "\n" + CONTRIBUTE

@@ -9,7 +9,7 @@ from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import by_type, has_status, length, ratio, total
 from gpuyard.model.result import Result
 
-WHOLE = "all jobs: of the cluster from the first submit to the last end"
+WHOLE = "all jobs: the cluster from the first submit to the last end"
 JOULES_PER_KWH = 3.6e6
 
 
@@ -19,7 +19,7 @@ JOULES_PER_KWH = 3.6e6
 )  # fmt: skip
 def utilization(result: Result) -> float:
     """Share of the device time that jobs held. Devices out of order do not count as up; work that is lost later counts as busy.
-    Every device counts alike, those of type `cpu` too."""
+    Every device counts alike, also one of type `cpu`."""
     return ratio(float(by_type(result, "busy").sum()), float(by_type(result, "up").sum()))
 
 
@@ -29,7 +29,7 @@ def utilization(result: Result) -> float:
     missing="the cluster has no devices, or no time passed",
 )  # fmt: skip
 def utilization_flops(result: Result) -> float:
-    """As `utilization`, each device weighted by its type's tflops. Equal to it when all types have the same tflops."""
+    """Utilisation with each device weighted by its type's tflops. Equal to `utilization` when all types have the same tflops."""
     tflops = np.array([kind.tflops for kind in result.cluster.types])
     return ratio(float(tflops @ by_type(result, "busy")), float(tflops @ by_type(result, "up")))
 
@@ -40,7 +40,7 @@ def utilization_flops(result: Result) -> float:
     missing="no device type states its watts, or the run states no device time",
 )  # fmt: skip
 def energy(result: Result) -> float:
-    """Energy of the devices, idle ones included, those out of order excluded; nodes and cooling are not in it."""
+    """Energy of the devices, including idle ones, without those out of order; nodes and cooling are not included."""
     idle = np.array([kind.idle_watts for kind in result.cluster.types])
     busy = np.array([kind.busy_watts for kind in result.cluster.types])
     if not (idle.any() or busy.any()):
@@ -64,7 +64,7 @@ def energy_per_job(result: Result) -> float:
     missing="no device type states a price, or no time passed",
 )  # fmt: skip
 def cost(result: Result) -> float:
-    """What the devices cost while the run lasts, busy or not, also when out of order; in the money of the prices."""
+    """Cost of the devices while the run lasts, busy or not, also when out of order; in the currency of the prices."""
     price = np.array([kind.price for kind in result.cluster.types])
     if not price.any():
         return np.nan
@@ -87,7 +87,7 @@ def failures(result: Result) -> float:
     covers=WHOLE, missing="the run does not state it",
 )  # fmt: skip
 def migrations(result: Result) -> float:
-    """Moves of running jobs."""
+    """Moves of running jobs to other devices."""
     return total(result, "migrations")
 
 
@@ -98,15 +98,15 @@ def migrations(result: Result) -> float:
     segments=True,
 )  # fmt: skip
 def node_utilization(result: Result) -> Array:
-    """Share of each node's device time that jobs held, outages not taken off. Without segments a job's time is on the one node
-    that its row names, which is all of it unless a job spanned nodes or ran more than once."""
+    """Share of each node's device time that jobs held; outages are not subtracted. Without segments, a job's time counts on the one
+    node that its row names, which is exact unless a job spanned nodes or ran more than once."""
     gpus = result.cluster.nodes.gpus.astype(np.float64)
     available = np.where(gpus > 0, gpus, np.nan) * length(result)
     return _busy_by_node(result) / available
 
 
 def _busy_by_node(result: Result) -> Array:
-    """(nodes,) GPU·s held; all nan where the rows alone do not tell."""
+    """Return (nodes,) GPU·s held; all nan where the rows alone do not say."""
     nodes = len(result.cluster.nodes)
     if len(result.segments):
         parts = result.segments
@@ -135,7 +135,7 @@ def load_imbalance(result: Result) -> float:
     missing="no node states its cpus, or no time passed",
 )  # fmt: skip
 def core_utilization(result: Result) -> float:
-    """Share of the cores' time that jobs held; outages are not taken off."""
+    """Share of the cores' time that jobs held; outages are not subtracted."""
     return _held(result, result.workload.jobs.cpus, result.cluster.nodes.cpus)
 
 
@@ -145,7 +145,7 @@ def core_utilization(result: Result) -> float:
     missing="no node states its memory, or no time passed",
 )  # fmt: skip
 def memory_utilization(result: Result) -> float:
-    """Share of the memory's time that jobs held; outages are not taken off."""
+    """Share of the memory's time that jobs held; outages are not subtracted."""
     return _held(result, result.workload.jobs.memory, result.cluster.nodes.memory)
 
 
@@ -177,7 +177,7 @@ def core_imbalance(result: Result) -> float:
     covers=WHOLE, missing="the run's manifest does not state `decision_us`", reproducible=False,
 )  # fmt: skip
 def decision_latency(result: Result) -> float:
-    """Microseconds of real time per scheduling pass: from a snapshot to its decisions for a scheduler that is asked, the whole event
-    loop, of which the passes are the most part, for one that runs compiled. It differs from run to run and from machine to machine."""
+    """Microseconds of real time per scheduling pass. For a decider: from a snapshot to its decisions. For a compiled scheduler: the
+    whole event loop, most of which is passes. It differs from run to run and from machine to machine."""
     stated = result.manifest.get("decision_us")
     return float(stated) if isinstance(stated, int | float) else np.nan

@@ -1,4 +1,7 @@
-"""Workloads: readers of outside files, generators and transforms. Importing the package fills their registries."""
+"""Workloads: readers of outside files, generators, changes and estimates. Importing the package fills their registries.
+
+A text such as `demo`, `log.swf.gz` or `dataset:NAME` becomes a Workload here. The folder imports `model` and no policy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster for a trace that comes without one: from the nodes that it shows, a preset, what ran at once, or its load."""
+"""Guesses a cluster for a trace without one: from the nodes that it names, a preset, what ran at once, or its load."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
 from gpuyard.model.workload import Machine, Workload
 
-NODE_GPUS = 8  # of a guessed node
-TARGET_LOAD = 0.7  # of a cluster that is guessed from nothing but the work
+NODE_GPUS = 8  # GPUs of a guessed node
+TARGET_LOAD = 0.7  # load of a cluster that is guessed from the work alone
 
 
 def guess_cluster(workload: Workload) -> tuple[Cluster, str]:
-    """A cluster on which the workload may have run, and in words where it comes from.
+    """Return a cluster on which the workload may have run, and a sentence that says where it comes from.
 
-    Guessed types have speed 1: a logged run time is what the job took there. Partitions whose jobs shared a node become one.
+    Guessed types have speed 1: a logged run time is what the job took there. Partitions that share a node become one.
     """
     if len(workload) == 0:
         raise DataError(f"{workload.name}: no jobs to guess a cluster from")
@@ -67,7 +67,7 @@ def _types(names: Iterable[str]) -> dict[str, dict[str, float]]:
 
 
 def _partition_groups(machines: Iterable[Machine]) -> dict[str, str]:
-    """For each partition the first name of those with which it shares nodes, directly or through others."""
+    """Map each partition to the first name among those with which it shares nodes, directly or through others."""
     root: dict[str, str] = {}
 
     def find(name: str) -> str:
@@ -106,13 +106,13 @@ def _from_load(workload: Workload) -> tuple[Cluster, str]:
         ), f"one node of {math.ceil(cores):,} cores, which the work of {workload.name} fills to {TARGET_LOAD:.0%}"
     cluster = _of_size(workload, work / span / TARGET_LOAD)
     return cluster, (
-        f"{cluster.gpus:,} GPUs in nodes of at most {NODE_GPUS}, which the work of {workload.name} fills to some {TARGET_LOAD:.0%};"
+        f"{cluster.gpus:,} GPUs in nodes of at most {NODE_GPUS}, which the work of {workload.name} fills to about {TARGET_LOAD:.0%};"
         " the trace says neither what it ran on nor when"
     )
 
 
 def _of_size(workload: Workload, gpus: float) -> Cluster:
-    """Nodes of 8 for that many GPUs, split by the types that jobs ask for, and large enough for the largest job of each."""
+    """Return nodes of 8 for that many GPUs, split by the types that jobs ask for and large enough for the largest job of each."""
     jobs = workload.jobs
     kind = np.array([label.split("|")[0] for label in jobs.gpu_types])[jobs.gpu_type]
     area = jobs.gpus * np.maximum(workload.runtime, 1.0)
@@ -130,7 +130,7 @@ def _of_size(workload: Workload, gpus: float) -> Cluster:
 
 
 def peak(start: Array, end: Array, amount: Array) -> float:
-    """The most that ran at once of intervals [start, end) (n,) with amounts (n,); one that ends as another begins does not overlap it."""
+    """Return the most that intervals [start, end) (n,) hold at once; one that ends as another begins does not overlap it."""
     used = (amount > 0) & (end > start)
     times = np.concatenate([end[used], start[used]])
     change = np.concatenate([-amount[used], amount[used]])

@@ -1,4 +1,4 @@
-"""When time 0 of a workload was, where the trace says so: kept as a note, `time 0 is 2017-08-14T23:27:00`."""
+"""The date of a workload's time 0, where the trace gives it; a note keeps it: `time 0 is 2017-08-14T23:27:00`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _YEARS = 253_402_300_800.0  # s, the end of the year 9999
 
 
 def origin_note(seconds: float) -> str:
-    """The note for an origin in seconds since 1970; one that is no date of the years 1 to 9999 is told as a number."""
+    """Return the note for an origin in seconds since 1970; outside the years 1 to 9999 it holds a number."""
     try:
         return f"time 0 is {(datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()}"
     except OverflowError:
@@ -23,12 +23,12 @@ def origin_note(seconds: float) -> str:
 
 
 def is_origin(seconds: float) -> bool:
-    """Whether a number of seconds since 1970 can be an origin: after 1970 itself, which logs without a date give, and before 10000."""
+    """Whether seconds since 1970 can be an origin: after 1970 itself, which logs without a date have, and before the year 10000."""
     return 0 < seconds < _YEARS
 
 
 def origin_of(workload: Workload) -> datetime | None:
-    """Time 0 as a date without a zone; None where no note says it."""
+    """Return time 0 as a date without a zone; None where no note gives it."""
     found = next((match for note in workload.notes if (match := _NOTE.search(note))), None)
     try:
         return datetime.fromisoformat(found[1]) if found else None
@@ -37,7 +37,7 @@ def origin_of(workload: Workload) -> datetime | None:
 
 
 def date_of(workload: Workload, seconds: float) -> datetime | None:
-    """The date of an instant of the workload."""
+    """Return the date of an instant of the workload."""
     origin = origin_of(workload)
     try:
         return None if origin is None else origin + timedelta(seconds=seconds)
@@ -46,7 +46,7 @@ def date_of(workload: Workload, seconds: float) -> datetime | None:
 
 
 def instant(text: str, workload: Workload) -> float:
-    """Seconds from time 0 in a time (`36h`) or a date (`2017-10-01`, `2017-10-01T08:00`), where the workload has an origin."""
+    """Parse a time (`36h`) or, where the workload has an origin, a date (`2017-10-01`, `2017-10-01T08:00`) to seconds from time 0."""
     text = text.strip()
     if not _DATE.fullmatch(text):
         return parse_seconds(text)

@@ -1,4 +1,4 @@
-"""What is in a workload, as numbers: the facts that `gpuyard trace info` prints."""
+"""Facts about a workload in numbers, as `gpuyard trace info` prints them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = float("nan")
 
 @dataclass(frozen=True)
 class Spread:
-    """Of some values: how many there are, their mean and what 5, 50 and 95 % and all of them are not above."""
+    """How values are spread: their number, mean, 5th, 50th and 95th percentile, and the largest."""
 
     count: int = 0
     mean: float = NOTHING
@@ -34,7 +34,7 @@ class WorkloadSummary:
 
     name: str
     jobs: int
-    rows: int  # those kept and those dropped
+    rows: int  # kept and dropped
     dropped: Mapping[str, int]
     first: str  # date of the first submit
     last: str
@@ -42,14 +42,14 @@ class WorkloadSummary:
     jobs_per_day: float
     gpu_hours: float
     core_hours: float
-    mean_gpus: float  # in use on average, had every job run at once: the offered load
-    peak_gpus: float  # in use at once by the logged starts
+    mean_gpus: float  # in use on average if no job waited: the offered load
+    peak_gpus: float  # in use at once, by the logged starts
     sizes: Mapping[str, int]  # GPUs → jobs, ascending
-    shared_jobs: int  # of less than a GPU
+    shared_jobs: int  # with less than a GPU
     cpu_jobs: int
     run: Spread
-    wait: Spread  # of the log
-    estimate: Spread  # over the run time, of jobs that ran
+    wait: Spread  # in the log
+    estimate: Spread  # estimate / run time of jobs that ran
     estimate_source: str
     too_short: float  # share of jobs whose estimate is below the run time
     requested: int  # jobs with a walltime
@@ -62,7 +62,7 @@ class WorkloadSummary:
 
 
 def summarise(workload: Workload) -> WorkloadSummary:
-    """All of it, in one pass over the columns."""
+    """Summarise a workload in one pass over its columns."""
     jobs, run = workload.jobs, workload.runtime
     span = float(np.ptp(jobs.submit)) if len(workload) else 0.0
     work = float(jobs.gpus @ run)
@@ -92,7 +92,7 @@ def _spread(values: Array) -> Spread:
 
 
 def _waits(workload: Workload) -> Spread:
-    """Of the jobs whose start the log knows."""
+    """Return the waits of the jobs whose start the log has."""
     if workload.logged_start is None:
         return Spread()
     wait = workload.logged_start - workload.jobs.submit
@@ -108,7 +108,7 @@ def _peak(workload: Workload) -> float:
 
 
 def _labels(workload: Workload) -> tuple[dict[str, tuple[str, ...]], float]:
-    """The labels that occur by column, and the share of jobs of the busiest user."""
+    """Return the labels that occur in each column, and the share of jobs of the busiest user."""
     found: dict[str, tuple[str, ...]] = {}
     busiest = NOTHING
     columns = ("user", "partition", "job_class", "gpu_type", "qos", "account")
@@ -122,7 +122,7 @@ def _labels(workload: Workload) -> tuple[dict[str, tuple[str, ...]], float]:
 
 
 def _missing(workload: Workload, labels: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What the workload does not say, in words."""
+    """Name what the workload lacks."""
     start, asked = workload.logged_start, np.isfinite(workload.jobs.walltime)
     lacks = {
         "requested times": not asked.any(),

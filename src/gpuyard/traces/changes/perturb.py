@@ -1,4 +1,4 @@
-"""Perturbations of robustness experiments, each in four severities; a strength of one's own wins over the severity."""
+"""Perturbations for robustness experiments, each with four severities; a given strength overrides the severity."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gpuyard.traces.generators.sampling import require, stream
 from gpuyard.traces.parameters import Seconds
 
 DAY = 86_400.0  # s
-NOISE = (0.05, 0.10, 0.15, 0.20)  # of the mean inter-arrival time
-DISTORTION = (0.1, 0.2, 0.4, 0.8)  # of ln run time
-SHIFT = (1 / 8, 1 / 4, 3 / 8, 1 / 2)  # of the period
+NOISE = (0.05, 0.10, 0.15, 0.20)  # shares of the mean inter-arrival time
+DISTORTION = (0.1, 0.2, 0.4, 0.8)  # standard deviations of ln run time
+SHIFT = (1 / 8, 1 / 4, 3 / 8, 1 / 2)  # shares of the period
 AMPLIFICATION = (1.5, 2.0, 2.5, 3.0)  # × the rate in a burst
-ESTIMATE_NOISE = (0.25, 0.5, 1.0, 1.5)  # of ln estimate
-DEPTH = (1 / 8, 1 / 4, 3 / 8, 1 / 2)  # of the GPUs
+ESTIMATE_NOISE = (0.25, 0.5, 1.0, 1.5)  # standard deviations of ln estimate
+DEPTH = (1 / 8, 1 / 4, 3 / 8, 1 / 2)  # shares of the GPUs
 
 
 @transform("arrival-noise", title="every submit moved by normal noise, 5, 10, 15 or 20 % of the mean inter-arrival time", random=True)
 def arrival_noise(workload: Workload, seed: int, *, severity: int = 2, share: float = 0.0) -> Workload:
-    """Submit + N(0, (share × g)²), at least 0, where g is (last − first submit) / (jobs − 1); sorted again.
+    """Add N(0, (share × g)²) to each submit, at least 0, where g is (last − first submit) / (jobs − 1); sort again.
 
     `share` by severity 0.05, 0.10, 0.15, 0.20. Deadlines move along with their jobs.
     """
@@ -41,11 +41,9 @@ def _span(submit: Array) -> float:
     return float(submit[-1] - submit[0])
 
 
-@transform(
-    "runtime-distortion", title="hidden run times × log-normal noise of mean 1; what users and schedulers believe stays", random=True
-)
+@transform("runtime-distortion", title="hidden run times × log-normal noise of mean 1; requests and estimates stay", random=True)
 def runtime_distortion(workload: Workload, seed: int, *, severity: int = 2, spread: float = 0.0) -> Workload:
-    """Run time × exp(N(−s²/2, s²)), so that the work stays the same in expectation; s by severity 0.1, 0.2, 0.4, 0.8.
+    """Multiply run times by exp(N(−s²/2, s²)), which keeps the expected work; s by severity 0.1, 0.2, 0.4, 0.8.
 
     Estimates, walltimes and deadlines stay as they are: some are now too short.
     """
@@ -58,12 +56,12 @@ def runtime_distortion(workload: Workload, seed: int, *, severity: int = 2, spre
 
 @transform("phase-shift", title="arrivals rotated within each day by 1/8, 1/4, 3/8 or 1/2 of it")
 def phase_shift(workload: Workload, seed: int, *, severity: int = 2, shift: Seconds = 0.0, period: Seconds = 0.0) -> Workload:
-    """With period P: what is submitted at kP + t, 0 ≤ t < P, is submitted at kP + (t + shift) mod P instead.
+    """Move a submit at kP + t, 0 ≤ t < P, to kP + (t + shift) mod P, where P is the period.
 
     `period` 0 is a day, or the time from 0 to just after the last submit where that is shorter; `shift` 0 is 1/8, 1/4, 3/8 or 1/2 of the
     period, by severity. Every day keeps its jobs. Deadlines move along.
     """
-    require(0 <= period <= MAX_TIME, f"transform phase-shift: period = {period:g} s is no time")
+    require(0 <= period <= MAX_TIME, f"transform phase-shift: period = {period:g} s is not a valid time")
     submit = workload.jobs.submit
     period = period or min(DAY, float(np.nextafter(submit[-1], np.inf)))
     shift = level("transform phase-shift", severity, tuple(share * period for share in SHIFT), shift)
@@ -74,16 +72,16 @@ def phase_shift(workload: Workload, seed: int, *, severity: int = 2, shift: Seco
 
 @transform("burst", title="arrivals in the busiest quarter of the time pressed together, 1.5, 2, 2.5 or 3 times as dense")
 def burst(workload: Workload, seed: int, *, severity: int = 2, factor: float = 0.0, window: Seconds = 0.0, share: float = 0.25) -> Workload:
-    """The time from the first submit on is cut into windows; a job in one of the busiest `share` of them moves towards its beginning.
+    """Cut the time from the first submit on into windows, and press the jobs of the busiest `share` of them towards the window's begin.
 
-    A window that begins at a: submit t → a + (t − a) / factor. It keeps its jobs, they come `factor` × as fast, and a lull follows.
-    Busiest: most jobs, of equal ones the earlier; at least one window. `window` 0 is an hour, or a 24th of the span where that is shorter.
+    In a window that begins at a, submit t moves to a + (t − a) / factor: its jobs come `factor` × as fast, and a lull follows.
+    Busiest: most jobs, the earlier window in a tie; at least one. `window` 0 is an hour, or a 24th of the span where that is shorter.
     `factor` by severity 1.5, 2, 2.5, 3. Deadlines move along.
     """
     factor = level("transform burst", severity, AMPLIFICATION, factor)
     require(1 < factor <= 1e6, f"transform burst: factor = {factor:g} does not lie in (1, 1e6]")
     require(0 < share <= 1, f"transform burst: share = {share:g} does not lie in (0, 1]")
-    require(0 <= window <= MAX_TIME, f"transform burst: window = {window:g} s is no time")
+    require(0 <= window <= MAX_TIME, f"transform burst: window = {window:g} s is not a valid time")
     submit = workload.jobs.submit
     window = window or min(3600.0, _span(submit) / 24) or 1.0
     number = np.floor((submit - submit[0]) / window)
@@ -97,9 +95,9 @@ def burst(workload: Workload, seed: int, *, severity: int = 2, factor: float = 0
 
 @transform("estimate-noise", title="estimates × log-normal noise", random=True)
 def estimate_noise(workload: Workload, seed: int, *, severity: int = 2, spread: float = 0.0, bias: float = 1.0) -> Workload:
-    """Estimate × bias × exp(N(0, s²)), s by severity 0.25, 0.5, 1, 1.5. Run times, walltimes and deadlines stay.
+    """Multiply estimates by bias × exp(N(0, s²)), s by severity 0.25, 0.5, 1, 1.5. Run times, walltimes and deadlines stay.
 
-    It builds on the estimates that the workload has; the estimate source `noisy` builds on the run times.
+    It starts from the workload's estimates; the estimate source `noisy` starts from the run times.
     """
     spread = level("transform estimate-noise", severity, ESTIMATE_NOISE, spread)
     require(0 < spread <= 10, f"transform estimate-noise: spread = {spread:g} does not lie in (0, 10]")
@@ -113,11 +111,11 @@ def estimate_noise(workload: Workload, seed: int, *, severity: int = 2, spread: 
 def capacity_dips(
     cluster: Cluster, workload: Workload, seed: int, *, severity: int = 2, depth: float = 0.0, dips: int = 4, duration: Seconds = 0.0
 ) -> Cluster:
-    """`dips` outages of round(`depth` × GPUs) devices, at least one, for `duration` each, while jobs arrive.
+    """Add `dips` outages of round(`depth` × GPUs) devices, at least one, for `duration` each, while jobs arrive.
 
     The time from the first submit to the last is cut into `dips` equal parts; one dip begins in each, uniformly, and ends within it.
-    `duration` 0 is a quarter of a part. A dip takes nodes in random order, each as a whole, of the last one only the devices that are
-    still missing. Of a cluster without GPUs it takes that share of the nodes. What runs there is requeued. `depth` by severity.
+    `duration` 0 is a quarter of a part. A dip takes whole nodes in random order, and of the last one only the devices that are
+    still missing. In a cluster without GPUs it takes that share of the nodes. Jobs that run there are requeued. `depth` by severity.
     """
     what = "transform capacity-dips"
     depth = level(what, severity, DEPTH, depth)

@@ -19,22 +19,22 @@ from gpuyard.traces.parameters import Seconds
 
 @transform("window", title="the jobs submitted from one time on and before another")
 def window(workload: Workload, seed: int, *, start: Seconds = 0.0, end: Seconds = float("inf")) -> Workload:
-    """Jobs with `start` ≤ submit < `end`, in seconds from the origin; their times stay as they are."""
-    require(start < end, f"transform window: from {start:g} to {end:g} s is no interval")
+    """Keep jobs with `start` ≤ submit < `end`, in seconds from the origin; their times stay as they are."""
+    require(start < end, f"transform window: from {start:g} to {end:g} s is not an interval")
     submit = workload.jobs.submit
     return workload.take(np.flatnonzero((submit >= start) & (submit < end)))
 
 
 @transform("first", title="the first jobs")
 def first(workload: Workload, seed: int, *, jobs: int = 1000) -> Workload:
-    """The first `jobs` jobs in order of submission."""
+    """Keep the first `jobs` jobs in order of submission."""
     require(jobs >= 1, f"transform first: {jobs} jobs; at least 1")
     return workload.head(jobs)
 
 
 @transform("batch", title="consecutive jobs from a random place", random=True)
 def batch(workload: Workload, seed: int, *, jobs: int = 256, number: int = 0) -> Workload:
-    """`jobs` consecutive jobs from a place drawn uniformly; their times stay as they are.
+    """Keep `jobs` consecutive jobs from a place drawn uniformly; their times stay as they are.
 
     `number` 0, 1, 2 … are independent batches of one seed; they may overlap. A workload with fewer jobs is refused.
     """
@@ -47,7 +47,7 @@ def batch(workload: Workload, seed: int, *, jobs: int = 256, number: int = 0) ->
 
 @transform("thin", title="a random share of the jobs, or of the users with all their jobs", random=True)
 def thin(workload: Workload, seed: int, *, keep: float = 0.5, by: Literal["job", "user"] = "job") -> Workload:
-    """Each job (or user) is kept with probability `keep`, at least one; with one seed a smaller share is part of a larger one."""
+    """Keep each job (or user) with probability `keep`, at least one; with one seed, a smaller share is part of a larger one."""
     require(0 < keep <= 1, f"transform thin: keep = {keep:g} does not lie in (0, 1]")
     users = workload.jobs.user
     draws = stream(seed, f"thin/{by}").random(len(workload) if by == "job" else len(workload.jobs.users))
@@ -57,11 +57,11 @@ def thin(workload: Workload, seed: int, *, keep: float = 0.5, by: Literal["job",
 
 @transform("only", title="the jobs of some users, partitions, accounts or QOS")
 def only(workload: Workload, seed: int, *, user: str = "", partition: str = "", account: str = "", qos: str = "") -> Workload:
-    """Jobs that have one of the given labels (several: `user=ann|bob`) in every column that is given."""
+    """Keep jobs that have one of the given labels (several: `user=ann|bob`) in every column that is given."""
     jobs = workload.jobs
     wanted = {"user": (user, jobs.users), "partition": (partition, jobs.partitions), "account": (account, jobs.accounts)}
     wanted |= {"qos": (qos, jobs.qoses)}
-    require(any(text for text, _ in wanted.values()), "transform only: whose jobs? Give user, partition, account or qos")
+    require(any(text for text, _ in wanted.values()), "transform only: give user, partition, account or qos")
     kept = np.ones(len(workload), bool)
     for column, (text, labels) in wanted.items():
         if text:
@@ -70,7 +70,7 @@ def only(workload: Workload, seed: int, *, user: str = "", partition: str = "", 
 
 
 def _alone(workload: Workload) -> Workload:
-    """Without the starts of the log: those jobs waited for others that are no longer there."""
+    """Drop the logged starts: the jobs waited for others that are no longer there."""
     return replace(workload, logged_start=None)
 
 
@@ -84,7 +84,7 @@ def _codes(workload: Workload, column: str, text: str, labels: tuple[str, ...]) 
 
 @transform("stretch", title="inter-arrival times × a factor")
 def stretch(workload: Workload, seed: int, *, factor: float = 2.0) -> Workload:
-    """Times from the first submit on × `factor`: 2 halves the arrival rate, 0.5 doubles it. Run times and slacks stay."""
+    """Multiply times from the first submit on by `factor`: 2 halves the arrival rate, 0.5 doubles it. Run times and slacks stay."""
     require(0 < factor <= 1e6, f"transform stretch: factor = {factor:g} does not lie in (0, 1e6]")
     submit = workload.jobs.submit
     return with_times(workload, submit[0] + (submit - submit[0]) * factor)
@@ -92,10 +92,10 @@ def stretch(workload: Workload, seed: int, *, factor: float = 2.0) -> Workload:
 
 @transform("load", title="inter-arrival times scaled so that the jobs offer a chosen load")
 def load(workload: Workload, seed: int, *, target: float = 0.9, gpus: int = 0, cores: float = 0.0) -> Workload:
-    """Load: GPU-seconds of all run times (speed 1) over the GPUs of the cluster × the time from the first submit to the last.
+    """Stretch arrivals to the load `target`, by the factor present load / `target`.
 
+    The load is the GPU-seconds of all run times (speed 1) over the GPUs of the cluster × the time from the first submit to the last.
     The cluster has `gpus` GPUs or, for CPU jobs, `cores` cores; with neither given, those of the cluster that `guess_cluster` finds.
-    Arrivals are stretched as `stretch` does, by present load / `target`.
     """
     require_load("transform load", target)
     require(cores >= 0, f"transform load: cores = {cores:g} is negative")
@@ -112,7 +112,7 @@ def load(workload: Workload, seed: int, *, target: float = 0.9, gpus: int = 0, c
 
 
 def _guessed(workload: Workload) -> tuple[int, float]:
-    """The GPUs of the guessed cluster, or the cores where no job uses GPUs."""
+    """Return the GPUs of the guessed cluster, or the cores where no job uses GPUs."""
     cluster, _ = guess_cluster(workload)
     if cluster.gpus and (workload.jobs.gpus > 0).any():
         return cluster.gpus, 0.0
@@ -124,7 +124,7 @@ def _guessed(workload: Workload) -> tuple[int, float]:
 
 @transform("runtimes", title="run times, and with them walltimes, estimates and slacks, × a factor")
 def runtimes(workload: Workload, seed: int, *, factor: float = 2.0) -> Workload:
-    """As if all work were `factor` × as long and its users knew: estimate, walltime and deadline − submit are scaled alike."""
+    """Make all work `factor` × as long, known to the users: estimate, walltime and deadline − submit are scaled alike."""
     require(0 < factor <= 1e6, f"transform runtimes: factor = {factor:g} does not lie in (0, 1e6]")
     jobs = workload.jobs
     scaled = jobs.replace(

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Estimates of run times: the registry of sources, and predictors that learn from jobs that have ended."""

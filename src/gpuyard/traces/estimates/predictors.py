@@ -1,7 +1,7 @@
-"""Run times predicted from history, as sources of estimates. Each estimate rests only on jobs that had ended when its job was submitted.
+"""Sources of estimates that predict run times from history: from jobs that had ended when a job was submitted.
 
-When a job ended is taken from the log; where the log has no start, the job is taken to have ended as early as it could have, at its submit
-plus its run time. No estimate is above the time asked for, nor below a second.
+Ends come from the log; without a logged start, a job counts as ended at its submit plus its run time, the earliest it could have.
+No estimate is above the time asked for, or below a second.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gpuyard.errors import UsageError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.estimates.sources import estimate_source
 
-FIRST_GUESS = 3600.0  # s, of a job without a limit before any job has ended
+FIRST_GUESS = 3600.0  # s, for a job without a limit before any job has ended
 SHORTEST = 1.0  # s
-RECENT = 20_000  # ended jobs that are learned from, the latest ones
+RECENT = 20_000  # latest ended jobs, which are learned from
 FEWEST = 50  # ended jobs before the first fit
 DAY = 86400.0
 
 
 def known_end(workload: Workload) -> Array:
-    """(jobs,) s, from when on each run time is known."""
+    """Return (jobs,) s: when each run time becomes known."""
     start = workload.known_start
     end: Array = np.where(np.isfinite(start), start, workload.jobs.submit) + workload.runtime
     return end
@@ -32,15 +32,15 @@ def known_end(workload: Workload) -> Array:
 
 @dataclass(frozen=True)
 class History:
-    """The jobs in order of their ends, group by group, and how many of its group each job finds ended at its submit."""
+    """Jobs by group and end, and how many jobs of its group each job finds ended at its submit."""
 
     order: Array  # (jobs,) by (group, end)
     first: Array  # (jobs,) where the group of each job begins in `order`
-    count: Array  # (jobs,) jobs of the group that had ended by then
+    count: Array  # (jobs,) jobs of the group that had ended by its submit
 
     @classmethod
     def of(cls, group: Array, submit: Array, end: Array) -> History:
-        """`group` (jobs,) says whose history a job shares: its user's, its user's with as many GPUs …"""
+        """Sort the jobs by `group` (jobs,), the history that a job shares: its user's, its user's with as many GPUs …"""
         n = len(group)
         by_end = np.argsort(end, kind="stable")
         rank = np.empty(n, np.int64)
@@ -53,7 +53,7 @@ class History:
         return cls(order, first, np.searchsorted(key[order], code * (n + 1) + ended) - first)
 
     def mean_of_last(self, values: Array, last: int | None = None) -> Array:
-        """(jobs,) mean of the values of the `last` (all unless given) jobs of the group that had ended; nan without any."""
+        """Return (jobs,) the mean over the `last` (all unless given) ended jobs of the group; nan without any."""
         size = self.count if last is None else np.minimum(self.count, last)
         stop = self.first + self.count
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -61,7 +61,7 @@ class History:
         return mean
 
     def _sums(self, values: Array, begin: Array, stop: Array) -> Array:
-        """Sums of values[begin:stop]. Running sums start anew with each group: no other's values, nor later ones, touch the rounding."""
+        """Return sums of values[begin:stop]. Running sums restart with each group: no other group or later value affects rounding."""
         bounds = [*np.unique(self.first).tolist(), len(values)]
         running = np.concatenate([np.zeros(0), *(np.cumsum(values[a:b]) for a, b in pairwise(bounds))])
         at = np.maximum(np.stack([stop, begin]) - 1, 0)
@@ -72,7 +72,7 @@ class History:
 
 
 def _bounded(workload: Workload, predicted: Array) -> Array:
-    """What is not predicted (nan) gets the limit asked for, else what jobs took on average so far; nothing exceeds the limit."""
+    """Fill gaps (nan) with the limit asked for, else with the mean run time so far; cut everything at the limit."""
     jobs = workload.jobs
     everyone = History.of(np.zeros(len(workload), np.int64), jobs.submit, known_end(workload))
     so_far = everyone.mean_of_last(workload.runtime, RECENT)
@@ -82,7 +82,7 @@ def _bounded(workload: Workload, predicted: Array) -> Array:
 
 @estimate_source("rolling", title="the mean of the user's last run times that had ended (Tsafrir, Etsion and Feitelson 2007)")
 def rolling(workload: Workload, seed: int, *, last: int = 2) -> Array:
-    """A user's next job tends to take as long as the last ones."""
+    """Average the user's last run times: the next job tends to take as long."""
     if last < 1:
         raise UsageError(f"estimate source rolling: last = {last} is not at least 1")
     history = History.of(workload.jobs.user, workload.jobs.submit, known_end(workload))
@@ -91,15 +91,15 @@ def rolling(workload: Workload, seed: int, *, last: int = 2) -> Array:
 
 @estimate_source("boosting", title="gradient-boosted trees on user, size, limit, partition, hour and history (scikit-learn)")
 def boosting(workload: Workload, seed: int, *, refits: int = 10) -> Array:
-    """The median of log run time, by a model that is fitted anew `refits` times, each time to what had ended by then.
+    """Predict the median of the log run time with a model that is fitted `refits` times, each time to the jobs that had ended.
 
-    The median, not the mean: on KTH-SP2 its error is 12 % smaller than that of `rolling`, where the mean's was larger.
+    The median, not the mean: on KTH-SP2 its error is 12 % smaller than that of `rolling`; the mean's is larger.
     """
     return _bounded(workload, _learned(workload, refits))
 
 
 def _learned(workload: Workload, refits: int) -> Array:
-    """(jobs,) s; nan before there is enough to learn from. The model's own randomness is fixed."""
+    """Return (jobs,) s; nan before there is enough to learn from. The model's own randomness is fixed."""
     if not 1 <= refits <= 1000:
         raise UsageError(f"estimate source boosting: refits = {refits} does not lie in 1..1000")
     if len(workload) == 0:
@@ -117,7 +117,7 @@ def _learned(workload: Workload, refits: int) -> Array:
 
 
 def _predict(known: Array, target: Array, asked: Array) -> Array:
-    """Fitted to `known` (n, features) and `target` (n,), what the model says of `asked`."""
+    """Fit the model to `known` (n, features) and `target` (n,), and predict `asked`."""
     try:
         from sklearn.ensemble import HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
@@ -131,7 +131,7 @@ def _predict(known: Array, target: Array, asked: Array) -> Array:
 
 
 def _features(workload: Workload) -> Array:
-    """(jobs, features): what is known of each job at its submit. Missing numbers are −1, which trees can tell from the rest."""
+    """Return (jobs, features): what is known about each job at its submit. Missing numbers are −1, which trees can separate."""
     jobs, end = workload.jobs, known_end(workload)
     log_run = np.log1p(workload.runtime)
     used = workload.runtime / np.maximum(np.where(np.isfinite(jobs.walltime), jobs.walltime, np.inf), SHORTEST)  # share of the limit
@@ -150,8 +150,8 @@ def _features(workload: Workload) -> Array:
 
 
 def accuracy(workload: Workload) -> dict[str, float]:
-    """How good the estimates are: `ratio` median of estimate / run time, `agreement` mean of the smaller over the larger of the two
-    (1 is perfect; Tsafrir et al. 2007), `below` share of jobs that ran longer than their estimate."""
+    """Measure the estimates: `ratio` is the median of estimate / run time, `agreement` the mean of the smaller over the larger of the
+    two (1 is perfect; Tsafrir et al. 2007), `below` the share of jobs that ran longer than their estimate."""
     run, guess = np.maximum(workload.runtime, SHORTEST), np.maximum(workload.jobs.estimate, SHORTEST)
     known = np.isfinite(guess)
     run, guess = run[known], guess[known]

@@ -1,1 +1,1 @@
-"""Workloads that are drawn at random, from published models or plain laws. Each is registered by name."""
+"""Generators of random workloads, from published models or simple laws, registered by name."""

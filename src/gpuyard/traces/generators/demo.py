@@ -1,4 +1,4 @@
-"""The embedded workload of the demonstration: some days on a GPU cluster shared by a few groups."""
+"""The demonstration workload: some days on a GPU cluster shared by a few groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SIZES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 
 @generator("demo", title="Five busy days on 16 x 8 GPUs: sweeps, training gangs, debugging, deadlines")
 def demo(seed: int, *, jobs: int = 2000, days: float = 5.0, load: float = 0.9) -> Workload:
-    """About what a research group's cluster of 16 nodes with 8 GPUs sees; invented, not a log.
+    """Generate about what a research group's cluster of 16 nodes with 8 GPUs sees; invented, not a log.
 
     Users (Zipf) submit campaigns of one kind: debugging, parameter sweeps, training gangs, evaluation. Campaigns follow the working day
     (most at 15:00, a tenth of it at 03:00), so that the queue builds up by day and drains by night. Run times are lognormal, then all
@@ -73,7 +73,7 @@ def demo(seed: int, *, jobs: int = 2000, days: float = 5.0, load: float = 0.9) -
 
 
 def _campaigns(seed: int, jobs: int) -> tuple[Array, Array]:
-    """The kind of each campaign, and the campaign of each job."""
+    """Draw the kind of each campaign, and the campaign of each job."""
     kind = pick(stream(seed, "demo/kinds"), np.array([k.share for k in KINDS]), jobs)  # never more campaigns than jobs
     size = stream(seed, "demo/batches").geometric(1.0 / np.array([k.batch for k in KINDS])[kind])
     campaign = np.repeat(np.arange(jobs), size)[:jobs]
@@ -88,13 +88,13 @@ def _sizes(seed: int, kind: Array, count: int) -> Array:
 
 
 def _overestimate(seed: int, user: Array, jobs: int) -> Array:
-    """Walltime / run time: each user's habit, from careful (1.2) to careless (6), and each job's own part."""
+    """Draw walltime / run time: each user's habit, from careful (1.2) to careless (6), times a part of each job's own."""
     habit = stream(seed, "demo/habits").uniform(0.2, 5.0, USERS)[user]
     return 1.05 + habit * stream(seed, "demo/walltime").random(jobs)
 
 
 def _daily_times(generator: np.random.Generator, count: int, days: float) -> Array:
-    """`count` instants over `days`, density 1 + 0.82 cos around 15:00, by rejection: a Poisson process given its count."""
+    """Draw `count` instants over `days` with density 1 + 0.82 cos around 15:00, by rejection: a Poisson process given its count."""
     found = np.empty(0)
     while len(found) < count:
         t, height = generator.random((2, 2 * count))

@@ -25,10 +25,10 @@ def eda(
     duration: SecondsRange = Range(10, 600),  # noqa: B008
     arrivals: Range = Range(0.2, 1.2),  # noqa: B008
 ) -> Workload:
-    """`jobs` jobs without GPUs. Cores uniform whole numbers, memory (GB) and run time uniform, each in its range.
+    """Generate `jobs` jobs without GPUs. Cores (whole numbers), memory (GB) and run time are uniform, each in its range.
 
     Arrivals: in every second a Poisson number with a mean drawn from `arrivals`, at times uniform in the second. A job runs on one host;
-    its cluster is `hosts:count=50,cores=16:32,memory=64:256` unless another is given, which the defaults fill to some 0.8 of its cores.
+    its cluster is `hosts:count=50,cores=16:32,memory=64:256` unless another is given, whose cores the defaults fill to about 0.8.
     """
     what = "generator eda"
     require_jobs(what, jobs)
@@ -51,7 +51,7 @@ def eda(
 
 
 def _arrivals(seed: int, jobs: int, rate: Range) -> Array:
-    """The first `jobs` instants, in order; how many seconds are drawn at a time does not matter to them."""
+    """Draw the first `jobs` instants, in order; they do not depend on how many seconds are drawn at a time."""
     means, counts, within = stream(seed, "eda/rate"), stream(seed, "eda/arrivals"), stream(seed, "eda/second")
     block = int(min(jobs / ((rate.low + rate.high) / 2) + 1, 100_000))
     found, total, second = [], 0, 0

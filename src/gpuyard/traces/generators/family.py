@@ -2,7 +2,7 @@
 
 Arrivals are exact: candidates come from one Poisson process whose rate is above that of every shape and intensity, and each is kept
 with probability rate(t) / ceiling (thinning; Lewis and Shedler, 1979). Run time, deadline and the rest are drawn for every candidate,
-each from a random stream of its own. So with one seed the jobs of a low intensity are among those of a higher one, the gangs'
+each from its own random stream. So with one seed the jobs of a low intensity are among those of a higher one, the gangs'
 arrivals are among the plain ones, and a job that occurs in two workloads is the same job in both.
 """
 
@@ -77,10 +77,10 @@ def family(
     horizon: Seconds = 3600.0,
     error: float = 0.5,
 ) -> Workload:
-    """Jobs that arrive for `horizon` seconds at rate 1/60 s⁻¹ × intensity (1, 2, 4, 6) × shape(t).
+    """Generate jobs that arrive for `horizon` seconds at rate 1/60 s⁻¹ × intensity (1, 2, 4, 6) × shape(t).
 
-    `base` is constant; `bursty` alternates 300 s at ×3.0 and 300 s at ×0.3; `diurnal` is 1 + 0.5 sin(2πt/H); `shifted_diurnal` the same
-    at t + H/4. Run time U(30, 900) s, deadline = submit + run time × U(1.2, 2.0), priority U{0..3}, one GPU. Variants:
+    `base` is constant; `bursty` alternates 300 s at ×3.0 and 300 s at ×0.3; `diurnal` is 1 + 0.5 sin(2πt/H), `shifted_diurnal`
+    that at t + H/4. Run time U(30, 900) s, deadline = submit + run time × U(1.2, 2.0), priority U{0..3}, one GPU. Variants:
 
     - `gang`: 1, 2, 4 or 8 GPUs with probability 0.5, 0.2, 0.2, 0.1, at most `gpus` each (the size of the machine). Arrivals are thinned
       by the mean size, so that the offered load, in GPU-seconds per second, is that of `plain`.
@@ -102,7 +102,7 @@ def family(
 
 
 def _candidates(seed: int, horizon: float) -> Array:
-    """A Poisson process of rate CEILING on [0, horizon): the number first, then sorted uniform times."""
+    """Draw a Poisson process of rate CEILING on [0, horizon): first the number, then sorted uniform times."""
     generator = stream(seed, "family/arrivals")
     return np.sort(generator.random(generator.poisson(CEILING * horizon)) * horizon)
 

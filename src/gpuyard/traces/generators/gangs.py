@@ -30,7 +30,7 @@ def gangs(
     users: int = 200,
     together: Literal["anywhere", "node"] = "anywhere",
 ) -> Workload:
-    """`jobs` gangs of 1, 2, 4 … 64 GPUs (50, 14, 14, 14, 5, 2, 1 %; at most the cluster) for `nodes` × `gpus_per_node` GPUs.
+    """Generate `jobs` gangs of 1, 2, 4 … 64 GPUs (50, 14, 14, 14, 5, 2, 1 %; at most the cluster) for `nodes` × `gpus_per_node` GPUs.
 
     Poisson arrivals at the rate that offers `load` × the cluster's GPU-seconds in expectation. Run time lognormal (`median`, ln-`spread`);
     walltime = run time × (1 + exponential of mean 1), rounded up to what people ask for; users by Zipf's law. `together=node`: a gang

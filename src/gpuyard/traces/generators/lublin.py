@@ -20,7 +20,7 @@ LONGEST_RUN = 12.0  # ln s, about 45 h: longer run times are drawn again
 LONGEST_GAP = 13.0  # ln s, about 5 days: longer gaps between jobs are drawn again
 SLOTS = 48  # of half an hour in a day
 SLOT = 1800.0  # s
-FIRST_SLOT = 11  # the day's cycle is counted from here: early morning
+FIRST_SLOT = 11  # the daily cycle starts here, in the early morning
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ MODELS: Mapping[str, LublinModel] = MappingProxyType(
 def lublin(
     seed: int, *, jobs: int = 10_000, nodes: int = 256, load: float = 0.0, kind: Literal["all", "batch", "interactive"] = "all"
 ) -> Workload:
-    """`jobs` rigid jobs for a machine of `nodes` processors (GPUs here), as a model fitted to four logs gives them.
+    """Generate `jobs` rigid jobs for a machine of `nodes` processors (GPUs here), by a model fitted to four logs.
 
     Size: 1 with the serial share, else 2^x with x two-stage uniform up to log2(nodes), rounded for the power-of-two share.
     Run time: exp of a hyper-gamma whose share of short jobs falls with the size. Arrivals: exp of gamma gaps, stretched by a daily
@@ -118,7 +118,7 @@ def _runtimes(seed: int, model: LublinModel, size: Array) -> Array:
 
 
 def _redrawn(generator: np.random.Generator, shape: Array, scale: Array, longest: float) -> Array:
-    """exp of gamma values, those above `longest` drawn again."""
+    """Draw exp of gamma values; draw those above `longest` again."""
     value = generator.gamma(shape, scale)
     while (over := np.flatnonzero(value > longest)).size:
         value[over] = generator.gamma(shape[over], scale[over])
@@ -126,7 +126,7 @@ def _redrawn(generator: np.random.Generator, shape: Array, scale: Array, longest
 
 
 def _daily_weights(model: LublinModel) -> Array:
-    """(48,) arrivals in each half hour of the day, mean 1."""
+    """Return (48,) relative arrivals in each half hour of the day, mean 1."""
     shape, scale = model.cycle
     slot = np.arange(FIRST_SLOT, FIRST_SLOT + SLOTS)
 
@@ -140,7 +140,7 @@ def _daily_weights(model: LublinModel) -> Array:
 
 
 def _through_the_day(clock: Array, weights: Array) -> Array:
-    """Times at which the average-rate clock reads `clock`, when it runs `weights` times as fast in each half hour."""
+    """Return when a clock shows `clock` if it runs `weights` times as fast in each half hour."""
     reading = np.concatenate(([0.0], np.cumsum(weights))) * SLOT
     day = SLOTS * SLOT
     whole = np.floor(clock / day)

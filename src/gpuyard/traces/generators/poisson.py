@@ -19,7 +19,7 @@ SHORTEST = 60.0  # s; shorter run times are drawn again
 def poisson(
     seed: int, *, jobs: int = 1000, gpus: int = 64, largest: int = 8, load: float = 0.9, mean: Seconds = 3000.0, deviation: Seconds = 2500.0
 ) -> Workload:
-    """`jobs` jobs for a cluster of `gpus` GPUs at `load` (share of the GPU-seconds the drawn jobs offer, in expectation over arrivals).
+    """Generate `jobs` jobs for a cluster of `gpus` GPUs at `load` (the share of its GPU-seconds that they offer, in expectation).
 
     Run time N(`mean`, `deviation`²) s, drawn again below 60 s; U{1..`largest`} GPUs; priority uniform in 0.5, 1, 2.5, 5.
     """

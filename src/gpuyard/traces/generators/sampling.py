@@ -1,4 +1,4 @@
-"""What the generators share: random streams by name, sizes, users, and the limits that users ask for."""
+"""Helpers of the generators: random streams by name, sizes, users, and the limits that users ask for."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ _USUAL = np.array([60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 1
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """A random stream of its own for every quantity, so that changing one leaves the others as they are."""
+    """Return the random stream of one quantity; each has its own, so that changing one leaves the others as they are."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
 def require(condition: bool, message: str) -> None:
-    """Refuse a parameter."""
+    """Raise a UsageError unless the condition holds."""
     if not condition:
         raise UsageError(message)
 
 
 def require_jobs(what: str, jobs: float) -> None:
     """Refuse a number of jobs that could fill the memory."""
-    require(1 <= jobs <= MAX_JOBS, f"{what}: {jobs:,.0f} jobs; from 1 to {MAX_JOBS:,} can be made")
+    require(1 <= jobs <= MAX_JOBS, f"{what}: {jobs:,.0f} jobs; allowed are 1 to {MAX_JOBS:,}")
 
 
 def require_size(what: str, nodes: int, gpus_per_node: int) -> None:
     """Refuse a machine on which a job could ask for more GPUs than a job may have."""
-    require(nodes >= 1 and gpus_per_node >= 1, f"{what}: {nodes} nodes of {gpus_per_node} GPUs are no cluster")
+    require(nodes >= 1 and gpus_per_node >= 1, f"{what}: {nodes} nodes of {gpus_per_node} GPUs do not make a cluster")
     require(nodes * gpus_per_node <= 50 * MAX_GPUS, f"{what}: {nodes} nodes of {gpus_per_node} GPUs are more than {50 * MAX_GPUS:,} GPUs")
 
 
 def require_load(what: str, load: float) -> None:
-    """Refuse a load that no one can mean."""
+    """Refuse an absurd load."""
     require(0 < load <= 100, f"{what}: load = {load} does not lie in (0, 100]; 0.9 keeps 90 % of the GPUs busy")
 
 
 def pick(generator: np.random.Generator, weights: Array, count: int) -> Array:
-    """`count` positions drawn with probabilities proportional to `weights`; one uniform number each."""
+    """Draw `count` positions with probabilities proportional to `weights`, from one uniform number each."""
     edges = np.cumsum(weights)
     drawn = np.searchsorted(edges, generator.random(count) * edges[-1], side="right")
     return np.asarray(np.minimum(drawn, len(edges) - 1))
 
 
 def zipf(users: int) -> Array:
-    """Weights 1, 1/2, 1/3 …: a few users submit most of the jobs."""
+    """Return weights 1, 1/2, 1/3 …: a few users submit most of the jobs."""
     return 1.0 / np.arange(1, users + 1)
 
 
 def user_names(users: int) -> tuple[str, ...]:
-    """`u1`, `u2` …"""
+    """Return the names `u1`, `u2` …"""
     return tuple(f"u{k}" for k in range(1, users + 1))
 
 
 def usual_walltime(seconds: Array) -> Array:
-    """Each time rounded up to the next one that people ask for: 1 min … 24 h, then whole days."""
+    """Round each time up to one that people ask for: 1 min … 24 h, then whole days."""
     place = np.searchsorted(_USUAL, seconds, side="left")
     return np.where(place < len(_USUAL), _USUAL[np.minimum(place, len(_USUAL) - 1)], np.ceil(seconds / 86400) * 86400)

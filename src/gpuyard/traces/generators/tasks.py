@@ -24,11 +24,13 @@ def tasks(
     memory: GigabyteRange = Range(0.1, 8),  # noqa: B008
     gap: Seconds = 1.0,
 ) -> Workload:
-    """`jobs` tasks of one device each. On a CPU a task takes D = (size/1000)^1.5 / (c + 0.5) s, on a GPU D / (1 + 3c) after memory/16 GB/s.
+    """Generate `jobs` tasks of one device each, for which CPUs and GPUs have different laws.
+
+    On a CPU a task takes D = (size/1000)^1.5 / (c + 0.5) s, on a GPU D / (1 + 3c) after memory/16 GB/s.
 
     Size and memory are uniform in their ranges; the compute intensity c is one of 0, 0.05 … 1 in its range, each equally likely. The
     run time is D; the job class `c0.35` is the intensity, for which the cluster preset `tasks` has the speeds 1 and 1 + 3c; the
-    column `transfer` is memory/16 s, which devices of the type `cpu` do not take. The memory must fit the device: where GPUs have less,
+    column `transfer` is memory/16 s, which devices of type `cpu` do not need. The memory must fit the device: where GPUs have less,
     the task waits for a CPU. Arrivals are Poisson with `gap` s between them on average; 0: all at once.
 
     Compute-heavy: `intensity=0.7:1,memory=0.1:1`; low intensity and memory-heavy: `intensity=0:0.3,memory=4GB:12GB`.
@@ -39,7 +41,7 @@ def tasks(
     require(memory.high <= 1e6, f"{what}: memory = {memory} GB is not sensible")
     require(0 <= gap <= 1e6, f"{what}: gap = {gap:g} s does not lie in 0..1e6")
     steps = np.array([k for k, c in enumerate(TASK_INTENSITIES.values()) if intensity.low - 1e-9 <= c <= intensity.high + 1e-9])
-    require(len(steps) > 0, f"{what}: intensity = {intensity} holds none of 0, 0.05 … 1")
+    require(len(steps) > 0, f"{what}: intensity = {intensity} contains none of 0, 0.05 … 1")
     level = steps[stream(seed, "tasks/intensity").integers(0, len(steps), jobs)]
     c = np.array(list(TASK_INTENSITIES.values()))[level]
     needed = stream(seed, "tasks/memory").uniform(memory.low, memory.high, jobs)
