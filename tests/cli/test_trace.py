@@ -206,7 +206,7 @@ def test_load(cli, log, tmp_path):
         (("--user", "nobody"), "unknown user"),
         (("--user", "a,b"), "a comma"),
         (("--from", "soon"), "is not a time"),
-        (("--from", "3h", "--until", "2h"), "no interval"),
+        (("--from", "3h", "--until", "2h"), "is not an interval"),
         (("--load", "0"), "load = 0"),
         (("--jobs", "0"), "at least 1"),
         (("--jobs", "5", "--seed", "-1"), "seed -1"),

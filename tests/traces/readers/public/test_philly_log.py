@@ -108,5 +108,5 @@ def test_values_across_the_edges_of_what_is_decoded_at_once(write: Callable[...,
         monkeypatch.setattr("gpuyard.traces.readers.json_text._WINDOWS", (first, 1 << 20))
         assert load_workload(write(text)).runtime.tolist() == expected.runtime.tolist()
     monkeypatch.setattr("gpuyard.traces.readers.json_text._WINDOWS", (16, 64))
-    with pytest.raises(DataError, match="a value of more than 64 letters"):
+    with pytest.raises(DataError, match="a value of more than 64 characters"):
         load_workload(write(text))
