@@ -20,7 +20,7 @@ from gpuyard.model.cluster import GpuType, Outage
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.jobs import JOB
 from gpuyard.model.result import BIN, ROW, SEGMENT, Result
-from gpuyard.model.storage import ARRAYS, MANIFEST, load_result, save_result
+from gpuyard.model.storage import ARRAYS, MANIFEST
 from gpuyard.model.workload import Workload
 
 
@@ -101,7 +101,7 @@ def test_results_that_differ_are_not_equal(change: dict[str, Any]) -> None:
 
 def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in "ab":
-        save_result(example(), tmp_path / name)
+        example().save(tmp_path / name)
     for file in (MANIFEST, ARRAYS):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -159,7 +159,7 @@ def test_a_failed_save_leaves_the_earlier_result(folder: Path, monkeypatch: pyte
 )
 def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(DataError):
-        save_result(replace(example(), **change), tmp_path / "r")
+        replace(example(), **change).save(tmp_path / "r")
     assert not list(tmp_path.iterdir())
 
 
@@ -167,13 +167,13 @@ def test_a_manifest_that_contains_itself_is_refused(tmp_path: Path) -> None:
     endless: dict[str, Any] = {}
     endless["self"] = endless
     with pytest.raises(DataError, match="deep"):
-        save_result(replace(example(), manifest=endless), tmp_path / "r")
+        replace(example(), manifest=endless).save(tmp_path / "r")
 
 
 @pytest.mark.parametrize("path", ["nowhere", "a\0b", ""])
 def test_a_missing_folder(tmp_path: Path, path: str) -> None:
     with pytest.raises(DataError):
-        load_result(tmp_path / "x" / path if path else tmp_path)
+        Result.load(tmp_path / "x" / path if path else tmp_path)
 
 
 def set_in(path: str, value: object) -> Callable[[Any], None]:
@@ -378,5 +378,5 @@ def test_a_missing_archive_is_refused(folder: Path) -> None:
 
 def test_an_outage_that_never_ends_is_kept(tmp_path):
     made = replace(example(), cluster=replace(load_cluster("4"), outages=(Outage(0, 1.0, float("inf")),)))
-    save_result(made, tmp_path / "r")
-    assert load_result(tmp_path / "r").cluster.outages == made.cluster.outages
+    made.save(tmp_path / "r")
+    assert Result.load(tmp_path / "r").cluster.outages == made.cluster.outages

@@ -267,12 +267,12 @@ def _experiment(name: str) -> Facts:
 
 
 def _is_experiment(path: Path) -> bool:
-    """Whether a TOML file has axes; one that cannot be read is told as what else it may be."""
-    import tomllib
+    """Return whether a TOML file has axes. One that cannot be read is not an experiment, and is reported as something else."""
+    from gpuyard.files import read_toml
 
     try:
-        return "axes" in tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return "axes" in read_toml(path, "an experiment")
+    except DataError:
         return False
 
 

@@ -49,7 +49,6 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -60,6 +59,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.files import read_toml
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
 from gpuyard.model.hosts import PREFIX, hosts_table
@@ -113,21 +113,9 @@ def _short_form(text: str) -> Cluster:
 
 def read_cluster_file(path: Path) -> Cluster:
     """The cluster in a TOML file. Also refuses what is declared there and used nowhere: it is a misspelt name."""
-    try:
-        if not path.is_file():
-            raise DataError(f"{path}: no such cluster file", hint=_HINT)
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{shorten(str(path))[1:-1]}: cannot be read: {error}") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise DataError(f"{path}: more than {MAX_FILE_BYTES:,} bytes; not a cluster file")
-    try:
-        table = tomllib.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not TOML: {str(error)[:200] or 'nested too deeply'}") from None
+    if not _is_file(path):
+        raise DataError(f"{shorten(str(path))[1:-1]}: no such cluster file", hint=_HINT)
+    table = read_toml(path, "a cluster file", MAX_FILE_BYTES)
     speeds = table.pop("speeds", "")
     cluster = cluster_from_dict({"name": path.stem[:200], **table}, where=str(path))
     _refuse_unused(cluster, str(path))

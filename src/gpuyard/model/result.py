@@ -1,18 +1,24 @@
-"""What came out: one row per job, a timeline, and a manifest that says how it was made."""
+"""The result of a run: one row per job, a timeline, and a manifest that says how it was made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.errors import DataError
+from gpuyard.files import from_plain, to_plain
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.plain import to_plain
+from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
+from gpuyard.model.fields import Fields
+from gpuyard.model.jobs import COLUMNS, JOB, LABELS
+from gpuyard.model.storage import ARRAYS, MANIFEST, read_folder, save_folder
 from gpuyard.model.workload import Workload
 
 STATUS = ("pending", "waiting", "running", "done", "killed", "rejected")
@@ -62,9 +68,15 @@ SEGMENT = np.dtype(
 )
 
 
+FORMAT, VERSION = "gpuyard-result", 2
+_F8 = np.dtype("f8")
+_DTYPES = {"jobs": JOB, "runtime": _F8, "logged_start": _F8, "table": ROW, "timeline": BIN, "segments": SEGMENT}
+_OPTIONAL = frozenset({"logged_start"})
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One simulated (or measured) run. Arrays are read-only; `totals` are run-wide sums by name."""
+    """One simulated or measured run. Arrays are read-only; `totals` are run-wide sums by name."""
 
     workload: Workload
     cluster: Cluster
@@ -80,7 +92,7 @@ class Result:
         return len(self.table)
 
     def same_bytes(self, other: Result) -> bool:
-        """Equal in everything that was computed; the manifest (clock times, platform) aside."""
+        """Return whether everything computed is equal; the manifest (clock times, platform) is not compared."""
         arrays = ((self.table, other.table), (self.timeline, other.timeline), (self.segments, other.segments))
         return all(a.tobytes() == b.tobytes() for a, b in arrays) and dict(self.totals) == dict(other.totals)
 
@@ -93,14 +105,129 @@ class Result:
     __hash__ = None  # type: ignore[assignment]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it as a folder, whole or not at all; an earlier result there is replaced."""
-        from gpuyard.model.storage import save_result
-
-        save_result(self, path)
+        """Write a folder, whole or not at all; an earlier result there is replaced, anything else is refused. About 200 bytes a job."""
+        save_folder(path, _manifest(self), _arrays(self))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Result:
-        """The result in a folder that `save` wrote, equal to what was saved."""
-        from gpuyard.model.storage import load_result
+        """Read the result from a folder that `save` wrote; it equals what was saved."""
+        data, arrays = read_folder(path, _DTYPES, _OPTIONAL)
+        where, place = str(Path(path) / MANIFEST), str(Path(path) / ARRAYS)
+        root = Fields(data, where)
+        if root.text("format", "") != FORMAT:
+            raise DataError(f"{where}: not a result", hint=f"a result has format = {FORMAT!r}")
+        version = root.whole("version")
+        if version != VERSION:
+            raise DataError(f"{where}: version {version}; this gpuyard reads version {VERSION}")
+        result = cls(
+            workload=_workload(root.table("workload"), arrays, place),
+            cluster=cluster_from_dict(_mapping(root, "cluster"), where=f"{where}: [cluster]"),
+            scheduler=root.text("scheduler", limit=100_000),
+            seed=root.whole("seed", low=-(2**63), high=2**64 - 1),
+            table=_sealed(arrays["table"]),
+            timeline=_sealed(arrays["timeline"]),
+            segments=_sealed(arrays["segments"]),
+            totals=_totals(root, where),
+            manifest=MappingProxyType(from_plain(_mapping(root, "manifest"))),
+        )
+        root.done()
+        _check_result(result, place)
+        return result
 
-        return load_result(path)
+
+# ── on disk ──
+
+
+def _manifest(result: Result) -> dict[str, Any]:
+    work, cluster = result.workload, cluster_to_dict(result.cluster)
+    if cluster_from_dict(cluster) != result.cluster:
+        raise DataError(f"cluster {result.cluster.name}: has values that a cluster file cannot hold")
+    about: dict[str, Any] = {
+        "name": work.name,
+        "estimate_source": work.estimate_source,
+        "dropped": {reason: int(count) for reason, count in work.dropped.items()},
+        "notes": list(work.notes),
+    }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "scheduler": result.scheduler,
+        "seed": int(result.seed),
+        "workload": about | {key: list(getattr(work.jobs, key)) for key in LABELS.values()},
+        "cluster": to_plain(cluster, "cluster"),
+        "totals": to_plain(result.totals, "totals"),
+        "manifest": to_plain(result.manifest, "manifest"),
+    }
+
+
+def _arrays(result: Result) -> dict[str, Array]:
+    work = result.workload
+    arrays = {"jobs": work.jobs.table, "runtime": work.runtime}
+    if work.logged_start is not None:
+        arrays["logged_start"] = work.logged_start
+    arrays |= {"table": result.table, "timeline": result.timeline, "segments": result.segments}
+    for name, array in arrays.items():
+        if array.dtype != _DTYPES[name]:
+            raise DataError(f"result: {name} has dtype {array.dtype}, not {_DTYPES[name]}")
+    return arrays
+
+
+def _mapping(root: Fields, key: str) -> dict[str, Any]:
+    root.table(key)  # refuses anything but a table
+    value = root.peek(key) if key in root else {}
+    return value if isinstance(value, dict) else {}
+
+
+def _totals(root: Fields, where: str) -> Mapping[str, float]:
+    totals = {name: from_plain(value) for name, value in _mapping(root, "totals").items()}
+    for name, value in totals.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DataError(f"{where}: [totals]: {name[:60]!r} is not a number")
+    return MappingProxyType(totals)
+
+
+def _workload(fields: Fields, arrays: Mapping[str, Array], where: str) -> Workload:
+    """Rebuild the workload with `Workload.build`, so that it passes every check that a reader's jobs pass."""
+    dropped = fields.table("dropped")
+    table, logged = arrays["jobs"], arrays.get("logged_start")
+    if logged is not None and len(logged) != len(table):
+        raise DataError(f"{where}: logged_start has {len(logged)} values for {len(table)} jobs")
+    labels: dict[str, Any] = {key: fields.texts(key) for key in LABELS.values()}
+    made = Workload.build(
+        {column: table[column] for column in COLUMNS},
+        arrays["runtime"],
+        name=where,
+        **labels,
+        dropped={reason: dropped.whole(reason) for reason in dropped.names},
+        logged_start=logged,
+        notes=fields.texts("notes"),
+    )
+    if made.jobs.table.tobytes() != table.tobytes():
+        raise DataError(f"{where}: the jobs are not in order of submit, or lack an estimate")
+    made = replace(made, name=fields.text("name", limit=100_000), estimate_source=fields.text("estimate_source"))
+    fields.done()
+    return made
+
+
+def _check_result(result: Result, where: str) -> None:
+    """Refuse an index that points at nothing."""
+    table, segments, jobs, nodes = result.table, result.segments, len(result.workload), len(result.cluster.nodes)
+    if len(table) != jobs:
+        raise DataError(f"{where}: {len(table)} rows for {jobs} jobs")
+    bounds = (
+        ("status", table["status"], 0, len(STATUS)),
+        ("reason", table["reason"], 0, len(REASONS)),
+        ("node", table["node"], -1, nodes),
+        ("segment's job", segments["job"], 0, jobs),
+        ("segment's node", segments["node"], 0, nodes),
+    )
+    for what, values, low, stop in bounds:
+        bad = (values < low) | (values >= stop)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(f"{where}: row {row + 1}: {what} = {values[row]} is not in {low}..{stop - 1}")
+
+
+def _sealed(array: Array) -> Array:
+    array.flags.writeable = False
+    return array

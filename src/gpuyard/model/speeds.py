@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import math
 import re
 import zlib
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.errors import DataError, UsageError
+from gpuyard.files import parse_json
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -155,10 +155,7 @@ def _json(path: Path, text: str) -> Any:
     """The JSON of a text; the empty tables of a few megabytes would take gigabytes, so they are counted first."""
     if text.count("{") + text.count("[") > MAX_OBJECTS:
         raise DataError(f"{path}: more than {MAX_OBJECTS:,} tables and lists; not a speed table")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {str(error)[:120] or 'nested too deeply'}") from None
+    return parse_json(text, str(path), constants=True)
 
 
 def _number(value: object, where: str) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuyard.errors import CheckpointError
 from gpuyard.features.schema import Schema
+from gpuyard.files import from_plain, to_plain
 from gpuyard.model.fields import Fields
-from gpuyard.model.plain import from_plain, to_plain
 from gpuyard.networks.shapes import check_spec
 from gpuyard.networks.spec import NetworkSpec
 

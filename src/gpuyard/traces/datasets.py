@@ -1,4 +1,4 @@
-"""Public traces by name: where each is, pinned to a commit, with its checksum; fetched once, into a cache folder."""
+"""Public traces by name, pinned to a commit and a checksum, and downloaded once into a cache folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import quote
 from gpuyard.errors import DataError, UsageError
 from gpuyard.registry import Registry
 
-FOLDER = "GPUYARD_DATA"  # environment variable: where fetched files are kept
+FOLDER = "GPUYARD_DATA"  # environment variable: the folder of downloaded files
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public file of jobs; `reader` is "" where its content tells the format."""
+    """A public file of jobs; `reader` is "" where the content shows the format."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Dataset:
 
     @property
     def file(self) -> str:
-        """Its name in the cache."""
+        """The name of its file in the cache."""
         return self.name + self.suffix
 
 
@@ -39,7 +39,7 @@ DATASETS: Registry[Dataset] = Registry("dataset")
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: $GPUYARD_DATA, or `gpuyard` in the user's cache."""
+    """Return the folder for downloaded files: $GPUYARD_DATA, or `gpuyard` in the user's cache."""
     given = os.environ.get(FOLDER)
     if given:
         return Path(given).expanduser()
@@ -49,44 +49,44 @@ def cache_folder() -> Path:
 def fetch(
     name: str, folder: Path | None = None, *, timeout: float = 30.0, pause: float = 1.0, progress: Callable[[int], None] = lambda done: None
 ) -> Path:
-    """The dataset's file, fetched unless it is there already and whole. `progress` hears how many bytes there are.
+    """Return the dataset's file, downloaded unless it is there and whole. `progress` is called with the bytes received so far.
 
-    A file with another checksum is refused and removed; a download that broke off goes on the next time.
+    A file with another checksum is refused and removed. A download that broke off continues the next time.
     """
-    from gpuyard.traces.downloading import Resuming  # brings in TLS: only where a dataset is asked for
+    from gpuyard.traces.downloading import Resuming  # imports TLS: only where a dataset is needed
 
     found = DATASETS[name]
     pooch = _pooch()
     place = cache_folder() if folder is None else folder
-    pooch.get_logger().setLevel("WARNING")  # it would talk on stderr by itself
+    pooch.get_logger().setLevel("WARNING")  # otherwise it prints on stderr
     downloader = Resuming(place / f"{found.file}.part", found.size, timeout=timeout, pause=pause, progress=progress)
     try:
         place.mkdir(parents=True, exist_ok=True)
         path = pooch.retrieve(found.url, f"sha256:{found.sha256}", fname=found.file, path=place, downloader=downloader)
     except ValueError:
-        raise DataError(f"dataset {name}: what came from {found.url} has another checksum; it was removed") from None
+        raise DataError(f"dataset {name}: the download from {found.url} has another checksum and was removed") from None
     except OSError as error:
         raise DataError(
-            f"dataset {name}: {place} cannot be written ({error.strerror or error})", hint=f"set {FOLDER} to a folder"
+            f"dataset {name}: {place}: cannot be written: {error.strerror or error}", hint=f"set {FOLDER} to a folder"
         ) from None
     return Path(path)
 
 
 def _pooch() -> Any:
     try:
-        import pooch  # 0.1 s to import: only where a dataset is asked for
+        import pooch  # 0.1 s to import: only where a dataset is needed
     except ImportError:
         raise UsageError("datasets need the package pooch", hint="pip install 'gpuyard[data]'") from None
     return pooch
 
 
-# ── what there is ──
+# ── the datasets ──
 
 _PHILLY = "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads, USENIX ATC 2019"
 _HELIOS = "Hu et al., Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters, SC 2021"
 _PAI = "Weng et al., MLaaS in the Wild, NSDI 2022"
 _OPENB = "Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC 2023"
-_ARCHIVE = "Parallel Workloads Archive; acknowledge whom the log's header names"
+_ARCHIVE = "Parallel Workloads Archive; acknowledge the people named in the log's header"
 
 
 def _github(repository: str, commit: str, path: str) -> str:
@@ -94,7 +94,7 @@ def _github(repository: str, commit: str, path: str) -> str:
 
 
 def _add(name: str, title: str, where: tuple[str, str, str], sha256: str, size: int, licence: str, citation: str) -> None:
-    """Register a file of a GitHub repository; its suffix is that of its path."""
+    """Register a file of a GitHub repository; its path gives the suffix."""
     suffix = "".join(Path(where[2]).suffixes[-2:]) if where[2].endswith(".gz") else Path(where[2]).suffix
     DATASETS.add(name, Dataset(name, title, _github(*where), sha256, size, licence, citation, suffix))
 

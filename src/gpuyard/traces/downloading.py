@@ -1,8 +1,7 @@
-"""Fetching one file of known size over HTTP, going on where an earlier attempt broke off."""
+"""Download one file of known size over HTTP, continuing where an earlier attempt broke off."""
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import os
 import re
@@ -17,18 +16,19 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from gpuyard.errors import DataError
+from gpuyard.files import claim, writing
 
 SCHEMES = ("http", "https")
 _CHUNK = 1 << 16  # bytes
 _RANGE = re.compile(r"bytes (\d{1,15})-\d{1,15}/(?:\d{1,15}|\*)")
-_PATIENT = frozenset({408, 425, 429, 500, 502, 503, 504})  # answers that may be others a moment later
+_PATIENT = frozenset({408, 425, 429, 500, 502, 503, 504})  # status codes that may pass
 
 
 @dataclass(frozen=True)
 class Resuming:
-    """A downloader for pooch. What has come so far is kept in `part`, also after Ctrl-C; only a whole file becomes the output.
+    """A downloader for pooch. Bytes received so far are kept in `part`, also after Ctrl-C; only a whole file becomes the output.
 
-    `size` is what the file must have, and what is never exceeded. An attempt that brings nothing new is made `attempts` times in all.
+    The file must have exactly `size` bytes, and more are never stored. It gives up after `attempts` attempts in a row without a new byte.
     """
 
     part: Path
@@ -39,7 +39,7 @@ class Resuming:
     progress: Callable[[int], None] = lambda done: None
 
     def __call__(self, url: str, output_file: str, pooch: Any) -> None:
-        """Fetch `url` into `output_file`."""
+        """Download `url` to `output_file`."""
         check_scheme(url, url)
         with _locked(self.part) as file:
             self._fetch(url, file)
@@ -48,7 +48,7 @@ class Resuming:
 
     @property
     def _validator(self) -> Path:
-        """Where the ETag or date of what is in `part` is kept."""
+        """The file with the ETag or date of what is in `part`."""
         return self.part.with_name(self.part.name + ".etag")
 
     def _fetch(self, url: str, file: IO[bytes]) -> None:
@@ -64,7 +64,7 @@ class Resuming:
                 time.sleep(self.pause * 2 ** max(failures - 1, 0))
 
     def _request(self, url: str, file: IO[bytes]) -> None:
-        """One request; adds to the file. Raises OSError where it broke off."""
+        """Send one request and append what comes. Raises OSError if the connection breaks off."""
         begin = _length(file)
         headers = {"User-Agent": "gpuyard", "Accept-Encoding": "identity"}
         if 0 < begin < self.size:
@@ -79,13 +79,13 @@ class Resuming:
                 self._receive(url, answer, file)
         except urllib.error.HTTPError as error:
             error.close()
-            if error.code == 416:  # what we have does not go with what is there now
+            if error.code == 416:  # the file on the server has changed
                 file.truncate(0)
             raise
 
     def _receive(self, url: str, answer: Any, file: IO[bytes]) -> None:
         if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise DataError(f"{url}: comes as {answer.headers['Content-Encoding'][:40]!r}, which was not asked for")
+            raise DataError(f"{url}: comes as {answer.headers['Content-Encoding'][:40]!r}, which was not requested")
         self._place(answer, file)
         begin, told = _length(file), answer.headers.get("Content-Length", "")
         if told.isdigit() and begin + int(told) != self.size:
@@ -103,20 +103,18 @@ class Resuming:
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """A full disk is no broken connection: to try again would not help."""
-        try:
+        """Report a full disk at once: unlike a broken connection, it does not pass by trying again."""
+        with writing(self.part, hint="is there room on the disk?"):
             yield
-        except OSError as error:
-            raise DataError(f"{self.part}: cannot be written ({error.strerror})", hint="is there room on the disk?") from None
 
     def _place(self, answer: Any, file: IO[bytes]) -> None:
-        """Make the file end where the answer begins: a server that does not know ranges sends all of it."""
+        """Make the file end where the answer begins: a server without ranges sends everything."""
         if answer.status == 206:
             match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if match and int(match[1]) == _length(file):
                 return
             file.truncate(0)
-            raise ConnectionError("the server sent another part than was asked for")
+            raise ConnectionError("the server sent another range than requested")
         if answer.status != 200:
             raise ConnectionError(f"the server says {answer.status}")
         file.truncate(0)
@@ -129,18 +127,18 @@ class Resuming:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200] or type(error).__name__
         if isinstance(error, urllib.error.HTTPError):
             return DataError(f"{url}: the server says {error.code} {reason}")
-        hint = "run it again: it goes on from there" if done else "is there a network?"
+        hint = "run it again: it continues from there" if done else "is there a network?"
         return DataError(f"{url}: broke off after {done:,} of {self.size:,} bytes ({reason})", hint=hint)
 
 
 def check_scheme(url: str, asked: str) -> None:
-    """Refuse what is not HTTP: a file of this machine, a mail address …"""
+    """Refuse addresses that are not HTTP, such as files of this machine."""
     if urlsplit(url).scheme not in SCHEMES:
         raise DataError(f"{asked}: leads to {url[:200]!r}, which is not http or https")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to HTTP only."""
+    """A handler that follows redirects to HTTP only."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         check_scheme(newurl, req.full_url)
@@ -148,7 +146,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and nothing else: the usual opener also reads files."""
+    """Return an opener for HTTP only: the usual one also reads files."""
     opener = urllib.request.OpenerDirector()
     parts = urllib.request
     handlers = (
@@ -165,18 +163,18 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _passing(error: Exception) -> bool:
-    """Whether another attempt makes sense; an answer such as 404 is final."""
+    """Return whether another attempt may succeed; an answer such as 404 is final."""
     return not isinstance(error, urllib.error.HTTPError) or error.code in _PATIENT or error.code == 416
 
 
 def _tag(headers: Mapping[str, str]) -> str:
-    """What `If-Range` may be given: a strong ETag, else the date."""
+    """Return the value for `If-Range`: a strong ETag, else the date."""
     tag = headers.get("ETag", "")
     return tag if tag.startswith('"') else headers.get("Last-Modified", "")
 
 
 def _write_all(file: IO[bytes], piece: bytes) -> None:
-    """All of it: a file without a buffer may take a part at a time."""
+    """Write the whole piece: an unbuffered file may accept only part of it at a time."""
     rest = memoryview(piece)
     while rest:
         rest = rest[file.write(rest) :]
@@ -188,13 +186,9 @@ def _length(file: IO[bytes]) -> int:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[bytes]]:
-    """The file, opened to add to, for this process alone; without a buffer, which would be written once more when it is closed."""
+    """Open the file to append, locked; unbuffered, because a buffer would be written once more on closing."""
     with path.open("ab", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            same = os.path.samestat(os.fstat(file.fileno()), path.stat())  # another may have moved it away meanwhile
-        except OSError:
-            same = False
-        if not same:
+        # another process may have finished and moved the file away between the opening and the lock
+        if not claim(file) or not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
             raise DataError(f"{path}: another process is fetching this file", hint="wait for it")
         yield file

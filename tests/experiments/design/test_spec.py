@@ -222,7 +222,7 @@ def test_files_that_are_no_experiments(tmp_path: Path) -> None:
             load_experiment(str(path))
     with pytest.raises(UnknownNameError, match="unknown experiment 'croe'.*'core'"):
         load_experiment("croe")
-    with pytest.raises(DataError, match="8 deep"):
+    with pytest.raises(DataError, match="nested more than 8 levels deep"):
         parse_experiment("title.a.b.c.d.e.f.g.h.i.j = 1", "x.toml")
 
 

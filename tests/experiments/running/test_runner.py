@@ -240,7 +240,7 @@ def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path, small_file: 
             _, err = second.communicate()
         assert first.poll() is None, "the first one was too quick"
         assert second.returncode == 2
-        assert f"results: another gpuyard run is at work here (process {first.pid})" in err
+        assert f"results: in use by another gpuyard process ({first.pid})" in err
         assert "hint" in err
         assert len(err.strip().splitlines()) == 1
     finally:

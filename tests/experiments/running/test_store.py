@@ -174,7 +174,7 @@ def test_another_experiment_or_version_is_refused_and_the_difference_named(tmp_p
 def test_the_lock_is_for_one_and_goes_with_it(tmp_path: Path) -> None:
     with (
         Store(tmp_path / "a").locked(),
-        pytest.raises(UsageError, match=rf"another gpuyard run is at work here \(process {os.getpid()}\)"),
+        pytest.raises(UsageError, match=rf"a: in use by another gpuyard process \({os.getpid()}\)"),
         Store(tmp_path / "a").locked(),
     ):
         pass

@@ -8,7 +8,8 @@ from typing import Literal
 import pytest
 
 from gpuyard.errors import GpuyardError
-from gpuyard.learn.run.settings import assign, build, merged, read_file
+from gpuyard.files import merge_tables
+from gpuyard.learn.run.settings import assign, build, read_file
 from gpuyard.traces.parameters import Seconds
 
 
@@ -71,7 +72,7 @@ def test_texts(text):
 
 
 BAD = {
-    "count=3": "which one?; hint: one.count or two.count",
+    "count=3": "several tables have this setting; hint: one.count or two.count",
     "cout=3": "unknown setting 'cout'; hint: did you mean 'count'?",
     "one.cout=3": "unknown one setting 'cout'; hint: did you mean 'count'?",
     "one.count=x": "one.count = 'x' is not a whole number",
@@ -109,12 +110,12 @@ def test_the_later_layer_wins(tmp_path):
     tables = read_file(file, list(KINDS))
     assert build("two", Two, tables["two"]) == Two(speed=2.0)
     texts = assign(KINDS, ["one.count=8"])["one"]
-    assert build("one", One, merged(tables["one"], texts)) == One(count=8, share=0.25, layers=(8, 4), inner=Inner(9))
+    assert build("one", One, merge_tables(tables["one"], texts)) == One(count=8, share=0.25, layers=(8, 4), inner=Inner(9))
 
 
 FILES = {
     "[oen]\n": "did you mean 'one'",
-    "one = 3\n": "one is no table; hint: write [one]",
+    "one = 3\n": "one is not a table; hint: write [one]",
     "[one\n": "not TOML",
     "[one]\ncount = 1.5\n": "one.count = '1.5' is not a whole number",
     "[one]\ncount = true\n": "one.count = 'True' is not a whole number",
@@ -122,8 +123,8 @@ FILES = {
     "[one]\nlayers = 3\n": "one.layers = '3' is not a list",
     f"[one]\ncount = {'9' * 5000}\n": "not TOML",
     f"[one]\nshare = {'9' * 400}\n": "is not a finite number",
-    f"[one]\ncount{'.a' * 5000} = 1\n": "deep are no configuration",
-    f"[one]\ncount = {'[' * 200}{']' * 200}\n": "deep are no configuration",
+    f"[one]\ncount{'.a' * 5000} = 1\n": "nested more than 8 levels deep",
+    f"[one]\ncount = {'[' * 200}{']' * 200}\n": "nested more than 8 levels deep",
 }
 
 

@@ -371,7 +371,7 @@ def test_a_folder_in_use_is_refused_with_the_process(toy, capsys, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", holds, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
-        assert f"in use by another process, {other.pid}" in fails(capsys, "train", "--resume", "--out", folder)
+        assert f"in use by another gpuyard process ({other.pid})" in fails(capsys, "train", "--resume", "--out", folder)
     finally:
         other.kill()
         other.communicate()

@@ -31,7 +31,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.files import MAX_TOML_BYTES, merge_tables, parse_toml, read_bytes
 from gpuyard.model.fields import Fields
 from gpuyard.model.units import shorten
 from gpuyard.registry import unknown_name
@@ -47,7 +47,6 @@ from gpuyard.registry import unknown_name
 SPECS = Path(__file__).parents[1] / "specs"
 SUFFIX = ".toml"
 AXES = ("workloads", "clusters", "changes", "estimates", "schedulers", "seeds", "objectives")
-MAX_FILE_BYTES = 1_000_000
 QUICK = "quick form: fewer and other Runs, to see that it works"
 MOST_RUNS = 10_000_000
 MOST_SEEDS = 100_000
@@ -174,7 +173,8 @@ def load_experiment(text: str, *, quick: bool = False, values: Mapping[str, str]
         if text.endswith(SUFFIX) or "/" in text:
             raise DataError(f"{text}: no such file", hint="NAME of `gpuyard list experiments`, or FILE.toml")
         raise unknown_name("experiment", text, list(known))
-    return parse_experiment(_read(path), str(path) if text not in known else f"{text}{SUFFIX}", quick=quick, values=values)
+    where = f"{text}{SUFFIX}" if text in known else str(path)
+    return parse_experiment(read_bytes(path, MAX_TOML_BYTES, "an experiment"), where, quick=quick, values=values)
 
 
 def _path(text: str) -> Path:
@@ -195,31 +195,18 @@ def placed(where: str) -> Iterator[None]:
         raise made from None
 
 
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise DataError(f"{path}: more than {MAX_FILE_BYTES:,} bytes are no experiment")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def parse_experiment(text: str, where: str, *, quick: bool = False, values: Mapping[str, str] | None = None) -> Experiment:
+def parse_experiment(text: bytes | str, where: str, *, quick: bool = False, values: Mapping[str, str] | None = None) -> Experiment:
     """The experiment in the text of a TOML file; `where` names the file in errors, and gives the experiment its name."""
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not TOML: {' '.join(str(error).split())}") from None
-    _check_depth(table, where)
+    table = parse_toml(text, where)
     short = table.pop("quick", {})
     if not isinstance(short, dict):
-        raise DataError(f"{where}: quick is no table", hint="write [quick.axes]")
+        raise DataError(f"{where}: quick is not a table", hint="write [quick.axes]")
     if quick and not short:
         raise UsageError(f"{where}: there is no quick form", hint="add a table [quick.axes] with shorter axes")
     whole = _made(table, values or {}, where)
     if not short:
         return whole
-    brief = _made(_merged(table, short), values or {}, f"{where}: [quick]")  # also where it is not asked for: a slip in it is found
+    brief = _made(merge_tables(table, short), values or {}, f"{where}: [quick]")  # also where it is not asked for: a slip in it is found
     return replace(brief, name=whole.name, title=f"{whole.title} ({QUICK})") if quick else whole
 
 
@@ -235,22 +222,6 @@ def _known_values(holes: Any, given: Mapping[str, str], where: str) -> dict[str,
         if name not in holes:
             raise unknown_name(f"value of {where}", name, list(holes))
     return {**holes, **given}
-
-
-def _check_depth(value: Any, where: str, depth: int = 0) -> None:
-    if depth > 8:
-        raise DataError(f"{where}: tables more than 8 deep are no experiment")
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_depth(each, where, depth + 1)
-
-
-def _merged(table: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables field by field; the other one wins."""
-    made = dict(table)
-    for key, value in other.items():
-        old = made.get(key)
-        made[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return made
 
 
 def _filled(value: Any, holes: Mapping[str, str], where: str) -> Any:

@@ -11,11 +11,11 @@ from gpuyard.errors import DataError
 from gpuyard.experiments.design.cells import checkpoints_in
 from gpuyard.experiments.design.kinds import Prepared
 from gpuyard.experiments.design.spec import Example, Experiment, placed
-from gpuyard.experiments.running.store import EXAMPLES, Store, json_bytes, read_json, writing
+from gpuyard.experiments.running.store import EXAMPLES, KEPT, Store, read_json
 from gpuyard.experiments.studies.evaluation import contender
 from gpuyard.experiments.studies.explaining import choices_over_time
+from gpuyard.files import json_bytes, writing
 from gpuyard.model.result import Result
-from gpuyard.model.storage import load_result, save_result
 from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Meta
 from gpuyard.traces.recipes import Episode, GeneratorSource, parse_recipe
@@ -31,7 +31,7 @@ def keep_examples(prepared: Prepared, store: Store) -> None:
     for entry, scheduler in zip(prepared.entries, prepared.schedulers, strict=True):
         schedulers.setdefault(entry.name, scheduler)  # of an agent that of the first training seed
     index = []
-    with writing(store.path / EXAMPLES):
+    with writing(store.path / EXAMPLES, hint=KEPT):
         if (store.path / EXAMPLES).exists():
             shutil.rmtree(store.path / EXAMPLES)  # what a killed process left
         (store.path / EXAMPLES).mkdir()
@@ -41,7 +41,7 @@ def keep_examples(prepared: Prepared, store: Store) -> None:
             scheduler = schedulers[name]
             folder = f"{k + 1}.{j + 1}-{_plain(name)}"
             result = simulate(episode.workload, episode.cluster, scheduler, example.seed, rules=prepared.rules, segments=True)
-            save_result(result, store.path / EXAMPLES / folder)
+            result.save(store.path / EXAMPLES / folder)
             line: dict[str, Any] = {"folder": folder, "workload": episode.text, "seed": example.seed, "scheduler": name}
             if isinstance(scheduler, Meta) and scheduler.rule.network is not None:
                 line["choices"] = choices_over_time(contender(checkpoints_in(scheduler)[0]), episode)
@@ -76,4 +76,4 @@ def load_examples(folder: Path) -> list[tuple[dict[str, Any], Result]]:
     lines = read_json(index).get("examples")
     if not isinstance(lines, list) or not all(isinstance(line, dict) and isinstance(line.get("folder"), str) for line in lines):
         raise DataError(f"{index}: damaged")
-    return [(line, load_result(folder / EXAMPLES / Path(line["folder"]).name)) for line in lines]
+    return [(line, Result.load(folder / EXAMPLES / Path(line["folder"]).name)) for line in lines]

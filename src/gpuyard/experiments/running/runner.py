@@ -22,8 +22,9 @@ from gpuyard.experiments.design.kinds import Context, Prepared, Worker
 from gpuyard.experiments.design.spec import Experiment
 from gpuyard.experiments.running.agents import Trained, check_agents, labels_of, trainer_of
 from gpuyard.experiments.running.examples import check_examples, keep_examples
-from gpuyard.experiments.running.store import AGENTS, Store, json_bytes, read_bytes, writing
+from gpuyard.experiments.running.store import AGENTS, KEPT, MAX_BYTES, Store
 from gpuyard.experiments.running.workers import Backend
+from gpuyard.files import json_bytes, read_bytes, writing
 
 Progress = Callable[[str, int, int], None]  # what is done, how much, of how much
 
@@ -108,7 +109,7 @@ def _agents(experiment: Experiment, store: Store, backend: Backend, heard: Progr
     if not wanted:
         return {}, 0
     folder = store.path / AGENTS
-    with writing(folder):
+    with writing(folder, hint=KEPT):
         folder.mkdir(parents=True, exist_ok=True)
     missing = [label for label in wanted if not (folder / f"{label}.json").exists()]
     for label in set(wanted) - set(missing):
@@ -121,7 +122,7 @@ def _agents(experiment: Experiment, store: Store, backend: Backend, heard: Progr
             keep_agent(store, trained)
             done += 1
             heard("agents", done, len(wanted))
-    return {label: read_bytes(folder / f"{label}.safetensors") for label in wanted}, len(missing)
+    return {label: read_bytes(folder / f"{label}.safetensors", MAX_BYTES, "a checkpoint") for label in wanted}, len(missing)
 
 
 def keep_agent(store: Store, trained: Trained) -> None:

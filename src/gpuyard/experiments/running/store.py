@@ -1,35 +1,33 @@
-"""The folder of an experiment: whole at every moment, whatever happens to the process that writes it.
+"""The folder of an experiment. It is whole at every moment, whatever happens to the process that writes it.
 
-    experiment.json     what is run, with which version, on what platform, by which command
+    experiment.json     what is run, by which version and command, on which platform
     lock                held while a process works here
-    parts/              Runs that are done, one Parquet file for each unit: numbers, curves and manifests, whole or not there
-    agents/             policies that were trained for it
-    runs.parquet        at the end: a row per Run            curves.parquet      what is kept of each besides numbers
-    manifests.jsonl     a line per Run: what it was, version, platform, seconds
-    complete.json       the last to be written: sizes and hashes of these three
-    examples/           whole results of a few Runs
+    parts/              finished Runs, one Parquet file per unit: numbers, curves and manifests
+    agents/             policies trained for the experiment
+    runs.parquet        at the end: a row per Run            curves.parquet      the curves of each Run
+    manifests.jsonl     a line per Run: its axes, version, platform, seconds
+    complete.json       written last: sizes and hashes of these three
+    examples/           full results of a few Runs
 
-A part's name ends with a hash of its content, so that a damaged one is known before it is parsed. `runs.parquet` and `curves.parquet`
+A part's name ends with a hash of its content, so that damage shows before it is parsed. `runs.parquet` and `curves.parquet`
 depend on the experiment alone: not on workers, interruptions or clocks.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
-import os
 import re
-import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.kinds import Record
+from gpuyard.files import PARTIAL, json_bytes, locked, parse_json, read_bytes, reading, write_bytes, writing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,12 +37,14 @@ RUNS, CURVES, MANIFESTS, COMPLETE = "runs.parquet", "curves.parquet", "manifests
 FORMAT, VERSION = "gpuyard-experiment", 1
 MAX_BYTES = 1 << 32
 BEGIN = "delete the folder and run again"
-HALF = ".part"  # ends the name of a file that is being written
+_OTHER = "give another --out, or delete the folder to start again"
+_AGAIN = "delete this file and run again: its Runs are repeated"
+KEPT = "what was done before is kept"
 _PART = re.compile(r"(?P<unit>[0-9]{7})-(?P<hash>[0-9a-f]{16})\.parquet")
 
 
 class Store:
-    """A folder of results; written to only under `locked`, but for reports."""
+    """A folder of results. Only the process that holds `locked` writes here, except for reports."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Store:
     # ── the experiment ──
 
     def begin(self, record: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-        """Write down what is run here, or check that it is the same; whether something was begun before."""
+        """Record what is run here, or check that it is the same as before; return whether a record was there."""
         before = self.read_experiment() if (self.path / EXPERIMENT).exists() else None
         if before is None:
             self.refuse_others()
@@ -62,67 +62,49 @@ class Store:
         if _identity(old) != _identity(new):
             raise UsageError(
                 f"{self.path}: holds another experiment ({old.get('name')}): {_difference(_identity(old), _identity(new))}",
-                hint="give another --out, or delete the folder to begin anew",
+                hint=_OTHER,
             )
         if before.get("gpuyard") != about.get("gpuyard"):
             raise UsageError(
-                f"{self.path}: was begun with gpuyard {before.get('gpuyard')}; its Runs would not be comparable",
-                hint="give another --out, or delete the folder to begin anew",
+                f"{self.path}: was begun with gpuyard {before.get('gpuyard')}; new Runs would not be comparable",
+                hint=_OTHER,
             )
         others = {**dict(before.get("inputs") or {}), **dict(about.get("inputs") or {})}
         changed = [name for name, content in others.items() if (before.get("inputs") or {}).get(name) != content]
         if changed:
             raise UsageError(
-                f"{self.path}: {changed[0]} is not what it was when this was begun; its Runs would not be comparable",
-                hint="give another --out, or delete the folder to begin anew",
+                f"{self.path}: {changed[0]} has changed since the first Run; new Runs would not be comparable",
+                hint=_OTHER,
             )
         if old != new:
             self.write(EXPERIMENT, json_bytes({**before, "experiment": new}))
         return True
 
     def refuse_others(self) -> None:
-        """A folder of somebody else's is left as it is."""
+        """Refuse a folder that holds something other than an experiment."""
         if self.path.is_symlink() or self.path.exists():
             with reading(self.path):
                 names = {entry.name for entry in self.path.iterdir()}
-            ours = {EXPERIMENT, LOCK, f"{EXPERIMENT}{HALF}"}  # the last one is what a killed process leaves
+            ours = {EXPERIMENT, LOCK, f"{EXPERIMENT}{PARTIAL}"}  # a killed process leaves the last one
             if EXPERIMENT not in names and names - ours:
                 raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")
 
     def read_experiment(self) -> dict[str, Any]:
-        """What `begin` wrote."""
+        """Return the record that `begin` wrote."""
         path = self.path / EXPERIMENT
         found = read_json(path)
         if found.get("format") != FORMAT or found.get("version") != VERSION or not isinstance(found.get("experiment"), dict):
-            raise DataError(f"{path}: no experiment of this version of gpuyard")
+            raise DataError(f"{path}: not an experiment of this version of gpuyard")
         return found
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """One process at a time; the lock goes with the process, however it ends."""
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / LOCK).open("a+", encoding="ascii", errors="replace")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                who = file.read(100).strip()
-                raise UsageError(
-                    f"{self.path}: another gpuyard run is at work here{f' (process {who})' if who.isdigit() else ''}",
-                    hint="wait for it, stop it, or give another --out",
-                ) from None
-            with suppress(OSError):  # only for the message above
-                file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the folder for this process alone."""
+        return locked(self.path)
 
     # ── parts ──
 
     def done(self) -> set[int]:
-        """The units that are there; removes what a killed process left half written."""
+        """Return the finished units; remove files that a killed process left half written."""
         folder = self.path / PARTS
         if not folder.is_dir():
             return set()
@@ -131,18 +113,18 @@ class Store:
             match = _PART.fullmatch(entry.name)
             if match:
                 found.add(int(match["unit"]))
-            elif entry.name.endswith(HALF):
-                with writing(entry):
+            elif entry.name.endswith(PARTIAL):
+                with writing(entry, hint=KEPT):
                     entry.unlink()
         return found
 
     def add(self, unit: int, records: Sequence[Record]) -> None:
-        """Keep the Runs of a unit."""
+        """Save the Runs of a unit."""
         data = parquet_bytes(_part_frame(records))
         self.write(f"{PARTS}/{unit:07d}-{hashlib.sha256(data).hexdigest()[:16]}.parquet", data)
 
     def parts(self) -> list[pl.DataFrame]:
-        """In the order of units; each is checked before it is read."""
+        """Return the parts in the order of their units, each checked before it is parsed."""
         folder = self.path / PARTS
         names = sorted(entry.name for entry in folder.iterdir() if _PART.fullmatch(entry.name)) if folder.is_dir() else []
         return [self._part(folder / name) for name in names]
@@ -151,15 +133,13 @@ class Store:
         import polars as pl
 
         match = _PART.fullmatch(path.name)
-        data = read_bytes(path)
+        data = read_bytes(path, MAX_BYTES, "results")
         if match is None or hashlib.sha256(data).hexdigest()[:16] != match["hash"]:
-            raise DataError(
-                f"{path}: damaged: its content is not what its name says", hint="delete this file and run again: its Runs are done anew"
-            )
+            raise DataError(f"{path}: damaged: its content does not match the hash in its name", hint=_AGAIN)
         found = parse_parquet(data, path)
         kinds = {"run": pl.Int64, "curves": pl.String, "manifest": pl.String}
         if any(found.schema.get(name) != kind for name, kind in kinds.items()):
-            raise DataError(f"{path}: damaged: no Runs of an experiment", hint="delete this file and run again: its Runs are done anew")
+            raise DataError(f"{path}: damaged: it has no Runs of an experiment", hint=_AGAIN)
         return found
 
     # ── the end ──
@@ -169,7 +149,7 @@ class Store:
         return (self.path / COMPLETE).exists()
 
     def finish(self, runs: int) -> None:
-        """Merge the parts. Killed at any moment, it can be done again."""
+        """Merge the parts. If the process is killed meanwhile, this can be repeated."""
         import polars as pl
 
         try:
@@ -191,99 +171,51 @@ class Store:
         self.clean()
 
     def clean(self) -> None:
-        """Remove the parts, once all is merged."""
-        with writing(self.path / PARTS):
+        """Remove the parts after they are merged."""
+        with writing(self.path / PARTS, hint=KEPT):
             shutil.rmtree(self.path / PARTS, ignore_errors=False) if (self.path / PARTS).exists() else None
 
     def verify(self) -> None:
-        """Refuse a folder that says it is complete and is not."""
+        """Refuse a folder that is marked complete but lacks a file or has a damaged one."""
         for name in (RUNS, CURVES, MANIFESTS):
             self._checked(name)
 
     def read(self, name: str) -> pl.DataFrame:
-        """`runs.parquet` or `curves.parquet`, checked."""
+        """Read `runs.parquet` or `curves.parquet` and check it against its hash."""
         return parse_parquet(self._checked(name), self.path / name)
 
     def manifests(self) -> list[dict[str, Any]]:
-        """One for each Run."""
+        """Return the manifest of each Run."""
         lines = self._checked(MANIFESTS).decode("utf-8", errors="replace").rstrip("\n").split("\n")
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise DataError(f"{self.path / MANIFESTS}: damaged: {error}") from None
+        return [parse_json(line, f"{self.path / MANIFESTS}: damaged", constants=True) for line in lines]
 
     def _checked(self, name: str) -> bytes:
         if not self.complete:
-            raise UsageError(f"{self.path}: the experiment is not complete", hint="run it again: it goes on where it stopped")
+            raise UsageError(f"{self.path}: the experiment is not complete", hint="run it again: it continues where it stopped")
         files = read_json(self.path / COMPLETE).get("files")
         expected = files.get(name) if isinstance(files, dict) else None
         if not isinstance(expected, dict):
-            raise DataError(f"{self.path / COMPLETE}: damaged: it does not tell of {name}", hint="delete this file and run again")
-        data = read_bytes(self.path / name)
+            raise DataError(f"{self.path / COMPLETE}: damaged: it does not list {name}", hint="delete this file and run again")
+        data = read_bytes(self.path / name, MAX_BYTES, "results")
         if expected.get("sha256") != hashlib.sha256(data).hexdigest():
-            raise DataError(f"{self.path / name}: damaged: not what was written", hint=BEGIN)
+            raise DataError(f"{self.path / name}: damaged: its content has changed", hint=BEGIN)
         return data
 
     def write(self, name: str, data: bytes, *, alone: bool = True) -> None:
-        """A file, whole or not at all. `alone`: nobody else writes here, for this is under the lock."""
-        path = self.path / name
-        beside = path.with_name(path.name + ("" if alone else f".{secrets.token_hex(4)}") + HALF)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with beside.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
-
-
-# ── files ──
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """An error of the file system becomes one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise GpuyardError(f"{path}: cannot be written: {error.strerror or error}", hint="what was done before is kept") from error
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """An error of the file system becomes one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
-
-
-def read_bytes(path: Path) -> bytes:
-    with reading(path):
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"{path}: more than {MAX_BYTES:,} bytes")
-        return path.read_bytes()
+        """Write a file whole or not at all. `alone`: the caller holds the lock, so no other process writes here."""
+        write_bytes(self.path / name, data, alone=alone, hint=KEPT)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged: {' '.join(str(error).split())[:200]}", hint=BEGIN) from None
+    """Read a JSON object that a run wrote; what is damaged is named, with what to do."""
+    found = parse_json(read_bytes(path, MAX_BYTES, "results"), f"{path}: damaged", constants=True, hint=BEGIN)
     if not isinstance(found, dict):
-        raise DataError(f"{path}: damaged: no JSON object", hint=BEGIN)
+        raise DataError(f"{path}: damaged: not a JSON object", hint=BEGIN)
     return found
 
 
-def json_bytes(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
-
-
 def parquet_bytes(frame: pl.DataFrame) -> bytes:
-    """In memory first: the disk then sees one write, whose errors are the file system's own."""
+    """Encode a table in memory, so that the disk sees one write and errors come from the file system only."""
     target = io.BytesIO()
     frame.write_parquet(target, compression="zstd", statistics=False)
     return target.getvalue()
@@ -295,11 +227,11 @@ def parse_parquet(data: bytes, path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        raise DataError(f"{path}: no Parquet file: {' '.join(str(error).split())[:200]}") from None
+        raise DataError(f"{path}: not a Parquet file: {' '.join(str(error).split())[:200]}") from None
 
 
 def _part_frame(records: Sequence[Record]) -> pl.DataFrame:
-    """A row per Run. Curves are one text each: their names and lengths differ from experiment to experiment."""
+    """Make a table with a row per Run. Its curves are one JSON text, because names and lengths differ between experiments."""
     import polars as pl
 
     rows = [{"run": record.run, **record.values} for record in records]
@@ -312,7 +244,7 @@ def _part_frame(records: Sequence[Record]) -> pl.DataFrame:
 
 
 def _curve_frame(merged: pl.DataFrame) -> pl.DataFrame:
-    """A row per Run and curve: lists of x, y and labels."""
+    """Make a table with a row per Run and curve: lists of x, y and labels."""
     import polars as pl
 
     rows: dict[str, list[Any]] = {"run": [], "curve": [], "x": [], "y": [], "labels": []}
@@ -325,12 +257,12 @@ def _curve_frame(merged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the numbers depend on: not how they are shown."""
+    """Return the part of a record that the numbers depend on, without titles and figures."""
     return {key: value for key, value in record.items() if key not in ("title", "question", "figures")}
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first key that differs."""
+    """Name the first key that differs."""
     now = json.loads(json.dumps(now))
     for key in dict.fromkeys((*before, *now)):
         if before.get(key) != now.get(key):

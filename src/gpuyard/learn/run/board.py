@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuyard.learn.run.folder import writing
+from gpuyard.files import writing
 
 FLUSH = 10.0  # s after which what was written can be seen
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuyard.envs.kinds.base import EnvKind, find_env
 from gpuyard.errors import DataError, UsageError
+from gpuyard.files import merge_tables
 from gpuyard.learn.base import LearnerKind
 from gpuyard.learn.catalog import find_learner
 from gpuyard.learn.run import settings
@@ -130,7 +131,7 @@ def _given(request: Request, kinds: Mapping[str, type[Any]], kind: EnvKind) -> d
         lowest["env"] = {"objective": kind.objective}
         flags["env"] |= {"objective": request.objective} if request.objective else {}
     layers = (lowest, file, flags, texts)
-    return {section: settings.merged(*(layer.get(section, {}) for layer in layers)) for section in SECTIONS}
+    return {section: merge_tables(*(layer.get(section, {}) for layer in layers)) for section in SECTIONS}
 
 
 def _names(kind: type[Any]) -> list[str]:
@@ -208,7 +209,7 @@ def _filled(request: Request, found: Plan) -> Plan:
     record = found.record()["settings"] if same else {}
     kinds: dict[str, type[Any]] = {"training": Training, "env": kind.options, "learner": learner.config}
     given = _given(dataclasses.replace(request, objective=request.objective or found.objective), kinds, kind)
-    tables = {section: settings.merged(record.get(section, {}), given[section]) for section in kinds}
+    tables = {section: merge_tables(record.get(section, {}), given[section]) for section in kinds}
     built = {section: settings.build(section, kinds[section], tables[section]) for section in kinds}
     return Plan(
         kind.name, learner.name, built["training"], built["env"], built["learner"], request.workloads or found.workloads,

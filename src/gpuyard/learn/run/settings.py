@@ -1,7 +1,7 @@
-"""Configuration in three layers: the defaults of frozen dataclasses, a TOML file, and `name=value` texts; the later wins.
+"""Settings in three layers: the defaults of frozen dataclasses, a TOML file, and `name=value` texts. Later layers win.
 
-The file has one table for each dataclass, e.g. `[training]`, `[env]`, `[learner]`. A text names a field, `learning_rate=1e-3`, or says
-of which dataclass where several have it: `env.window=64`. Fields of a dataclass within a dataclass are `outer.inner`.
+The file has one table per dataclass, such as `[training]`, `[env]` and `[learner]`. A text names a field, `learning_rate=1e-3`, with
+its table where several dataclasses have that field, `env.window=64`. Fields of a nested dataclass are written `outer.inner`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,44 +16,27 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.files import MAX_TOML_DEPTH, read_toml
 from gpuyard.model.units import parse_count, parse_seconds, shorten
 from gpuyard.registry import unknown_name
 
-MAX_FILE_BYTES = 1_000_000
-MAX_DEPTH = 8  # of tables in tables
 _WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,29}")
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 def read_file(path: Path, sections: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The tables of a TOML file, one for each section; other tables are refused."""
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise DataError(f"{path}: more than {MAX_FILE_BYTES:,} bytes are no configuration")
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors are of the first kind, and so are whole numbers of 5,000 digits
-        raise DataError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
-    _refuse_deep(table, path)
+    """Read the tables of a TOML file, one per section; unknown tables are refused."""
+    table = read_toml(path, "a configuration")
     for name, value in table.items():
         if name not in sections:
             raise unknown_name(f"table of {path}", name, list(sections))
         if not isinstance(value, dict):
-            raise DataError(f"{path}: {name} is no table", hint=f"write [{name}]")
+            raise DataError(f"{path}: {name} is not a table", hint=f"write [{name}]")
     return table
 
 
-def _refuse_deep(table: Mapping[str, Any], path: Path) -> None:
-    level: list[Any] = [table]
-    for _ in range(MAX_DEPTH):
-        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each) if isinstance(item, (dict, list))]
-    if level:
-        raise DataError(f"{path}: tables more than {MAX_DEPTH} deep are no configuration")
-
-
 def assign(kinds: Mapping[str, type[Any]], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`name=value` and `section.name=value` texts as tables of the sections."""
+    """Turn `name=value` and `section.name=value` texts into tables of the sections."""
     tables: dict[str, dict[str, Any]] = {section: {} for section in kinds}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -64,7 +46,7 @@ def assign(kinds: Mapping[str, type[Any]], texts: Sequence[str]) -> dict[str, di
         table: Any = tables[section]
         for outer in path[:-1]:
             table = table.setdefault(outer, {}) if isinstance(table, dict) else table
-        if not isinstance(table, dict) or len(path) > MAX_DEPTH:
+        if not isinstance(table, dict) or len(path) > MAX_TOML_DEPTH:
             raise UsageError(f"--set {shorten(text)}: {path[0]} has no settings of its own")
         if path[-1] in table:
             raise UsageError(f"--set: {name!r} is given twice")
@@ -80,7 +62,7 @@ def _where(kinds: Mapping[str, type[Any]], name: str) -> tuple[str, list[str]]:
     if not having:
         raise unknown_name("setting", first, [field for kind in kinds.values() for field in _fields(kind)])
     if len(having) > 1:
-        raise UsageError(f"--set {name}: which one?", hint=" or ".join(f"{section}.{name}" for section in having))
+        raise UsageError(f"--set {name}: several tables have this setting", hint=" or ".join(f"{section}.{name}" for section in having))
     return having[0], name.split(".")
 
 
@@ -88,18 +70,8 @@ def _fields(kind: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Later tables win, field by field."""
-    result: dict[str, Any] = {}
-    for table in tables:
-        for name, value in table.items():
-            old = result.get(name)
-            result[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
 def build(section: str, kind: type[Any], table: Mapping[str, Any]) -> Any:
-    """The dataclass with the values of the table; unknown names and values of the wrong type are refused."""
+    """Make the dataclass from a table; unknown names and values of the wrong type are refused."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for name in table:
         if name not in _fields(kind):
@@ -117,7 +89,7 @@ def build(section: str, kind: type[Any], table: Mapping[str, Any]) -> Any:
 
 
 def convert(label: str, hint: Any, value: Any) -> Any:
-    """The value of a field annotated with `hint`, from a text or from what TOML and JSON know."""
+    """Convert a text, or a value from TOML or JSON, to the type that annotates the field."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             raise _wrong(label, value, "a table")

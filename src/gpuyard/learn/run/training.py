@@ -17,6 +17,7 @@ from gpuyard import __version__
 from gpuyard.envs.checked import Checked
 from gpuyard.envs.kinds.base import EnvKind, find_env
 from gpuyard.errors import DataError, LearningError, UsageError
+from gpuyard.files import to_plain
 from gpuyard.learn.base import Arrays, Learner
 from gpuyard.learn.catalog import find_learner
 from gpuyard.learn.parts.schedules import EarlyStopping
@@ -26,7 +27,6 @@ from gpuyard.learn.run.interruption import Interruption
 from gpuyard.learn.run.plan import Plan
 from gpuyard.learn.run.start import begin
 from gpuyard.learn.run.validation import EngineValidation, Validator
-from gpuyard.model.plain import to_plain
 from gpuyard.networks.checkpoint import Manifest, write_checkpoint
 from gpuyard.networks.manifest import Training as Made
 from gpuyard.networks.manifest import Use

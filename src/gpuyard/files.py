@@ -1,0 +1,238 @@
+"""Files on disk: written whole or not at all, locked by one process, and read within bounds.
+
+Everything that gpuyard saves and every JSON or TOML file that it reads passes through here. A failure is one line that names the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import secrets
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+
+PARTIAL = ".part"  # ends the name of a file that is being written
+MAX_TOML_BYTES = 1_000_000
+MAX_TOML_DEPTH = 8  # tables in tables
+_MAX_DEPTH = 50  # of values in a manifest
+_NONFINITE = "$float"  # {"$float": "inf"}: JSON has no number for it
+_LONGEST = 200  # characters of a reason in a message
+
+
+# ── writing ──
+
+
+@contextmanager
+def writing(path: Path, *, hint: str = "") -> Iterator[None]:
+    """Turn a failure of the file system into one line that names the file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be written: {_reason(error)}", hint=hint) from error
+
+
+@contextmanager
+def beside(path: Path, *, alone: bool = False, hint: str = "") -> Iterator[Path]:
+    """Make an empty file to write to, which becomes `path` at the end of the block, unless the block raises.
+
+    Its bytes reach the disk before it takes the name in one step, so that `path` is whole at every moment. With `alone` the caller
+    holds a lock: the empty file has a fixed name then, and killed processes never leave more than one.
+    """
+    place = path.with_name(f"{path.name}{'' if alone else f'.{secrets.token_hex(4)}'}{PARTIAL}")
+    with writing(path, hint=hint):
+        if path.exists() and not path.is_file():
+            raise OSError("it exists and is not a file")
+        try:
+            place.open("wb" if alone else "xb").close()
+            mode = place.stat().st_mode
+            yield place
+            place.chmod(mode)
+            with place.open("rb") as written:
+                os.fsync(written.fileno())
+            place.replace(path)
+        finally:
+            place.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path, *, alone: bool = False, hint: str = "") -> Iterator[BinaryIO]:
+    """Open a stream whose bytes become the file `path` at the end of the block, unless the block raises."""
+    with beside(path, alone=alone, hint=hint) as place, place.open("wb") as stream:
+        yield stream
+
+
+def write_bytes(path: Path, data: bytes, *, alone: bool = False, hint: str = "") -> None:
+    """Write a file whole or not at all (see `replacing`); missing folders are made."""
+    with writing(path, hint=hint):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, alone=alone, hint=hint) as stream:
+        stream.write(data)
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Encode a table as JSON for people: indented, in UTF-8, with a line feed at the end."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+# ── locks ──
+
+
+def claim(file: IO[Any]) -> bool:
+    """Lock an open file for this process; False if another process holds it. The lock goes with the process, however it ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, a file `lock` with the number of the process; refuse if another process holds it."""
+    path = folder / "lock"
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="ascii", errors="replace")
+    with file:
+        if not claim(file):
+            file.seek(0)
+            holder = file.read(20).strip()
+            process = f" ({holder})" if holder.isdigit() else ""
+            raise UsageError(f"{folder}: in use by another gpuyard process{process}", hint="wait for it, stop it, or give another --out")
+        with suppress(OSError):  # only the message above needs it
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        yield
+
+
+# ── reading ──
+
+
+@contextmanager
+def reading(path: Path, *, hint: str = "") -> Iterator[None]:
+    """Turn a failure of the file system into one line that names the file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DataError(f"{str(path)[:_LONGEST]}: cannot be read: {_reason(error)}", hint=hint) from None
+
+
+def read_bytes(path: Path, most: int, what: str) -> bytes:
+    """Read a whole file of at most `most` bytes; `what` names its kind in the message about a larger one."""
+    with reading(path), path.open("rb") as stream:
+        about = os.fstat(stream.fileno())
+        data = b"" if about.st_size > most else stream.read() if stat.S_ISREG(about.st_mode) else stream.read(most + 1)
+        if max(len(data), about.st_size) > most:
+            raise DataError(f"{path}: larger than {most:,} bytes, too large for {what}")
+    return data
+
+
+def parse_json(raw: bytes | str, where: str, *, strict: bool = False, constants: bool = False, hint: str = "") -> Any:
+    """Parse JSON in UTF-8. NaN and infinities are refused unless `constants`.
+
+    With `strict`, keys that are given twice and halves of surrogate pairs are refused too.
+    """
+
+    def refuse(text: str) -> float:
+        raise ValueError(f"{text} is not a number in JSON")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            raise ValueError("a key is given twice")
+        return table
+
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        value = json.loads(text, parse_constant=None if constants else refuse, object_pairs_hook=once if strict else None)
+        if strict and "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode("utf-8")  # half of a pair cannot be encoded
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON: {_reason(error) or 'nested too deeply'}", hint=hint) from None
+    return value
+
+
+def read_toml(path: Path, what: str, most: int = MAX_TOML_BYTES) -> dict[str, Any]:
+    """Read the tables of a TOML file of at most `most` bytes; `what` names its kind, such as "a cluster file"."""
+    return parse_toml(read_bytes(path, most, what), str(path))
+
+
+def parse_toml(raw: bytes | str, where: str) -> dict[str, Any]:
+    """Parse TOML in UTF-8 with tables at most eight deep. Errors begin with `where` and name the line."""
+    try:
+        table = tomllib.loads(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: byte {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:  # also whole numbers of thousands of digits
+        raise DataError(f"{where}: not TOML: {_reason(error) or 'nested too deeply'}") from None
+    level: list[Any] = [table]
+    for _ in range(MAX_TOML_DEPTH):
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each) if isinstance(item, dict | list)]
+    if level:
+        raise DataError(f"{where}: nested more than {MAX_TOML_DEPTH} levels deep")
+    return table
+
+
+def merge_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge tables key by key, at every depth; later ones win."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for name, value in table.items():
+            old = result.get(name)
+            result[name] = merge_tables(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _reason(error: Exception) -> str:
+    """Say in one short line why a file could not be used."""
+    return " ".join((getattr(error, "strerror", None) or str(error)).split())[:_LONGEST]
+
+
+# ── values that JSON can hold ──
+
+
+def to_plain(value: object, path: str, depth: int = 0) -> Any:
+    """Convert to text, numbers, lists and dicts: tuples become lists, infinities and NaN `{"$float": "inf"}`.
+
+    `path` names the value in errors.
+    """
+    if depth > _MAX_DEPTH:
+        raise DataError(f"{path}: nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_NONFINITE: str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise DataError(f"{path}: key {wrong[0]!r} is not a text")
+        return {key: to_plain(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    raise DataError(f"{path}: a {type(value).__name__} cannot be saved", hint="use text, numbers, lists and tables")
+
+
+def from_plain(value: Any, depth: int = 0) -> Any:
+    """Convert back what `to_plain` made; what was a tuple comes back as a list."""
+    if depth > _MAX_DEPTH:
+        raise DataError(f"manifest: nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, dict):
+        if set(value) == {_NONFINITE}:
+            if value[_NONFINITE] not in ("inf", "-inf", "nan"):
+                raise DataError(f"{_NONFINITE} = {str(value[_NONFINITE])[:60]!r} is none of inf, -inf, nan")
+            return float(value[_NONFINITE])
+        return {key: from_plain(item, depth + 1) for key, item in value.items()}
+    return [from_plain(item, depth + 1) for item in value] if isinstance(value, list) else value
