@@ -33,9 +33,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, alo
     with pytest.raises(KeyboardInterrupt), replacing(path, alone=alone) as stream:
         stream.write(b"half")
         raise KeyboardInterrupt
-    with pytest.raises(DataError, match=r"a: cannot be written: No space left on device; hint: make room"):
-        with replacing(path, alone=alone, hint="make room"):
-            raise OSError(28, os.strerror(28))
+    full = pytest.raises(DataError, match=r"a: cannot be written: No space left on device; hint: make room")
+    with full, replacing(path, alone=alone, hint="make room"):
+        raise OSError(28, os.strerror(28))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -77,9 +77,9 @@ def test_a_lock_is_for_one_and_names_its_holder(tmp_path: Path) -> None:
     with locked(tmp_path / "new"):
         with (tmp_path / "new" / "lock").open("ab") as other:
             assert not claim(other)
-        with pytest.raises(UsageError, match=rf"new: in use by another gpuyard process \({os.getpid()}\); hint: wait"):
-            with locked(tmp_path / "new"):
-                pass
+        busy = pytest.raises(UsageError, match=rf"new: in use by another gpuyard process \({os.getpid()}\); hint: wait")
+        with busy, locked(tmp_path / "new"):
+            pass
     with locked(tmp_path / "new"):
         pass
 

@@ -218,9 +218,9 @@ def other_name(header: dict[str, Any], data: bytes) -> bytes:
 
 
 CRAFTED: dict[str, tuple[Callable[[dict[str, Any], bytes], bytes], str]] = {
-    "overlap": (overlap, "begins at"),
-    "beyond": (beyond, "begins at"),
-    "backwards": (backwards, "does not fill"),
+    "overlap": (overlap, "invalid offset for tensor `query.weight`"),
+    "beyond": (beyond, "invalid offset for tensor `value.weight`"),
+    "backwards": (backwards, "invalid offset for tensor `value.weight`"),
     "twice": (twice, "twice"),
     "deep metadata": (extra_metadata, "not JSON"),
     "deep choices": (deep_choices, "nested"),
@@ -246,7 +246,7 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any], bytes], bytes], str]] = {
         lambda header, data: joined({f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(2_000)}, b""),
         "2,000 tensors",
     ),
-    "many empty lists": (lambda header, data: joined(b'{"a": [' + b"[]," * 600_000 + b"[]]}", data), "something else than dtype"),
+    "many empty lists": (lambda header, data: joined(b'{"a": [' + b"[]," * 600_000 + b"[]]}", data), "fields other than dtype"),
     "header too long": (lambda header, data: joined(b" " * (3 << 20) + b"{}", data), "at most"),
     "nothing": (lambda header, data: b"", "cut short"),
     "text": (lambda header, data: b"#!/bin/sh\necho hello\n", "not a safetensors file"),

@@ -14,9 +14,10 @@ from pathlib import Path
 from gpuyard.arrays import Array
 from gpuyard.errors import CheckpointError, DataError
 from gpuyard.features.schema import Schema
+from gpuyard.files import parse_json
 from gpuyard.networks.manifest import NAME, Manifest, Training, Use, manifest_from_dict, manifest_to_dict
 from gpuyard.networks.shapes import check_arrays
-from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, strict_json, write_arrays
+from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, write_arrays
 from gpuyard.registry import unknown_name
 
 __all__ = [
@@ -65,7 +66,7 @@ def read_checkpoint(path: Pathlike) -> Checkpoint:
         if KEY not in meta:
             raise CheckpointError(f"{path}: a safetensors file without a manifest of gpuyard", hint="make one with gpuyard train")
         where = f"{path}: manifest"
-        manifest = manifest_from_dict(strict_json(meta[KEY].encode("utf-8"), where), where)
+        manifest = manifest_from_dict(parse_json(meta[KEY], where, strict=True), where)
         check_arrays(manifest.network, arrays, str(path))
     except (DataError, UnicodeEncodeError) as error:
         text = " ".join(str(error).split())[:_LONGEST]
