@@ -22,12 +22,11 @@ from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.snapshots import ended_since, snapshot_of
 from gpuyard.errors import SimulationError, UsageError
-from gpuyard.model.cluster import Cluster
+from gpuyard.model.cluster import EPS, Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.result import BIN, SEGMENT, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
-from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
 # For decisions from outside; a start that names no nodes is placed on the fewest.

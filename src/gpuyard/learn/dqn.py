@@ -22,7 +22,7 @@ from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
 from gpuyard.learn.parts.replay import Batch, Data
 from gpuyard.learn.parts.schedules import anneal
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.limits import MOST, check_limits
+from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.shapes import check_spec
 from gpuyard.networks.spec import NetworkSpec
 

@@ -21,7 +21,7 @@ from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.parts.schedules import COURSES, anneal
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.limits import MOST, check_limits
+from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.network import Network
 from gpuyard.networks.shapes import NORMALISATION, tensor_shapes
 from gpuyard.networks.spec import NetworkSpec

@@ -26,7 +26,7 @@ from gpuyard.learn.parts.saving import nested, part
 from gpuyard.learn.parts.schedules import COURSES, anneal
 from gpuyard.learn.parts.state import pack, unpack
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.limits import ANY, MOST, check_limits
+from gpuyard.model.fields import ANY, MOST, check_limits
 from gpuyard.networks.spec import NetworkSpec
 
 WARM_START_ROLLOUTS = 20.0  # how much the normalisation of a network to start with counts

@@ -21,7 +21,7 @@ from gpuyard.learn.parts.networks import Params
 from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
 from gpuyard.learn.parts.replay import Batch, Data
 from gpuyard.learn.run.presets import network_for
-from gpuyard.model.limits import ANY, check_limits
+from gpuyard.model.fields import ANY, check_limits
 from gpuyard.networks.spec import NetworkSpec
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 
+EPS = 1e-6  # tolerance of every comparison of cpus, memory, GPU shares and quotas
 MAX_TYPES = 62  # allowed types of a job are a bit set in an int64
 MAX_DEVICES = 64  # per node with device identity; wider nodes are pools
 MAX_TOTAL_GPUS = 50_000_000

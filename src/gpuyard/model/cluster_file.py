@@ -49,7 +49,7 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -62,17 +62,36 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.files import read_toml
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
-from gpuyard.model.hosts import PREFIX, hosts_table
 from gpuyard.model.presets import DEVICES, PRESETS, device
 from gpuyard.model.speeds import speeds_text, with_speeds
-from gpuyard.model.units import format_gigabytes, format_seconds, shorten
+from gpuyard.model.units import (
+    Range,
+    format_gigabytes,
+    format_seconds,
+    parse_assignments,
+    parse_count,
+    parse_gigabytes,
+    parse_range,
+    shorten,
+)
 from gpuyard.registry import unknown_name
 
 MAX_NODES = 1_000_000
+MAX_HOSTS = 100_000  # drawn from ranges
 MAX_FILE_BYTES = 64_000_000
 _GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
 _HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
+
+_HOSTS = "hosts:"
+_HOST_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "count": parse_count,
+    "cores": lambda text: parse_range(text, parse_count),
+    "memory": lambda text: parse_range(text, parse_gigabytes),
+    "gpus": lambda text: parse_range(text, parse_count),
+    "type": str,
+    "seed": parse_count,
+}
 
 
 def load_cluster(text: str) -> Cluster:
@@ -82,7 +101,7 @@ def load_cluster(text: str) -> Cluster:
         return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
     if text[:1].isdigit() and "/" not in text and not text.endswith(".toml"):
         return _short_form(text)
-    if text == "hosts" or text.startswith(PREFIX):
+    if text == "hosts" or text.startswith(_HOSTS):
         return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
     if text.endswith(".toml") or "/" in text or _is_file(path):
@@ -109,6 +128,38 @@ def _short_form(text: str) -> Cluster:
         count, gpus, kind = match.groups()
         groups.append({"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {}))
     return cluster_from_dict({"name": shorten(text)[1:-1], "nodes": groups}, where=f"cluster {shorten(text)[1:-1]}")
+
+
+def hosts_table(text: str) -> dict[str, Any]:
+    """One node per host: whole cores, whole GB of memory and GPUs, each uniform in its range, by `seed`.
+
+    Defaults: 50 hosts of 16 to 32 cores and 64 to 256 GB, without GPUs. `type` is that of the GPUs.
+    """
+    what = f"cluster {shorten(text)[1:-1]}"
+    given: dict[str, Any] = {"count": 50, "cores": Range(16, 32), "memory": Range(64, 256), "gpus": Range(0, 0), "type": "", "seed": 0}
+    for name, value in parse_assignments(text.removeprefix(_HOSTS.rstrip(":")).removeprefix(":"), what).items():
+        if name not in _HOST_PARSERS:
+            raise unknown_name(f"parameter of {what}", name, list(_HOST_PARSERS))
+        try:
+            given[name] = _HOST_PARSERS[name](value)
+        except UsageError as error:
+            raise UsageError(f"{what}: {name}: {error}") from None
+    if not 1 <= given["count"] <= MAX_HOSTS:
+        raise UsageError(f"{what}: {given['count']:,} hosts; from 1 to {MAX_HOSTS:,}")
+    drawn = {name: _drawn(given["seed"], place, given[name], given["count"]) for place, name in enumerate(("cores", "memory", "gpus"))}
+    kind = {"type": given["type"]} if given["type"] else {}
+    nodes = [
+        {"gpus": gpus, "cpus": cores, "memory": memory} | (kind if gpus else {})
+        for cores, memory, gpus in zip(drawn["cores"], drawn["memory"], drawn["gpus"], strict=True)
+    ]
+    return {"name": shorten(text)[1:-1], "nodes": nodes}
+
+
+def _drawn(seed: int, place: int, bounds: Range, count: int) -> list[int]:
+    """Whole numbers, uniform; the ends count, and a range without a whole number gives its lower end rounded up."""
+    low = int(np.ceil(bounds.low))
+    found = np.random.default_rng([seed, 0x686F7374, place]).integers(low, max(int(bounds.high), low) + 1, count)
+    return [int(number) for number in found]
 
 
 def read_cluster_file(path: Path) -> Cluster:

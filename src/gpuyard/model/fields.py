@@ -15,6 +15,8 @@ from gpuyard.model.jobs import MAX_TIME
 from gpuyard.model.units import MAX_GIGABYTES, parse_gigabytes, parse_seconds, shorten
 
 MAX_TEXT = 1_000  # characters of a name or note
+ANY = math.inf  # no upper limit
+MOST = 10**15  # of anything that is counted
 _REQUIRED: Any = object()
 
 
@@ -177,3 +179,13 @@ def _show(value: object) -> str:
     if isinstance(value, int | float):
         return f" = {value}"
     return ""
+
+
+def check_limits(what: str, config: Any, limits: Mapping[str, tuple[float, float]], *, above: tuple[str, ...] = ()) -> None:
+    """Refuse a field of `config` outside its (lowest, highest); fields named in `above` must exceed the lowest."""
+    for name, (low, high) in limits.items():
+        value = getattr(config, name)
+        if low < value <= high or (value == low and name not in above):
+            continue
+        problem = f"above {high:g}" if value > high else f"not above {low:g}" if name in above else f"below {low:g}"
+        raise UsageError(f"{what}: {name} = {str(value)[:40]} is {problem}")

@@ -9,10 +9,9 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine.mix import partition_numbers, type_set
-from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
 from gpuyard.model.decision import Part
 from gpuyard.model.snapshot import HELD, Snapshot
-from gpuyard.model.tolerance import EPS
 
 Parts = tuple[Part, ...]
 

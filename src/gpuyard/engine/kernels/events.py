@@ -18,7 +18,7 @@ from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_at, tick, write_result
 from gpuyard.engine.kernels.usage import age_usage, show_usage
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 # What a step of the engine comes back with; failures are negative.
 FINISHED, DECIDE, GROW_LOG, GROW_PLAN, PAUSED = range(5)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import NO_DEVICES, unit_cpus, unit_memory
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 _ONE = np.uint64(1)
 SHARE = np.int64(1_000_000)  # of a whole device

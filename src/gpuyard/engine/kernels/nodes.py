@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 _ONE = np.uint64(1)
 NO_DEVICES = np.uint64(0)

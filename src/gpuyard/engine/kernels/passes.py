@@ -25,7 +25,7 @@ from gpuyard.engine.kernels.runs import (
     start_at,
 )
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 # The order is that of gpuyard.engine.slots.BACKFILLS.
 BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = range(4)

@@ -18,7 +18,7 @@ from gpuyard.engine.kernels.scores import (
     fill_builtin,
     is_whole,
 )
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 SPAN_SCORE, SPAN_FEWEST, SPAN_TIER2 = range(3)  # the order is that of gpuyard.engine.slots.SPANS
 BAD_SCORE = -2

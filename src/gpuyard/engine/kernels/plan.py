@@ -14,7 +14,7 @@ from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
 from gpuyard.engine.kernels.runs import believed_end, believed_end_now, factor_picked, overhead_of, rate_of, start_at
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 
 @inner

@@ -9,7 +9,7 @@ import numpy as np
 from gpuyard.engine.compiler.jit import hash01, inner, trailing_zeros
 from gpuyard.engine.kernels.fragments import SHARE, fragment_score, free_units, least_fragment_device, same_node
 from gpuyard.engine.kernels.nodes import NO_DEVICES
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 
 # The order is that of gpuyard.engine.slots.SCORES.
 (

@@ -20,9 +20,8 @@ from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import entry, inner
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove
 from gpuyard.engine.mix import partition_numbers, type_set
-from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
 from gpuyard.model.rules import Rules
-from gpuyard.model.tolerance import EPS
 from gpuyard.model.workload import Workload
 
 

@@ -25,7 +25,7 @@ from gpuyard.learn.parts.replay import Batch, Replay, ReplayConfig
 from gpuyard.learn.parts.saving import generator_from, generator_state, nested, part
 from gpuyard.learn.parts.schedules import COURSES, anneal
 from gpuyard.learn.parts.state import pack, unpack
-from gpuyard.model.limits import ANY, MOST, check_limits
+from gpuyard.model.fields import ANY, MOST, check_limits
 from gpuyard.networks.shapes import NORMALISATION
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.registry import unknown_name

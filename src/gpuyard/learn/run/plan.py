@@ -15,7 +15,7 @@ from gpuyard.files import merge_tables
 from gpuyard.learn.base import LearnerKind
 from gpuyard.learn.catalog import find_learner
 from gpuyard.learn.run import settings
-from gpuyard.model.limits import MOST, check_limits
+from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.manifest import NAME
 
 SECTIONS = ("training", "env", "learner")

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import LearningError
-from gpuyard.model.limits import ANY, check_limits
+from gpuyard.model.fields import ANY, check_limits
 
 Arrays = dict[str, Array]
 

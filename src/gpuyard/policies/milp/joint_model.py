@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.model.tolerance import EPS
+from gpuyard.model.cluster import EPS
 from gpuyard.policies.milp.joint import Placed, Problem, Weights
 from gpuyard.policies.milp.solver import LinearModel
 

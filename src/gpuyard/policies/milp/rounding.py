@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.model.cluster import EPS
 from gpuyard.model.decision import Part
-from gpuyard.model.tolerance import EPS
 from gpuyard.policies.capacity import Capacity, JobRequest, Parts
 from gpuyard.policies.milp.joint_model import Scope
 from gpuyard.policies.milp.placing import Placing
