@@ -23,8 +23,7 @@ import numpy as np
 from gpuyard import Workload, load_cluster, parse_scheduler, simulate
 from gpuyard.experiments.design.cells import Sources, cells_of
 from gpuyard.experiments.design.spec import Experiment, load_experiment
-from gpuyard.experiments.running.runner import run
-from gpuyard.experiments.running.workers import backend_of
+from gpuyard.experiments.running.runner import backend_of, run
 from gpuyard.metrics import measure
 from gpuyard.testing.reference import reference
 

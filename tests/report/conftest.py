@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.experiments.design.spec import load_experiment, parse_experiment
-from gpuyard.experiments.running.runner import run
-from gpuyard.experiments.running.workers import backend_of
+from gpuyard.experiments.running.runner import backend_of, run
 from gpuyard.report.studies import Study, load_study
 
 CHANGED = """

@@ -19,7 +19,7 @@ from gpuyard.errors import UsageError
 if TYPE_CHECKING:
     from gpuyard.experiments.design.spec import Experiment
     from gpuyard.experiments.judging.summary import Summary
-    from gpuyard.experiments.running.runner import Outcome, Progress
+    from gpuyard.experiments.running.runner import Progress, RunOutcome
 
 _RUN = "Run"
 _SHORT_LIST = 12  # values of an axis that are shown
@@ -61,8 +61,8 @@ def run(
     Interrupted or killed, the same command goes on where it stopped, and ends with the same numbers.
     """
     from gpuyard.experiments.design.spec import load_experiment
+    from gpuyard.experiments.running.runner import backend_of
     from gpuyard.experiments.running.runner import run as run_all
-    from gpuyard.experiments.running.workers import backend_of
 
     found = load_experiment(experiment, quick=quick, values=_values(set_ or ()))
     _check_figures(found)
@@ -120,7 +120,7 @@ def _command(experiment: str, *, quick: bool, values: Sequence[str]) -> str:
     return shlex.join(parts)
 
 
-def _tell(outcome: Outcome, folder: Path) -> None:
+def _tell(outcome: RunOutcome, folder: Path) -> None:
     from gpuyard.model.units import format_seconds
 
     new = outcome.runs - outcome.done_before

@@ -22,7 +22,7 @@ from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.design.spec import Axes, Experiment, Judge, RulesText
+from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
@@ -84,7 +84,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _Measured:
     """What is kept of one simulation."""
 
     values: Mapping[str, float]
@@ -98,7 +98,7 @@ class _Cell:
 
 
 @dataclass
-class _Table:
+class _Pending:
     """The cells of one comparison while they come in."""
 
     source: Source
@@ -113,7 +113,7 @@ class _Table:
         """The first cell of each row is what really happened."""
         return self.counted is not None
 
-    cells: list[list[_Cell]] = field(default_factory=list)  # by seed, by scheduler
+    cells: list[list[_Measured]] = field(default_factory=list)  # by seed, by scheduler
 
 
 def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | None = None) -> list[Summary]:
@@ -155,9 +155,9 @@ def _check(plan: Plan) -> None:
         resolve(name)
 
 
-def _simulate_all(plan: Plan, pool: ThreadPoolExecutor, threads: int, progress: Callable[[int], None]) -> list[_Table]:
-    tables: list[_Table] = []
-    waiting: deque[tuple[list[_Cell], Future[_Cell]]] = deque()
+def _simulate_all(plan: Plan, pool: ThreadPoolExecutor, threads: int, progress: Callable[[int], None]) -> list[_Pending]:
+    tables: list[_Pending] = []
+    waiting: deque[tuple[list[_Measured], Future[_Measured]]] = deque()
     done = 0
     for row, job in _jobs(plan, tables):
         waiting.append((row, pool.submit(job)))
@@ -168,7 +168,7 @@ def _simulate_all(plan: Plan, pool: ThreadPoolExecutor, threads: int, progress: 
     return tables
 
 
-def _collect(waiting: deque[tuple[list[_Cell], Future[_Cell]]], done: int, progress: Callable[[int], None]) -> int:
+def _collect(waiting: deque[tuple[list[_Measured], Future[_Measured]]], done: int, progress: Callable[[int], None]) -> int:
     row, future = waiting.popleft()
     cell = future.result()  # in the order of submission, whichever thread is first
     row.append(cell)
@@ -177,12 +177,12 @@ def _collect(waiting: deque[tuple[list[_Cell], Future[_Cell]]], done: int, progr
     return done
 
 
-def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Callable[[], _Cell]]]:
+def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured], Callable[[], _Measured]]]:
     """Where each cell belongs, and the call that computes it; fills `tables` in the order in which they are shown."""
     for source in plan.sources:
         log = None if source.seeded else source.load(plan.seeds[0])
         made = {
-            (k, estimate): _Table(source, cluster, plan.seeds_of(source, estimate), estimate)
+            (k, estimate): _Pending(source, cluster, plan.seeds_of(source, estimate), estimate)
             for k, cluster in enumerate(source.clusters)
             for estimate in plan.estimates
         }
@@ -204,7 +204,7 @@ def _jobs(plan: Plan, tables: list[_Table]) -> Iterator[tuple[list[_Cell], Calla
                         yield table.cells[-1], _call(plan, table, workload, scheduler, seed)
 
 
-def _logged(plan: Plan, table: _Table, workload: Workload) -> Callable[[], _Cell]:
+def _logged(plan: Plan, table: _Pending, workload: Workload) -> Callable[[], _Measured]:
     return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, len(table.seeds) == 1, table.counted)
 
 
@@ -215,7 +215,7 @@ def _counted(workload: Workload, cluster: Cluster) -> Array:
     return counted
 
 
-def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Cell]:
+def _call(plan: Plan, table: _Pending, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Measured]:
     lone = len(table.seeds) == 1
     segments = any(resolve(name)[0].segments for name in plan.metrics)
     cluster = table.source.change(table.cluster, workload, seed) if table.source.change else table.cluster
@@ -224,7 +224,7 @@ def _call(plan: Plan, table: _Table, workload: Workload, scheduler: AnyScheduler
     )
 
 
-def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Array | None) -> _Cell:
+def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Array | None) -> _Measured:
     values: dict[str, float] = {}
     intervals: dict[str, Interval] = {}
     per_job = None
@@ -241,13 +241,13 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Arr
     reasons = {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
     stops = int(result.table["preemptions"].sum()) - result.totals.get("failures", 0.0)
     limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))
-    return _Cell(values, intervals, counts(result), reasons, per_job, not result.manifest.get("measured"), stops > 0, limited)
+    return _Measured(values, intervals, counts(result), reasons, per_job, not result.manifest.get("measured"), stops > 0, limited)
 
 
 # ── from cells to results ──
 
 
-def _results(plan: Plan, table: _Table) -> Results:
+def _results(plan: Plan, table: _Pending) -> Results:
     workload = cast(Workload, table.workload)
     _refuse_all_rejected(table, workload)
     labels = (LABEL, *plan.labels) if table.log else tuple(plan.labels)
@@ -256,7 +256,7 @@ def _results(plan: Plan, table: _Table) -> Results:
     experiment = Experiment(
         "comparison", f"{table.source.name} on {table.cluster.name}", "", "simulations",
         Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimate_source,), labels, table.seeds, plan.metrics[:1]),
-        judge=Judge(baseline, plan.challengers, others if plan.challengers else (), plan.metrics[1:]),
+        judge=Judging(baseline, plan.challengers, others if plan.challengers else (), plan.metrics[1:]),
         rules=RulesText(plan.rules.checkpoint, plan.rules.restart_cost, plan.rules.walltime_kill),
     )  # fmt: skip
     return Results(
@@ -267,7 +267,7 @@ def _results(plan: Plan, table: _Table) -> Results:
     )  # fmt: skip
 
 
-def _refuse_all_rejected(table: _Table, workload: Workload) -> None:
+def _refuse_all_rejected(table: _Pending, workload: Workload) -> None:
     last = table.cells[0][-1]
     if last.counts["jobs"] and last.counts["rejected"] == last.counts["jobs"]:
         kinds = ", ".join(label for label in workload.jobs.gpu_types if label)
@@ -275,7 +275,7 @@ def _refuse_all_rejected(table: _Table, workload: Workload) -> None:
         raise DataError(f"{table.source.name} on {table.cluster.name}: all jobs are rejected: {next(iter(last.reasons))}", hint=hint)
 
 
-def _columns(plan: Plan, table: _Table, axes: Axes) -> dict[str, Array]:
+def _columns(plan: Plan, table: _Pending, axes: Axes) -> dict[str, Array]:
     """Columns by Run: seeds, then schedulers."""
     cells = [cell for row in table.cells for cell in row]
     preempting = {scheduler.label: preempts(scheduler) for scheduler in plan.schedulers}
@@ -291,13 +291,13 @@ def _columns(plan: Plan, table: _Table, axes: Axes) -> dict[str, Array]:
     return columns
 
 
-def _sample(table: _Table, labels: Sequence[str], workload: Workload) -> OneSample:
+def _sample(table: _Pending, labels: Sequence[str], workload: Workload) -> OneSample:
     cells = dict(zip(labels, table.cells[0], strict=True))
     per_job = {label: cell.per_job for label, cell in cells.items() if cell.per_job is not None}
     return OneSample(workload.jobs.submit, {label: cell.intervals for label, cell in cells.items()}, per_job)
 
 
-def _notes(plan: Plan, table: _Table, workload: Workload) -> tuple[str, ...]:
+def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
     notes = [*workload.notes, *(f"{count:,} row{'s' * (count != 1)} dropped: {reason}" for reason, count in workload.dropped.items())]
     one = len(table.seeds) == 1
     if not table.source.seeded:

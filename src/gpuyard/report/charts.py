@@ -193,7 +193,7 @@ class Span:
     """A part of a job on neighbouring devices; times in the unit of the axis."""
 
     job: int
-    lane: float
+    row: float  # the lowest device, from the top
     height: float
     start: float
     end: float
@@ -201,12 +201,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Gantt:
-    """Who held which devices when."""
+    """Which job held which devices when."""
 
     x: Axis
     window: tuple[float, float]
     spans: tuple[Span, ...]
-    lanes: int
+    rows: int
     nodes: tuple[tuple[float, str], ...]  # where a node begins, and its name
 
 

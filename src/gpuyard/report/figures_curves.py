@@ -12,8 +12,8 @@ from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.judging.statistics import bootstrap_mean
 from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
 from gpuyard.model.result import Result
-from gpuyard.report.charts import Axis, Box, Boxes, Chart, Gantt, Lines, Series, Span, Strip, axis_of
-from gpuyard.report.lanes import bars_of, lanes_of, span_of, unit_of, window_of
+from gpuyard.report.charts import Axis, Box, Boxes, Chart, Lines, Series, Strip, axis_of
+from gpuyard.report.gantt import gantt_of, rows_of, span_of, unit_of, window_of
 from gpuyard.report.study import NoData, Study, better_words, figure, titled
 
 GRID = 160  # points of a line
@@ -268,29 +268,17 @@ def _choices(line: Mapping[str, Any], given: Mapping[str, Any], result: Result, 
 
 @figure("gantt")
 def gantt(study: Study) -> list[Chart]:
-    """Who held which devices when, in each example."""
+    """Which job held which devices when, in each example."""
     if not study.examples:
         raise NoData("no example was kept")
     return [_gantt(line, result, k + 1) for k, (line, result) in enumerate(study.examples)]
 
 
 def _gantt(line: Mapping[str, Any], result: Result, number: int) -> Chart:
-    lanes = lanes_of(result)
-    window = window_of(result, len(lanes.first))
-    name, size = unit_of(span_of(result))
-    parts = result.segments
-    parts = parts[(parts["start"] < window[1]) & (parts["end"] > window[0]) & (parts["node"] < len(lanes.first)) & (parts["gpus"] > 0)]
-    spans = tuple(Span(bar.job, bar.lane, bar.height, bar.start / size, bar.end / size) for bar in bars_of(parts, lanes))
-    nodes = tuple(
-        (float(first), readable(str(node), 20))
-        for first, node in zip(lanes.first, result.cluster.nodes.names[: len(lanes.first)], strict=True)
-    )
+    rows = rows_of(result)
+    window = window_of(result, len(rows.first))
     part = "" if window == span_of(result) else ", the stretch around the longest queue"
-    shown = "" if lanes.total >= lanes.devices else f", the first {lanes.total:,} of {lanes.devices:,} GPUs"
     who = readable(str(line["scheduler"]))
-    caption = (
-        f"Who held which GPUs when under {who}, in one run of {readable(str(line['workload']))} with seed {line['seed']}{part}{shown}: "
-        "a row is a GPU, a bar is a job, colours tell neighbours apart, white is idle."
-    )
-    drawing = Gantt(Axis(name), (window[0] / size, window[1] / size), spans, lanes.total, nodes)
-    return Chart(f"gantt-{number}", f"GPUs over time under {who}", caption, drawing)
+    run = f"in one run of {readable(str(line['workload']))} with seed {line['seed']}{part}{rows.left_out}"
+    caption = f"Which job held which GPUs when under {who}, {run}: a row is a GPU, a bar is a job, white is idle."
+    return Chart(f"gantt-{number}", f"GPUs over time under {who}", caption, gantt_of(result, window))

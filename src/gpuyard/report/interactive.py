@@ -278,20 +278,20 @@ def _gantt(drawn: Gantt) -> tuple[list[Any], dict[str, Any]]:
     spans, unit = drawn.spans, html.escape(drawn.x.title)
     bars = {
         "type": "bar", "orientation": "h", "base": [s.start for s in spans], "x": [s.end - s.start for s in spans],
-        "y": [s.lane + s.height / 2 for s in spans], "width": [s.height for s in spans], "showlegend": False,
+        "y": [s.row + s.height / 2 for s in spans], "width": [s.height for s in spans], "showlegend": False,
         "marker": {"color": [PALETTE[s.job % len(PALETTE)] for s in spans], "line": {"color": "@page", "width": 0.6}},
         "text": [
             f"job {s.job}<br>{short(s.start)} to {short(s.end)} {unit}<br>{s.height:g} GPU{'' if s.height == 1 else 's'}" for s in spans
         ],
         "textposition": "none", "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
-    ends = [first for first, _ in drawn.nodes[1:]] + [float(drawn.lanes)]
+    ends = [first for first, _ in drawn.nodes[1:]] + [float(drawn.rows)]
     middles = [(first + end) / 2 for (first, _), end in zip(drawn.nodes, ends, strict=True)]
     ticks = {"tickvals": middles, "ticktext": [html.escape(name) for _, name in drawn.nodes]} if len(drawn.nodes) <= 32 else {}
     return [bars], {
-        "barmode": "overlay", "bargap": 0, "height": int(min(120 + 22 * drawn.lanes, 620)), "showlegend": False,
+        "barmode": "overlay", "bargap": 0, "height": int(min(120 + 22 * drawn.rows, 620)), "showlegend": False,
         "xaxis": _axis(drawn.x, np.zeros(0), range=list(drawn.window)),
-        "yaxis": {"range": [drawn.lanes, 0], "showgrid": False, "zeroline": False, "automargin": True} | ticks,
+        "yaxis": {"range": [drawn.rows, 0], "showgrid": False, "zeroline": False, "automargin": True} | ticks,
     }  # fmt: skip
 
 

@@ -255,22 +255,28 @@ def _draw_box(axes: Axes, box: Box, at: Any, width: float) -> None:
 
 
 def _draw_gantt(chart: Chart) -> Figure:
-    from matplotlib.collections import PolyCollection
-
     drawn = chart.drawing
     assert isinstance(drawn, Gantt)
-    figure = new_figure(WIDTH, min(1.5 + 0.16 * drawn.lanes, 7.0))
-    axes = figure.subplots()
+    figure = new_figure(WIDTH, min(1.5 + 0.16 * drawn.rows, 7.0))
+    draw_gantt(figure.subplots(), drawn)
+    _title(figure, chart)
+    return figure
+
+
+def draw_gantt(axes: Axes, drawn: Gantt) -> None:
+    """Draw a Gantt chart on these axes."""
+    from matplotlib.collections import PolyCollection
+
     for colour in range(len(PALETTE)):
         spans = [span for span in drawn.spans if span.job % len(PALETTE) == colour]
         corners = [
-            [(s.start, s.lane), (s.end, s.lane), (s.end, s.lane + s.height), (s.start, s.lane + s.height)] for s in spans if s.end > s.start
+            [(s.start, s.row), (s.end, s.row), (s.end, s.row + s.height), (s.start, s.row + s.height)] for s in spans if s.end > s.start
         ]
         axes.add_collection(PolyCollection(corners, facecolors=PALETTE[colour], edgecolors="white", linewidths=0.5))
     axes.set_xlim(*drawn.window)
-    axes.set_ylim(drawn.lanes, 0)
+    axes.set_ylim(drawn.rows, 0)
     step = max(1, -(-len(drawn.nodes) // 24))
-    ends = [first for first, _ in drawn.nodes[1:]] + [float(drawn.lanes)]
+    ends = [first for first, _ in drawn.nodes[1:]] + [float(drawn.rows)]
     middles = [(first + end) / 2 for (first, _), end in zip(drawn.nodes, ends, strict=True)]
     axes.set_yticks(middles[::step], [name for _, name in drawn.nodes][::step], fontsize=8)
     axes.tick_params(axis="y", length=0)
@@ -278,8 +284,6 @@ def _draw_gantt(chart: Chart) -> Figure:
         axes.axhline(first, color="#555555", lw=0.5, zorder=2)
     axes.set_xlabel(drawn.x.title, fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
-    _title(figure, chart)
-    return figure
 
 
 def _draw_strip(chart: Chart) -> Figure:

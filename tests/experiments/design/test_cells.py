@@ -11,7 +11,7 @@ import pytest
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import Entry, Sources, cells_of, column, entries_of
 from gpuyard.experiments.design.kinds import Context, Prepared
-from gpuyard.experiments.design.spec import Agent, Axes, Experiment
+from gpuyard.experiments.design.spec import AgentSpec, Axes, Experiment
 from gpuyard.experiments.running.runner import checked
 from gpuyard.traces.splits import SEEDS
 
@@ -50,7 +50,7 @@ def test_cells_are_in_the_order_of_the_axes() -> None:
 
 
 def test_units_and_runs_are_numbered_without_gaps() -> None:
-    agent = Agent("Switch", "d3qn", ("demo",), "1k", seeds=(3, 5))
+    agent = AgentSpec("Switch", "d3qn", ("demo",), "1k", seeds=(3, 5))
     experiment = replace(made(workloads=("demo:jobs=20|30 on 8",), schedulers=("fcfs", "a", "sjf"), seeds=(7, 9, 11)), agents={"a": agent})
     prepared = Prepared(Context(experiment.record()))
     assert entries_of(experiment) == [Entry("fcfs"), Entry("a", 3), Entry("a", 5), Entry("sjf")]

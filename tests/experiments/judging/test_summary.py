@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gpuyard.experiments.design.spec import Agent, Axes, Experiment, Judge
+from gpuyard.experiments.design.spec import AgentSpec, Axes, Experiment, Judging
 from gpuyard.experiments.judging.statistics import bootstrap_mean, holm
 from gpuyard.experiments.judging.summary import Pivot, Summary, summarise, units
 from gpuyard.experiments.running.results import Results, has_windows
@@ -24,8 +24,8 @@ BALANCED = {"fcfs": [[-10, -20, -30], [-10, -20, -30]], "sjf": [[-5, -10, -15], 
 def results_of(
     columns: Mapping[str, Mapping[str, npt.ArrayLike]],
     *,
-    judge: Judge | None = None,
-    agents: Mapping[str, Agent] | None = None,
+    judge: Judging | None = None,
+    agents: Mapping[str, AgentSpec] | None = None,
     changes: Sequence[str] = ("",),
     clusters: Sequence[Sequence[str]] | None = None,
     text: str = "demo on 8",
@@ -45,7 +45,7 @@ def results_of(
         "simulations",
         axes,
         known,
-        replace(judge or Judge(), metrics=("wait",) if "wait" in columns else ()),
+        replace(judge or Judging(), metrics=("wait",) if "wait" in columns else ()),
         agents=agents or {},
     )
     rows: list[dict[str, object]] = []
@@ -82,7 +82,7 @@ def test_means_rest_on_seeds() -> None:
 
 
 def test_oracle_and_gap() -> None:
-    table = said({"slowdown": SLOW}, judge=Judge(oracle=("fcfs", "sjf"))).table
+    table = said({"slowdown": SLOW}, judge=Judging(oracle=("fcfs", "sjf"))).table
     assert table.oracle == bootstrap_mean(np.array([2.5, 4.0, 5.5]))
     assert table.line("fcfs").gap == bootstrap_mean(np.array([0.5, 0.5, 0.5]))
     gap = table.line("sjf").gap
@@ -92,7 +92,7 @@ def test_oracle_and_gap() -> None:
 
 def test_gap_and_bound_of_a_negative_objective_of_which_more_is_better() -> None:
     bound = {name: np.full((2, 3), -4.0) for name in BALANCED}
-    table = said({"balanced": BALANCED, "bound.balanced": bound}, judge=Judge(oracle=("fcfs", "sjf"))).table
+    table = said({"balanced": BALANCED, "bound.balanced": bound}, judge=Judging(oracle=("fcfs", "sjf"))).table
     lines = {line.scheduler: line for line in table.lines}
     assert table.oracle is not None
     assert table.oracle.mean == pytest.approx(np.mean([-5, -10, -15, -10, -20, -30]))
@@ -109,7 +109,7 @@ def test_gap_and_bound_of_a_negative_objective_of_which_more_is_better() -> None
 
 
 def test_versus_is_a_paired_share_with_wins_by_run() -> None:
-    summary = said({"slowdown": SLOW, "balanced": BALANCED}, judge=Judge(baseline="fcfs"))
+    summary = said({"slowdown": SLOW, "balanced": BALANCED}, judge=Judging(baseline="fcfs"))
     slow, balanced = (table.line("sjf").versus for table in summary.tables)
     assert slow is not None
     assert balanced is not None
@@ -129,7 +129,7 @@ def test_p_values_are_corrected_over_all_objectives() -> None:
     stats = pytest.importorskip("scipy.stats")
     slow = {**SLOW, "edf": [[3, 4, 6], [5, 6, 9]]}
     balanced = {**BALANCED, "edf": [[-9, -18, -33], [-10, -21, -28]]}
-    summary = said({"slowdown": slow, "balanced": balanced}, judge=Judge(baseline="fcfs", groups=("workload",)))
+    summary = said({"slowdown": slow, "balanced": balanced}, judge=Judging(baseline="fcfs", groups=("workload",)))
     plain = []
     for values, log in ((slow, True), (balanced, False)):
         seeds = {name: np.mean(each, axis=0) for name, each in values.items()}
@@ -144,15 +144,15 @@ def test_p_values_are_corrected_over_all_objectives() -> None:
 
 def test_the_baseline_is_the_best_that_is_no_challenger_or_the_best_of_the_rivals() -> None:
     slow = {"sjf": [[1, 1, 1]], "edf": [[2, 2, 3]], "fcfs": [[4, 4, 5]], "lcfs": [[9, 9, 8]]}
-    assert said({"slowdown": slow}, judge=Judge(challengers=("sjf",))).table.baseline == "edf"
-    assert said({"slowdown": slow}, judge=Judge(challengers=("sjf",), rivals=("fcfs", "lcfs"))).table.baseline == "fcfs"
-    assert said({"slowdown": slow}, judge=Judge(baseline="lcfs")).table.baseline == "lcfs"
-    assert said({"balanced": slow}, judge=Judge(challengers=("lcfs",))).table.baseline == "fcfs"
-    assert said({"slowdown": slow}, judge=Judge(challengers=tuple(slow))).table.baseline == "sjf"
+    assert said({"slowdown": slow}, judge=Judging(challengers=("sjf",))).table.baseline == "edf"
+    assert said({"slowdown": slow}, judge=Judging(challengers=("sjf",), rivals=("fcfs", "lcfs"))).table.baseline == "fcfs"
+    assert said({"slowdown": slow}, judge=Judging(baseline="lcfs")).table.baseline == "lcfs"
+    assert said({"balanced": slow}, judge=Judging(challengers=("lcfs",))).table.baseline == "fcfs"
+    assert said({"slowdown": slow}, judge=Judging(challengers=tuple(slow))).table.baseline == "sjf"
 
 
 def test_groups_are_tables_of_their_own() -> None:
-    found = said({"slowdown": SLOW}, judge=Judge(baseline="fcfs", groups=("workload",))).groups
+    found = said({"slowdown": SLOW}, judge=Judging(baseline="fcfs", groups=("workload",))).groups
     assert [table.group for table in found] == ["workload=w0", "workload=w1"]
     assert found[0].line("sjf").values["slowdown"].mean == pytest.approx(2)
     assert found[1].line("sjf").values["slowdown"].mean == pytest.approx(19 / 3)
@@ -181,7 +181,7 @@ def test_cells_whose_columns_are_all_the_same_stay_apart() -> None:
 def test_a_run_that_one_of_two_has_no_value_of_counts_for_neither() -> None:
     """Else the one that failed where it is hard would look better."""
     holes = {"fcfs": [[1, 1, 1], [100, 100, 100]], "sjf": [[2, 2, 2], [NAN, 100, 100]]}
-    versus = said({"slowdown": holes}, judge=Judge(baseline="fcfs")).table.line("sjf").versus
+    versus = said({"slowdown": holes}, judge=Judging(baseline="fcfs")).table.line("sjf").versus
     assert versus is not None
     assert versus.difference.mean == pytest.approx(np.mean([1, 0.5, 0.5]))
     assert (versus.wins, versus.ties, versus.losses) == (0, 2, 3)
@@ -189,14 +189,14 @@ def test_a_run_that_one_of_two_has_no_value_of_counts_for_neither() -> None:
 
 def test_the_oracle_is_the_best_of_those_that_have_a_value() -> None:
     holes = {"fcfs": [[2, 2, 2]], "sjf": [[1, NAN, 3]], "edf": [[5, 6, 7]]}
-    table = said({"slowdown": holes}, judge=Judge(oracle=("fcfs", "sjf"))).table
+    table = said({"slowdown": holes}, judge=Judging(oracle=("fcfs", "sjf"))).table
     assert table.oracle is not None
     assert table.oracle.mean == pytest.approx(np.mean([1, 2, 2]))
 
 
 def test_infinite_and_missing_values_break_nothing() -> None:
     odd = {"fcfs": [[1, 2, 3]], "sjf": [[INF, 0.1, 0.1]], "edf": [[NAN, NAN, NAN]]}
-    table = said({"slowdown": odd}, judge=Judge(baseline="fcfs", oracle=("fcfs", "sjf"))).table
+    table = said({"slowdown": odd}, judge=Judging(baseline="fcfs", oracle=("fcfs", "sjf"))).table
     assert [line.best for line in table.lines] == [{"slowdown"}, set(), set()]
     versus = table.line("sjf").versus
     assert versus is not None
@@ -214,7 +214,7 @@ def test_infinite_and_missing_values_break_nothing() -> None:
 
 def test_zeros_of_oracle_and_bound_give_no_shares() -> None:
     zero = {"fcfs": [[0, 0, 0]], "sjf": [[0, 1, 2]]}
-    table = said({"slowdown": zero, "bound.slowdown": {name: [[0, 0, 0]] for name in zero}}, judge=Judge(oracle=("fcfs",))).table
+    table = said({"slowdown": zero, "bound.slowdown": {name: [[0, 0, 0]] for name in zero}}, judge=Judging(oracle=("fcfs",))).table
     gap = table.line("sjf").gap
     assert gap is not None
     assert math.isnan(gap.mean)
@@ -250,13 +250,13 @@ def test_notes() -> None:
 # ── agents ──
 
 
-def agents(count: int, *names: str) -> dict[str, Agent]:
-    return {name: Agent("Switch", "d3qn", ("demo",), "1k", seeds=tuple(range(count))) for name in names}
+def agents(count: int, *names: str) -> dict[str, AgentSpec]:
+    return {name: AgentSpec("Switch", "d3qn", ("demo",), "1k", seeds=tuple(range(count))) for name in names}
 
 
 def test_agents_rest_on_training_seeds() -> None:
     mine = np.array([[[1, 2, 3], [4, 5, 6]], [[2, 3, 4], [5, 6, 7]]], float)  # two training seeds
-    table = said({"slowdown": {"a": mine, "fcfs": SLOW["fcfs"]}}, judge=Judge(baseline="fcfs"), agents=agents(2, "a")).table
+    table = said({"slowdown": {"a": mine, "fcfs": SLOW["fcfs"]}}, judge=Judging(baseline="fcfs"), agents=agents(2, "a")).table
     assert (table.resampled, table.n, table.runs) == ("training seed", 2, 6)
     by_seed = bootstrap_mean(np.array([3.0, 4.0, 5.0]))  # wider than [3.5, 4.5] by training seed
     assert table.line("a").values["slowdown"] == replace(by_seed, of="training seed")
@@ -271,7 +271,9 @@ def test_agents_rest_on_training_seeds() -> None:
 def test_a_mean_over_training_seeds_of_equal_values_is_a_tie() -> None:
     value = 0.1 + 0.2
     table = said(
-        {"slowdown": {"a": np.full((3, 2, 3), value), "fcfs": np.full((2, 3), value)}}, judge=Judge(baseline="fcfs"), agents=agents(3, "a")
+        {"slowdown": {"a": np.full((3, 2, 3), value), "fcfs": np.full((2, 3), value)}},
+        judge=Judging(baseline="fcfs"),
+        agents=agents(3, "a"),
     ).table
     versus = table.line("a").versus
     assert versus is not None
@@ -282,7 +284,7 @@ def test_agents_are_paired_by_training_seed() -> None:
     generator = np.random.default_rng(1)
     common = generator.normal(0, 5, (4, 1, 1))
     a = 50 + common + generator.normal(0, 0.01, (4, 2, 3))
-    table = said({"slowdown": {"a": a, "b": a + 0.1}}, judge=Judge(baseline="a"), agents=agents(4, "a", "b")).table
+    table = said({"slowdown": {"a": a, "b": a + 0.1}}, judge=Judging(baseline="a"), agents=agents(4, "a", "b")).table
     versus = table.line("b").versus
     assert versus is not None
     assert versus.difference.mean == pytest.approx(0.1)
@@ -347,7 +349,7 @@ def test_an_agent_that_is_better_by_one_seed_alone_is_not_called_better() -> Non
     one = plain * 1.02
     one[0, 3] = 50.0
     mine = np.stack([one + 0.01 * t for t in range(5)])
-    table = said({"slowdown": {"a": mine, "sjf": plain}}, judge=Judge(baseline="sjf"), agents=agents(5, "a")).table
+    table = said({"slowdown": {"a": mine, "sjf": plain}}, judge=Judging(baseline="sjf"), agents=agents(5, "a")).table
     versus = table.line("a").versus
     assert versus is not None
     assert versus.difference.mean < 0
@@ -358,7 +360,7 @@ def test_an_agent_that_is_better_by_one_seed_alone_is_not_called_better() -> Non
 def test_a_test_that_points_the_other_way_is_no_proof() -> None:
     base = np.array([[1.0] * 9 + [1000.0] * 6])
     mine = np.array([[1.5] * 9 + [900.0] * 6])  # the mean is lower, most ratios are higher
-    versus = said({"slowdown": {"sjf": base, "mine": mine}}, judge=Judge(baseline="sjf")).table.line("mine").versus
+    versus = said({"slowdown": {"sjf": base, "mine": mine}}, judge=Judging(baseline="sjf")).table.line("mine").versus
     assert versus is not None
     assert versus.share < 0
     assert versus.p == 1.0

@@ -20,9 +20,9 @@ from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.experiments.design.spec import load_experiment
 from gpuyard.experiments.running.on_ray import OnRay
 from gpuyard.experiments.running.results import load_results
-from gpuyard.experiments.running.runner import run
+from gpuyard.experiments.running.runner import backend_of, run
 from gpuyard.experiments.running.store import CURVES, RUNS
-from gpuyard.experiments.running.workers import Here, backend_of
+from gpuyard.experiments.running.workers import Here
 
 pytest.importorskip("ray", reason="Ray is not installed")
 

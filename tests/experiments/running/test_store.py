@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
-from gpuyard.experiments.design.kinds import Record
+from gpuyard.experiments.design.kinds import RunRecord
 from gpuyard.experiments.design.spec import Experiment, load_experiment
 from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.judging.summary import summarise
@@ -31,9 +31,9 @@ ABOUT = {"gpuyard": "1.0"}
 RECORD = {"name": "x", "axes": {"seeds": [1, 2]}}
 
 
-def records(unit: int, width: int = 2) -> list[Record]:
+def records(unit: int, width: int = 2) -> list[RunRecord]:
     return [
-        Record(
+        RunRecord(
             unit * width + k,
             {"scheduler": f"s{k}", "training_seed": None, "wait": float("nan") if k else 1.5 * unit},
             {"cdf": Curve(np.array([0.0, 1.0]), np.array([np.nan, np.inf]), ("a", "ü"))},
@@ -297,7 +297,7 @@ def test_hostile_json_is_refused(tmp_path: Path, finished: Path, name: str, data
     [
         ({"run": [0]}, "has no column"),
         ({"wait": ["a"]}, "column 'wait' does not hold numbers"),
-        ({"scheduler": [1]}, "no column of texts"),
+        ({"scheduler": [1]}, "does not hold texts"),
     ],
 )
 def test_tables_whose_hash_is_right_and_whose_columns_are_not(

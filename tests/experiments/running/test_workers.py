@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
-from gpuyard.experiments.running.workers import TRIES, Here, Processes, backend_of, check_workers
+from gpuyard.experiments.running.runner import backend_of
+from gpuyard.experiments.running.workers import TRIES, Here, Processes, check_workers
 
 ROOT = Path(__file__).resolve().parents[3]
 

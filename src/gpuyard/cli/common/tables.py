@@ -16,7 +16,7 @@ MOST_OTHERS = 4  # metrics beside the objective of an experiment
 
 
 @dataclass(frozen=True)
-class _Column:
+class _TableColumn:
     header: str
     cells: Sequence[str]
     marked: Sequence[bool] = ()
@@ -61,37 +61,37 @@ def comparison_table(summary: Summary, table: Comparison) -> Table:
     return Table(tuple(column.header for column in columns), rows, title, marked=marked, caption=caption)
 
 
-def _of_one_workload(summary: Summary, table: Comparison) -> Iterable[_Column]:
+def _of_one_workload(summary: Summary, table: Comparison) -> Iterable[_TableColumn]:
     """Differences in the unit of the metric, and every metric with its interval."""
     label, size = _unit(table, table.objective)
     changes = [_interval(line.change, size, "+") if line.change else "baseline" for line in table.lines]
-    yield _Column("scheduler", [line.scheduler for line in table.lines])
-    yield _Column(f"{table.objective} − baseline\n{f'({label})' if label else ' '}", changes)
+    yield _TableColumn("scheduler", [line.scheduler for line in table.lines])
+    yield _TableColumn(f"{table.objective} − baseline\n{f'({label})' if label else ' '}", changes)
     yield _wins(table)
     for name in summary.metrics:
         label, size = _unit(table, name)
         yield _means(table, name, f"{name}\n{f'({label})' if label else ' '}", size)
 
 
-def _of_experiment(summary: Summary, table: Comparison) -> Iterable[_Column]:
+def _of_experiment(summary: Summary, table: Comparison) -> Iterable[_TableColumn]:
     """The objective with its statistics, and means of some other metrics."""
     name, lines = table.objective, table.lines
     label, size = _unit(table, name)
-    yield _Column("scheduler", [f"> {line.scheduler}" if line.challenger else line.scheduler for line in lines])
+    yield _TableColumn("scheduler", [f"> {line.scheduler}" if line.challenger else line.scheduler for line in lines])
     yield _means(table, name, f"{name}{f' ({label})' if label else ''}", size)
     found = [line.versus for line in lines]
-    yield _Column("− baseline (%)", [_interval(each.share_interval, 0.01, "+") if each else "baseline" for each in found])
-    yield _Column("effect", [short(each.difference.effect, "+") if each else "" for each in found])
+    yield _TableColumn("− baseline (%)", [_interval(each.share_interval, 0.01, "+") if each else "baseline" for each in found])
+    yield _TableColumn("effect", [short(each.difference.effect, "+") if each else "" for each in found])
     yield _wins(table)
-    yield _Column("p", ["" if each is None or each.p != each.p else f"{each.p:.2g}" for each in found])
+    yield _TableColumn("p", ["" if each is None or each.p != each.p else f"{each.p:.2g}" for each in found])
     if any(line.gap for line in lines):
-        yield _Column("gap to\noracle (%)", [_interval(line.gap, 0.01) for line in lines])
+        yield _TableColumn("gap to\noracle (%)", [_interval(line.gap, 0.01) for line in lines])
     if any(line.above_bound for line in lines):
-        yield _Column("above\nbound (%)", [_interval(line.above_bound, 0.01) for line in lines])
+        yield _TableColumn("above\nbound (%)", [_interval(line.above_bound, 0.01) for line in lines])
     others = [other for other in summary.metrics if other != name and other in lines[0].values][:MOST_OTHERS]
     for other in others:
         label, size = _unit(table, other)
-        yield _Column(f"{other}{f' ({label})' if label else ''}", [short(line.values[other].mean / size) for line in lines])
+        yield _TableColumn(f"{other}{f' ({label})' if label else ''}", [short(line.values[other].mean / size) for line in lines])
 
 
 def _unit(table: Comparison, metric: str) -> tuple[str, float]:
@@ -103,16 +103,16 @@ def _interval(value: Interval | Difference | None, size: float, sign: str = "") 
     return with_interval(value.mean / size, value.low / size, value.high / size, sign) if value else ""
 
 
-def _means(table: Comparison, metric: str, header: str, size: float) -> _Column:
+def _means(table: Comparison, metric: str, header: str, size: float) -> _TableColumn:
     marked = [metric in line.best for line in table.lines]
     cells = [_interval(line.values[metric], size).partition("\n") for line in table.lines]
     stars = [first + (f" {STAR}" if best else "") + feed + rest for (first, feed, rest), best in zip(cells, marked, strict=True)]
-    return _Column(header, stars, marked)
+    return _TableColumn(header, stars, marked)
 
 
-def _wins(table: Comparison) -> _Column:
+def _wins(table: Comparison) -> _TableColumn:
     cells = [f"{line.versus.wins:,}–{line.versus.losses:,}" if line.versus else "" for line in table.lines]
-    return _Column("better–\nworse", cells)
+    return _TableColumn("better–\nworse", cells)
 
 
 def _metric_title(metric: str) -> str:

@@ -44,7 +44,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """What is kept of one Run."""
 
     run: int
@@ -159,16 +159,16 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ExperimentKind:
     """A way to make Runs."""
 
     name: str
-    execute: Callable[[Prepared, Unit], list[Record]]
+    execute: Callable[[Prepared, Unit], list[RunRecord]]
     check: Callable[[Prepared], None]
     has_workloads: bool = True
 
 
-KINDS: Registry[Kind] = Registry("kind of experiment")
+KINDS: Registry[ExperimentKind] = Registry("kind of experiment")
 NO_CELL = Cell("", Recipe(""), {}, "", "")  # of a kind whose units are seeds alone
 
 
@@ -188,7 +188,7 @@ _PLACE = (*PLACE, "seed", "scheduler", "training_seed")
 # ── simulations ──
 
 
-def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
+def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
     experiment, cell = prepared.experiment, prepared.cells[unit.cell]
     episode = prepared.sources.episode(cell, unit.seed)
     segments = any(resolve(name)[0].segments for name in experiment.metrics)
@@ -215,7 +215,7 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[Record]:
             "decision_latency_us": measure(result, [LATENCY])[LATENCY],
         }
         found.append(
-            Record(unit.first + k, values | _holding(bounds, values), curves, manifest_of(unit.first + k, values, seconds, further))
+            RunRecord(unit.first + k, values | _holding(bounds, values), curves, manifest_of(unit.first + k, values, seconds, further))
         )
     return found
 
@@ -246,13 +246,13 @@ def _check_simulations(prepared: Prepared) -> None:
         check_unseen(prepared.scheduler_of(entry), entry.label, prepared.cells, prepared.sources)
 
 
-KINDS.add("simulations", Kind("simulations", _simulate_unit, _check_simulations))
+KINDS.add("simulations", ExperimentKind("simulations", _simulate_unit, _check_simulations))
 
 
 # ── the change of distribution ──
 
 
-def _shift_unit(prepared: Prepared, unit: Unit) -> list[Record]:
+def _shift_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
     import numpy as np
 
     from gpuyard.experiments.studies.shift import OPTIMAL, shift
@@ -275,7 +275,7 @@ def _shift_unit(prepared: Prepared, unit: Unit) -> list[Record]:
         theirs = of_optimum.table["end"] - of_optimum.workload.jobs.submit
         curves = {"regret": curve, "ratio": Curve(curve.x, _running(spent) / _running(theirs))}
         manifest = manifest_of(unit.first + k, values, seconds / len(prepared.entries), {"text": entry.name})
-        found.append(Record(unit.first + k, values, curves, manifest))
+        found.append(RunRecord(unit.first + k, values, curves, manifest))
     return found
 
 
@@ -318,7 +318,7 @@ def _check_shift(prepared: Prepared) -> None:
             raise unknown_name("strategy", entry.name, list(STRATEGIES))
 
 
-KINDS.add("shift", Kind("shift", _shift_unit, _check_shift, has_workloads=False))
+KINDS.add("shift", ExperimentKind("shift", _shift_unit, _check_shift, has_workloads=False))
 
 
 # ── in a worker ──
@@ -334,6 +334,6 @@ class Worker:
             )
         self._prepared = Prepared(context)
 
-    def work(self, number: int) -> list[Record]:
+    def work(self, number: int) -> list[RunRecord]:
         """All Runs of a unit."""
         return self._prepared.kind.execute(self._prepared, self._prepared.units[number])

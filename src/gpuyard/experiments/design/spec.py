@@ -72,7 +72,7 @@ class Axes:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judging:
     """How schedulers are compared. Names are those of the axis `schedulers`."""
 
     baseline: str = ""  # empty: the best of the rivals on each objective
@@ -102,7 +102,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Agent:
+class AgentSpec:
     """A policy that is trained before the Runs, once for each training seed; the settings are those of `gpuyard train`."""
 
     env: str
@@ -126,12 +126,12 @@ class Experiment:
     kind: str
     axes: Axes
     names: Mapping[str, str] = field(default_factory=dict)
-    judge: Judge = field(default_factory=Judge)
+    judge: Judging = field(default_factory=Judging)
     rules: RulesText = field(default_factory=RulesText)
     curves: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
-    agents: Mapping[str, Agent] = field(default_factory=dict)
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     settings: Mapping[str, float] = field(default_factory=dict)  # of the kind
 
     @property
@@ -331,8 +331,8 @@ def _names(fields: Fields, where: str) -> dict[str, str]:
     return made
 
 
-def _judge(fields: Fields) -> Judge:
-    made = Judge(
+def _judge(fields: Fields) -> Judging:
+    made = Judging(
         fields.text("baseline", "", limit=LONG),
         *(_texts(fields, key, ()) for key in ("challengers", "oracle", "metrics", "groups", "rivals")),
     )
@@ -352,10 +352,10 @@ def _example(fields: Fields) -> Example:
     return made
 
 
-def _agent(name: str, fields: Fields, where: str) -> Agent:
+def _agent(name: str, fields: Fields, where: str) -> AgentSpec:
     if not _AGENT.fullmatch(name):
         raise DataError(f"{where}: [agents]: {shorten(name)} is no name of an agent", hint="letters, digits, . _ and -, up to 40")
-    made = Agent(
+    made = AgentSpec(
         env=fields.text("env"), learner=fields.text("learner"), workloads=_texts(fields, "workloads"), steps=_steps(fields),
         cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,), settings=_texts(fields, "settings", ()),
         start=fields.text("start", ""), objective=fields.text("objective", ""),

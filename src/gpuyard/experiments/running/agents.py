@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.errors import UsageError
-from gpuyard.experiments.design.spec import Agent, Experiment, placed
+from gpuyard.experiments.design.spec import AgentSpec, Experiment, placed
 from gpuyard.model.units import shorten
 from gpuyard.policies.learned import PROGRAM
 
@@ -45,13 +45,13 @@ def labels_of(experiment: Experiment) -> list[tuple[str, str, int]]:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class AgentTrainer:
     """Makes the worker that trains; `folder` is where trainings are kept, if it is there."""
 
-    agents: tuple[tuple[str, Agent, int], ...]  # label, settings, training seed
+    agents: tuple[tuple[str, AgentSpec, int], ...]  # label, settings, training seed
     folder: str
 
-    def __call__(self) -> Trainer:
+    def __call__(self) -> AgentTrainer:
         return self
 
     def work(self, number: int) -> Trained:
@@ -64,7 +64,7 @@ class Trainer:
             return train_agent(label, agent, seed, Path(folder) / label)
 
 
-def train_agent(label: str, agent: Agent, seed: int, folder: Path) -> Trained:
+def train_agent(label: str, agent: AgentSpec, seed: int, folder: Path) -> Trained:
     """As `gpuyard train` does; Ctrl-C is heard between updates and leaves a training that can be gone on with."""
     from gpuyard.learn.run.training import train
 
@@ -79,7 +79,7 @@ def train_agent(label: str, agent: Agent, seed: int, folder: Path) -> Trained:
     )
 
 
-def _plan(label: str, agent: Agent, seed: int) -> Plan:
+def _plan(label: str, agent: AgentSpec, seed: int) -> Plan:
     from gpuyard.learn.run.plan import Request, plan_of
 
     flags: dict[str, Any] = {"training": {"start": agent.start or None, "steps": agent.steps, "name": label.lower()}}
@@ -101,7 +101,7 @@ def check_agents(experiment: Experiment) -> None:
             _plan(label, agent, seed)
 
 
-def trainer_of(experiment: Experiment, labels: Sequence[str], folder: Path) -> Trainer:
+def trainer_of(experiment: Experiment, labels: Sequence[str], folder: Path) -> AgentTrainer:
     """For those of the agents that are still to be trained."""
     chosen = [(label, experiment.agents[name], seed) for label, name, seed in labels_of(experiment) if label in labels]
-    return Trainer(tuple(chosen), str(folder))
+    return AgentTrainer(tuple(chosen), str(folder))

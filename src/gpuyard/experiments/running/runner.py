@@ -18,19 +18,33 @@ from typing import Any
 from gpuyard import __version__
 from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.errors import UsageError
 from gpuyard.experiments.design.kinds import Context, Prepared, Worker
 from gpuyard.experiments.design.spec import Experiment
 from gpuyard.experiments.running.agents import Trained, check_agents, labels_of, trainer_of
 from gpuyard.experiments.running.examples import check_examples, keep_examples
+from gpuyard.experiments.running.on_ray import OnRay
 from gpuyard.experiments.running.store import AGENTS, KEPT, MAX_BYTES, Store
-from gpuyard.experiments.running.workers import Backend
+from gpuyard.experiments.running.workers import Backend, Here, Processes, check_workers
 from gpuyard.files import json_bytes, read_bytes, writing
 
 Progress = Callable[[str, int, int], None]  # what is done, how much, of how much
 
 
+def backend_of(on: str, workers: int | None) -> Backend:
+    """`local`; `ray`, a Ray cluster of this machine that is started; or the address of one that runs."""
+    if on == "local":
+        count = check_workers(workers)
+        return Here() if count == 1 else Processes(count)
+    if not on.strip():
+        raise UsageError("--on: no place to run at is given", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto")
+    if on == "ray":
+        return OnRay("", check_workers(workers))
+    return OnRay(on, 0 if workers is None else check_workers(workers))
+
+
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a call did."""
 
     runs: int  # in all
@@ -49,7 +63,7 @@ class _Make:
         return Worker(self.context)
 
 
-def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str = "", progress: Progress | None = None) -> Outcome:
+def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str = "", progress: Progress | None = None) -> RunOutcome:
     """All Runs, with results in the folder; `progress` hears of Runs and of agents."""
     heard = progress or (lambda what, done, total: None)
     began, store = time.perf_counter(), Store(folder)
@@ -60,7 +74,7 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
         if store.complete:
             store.verify()
             store.clean()
-            return Outcome(plain.runs, plain.runs, time.perf_counter() - began, 0)
+            return RunOutcome(plain.runs, plain.runs, time.perf_counter() - began, 0)
         if not INTERPRETED:
             engine()  # compiled once, before several processes ask for it
         agents, trained = _agents(experiment, store, backend, heard)
@@ -71,7 +85,7 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
         before = _do_units(prepared, context, store, backend, heard)
         keep_examples(prepared, store)
         store.finish(prepared.runs)
-    return Outcome(prepared.runs, before, time.perf_counter() - began, trained)
+    return RunOutcome(prepared.runs, before, time.perf_counter() - began, trained)
 
 
 def checked(experiment: Experiment) -> Prepared:

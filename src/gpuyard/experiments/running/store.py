@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.design.kinds import Record
+from gpuyard.experiments.design.kinds import RunRecord
 from gpuyard.files import PARTIAL, json_bytes, locked, parse_json, read_bytes, reading, write_bytes, writing
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Store:
     # ── the experiment ──
 
     def begin(self, record: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-        """Record what is run here, or check that it is the same as before; return whether a record was there."""
+        """RunRecord what is run here, or check that it is the same as before; return whether a record was there."""
         before = self.read_experiment() if (self.path / EXPERIMENT).exists() else None
         if before is None:
             self.refuse_others()
@@ -118,7 +118,7 @@ class Store:
                     entry.unlink()
         return found
 
-    def add(self, unit: int, records: Sequence[Record]) -> None:
+    def add(self, unit: int, records: Sequence[RunRecord]) -> None:
         """Save the Runs of a unit."""
         data = parquet_bytes(_part_frame(records))
         self.write(f"{PARTS}/{unit:07d}-{hashlib.sha256(data).hexdigest()[:16]}.parquet", data)
@@ -230,7 +230,7 @@ def parse_parquet(data: bytes, path: Path) -> pl.DataFrame:
         raise DataError(f"{path}: not a Parquet file: {' '.join(str(error).split())[:200]}") from None
 
 
-def _part_frame(records: Sequence[Record]) -> pl.DataFrame:
+def _part_frame(records: Sequence[RunRecord]) -> pl.DataFrame:
     """Make a table with a row per Run. Its curves are one JSON text, because names and lengths differ between experiments."""
     import polars as pl
 

@@ -46,20 +46,6 @@ def check_workers(count: int | None) -> int:
     return number
 
 
-def backend_of(on: str, workers: int | None) -> Backend:
-    """`local`; `ray`, a Ray cluster of this machine that is started; or the address of one that runs."""
-    if on == "local":
-        count = check_workers(workers)
-        return Here() if count == 1 else Processes(count)
-    if not on.strip():
-        raise UsageError("--on: no place to run at is given", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto")
-    from gpuyard.experiments.running.on_ray import OnRay
-
-    if on == "ray":
-        return OnRay("", check_workers(workers))
-    return OnRay(on, 0 if workers is None else check_workers(workers))
-
-
 class Here:
     """One after the other, in this process."""
 

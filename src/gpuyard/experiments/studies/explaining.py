@@ -48,7 +48,7 @@ Disturb = Callable[[Array, Array], tuple[Array, Array]]  # rows and context of a
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedChoice:
     """One recorded decision."""
 
     rows: Array  # (n, features) f4: those that could be chosen; n = 0 where there are no rows
@@ -216,7 +216,7 @@ class _Stage:
         self._all = len(episodes)
         self.episodes: list[Episode] = []
         self._envs: list[Envs] = []
-        self.seen: list[Seen] = []
+        self.seen: list[RecordedChoice] = []
         self.returns: list[float] = []
         self._record(episodes)
         picks = rng.permutation(len(self.seen))[:SAMPLE]
@@ -251,7 +251,7 @@ class _Stage:
             if disturb is None:
                 scores = self.network.scores(rows, context)
                 time = envs.now(0) if isinstance(envs, EngineEnvs) else 0.0
-                self.seen.append(Seen(rows, context, scores, int(np.argmax(scores)), number, time))
+                self.seen.append(RecordedChoice(rows, context, scores, int(np.argmax(scores)), number, time))
             else:
                 scores = self.network.scores(*disturb(rows, context))
             best = int(np.argmax(scores))
@@ -336,12 +336,12 @@ class _Stage:
         ahead = [float(np.mean([self._ahead(*pair, k, value) for pair in zip(several, picks, strict=True)])) for value in grid]
         return replace(feature, curve=tuple(ahead), of="is put before others")
 
-    def _choice_with(self, each: Seen, k: int, value: float) -> int:
+    def _choice_with(self, each: RecordedChoice, k: int, value: float) -> int:
         context = each.context.copy()
         context[k] = value
         return int(np.argmax(self.network.scores(each.rows, context)))
 
-    def _ahead(self, each: Seen, row: int, k: int, value: float) -> float:
+    def _ahead(self, each: RecordedChoice, row: int, k: int, value: float) -> float:
         rows = each.rows.copy()
         rows[row, k] = value
         scores = self.network.scores(rows, each.context)

@@ -48,7 +48,7 @@ class ShiftConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class StrategyOutcome:
     """What one strategy came to. Times are turnarounds, from submit to end."""
 
     result: Result
@@ -65,7 +65,7 @@ class ShiftReport:
 
     seed: int
     config: ShiftConfig
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, StrategyOutcome]
     bound: float
 
     def ratio(self, name: str) -> float:
@@ -116,7 +116,7 @@ def report_of(seed: int, config: ShiftConfig, results: Mapping[str, Result], bou
     """All figures, from the results alone."""
     spent = {name: _turnarounds(result) for name, result in results.items()}
     outcomes = {
-        name: Outcome(
+        name: StrategyOutcome(
             result, float(result.table["end"].max() - result.workload.jobs.submit.min()), float(spent[name].mean()),
             float(spent[name].sum()), float(spent[ROUND_ROBIN].mean() / spent[name].mean()), np.cumsum(spent[name] - spent[OPTIMAL]),
         )
