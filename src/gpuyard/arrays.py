@@ -1,11 +1,73 @@
-"""Names for the array types that signatures use."""
+"""Array types, and rows: a class lists the columns of a record once, for the type checker and for numpy.
+
+    class NodeRow(RecordRow):
+        free: i4  # wholly free devices
+
+`row_dtype(NodeRow)` is the record's dtype, and a kernel that takes a `NodeRow` cannot read a column that does not exist.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Int = int | np.integer[Any]  # compiled code does not tell them apart
+Real = float | np.floating[Any] | np.integer[Any]
+Value = TypeVar("Value")
+Given = TypeVar("Given")
+
+if TYPE_CHECKING:
+
+    class _Column(Generic[Value, Given]):
+        """A column of a row: reading gives a `Value`, and a `Given` can be written to it."""
+
+        def __get__(self, row: object, kind: type | None = None) -> Value: ...
+        def __set__(self, row: object, value: Given) -> None: ...
+
+    # The names are numpy's codes: `row_dtype` reads them.
+    i1 = _Column[int, Int]
+    i2 = _Column[int, Int]
+    i4 = _Column[int, Int]
+    i8 = _Column[int, Int]
+    f8 = _Column[float, Real]
+    u8 = _Column[np.uint64, np.uint64]
+    b1 = _Column[bool, bool]
+
+    class Vector(np.ndarray[tuple[int], np.dtype[Any]], Generic[Value]):
+        """A one-dimensional array that gives a `Value` when indexed by a number."""
+
+        @overload  # type: ignore[override]
+        def __getitem__(self, key: Int) -> Value: ...
+        @overload
+        def __getitem__(self, key: Any) -> Array: ...
+        def __getitem__(self, key: Any) -> Any: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    Ints = Vector[int]
+    Reals = Vector[float]
+    Words = Vector[np.uint64]
+
+
+class RecordRow:
+    """A row of any kind. A subclass lists its columns; Python code may also read and write them by name."""
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, column: str) -> Any: ...
+        def __setitem__(self, column: str, value: Any) -> None: ...
+
+
+def columns_of(*rows: type[RecordRow]) -> dict[str, str]:
+    """Column → code, for one or more classes that list columns, inherited ones first."""
+    lists = [get_annotations(kind) for row in rows for kind in reversed(row.__mro__)]
+    return {name: code for columns in lists for name, code in columns.items()}
+
+
+def row_dtype(row: type[RecordRow], *, align: bool = True) -> np.dtype[Any]:
+    """The dtype of a class that lists columns."""
+    return np.dtype(list(columns_of(row).items()), align=align)

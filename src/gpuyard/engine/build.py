@@ -38,7 +38,7 @@ def build_state(
     pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
     if mix is None:
         mix = request_mix(jobs, cluster) if any(slot.reads_mix for slot in program.slots) else np.zeros(0, MIX)
-    made = st.State(
+    made = st.State.of(
         control=_control(jobs, cluster, program, seed, rules, tracking=tracking, sharing=shared > 0, segments=segments),
         table=np.ascontiguousarray(jobs.table),
         runtime=np.ascontiguousarray(runtime),
@@ -110,7 +110,7 @@ def _scratch(n: int, m: int, devices: int, program: Program, *, tracking: bool) 
 
 def as_seen_by_kernels(s: st.State) -> st.State:
     """Records with attributes where kernels run as plain Python; nothing to do where they are compiled."""
-    return st.State(*[a.view(np.recarray) if a.dtype.names else a for a in s]) if INTERPRETED else s
+    return st.State._make(a.view(np.recarray) if a.dtype.names else a for a in s) if INTERPRETED else s
 
 
 def _node_rows(cluster: Cluster) -> Array:

@@ -84,7 +84,7 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
     unknown = np.full(len(jobs), np.inf)
     s = build_state(jobs, unknown, snapshot.cluster, program, snapshot.seed, snapshot.rules, segments=False, mix=snapshot.mix)
     run_step(s, header_of(s), FILL)
-    s = st.State(*[a.view(np.ndarray) for a in s])
+    s = st.State._make(a.view(np.ndarray) for a in s)
     rows, control = s.rows, s.control[0]
     for name in (*_COPIED, "attained"):
         rows[name] = live[name]
@@ -100,7 +100,7 @@ def state_of(snapshot: Snapshot, program: Program) -> st.State:
     _set_held(s, snapshot.held)
     _set_queues(s)
     s.control["noting"] = 1
-    s = s._replace(notes=np.zeros(2 * len(rows) + 1, np.int32))
+    s = s.replace(notes=np.zeros(2 * len(rows) + 1, np.int32))
     return as_seen_by_kernels(s)
 
 

@@ -15,13 +15,16 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine.compiler import atomics
 from gpuyard.engine.compiler.jit import inner
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Ints
 
 # Words of a board, each in a cache line of its own.
 TAKEN, FROM_TOP, DONE, OVER, STOP, WAY, HELPERS = range(0, 56, 8)  # the last: from there on one for each helper; 1: it sleeps
@@ -31,14 +34,14 @@ PATIENCE = 500  # such offers, some 0.2 ms, before a helper sleeps
 
 
 @inner
-def pieces_of(count: Any) -> Any:
+def pieces_of(count: Int) -> Any:
     """(pieces, environments in each but the last)."""
     size = max(count // PIECES, 1)
     return (count + size - 1) // size, size
 
 
 @inner
-def open_work(board: Any) -> None:
+def open_work(board: Ints) -> None:
     """Let helpers take work."""
     for word in (FROM_TOP, DONE, OVER):
         atomics.write(board, word, 0)
@@ -46,7 +49,7 @@ def open_work(board: Any) -> None:
 
 
 @inner
-def await_done(board: Any, count: Any) -> Any:
+def await_done(board: Ints, count: Int) -> Any:
     """Wait until `count` environments are done; returns the sum of what was reported of them."""
     looks = 0
     while atomics.read(board, DONE) < count:
@@ -57,7 +60,7 @@ def await_done(board: Any, count: Any) -> Any:
 
 
 @inner
-def await_work(board: Any, pieces: Any) -> Any:
+def await_work(board: Ints, pieces: Int) -> Any:
     """Wait for work; False if none came for long, or none will."""
     for _ in range(PATIENCE):
         for _ in range(LOOKS):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import from_dtype, types
 
+from gpuyard.arrays import RecordRow, row_dtype
 from gpuyard.engine.compiler import atomics
 from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, call_engine, entry, inner
@@ -22,47 +23,57 @@ from gpuyard.envs.crew import DONE, FROM_TOP, OVER, TAKEN, await_done, await_wor
 from gpuyard.errors import UsageError
 from gpuyard.features import hosts, jobs, system
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Int, Ints, Real, Reals, Vector, f8, i8
+    from gpuyard.engine.state import JobRow, State, TallyRow
+
 # Weights of a reward: those of the sums of TALLY_ROW, and three that are counted at every choice.
 TERMS = (*(TALLY_ROW.names or ()), "utilisation", "queue", "power")
 SUMS = len(TALLY_ROW.names or ())
-SLOT = np.dtype(
-    [
-        ("header", "i8"),  # address of the state's header
-        ("rows", "i8"),  # addresses of the observation
-        ("context", "i8"),
-        ("mask", "i8"),
-        ("trail", "i8"),  # address of the choices made in this episode
-        ("choices", "i8"),  # how many
-        ("written", "i8"),  # rows of the observation that are not 0
-        ("status", "i8"),  # of the last order to the engine
-        ("reward", "f8"),  # of the last choice
-        ("total", "f8"),  # of this episode
-        ("potential", "f8"),  # at the last choice
-        ("scale", "f8"),  # rewards are multiplied by it
-        ("bonus", "f8"),  # added at the end of the episode
-        ("illegal", "i8"),  # choices of this episode that were not legal
-    ],
-    align=True,
-)  # one environment
+
+
+class EnvRow(RecordRow):
+    """One environment."""
+
+    header: i8  # address of the state's header
+    rows: i8  # addresses of the observation
+    context: i8
+    mask: i8
+    trail: i8  # address of the choices made in this episode
+    choices: i8  # how many
+    written: i8  # rows of the observation that are not 0
+    status: i8  # of the last order to the engine
+    reward: f8  # of the last choice
+    total: f8  # of this episode
+    potential: f8  # at the last choice
+    scale: f8  # rewards are multiplied by it
+    bonus: f8  # added at the end of the episode
+    illegal: i8  # choices of this episode that were not legal
+
+
+SLOT = row_dtype(EnvRow)
 KEEP, LENGTH, SHARE, COPY = range(4)  # how a field of a state is brought back
-SETUP = np.dtype(
-    [
-        ("engine", "i8"),  # address
-        ("open", "i8"),  # OPEN_*
-        ("rows", "i8"),  # of the observation
-        ("actions", "i8"),
-        ("shaping", "f8"),  # weight of the potential
-        ("gamma", "f8"),
-    ],
-    align=True,
-)
+
+
+class SetupRow(RecordRow):
+    """What all environments share."""
+
+    engine: i8  # address
+    open: i8  # OPEN_*
+    rows: i8  # of the observation
+    actions: i8
+    shaping: f8  # weight of the potential
+    gamma: f8
+
+
+SETUP = row_dtype(SetupRow)
 
 
 # ── what is seen ──
 
 
 @inner
-def _observe(s: Any, slot: Any, setup: Any) -> None:
+def _observe(s: State, slot: EnvRow, setup: SetupRow) -> None:
     """Write the observation of a state that waits for a choice."""
     context = floats_at(slot.context, system.CONTEXT)  # the longest of the three
     mask = bytes_at(slot.mask, setup.actions)
@@ -77,7 +88,7 @@ def _observe(s: Any, slot: Any, setup: Any) -> None:
 
 
 @inner
-def _observe_queue(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> None:
+def _observe_queue(s: State, slot: EnvRow, setup: SetupRow, context: Array, mask: Array) -> None:
     control = s.control[0]
     part = s.partitions[control.open_part]
     count = min(part.tail - part.head, setup.rows)
@@ -94,7 +105,7 @@ def _observe_queue(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> No
 
 
 @inner
-def _observe_hosts(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> None:
+def _observe_hosts(s: State, slot: EnvRow, setup: SetupRow, context: Array, mask: Array) -> None:
     control = s.control[0]
     p, j = control.open_part, control.open_job
     part = s.partitions[p]
@@ -117,7 +128,7 @@ def _observe_hosts(s: Any, slot: Any, setup: Any, context: Any, mask: Any) -> No
 
 
 @inner
-def _choose(s: Any, slot: Any, setup: Any, action: Any) -> Any:
+def _choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
     """Make an action the choice of a state that waits for one; returns the action, or the first legal one if it is not."""
     control = s.control[0]
     mask = bytes_at(slot.mask, setup.actions)
@@ -144,7 +155,7 @@ def _choose(s: Any, slot: Any, setup: Any, action: Any) -> Any:
 
 
 @inner
-def _reward(s: Any, slot: Any, setup: Any, weights: Any, over: Any) -> None:
+def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: Reals, over: bool) -> None:
     """What has happened since the last choice, weighted; the sums begin anew."""
     sums = s.tally[0]
     control = s.control[0]
@@ -167,13 +178,13 @@ def _reward(s: Any, slot: Any, setup: Any, weights: Any, over: Any) -> None:
 
 
 @inner
-def _clear(sums: Any) -> None:
+def _clear(sums: TallyRow) -> None:
     sums.ended, sums.slowdown, sums.capped_slowdown, sums.bsld, sums.missed, sums.wait = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     sums.capped_wait, sums.turnaround, sums.queue_time, sums.busy_time, sums.gpu_seconds, sums.energy = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 @inner
-def _potential(s: Any, weights: Any) -> Any:
+def _potential(s: State, weights: Reals) -> Any:
     """What the unfinished jobs would be charged if they ended now: a function of the state alone, 0 when all is over."""
     control = s.control[0]
     value = 0.0
@@ -187,7 +198,7 @@ def _potential(s: Any, weights: Any) -> Any:
 
 
 @inner
-def _charge(row: Any, now: Any, weights: Any) -> Any:
+def _charge(row: JobRow, now: Real, weights: Reals) -> Any:
     age = now - row.submit
     wait = (row.start if row.start >= 0 else now) - row.submit
     zero = 1.0 if row.runtime == 0 else 0.0  # as the metric has it
@@ -201,7 +212,7 @@ def _charge(row: Any, now: Any, weights: Any) -> Any:
 
 
 @inner
-def _go_on(s: Any, slot: Any, setup: Any, weights: Any, first: Any) -> Any:
+def _go_on(s: State, slot: EnvRow, setup: SetupRow, weights: Reals, first: bool) -> Any:
     """Run to the first or the next choice or to the end, and say what it was worth; returns 0 at a choice.
 
     A full log stops it on the way: give it space and let it go on.
@@ -223,7 +234,7 @@ def _go_on(s: Any, slot: Any, setup: Any, weights: Any, first: Any) -> Any:
     return 0 if status == DECIDE else 1
 
 
-def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: Any) -> Any:
+def _step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, low: Int, high: Int) -> Any:
     """Choose `actions` in the environments low … high and run each to its next choice; returns how many are not at one."""
     setup = setups[0]
     over = 0
@@ -238,7 +249,7 @@ def _step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: A
 
 
 @inner
-def _take_pieces(slots: Any, setups: Any, weights: Any, actions: Any, board: Any, helper: Any) -> None:
+def _take_pieces(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints, helper: bool) -> None:
     """Step pieces of the environments until all are taken."""
     count = len(slots)
     pieces, size = pieces_of(count)
@@ -253,20 +264,20 @@ def _take_pieces(slots: Any, setups: Any, weights: Any, actions: Any, board: Any
         atomics.add(board, DONE, high - piece * size)
 
 
-def _step_together(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> Any:
+def _step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> Any:
     """As `step` for all environments, with the helpers at `board`."""
     open_work(board)
     _take_pieces(slots, setups, weights, actions, board, False)
     return await_done(board, len(slots))
 
 
-def _help_out(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> None:
+def _help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> None:
     """Take part in `step_together` until there has been nothing to do for a while."""
     while await_work(board, pieces_of(len(slots))[0]):
         _take_pieces(slots, setups, weights, actions, board, True)
 
 
-def _begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+def _begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
     """Run the environments `which`, which were just put back, to their first choices; returns how many have none."""
     setup = setups[0]
     over = 0
@@ -283,7 +294,7 @@ def _begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
     return over
 
 
-def _resume(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+def _resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
     """Let the environments `which` go on that stopped because their logs were full; returns how many are not at a choice."""
     over = 0
     for i in range(len(which)):
@@ -292,7 +303,7 @@ def _resume(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
     return over
 
 
-def _put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
+def _put_back(slots: Vector[EnvRow], which: Ints, pristine: Ints, plans: Array) -> None:
     """Put the environments `which` into the states whose headers are at `pristine`.
 
     `plans`: for each field of a state how it is brought back: KEEP its own memory, take only the other's LENGTH, SHARE the other's memory,
@@ -304,7 +315,7 @@ def _put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
 
 
 @inner
-def _copy_state(to_address: Any, from_address: Any, plans: Any) -> None:
+def _copy_state(to_address: Int, from_address: Int, plans: Array) -> None:
     fields = len(plans)
     to = words_at(to_address, 2 * fields)
     given = words_at(from_address, 2 * fields)
@@ -351,28 +362,28 @@ def _compile(source: int) -> Kernels:
     floats, ints, words = types.float64[::1], types.int32[::1], types.int64[::1]
 
     @entry(types.int64(slots, setup, floats, ints, types.int64, types.int64))
-    def step(slots: Any, setups: Any, weights: Any, actions: Any, low: Any, high: Any) -> Any:
+    def step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, low: Int, high: Int) -> Any:
         return _inner_step(slots, setups, weights, actions, low, high) if source != 0 else -9  # never 0; part of the cache's key
 
     @entry(types.int64(slots, setup, floats, ints, words))
-    def step_together(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> Any:
+    def step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> Any:
         return _inner_step_together(slots, setups, weights, actions, board) if source != 0 else -9
 
     @entry(types.void(slots, setup, floats, ints, words))
-    def help_out(slots: Any, setups: Any, weights: Any, actions: Any, board: Any) -> None:
+    def help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> None:
         if source != 0:
             _inner_help_out(slots, setups, weights, actions, board)
 
     @entry(types.int64(slots, setup, floats, ints))
-    def begin(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+    def begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
         return _inner_begin(slots, setups, weights, which) if source != 0 else -9
 
     @entry(types.int64(slots, setup, floats, ints))
-    def resume(slots: Any, setups: Any, weights: Any, which: Any) -> Any:
+    def resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
         return _inner_resume(slots, setups, weights, which) if source != 0 else -9
 
     @entry(types.void(slots, ints, words, types.int64[:, ::1]))
-    def put_back(slots: Any, which: Any, pristine: Any, plans: Any) -> None:
+    def put_back(slots: Vector[EnvRow], which: Ints, pristine: Ints, plans: Array) -> None:
         if source != 0:
             _inner_put_back(slots, which, pristine, plans)
 

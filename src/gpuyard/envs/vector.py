@@ -230,7 +230,7 @@ class EngineEnvs:
                 old, at = self._states[e].log, 2 * st.State._fields.index("log")
                 log = np.zeros(2 * len(old) + int(self._states[e].control["parts_used"][0]), old.dtype)
                 log[: len(old)] = old
-                self._states[e] = self._states[e]._replace(log=log)
+                self._states[e] = self._states[e].replace(log=log)
                 self._own_headers[e][at : at + 2] = log.ctypes.data, len(log)
             over += kernels().resume(self._slots, self._setup, self._weights, which) - len(which)
         return over
@@ -407,7 +407,7 @@ def pristine_state(opened: Opened, workload: Workload, cluster: Cluster) -> tupl
         control["switch"] = 0
         control["switch_every"] = opened.every
         control["timer"] = opened.every or float(control["timer"][0])
-    s = s._replace(
+    s = s.replace(
         running_jobs=np.empty(len(s.rows), np.int32),
         shadow_nodes=np.zeros(len(s.nodes), st.NODE_ROW),
         shadow_devices=np.zeros(len(s.devices)),
@@ -464,4 +464,4 @@ def _own_state(given: Mapping[str, tuple[int, Array]], sizes: Mapping[str, int],
             own = own[: len(array)]
             own[:] = array
         arrays[name] = array if how == SHARE else own
-    return st.State(**arrays)
+    return st.State.of(**arrays)

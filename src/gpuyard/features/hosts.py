@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from gpuyard.engine.kernels.runs import revised_end
 from gpuyard.engine.state import HOST_SUMS
 from gpuyard.features.numbers import COUNT, TIME, log, share
 from gpuyard.features.schema import Schema
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Int, Real, Reals
+    from gpuyard.engine.state import JobRow, State
 
 HOST = Schema(
     "host",
@@ -62,9 +66,9 @@ assert FIRST_NEXT + 3 * LOOK == HOST_SUMS
 
 @inner
 def write_host(
-    out: Any, at: Any, stride: Any,
-    cpus: Any, free_cpus: Any, memory: Any, free_memory: Any, gpus: Any, free: Any, speed: Any, left: Any,
-    job_cpus: Any, job_memory: Any, job_gpus: Any, estimate: Any, most_cpus: Any, most_memory: Any, most_gpus: Any, fastest: Any,
+    out: Array, at: Int, stride: Int,
+    cpus: Real, free_cpus: Real, memory: Real, free_memory: Real, gpus: Real, free: Real, speed: Real, left: Real,
+    job_cpus: Real, job_memory: Real, job_gpus: Real, estimate: Real, most_cpus: Real, most_memory: Real, most_gpus: Real, fastest: Real,
 ) -> None:  # fmt: skip
     """The features of one host into out[at], out[at + stride] … `left`: s until its last job is believed to end."""
     out[at] = share(cpus - free_cpus, cpus)
@@ -81,7 +85,7 @@ def write_host(
 
 
 @inner
-def measure_hosts(s: Any, p: Any, j: Any) -> None:
+def measure_hosts(s: State, p: Int, j: Int) -> None:
     """Fill `busy_until` for the nodes of partition p, and `host_sums`, for a choice about job j."""
     part = s.partitions[p]
     now = s.control[0].now
@@ -117,14 +121,14 @@ def measure_hosts(s: Any, p: Any, j: Any) -> None:
 
 
 @inner
-def _count(most: Any, row: Any) -> None:
+def _count(most: Reals, row: JobRow) -> None:
     most[MEAN_CPUS] += row.cpus
     most[MEAN_MEMORY] += row.memory
     most[MEAN_GPUS] += row.gpus
 
 
 @inner
-def _measure_queue(s: Any, p: Any, j: Any, running: Any) -> None:
+def _measure_queue(s: State, p: Int, j: Int, running: Real) -> None:
     """The means over running and waiting jobs, and what the first waiting ones other than j ask for."""
     part = s.partitions[p]
     most = s.host_sums
@@ -146,7 +150,7 @@ def _measure_queue(s: Any, p: Any, j: Any, running: Any) -> None:
 
 
 @inner
-def _measure_room(s: Any, p: Any) -> None:
+def _measure_room(s: State, p: Int) -> None:
     """The mean room of hosts, and the share of the next jobs that fit somewhere."""
     part = s.partitions[p]
     most = s.host_sums
@@ -164,25 +168,25 @@ def _measure_room(s: Any, p: Any) -> None:
 
 
 @inner
-def _part_that_fits(free: Any, mean: Any) -> Any:
+def _part_that_fits(free: Real, mean: Real) -> Any:
     """The share of numbers spread evenly from 0 to twice the mean that are at most `free`."""
     return min(max(free, 0.0) / (2.0 * mean), 1.0) if mean > 0 else 1.0
 
 
 @inner
-def _room(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+def _room(most: Reals, cpus: Real, memory: Real, gpus: Real) -> Any:
     fits = _part_that_fits(cpus, most[MEAN_CPUS]) * _part_that_fits(memory, most[MEAN_MEMORY])
     return np.float32(fits * _part_that_fits(gpus, most[MEAN_GPUS]))
 
 
 @inner
-def _fits(most: Any, k: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+def _fits(most: Reals, k: Int, cpus: Real, memory: Real, gpus: Real) -> Any:
     at = FIRST_NEXT + 3 * k
     return most[at] <= cpus and most[at + 1] <= memory and most[at + 2] <= gpus
 
 
 @inner
-def _next_fit(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
+def _next_fit(most: Reals, cpus: Real, memory: Real, gpus: Real) -> Any:
     found = 0.0
     for k in range(int(most[NEXT])):
         found += 1.0 if _fits(most, k, cpus, memory, gpus) else 0.0
@@ -190,7 +194,7 @@ def _next_fit(most: Any, cpus: Any, memory: Any, gpus: Any) -> Any:
 
 
 @inner
-def host_row(s: Any, n: Any, j: Any, fastest: Any, out: Any, at: Any, stride: Any) -> None:
+def host_row(s: State, n: Int, j: Int, fastest: Real, out: Array, at: Int, stride: Int) -> None:
     """One host for job j, after `measure_hosts`. `fastest`: the highest speed for the job's class."""
     node = s.nodes[n]
     row = s.rows[j]
@@ -212,7 +216,7 @@ def host_row(s: Any, n: Any, j: Any, fastest: Any, out: Any, at: Any, stride: An
 
 
 @inner
-def fastest_for(s: Any, j: Any) -> Any:
+def fastest_for(s: State, j: Int) -> Any:
     """The highest speed of any device type for job j."""
     best = 0.0
     for t in range(len(s.types)):
@@ -221,7 +225,7 @@ def fastest_for(s: Any, j: Any) -> Any:
 
 
 @inner
-def host_context(s: Any, p: Any, j: Any, out: Any, at: Any) -> None:
+def host_context(s: State, p: Int, j: Int, out: Array, at: Int) -> None:
     """The context of job j, after `measure_hosts`."""
     part = s.partitions[p]
     row = s.rows[j]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.passes import BACKFILL_NONE
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Int, Real
+    from gpuyard.engine.state import State
 
 JOB = Schema(
     "job",
@@ -44,7 +48,7 @@ SHORTEST = 10.0  # s; shorter jobs count as this long in `stretch` and `slack`
 
 @inner
 def write_job(
-    out: Any, at: Any, stride: Any, estimate: Any, gpus: Any, wait: Any, slack: Any, priority: Any, free: Any, log_total: Any
+    out: Array, at: Int, stride: Int, estimate: float, gpus: Real, wait: Real, slack: float, priority: float, free: Real, log_total: Real
 ) -> None:
     """The features of one job into out[at], out[at + stride] … `slack` in s; `log_total` of the partition's GPUs, by `log`."""
     length = max(estimate, SHORTEST)
@@ -60,7 +64,17 @@ def write_job(
 
 @inner
 def write_queue(
-    out: Any, at: Any, free: Any, total: Any, waiting: Any, work: Any, running: Any, recent: Any, next_end: Any, behind: Any, passing: Any
+    out: Array,
+    at: Int,
+    free: Real,
+    total: Real,
+    waiting: Real,
+    work: Real,
+    running: Real,
+    recent: Real,
+    next_end: Real,
+    behind: Real,
+    passing: Real,
 ) -> None:
     """The context of a queue into out[at …]: `work` in GPU-s, `next_end` in s from now."""
     out[at] = share(free, total)
@@ -75,7 +89,7 @@ def write_queue(
 
 
 @inner
-def job_rows(s: Any, p: Any, first: Any, count: Any, out: Any, at: Any, row_stride: Any, stride: Any) -> None:
+def job_rows(s: State, p: Int, first: Int, count: Int, out: Array, at: Int, row_stride: Int, stride: Int) -> None:
     """The jobs at positions first … first + count of the queue of partition p; feature f of row r at out[at + r·row_stride + f·stride]."""
     part = s.partitions[p]
     now = s.control[0].now
@@ -88,7 +102,7 @@ def job_rows(s: Any, p: Any, first: Any, count: Any, out: Any, at: Any, row_stri
 
 
 @inner
-def queue_context(s: Any, p: Any, behind: Any, out: Any, at: Any) -> None:
+def queue_context(s: State, p: Int, behind: Real, out: Array, at: Int) -> None:
     """The context of partition p's queue. Running jobs must be tracked."""
     part = s.partitions[p]
     control = s.control[0]
@@ -103,7 +117,7 @@ def queue_context(s: Any, p: Any, behind: Any, out: Any, at: Any) -> None:
 
 
 @inner
-def advance_recent(s: Any) -> None:
+def advance_recent(s: State) -> None:
     """Let control.recent_job be the first that was submitted in the last 300 s (a snapshot says how many came)."""
     control = s.control[0]
     if control.noting == 0:

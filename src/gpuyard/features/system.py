@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from gpuyard.engine.state import HISTORY, SAMPLE
 from gpuyard.features.jobs import SHORTEST, advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Int, Real
+    from gpuyard.engine.state import JobRow, State
 
 NOW = (
     "waiting",  # log2 of jobs
@@ -55,7 +59,7 @@ SIX = len(HEADS)
 
 
 @inner
-def system_context(s: Any, out: Any, at: Any) -> None:
+def system_context(s: State, out: Array, at: Int) -> None:
     """All of SWITCH.context into out[at …], and a new sample into the history: call it once at each decision."""
     _waiting_jobs(s, out, at)
     _heads(s, out, at + FIRST_HEAD)
@@ -70,7 +74,7 @@ def system_context(s: Any, out: Any, at: Any) -> None:
 
 
 @inner
-def _remember(s: Any, out: Any, at: Any) -> None:
+def _remember(s: State, out: Array, at: Int) -> None:
     control = s.control[0]
     to = (control.samples % HISTORY) * SAMPLE
     s.history[to] = log(float(control.next_job - control.sampled_job)) * np.float32(COUNT)
@@ -82,7 +86,7 @@ def _remember(s: Any, out: Any, at: Any) -> None:
 
 
 @inner
-def _cluster(s: Any, out: Any, at: Any) -> None:
+def _cluster(s: State, out: Array, at: Int) -> None:
     control = s.control[0]
     advance_recent(s)
     free, gpus, work = 0.0, 0.0, 0.0
@@ -105,7 +109,7 @@ def _cluster(s: Any, out: Any, at: Any) -> None:
 
 
 @inner
-def _waiting_jobs(s: Any, out: Any, at: Any) -> None:
+def _waiting_jobs(s: State, out: Array, at: Int) -> None:
     control = s.control[0]
     now = control.now
     count = max(float(control.waiting), 1.0)
@@ -154,7 +158,7 @@ def _waiting_jobs(s: Any, out: Any, at: Any) -> None:
 
 
 @inner
-def _heads(s: Any, out: Any, at: Any) -> None:
+def _heads(s: State, out: Array, at: Int) -> None:
     """The jobs that six orderings would start next; of equals the one that was submitted first."""
     now = s.control[0].now
     for k in range(SIX):
@@ -178,7 +182,7 @@ def _heads(s: Any, out: Any, at: Any) -> None:
 
 
 @inner
-def _head_key(row: Any, now: Any, k: Any) -> Any:
+def _head_key(row: JobRow, now: Real, k: Int) -> Any:
     """Lower goes first, by the k-th of HEADS."""
     if k == 0:
         return row.submit
@@ -194,7 +198,7 @@ def _head_key(row: Any, now: Any, k: Any) -> Any:
 
 
 @inner
-def _running_jobs(s: Any, out: Any, at: Any) -> None:
+def _running_jobs(s: State, out: Array, at: Int) -> None:
     """Believed ends only: the heap of true ends says who runs, in an order that must not matter."""
     control = s.control[0]
     first, left_sum, late = np.inf, 0.0, 0.0

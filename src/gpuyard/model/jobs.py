@@ -4,36 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuyard.arrays import Array
+from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.errors import DataError
 
-# Before `id` a multiple of 8 bytes, so that rows have no gaps.
-JOB = np.dtype(
-    [
-        ("submit", "f8"),  # s from the workload's origin
-        ("gpus", "f8"),  # 0: CPU job; 0 < share < 1: part of one device; else a whole number
-        ("estimate", "f8"),  # s on a reference GPU, what a scheduler believes
-        ("walltime", "f8"),  # s, the limit asked for; inf: none
-        ("deadline", "f8"),  # s from the origin; inf: none
-        ("cpus", "f8"),  # cores in all
-        ("memory", "f8"),  # GB in all
-        ("transfer", "f8"),  # s on the devices before work begins
-        ("priority", "f8"),  # higher is more important
-        ("user", "i4"),  # into Jobs.users
-        ("partition", "i4"),  # into Jobs.partitions
-        ("job_class", "i4"),  # into Jobs.classes: the row of the speed table
-        ("chunk", "i4"),  # GPUs that must sit together on one node; 1: spread at will
-        ("gpu_type", "i4"),  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
-        ("qos", "i4"),  # into Jobs.qoses: the quality of service asked for
-        ("account", "i4"),  # into Jobs.accounts: who pays
-        ("index", "i4"),  # position by (submit, order given): breaks every tie
-        ("id", "i8"),  # the job's number in its trace
-    ]
-)
+if TYPE_CHECKING:
+    from gpuyard.arrays import f8, i4, i8
+
+
+class JobColumns(RecordRow):
+    """What policies see of a job from the moment of its submission."""
+
+    submit: f8  # s from the workload's origin
+    gpus: f8  # 0: CPU job; 0 < share < 1: part of one device; else a whole number
+    estimate: f8  # s on a reference GPU, what a scheduler believes
+    walltime: f8  # s, the limit asked for; inf: none
+    deadline: f8  # s from the origin; inf: none
+    cpus: f8  # cores in all
+    memory: f8  # GB in all
+    transfer: f8  # s on the devices before work begins
+    priority: f8  # higher is more important
+    user: i4  # into Jobs.users
+    partition: i4  # into Jobs.partitions
+    job_class: i4  # into Jobs.classes: the row of the speed table
+    chunk: i4  # GPUs that must sit together on one node; 1: spread at will
+    gpu_type: i4  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
+    qos: i4  # into Jobs.qoses: the quality of service asked for
+    account: i4  # into Jobs.accounts: who pays
+    index: i4  # position by (submit, order given): breaks every tie
+
+
+class SubmittedRow(JobColumns):
+    """A job as it was submitted. Before `id` a multiple of 8 bytes, so that rows have no gaps."""
+
+    id: i8  # the job's number in its trace
+
+
+JOB = row_dtype(SubmittedRow, align=False)
 COLUMNS: tuple[str, ...] = tuple(JOB.names or ())
 LABELS = {  # columns that are numbers of labels → where the labels are
     "user": "users", "partition": "partitions", "job_class": "classes", "gpu_type": "gpu_types", "qos": "qoses", "account": "accounts",

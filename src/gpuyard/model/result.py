@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.arrays import Array
+from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.errors import DataError
 from gpuyard.files import from_plain, to_plain
 from gpuyard.model.cluster import Cluster
@@ -20,6 +20,9 @@ from gpuyard.model.fields import Fields
 from gpuyard.model.jobs import COLUMNS, JOB, LABELS
 from gpuyard.model.storage import ARRAYS, MANIFEST, read_folder, save_folder
 from gpuyard.model.workload import Workload
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import f8, i2, i4
 
 STATUS = ("pending", "waiting", "running", "done", "killed", "rejected")
 REASONS = (
@@ -31,21 +34,23 @@ REASONS = (
     "over the partition's quota",
 )
 
-ROW = np.dtype(
-    [
-        ("start", "f8"),  # s, first start; nan: never started
-        ("end", "f8"),  # s; nan: never ended
-        ("ran", "f8"),  # s on devices, all runs
-        ("gpu_seconds", "f8"),  # ran × gpus
-        ("rate", "f8"),  # work per second in the last run
-        ("nodes", "i4"),  # nodes of the last run
-        ("node", "i4"),  # its first node; -1: never started
-        ("preemptions", "i4"),  # times stopped and requeued, failures included
-        ("status", "i2"),  # into STATUS
-        ("reason", "i2"),  # into REASONS
-    ],
-    align=True,
-)
+
+class ResultRow(RecordRow):
+    """What became of a job."""
+
+    start: f8  # s, first start; nan: never started
+    end: f8  # s; nan: never ended
+    ran: f8  # s on devices, all runs
+    gpu_seconds: f8  # ran × gpus
+    rate: f8  # work per second in the last run
+    nodes: i4  # nodes of the last run
+    node: i4  # its first node; -1: never started
+    preemptions: i4  # times stopped and requeued, failures included
+    status: i2  # into STATUS
+    reason: i2  # into REASONS
+
+
+ROW = row_dtype(ResultRow)
 BIN = np.dtype(
     [
         ("time", "f8"),  # s, where the bin begins

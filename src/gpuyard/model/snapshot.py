@@ -3,59 +3,87 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuyard.arrays import Array
+from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 
-LIVE = np.dtype(
-    [
-        ("attained", "f8"),  # GPU-s held before this run
-        ("ran", "f8"),  # s on devices before this run
-        ("queued", "f8"),  # s, when it last entered the queue
-        ("start", "f8"),  # s, first start; -1: none yet
-        ("run_start", "f8"),  # s, start of this run; waiting jobs: of the last
-        ("rate", "f8"),  # work per second in this run
-        ("done", "f8"),  # reference s of work kept
-        ("est_end", "f8"),  # s, when this run is believed to end
-        ("preemptions", "i4"),
-        ("running", "?"),
-    ]
-)
-HELD = np.dtype(
-    [
-        ("row", "i4"),  # into jobs
-        ("node", "i4"),
-        ("gpus", "i4"),  # whole devices; 0: a share, or a CPU job
-        ("device", "i4"),  # of a share; -1: none
-        ("devices", "u8"),  # bit set; 0: a pool or a CPU job
-    ]
-)
-ENDED = np.dtype(
-    [
-        ("job", "i4"),  # index
-        ("node", "i4"),  # the first of its last run
-        ("start", "f8"),  # s, of its last run
-        ("end", "f8"),  # s
-        ("killed", "?"),  # by its walltime: it would have taken longer
-    ]
-)
+if TYPE_CHECKING:
+    from gpuyard.arrays import b1, f8, i4, i8, u8
+
+
+class LiveRow(RecordRow):
+    """What has happened to a job so far."""
+
+    attained: f8  # GPU-s held before this run
+    ran: f8  # s on devices before this run
+    queued: f8  # s, when it last entered the queue
+    start: f8  # s, first start; -1: none yet
+    run_start: f8  # s, start of this run; waiting jobs: of the last
+    rate: f8  # work per second in this run
+    done: f8  # reference s of work kept
+    est_end: f8  # s, when this run is believed to end
+    preemptions: i4
+    running: b1
+
+
+LIVE = row_dtype(LiveRow, align=False)
+
+
+class HeldRow(RecordRow):
+    """What a running job holds on one node."""
+
+    row: i4  # into jobs
+    node: i4
+    gpus: i4  # whole devices; 0: a share, or a CPU job
+    device: i4  # of a share; -1: none
+    devices: u8  # bit set; 0: a pool or a CPU job
+
+
+HELD = row_dtype(HeldRow, align=False)
+
+
+class EndedRow(RecordRow):
+    """A job that has ended."""
+
+    job: i4  # index
+    node: i4  # the first of its last run
+    start: f8  # s, of its last run
+    end: f8  # s
+    killed: b1  # by its walltime: it would have taken longer
+
+
+ENDED = row_dtype(EndedRow, align=False)
 HALF_LIFE = 604_800.0  # s, a week: what Slurm takes where nothing else is said
-NODE = np.dtype([("down", "i4"), ("off", "i4"), ("mask", "u8")])  # whole outages; devices out of order; devices that could be used
-MIX = np.dtype(
-    [
-        ("gpus", "f8"),  # of one unit of placement: devices, or a share of one; 0: none
-        ("cpus", "f8"),
-        ("memory", "f8"),
-        ("allowed", "i8"),  # bit set of device types
-        ("weight", "i8"),  # its part of the jobs of the partition, in 1/100,000
-        ("partition", "i8"),
-    ],
-    align=True,
-)  # what jobs ask for, the most frequent requests of each partition; rows by partition
+
+
+class NodeStatusRow(RecordRow):
+    """Which devices of a node can be used."""
+
+    down: i4  # whole outages
+    off: i4  # devices out of order
+    mask: u8  # devices that could be used
+
+
+NODE = row_dtype(NodeStatusRow, align=False)
+
+
+class MixRow(RecordRow):
+    """A request that jobs of a partition often make."""
+
+    gpus: f8  # of one unit of placement: devices, or a share of one; 0: none
+    cpus: f8
+    memory: f8
+    allowed: i8  # bit set of device types
+    weight: i8  # its part of the jobs of the partition, in 1/100,000
+    partition: i8
+
+
+MIX = row_dtype(MixRow)  # what jobs ask for, the most frequent requests of each partition; rows by partition
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types
@@ -24,13 +24,17 @@ from gpuyard.networks.kernels import (
 )
 from gpuyard.networks.network import BLOCK_AT, CONTEXT_AT, NETWORK_AT, Network
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int
+    from gpuyard.engine.state import State
+
 
 def scratch_for(networks: Sequence[Network]) -> int:
-    """Floats of scratch that a state needs for these."""
+    """Reals of scratch that a state needs for these."""
     return max((network.state_scratch for network in networks), default=0)
 
 
-def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
+def _order(s: State, p: Int, behind: Int, network: Int) -> Any:
     """Key the queue of partition p, or, where the first of it waits, the `behind` jobs next to it: minus the scores; returns 0.
 
     What is pooled is pooled over the jobs that are keyed: those that may be chosen, as in training.
@@ -58,7 +62,7 @@ def _order(s: Any, p: Any, behind: Any, network: Any) -> Any:
     return 0
 
 
-def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
+def _place(s: State, j: Int, count: Int, network: Int) -> Any:
     """Score candidates[:count] for job j: minus the scores; returns 0."""
     p = np.int64(s.rows[j].partition)
     hosts.measure_hosts(s, p, j)
@@ -86,7 +90,7 @@ def _place(s: Any, j: Any, count: Any, network: Any) -> Any:
     return 0
 
 
-def _switch(s: Any, a: Any, b: Any, network: Any) -> Any:
+def _switch(s: State, a: Int, b: Int, network: Int) -> Any:
     """The scheduler with the highest score, the first of equals; -1 where a score is no number."""
     system.system_context(s, s.scratch, CONTEXT_AT)
     net_score_actions(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT, s.outputs, 0)
@@ -109,7 +113,7 @@ _keep: list[Any] = []  # compiled functions whose addresses are in use must not 
 
 def _order_entry(source: int) -> Any:
     @entry(_ENTRY)
-    def choose_job(header: Any, p: Any, behind: Any, network: Any) -> Any:
+    def choose_job(header: Int, p: Int, behind: Int, network: Int) -> Any:
         return _order_kernel(state_at(header), p, behind, network) if source != 0 else -9  # never 0; part of the cache's key
 
     return choose_job
@@ -117,7 +121,7 @@ def _order_entry(source: int) -> Any:
 
 def _place_entry(source: int) -> Any:
     @entry(_ENTRY)
-    def choose_host(header: Any, j: Any, count: Any, network: Any) -> Any:
+    def choose_host(header: Int, j: Int, count: Int, network: Int) -> Any:
         return _place_kernel(state_at(header), j, count, network) if source != 0 else -9
 
     return choose_host
@@ -125,7 +129,7 @@ def _place_entry(source: int) -> Any:
 
 def _switch_entry(source: int) -> Any:
     @entry(_ENTRY)
-    def choose_scheduler(header: Any, a: Any, b: Any, network: Any) -> Any:
+    def choose_scheduler(header: Int, a: Int, b: Int, network: Int) -> Any:
         return _switch_kernel(state_at(header), a, b, network) if source != 0 else -9
 
     return choose_scheduler

@@ -11,7 +11,7 @@ two as positions in one float32 array). `gpuyard.networks.network` packs it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from gpuyard.engine.compiler.vectors import (
     total,
     words_at,
 )
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Int
 
 BLOCK = LANES  # rows
 TILE = 4  # outputs of a layer that are computed together for a block
@@ -99,19 +102,19 @@ _ZERO, _LOWEST = np.float32(0.0), np.float32(-1e30)
 
 
 @inner
-def _layer_at(net: Any, number: Any) -> Any:
+def _layer_at(net: Int, number: Int) -> Any:
     """The address of the four words of a layer."""
     return net + 8 * (HEADER + LAYER * number)
 
 
 @inner
-def _bias_of(net: Any, number: Any) -> Any:
+def _bias_of(net: Int, number: Int) -> Any:
     """Where the bias of a layer begins among the weights."""
     return words_at(_layer_at(net, number), LAYER)[1]
 
 
 @inner
-def _activate(values: Any, at: Any, size: Any, act: Any) -> None:
+def _activate(values: Array, at: Int, size: Int, act: Int) -> None:
     """Apply `act` to at least `size` values from `at` on, in whole lanes."""
     if act == RELU:
         for i in range(0, size, LANES):
@@ -122,7 +125,7 @@ def _activate(values: Any, at: Any, size: Any, act: Any) -> None:
 
 
 @inner
-def _dense_block(net: Any, number: Any, base: Any, base_at: Any, scratch: Any, x_at: Any, y_at: Any, act: Any) -> None:
+def _dense_block(net: Int, number: Int, base: Array, base_at: Int, scratch: Array, x_at: Int, y_at: Int, act: Int) -> None:
     """One layer for 32 rows: y = act(base + weight · x). Weights of four outputs lie side by side for each input."""
     words, layer = words_at(net, HEADER), words_at(_layer_at(net, number), LAYER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
@@ -155,7 +158,7 @@ def _dense_block(net: Any, number: Any, base: Any, base_at: Any, scratch: Any, x
 
 
 @inner
-def _dense_one(net: Any, number: Any, base: Any, base_at: Any, scratch: Any, x_at: Any, y_at: Any, act: Any) -> None:
+def _dense_one(net: Int, number: Int, base: Array, base_at: Int, scratch: Array, x_at: Int, y_at: Int, act: Int) -> None:
     """One layer for one input: y = act(base + weight · x). Weights of 32 outputs lie side by side for each input."""
     words, layer = words_at(net, HEADER), words_at(_layer_at(net, number), LAYER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
@@ -170,7 +173,7 @@ def _dense_one(net: Any, number: Any, base: Any, base_at: Any, scratch: Any, x_a
 
 
 @inner
-def _several(net: Any, first: Any, count: Any, scratch: Any, x_at: Any, y_at: Any, act: Any, last_act: Any, of_rows: Any) -> Any:
+def _several(net: Int, first: Int, count: Int, scratch: Array, x_at: Int, y_at: Int, act: Int, last_act: Int, of_rows: bool) -> Any:
     """Layer after layer for 32 rows or for one input, to and fro between two places; where the last result is."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
@@ -185,7 +188,7 @@ def _several(net: Any, first: Any, count: Any, scratch: Any, x_at: Any, y_at: An
 
 
 @inner
-def _embed_context(net: Any, context: Any, c_at: Any, scratch: Any, at: Any) -> Any:
+def _embed_context(net: Int, context: Array, c_at: Int, scratch: Array, at: Int) -> Any:
     """e from the context; returns its place, `now` or `next`."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
@@ -206,7 +209,7 @@ def _embed_context(net: Any, context: Any, c_at: Any, scratch: Any, at: Any) -> 
 
 
 @inner
-def net_begin(net: Any, context: Any, c_at: Any, scratch: Any, at: Any) -> None:
+def net_begin(net: Int, context: Array, c_at: Int, scratch: Array, at: Int) -> None:
     """A decision among rows begins: what all of them have in common, from `context[c_at:]`."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
@@ -228,7 +231,7 @@ def net_begin(net: Any, context: Any, c_at: Any, scratch: Any, at: Any) -> None:
 
 
 @inner
-def _encode_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, at: Any) -> Any:
+def _encode_block(net: Int, block: Array, b_at: Int, count: Int, scratch: Array, at: Int) -> Any:
     """h of the rows of a block; returns its place, `one` or `other`. Lanes without a row begin as zeros."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
@@ -241,13 +244,13 @@ def _encode_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, at:
 
 
 @inner
-def net_is_pooled(net: Any) -> Any:
+def net_is_pooled(net: Int) -> Any:
     """Whether scores depend on all rows together: the blocks are then seen twice."""
     return words_at(net, HEADER)[_POOL] != NO_POOL
 
 
 @inner
-def net_pool_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, at: Any) -> None:
+def net_pool_block(net: Int, block: Array, b_at: Int, count: Int, scratch: Array, at: Int) -> None:
     """Take the first `count` rows of a block into what is pooled. Each of the 32 lanes has its own running sums."""
     if count <= 0:
         return
@@ -278,7 +281,7 @@ def net_pool_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, at
 
 
 @inner
-def net_end_pool(net: Any, scratch: Any, at: Any) -> None:
+def net_end_pool(net: Int, scratch: Array, at: Int) -> None:
     """All rows are taken in: what they have in common reaches the head's first layer."""
     words = words_at(net, HEADER)
     width, sums, now, base = words[_WIDTH], at + words[_SUMS], at + words[_NOW], at + words[_BASE]
@@ -297,7 +300,7 @@ def net_end_pool(net: Any, scratch: Any, at: Any) -> None:
 
 
 @inner
-def net_score_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, at: Any, out: Any, o_at: Any) -> None:
+def net_score_block(net: Int, block: Array, b_at: Int, count: Int, scratch: Array, at: Int, out: Array, o_at: Int) -> None:
     """Scores of the first `count` rows of a block: out[o_at : o_at + count], float64."""
     words = words_at(net, HEADER)
     h = _encode_block(net, block, b_at, count, scratch, at)
@@ -311,7 +314,7 @@ def net_score_block(net: Any, block: Any, b_at: Any, count: Any, scratch: Any, a
 
 
 @inner
-def net_score_actions(net: Any, context: Any, c_at: Any, scratch: Any, at: Any, out: Any, o_at: Any) -> None:
+def net_score_actions(net: Int, context: Array, c_at: Int, scratch: Array, at: Int, out: Array, o_at: Int) -> None:
     """Scores of a fixed number of actions from `context[c_at:]`: out[o_at : o_at + actions], float64."""
     words = words_at(net, HEADER)
     embedded = _embed_context(net, context, c_at, scratch, at)
@@ -327,7 +330,7 @@ def net_score_actions(net: Any, context: Any, c_at: Any, scratch: Any, at: Any, 
 
 
 @inner
-def _expected(net: Any, scratch: Any, y_at: Any) -> Any:
+def _expected(net: Int, scratch: Array, y_at: Int) -> Any:
     """Σ softmax(y) · support over the atoms from `y_at` on."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])

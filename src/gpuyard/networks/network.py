@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types
@@ -26,6 +26,9 @@ from gpuyard.networks.shapes import (
     row_width,
 )
 from gpuyard.networks.spec import NetworkSpec
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int
 
 BLOCK = nk.BLOCK
 # Where things are in the scratch of a state: a context, a block of rows, then what kernels need.
@@ -75,12 +78,12 @@ class Network:
 
     @property
     def scratch(self) -> int:
-        """Floats of scratch that the kernels need."""
+        """Reals of scratch that the kernels need."""
         return scratch_size(self.spec)
 
     @property
     def state_scratch(self) -> int:
-        """Floats of scratch that a state of the engine needs: for the kernels, and for the features before them."""
+        """Reals of scratch that a state of the engine needs: for the kernels, and for the features before them."""
         return NETWORK_AT + self.scratch
 
     def scores(self, rows: Array, context: Array) -> Array:
@@ -239,15 +242,15 @@ def _places(spec: NetworkSpec) -> dict[str, int]:
 
 
 def scratch_size(spec: NetworkSpec) -> int:
-    """Floats of scratch that the kernels need for one decision at a time."""
+    """Reals of scratch that the kernels need for one decision at a time."""
     return _places(spec)["end"]
 
 
-def _score_actions(net: Any, context: Any, scratch: Any, out: Any) -> None:
+def _score_actions(net: Int, context: Array, scratch: Array, out: Array) -> None:
     nk.net_score_actions(net, context, 0, scratch, 0, out, 0)
 
 
-def _score_rows(net: Any, rows: Any, context: Any, scratch: Any, out: Any) -> None:
+def _score_rows(net: Int, rows: Array, context: Array, scratch: Array, out: Array) -> None:
     """Scores of all rows; a block of them is laid out at the end of the scratch."""
     total, features = rows.shape
     b_at = len(scratch) - nk.BLOCK * features
@@ -283,12 +286,12 @@ def _compile(source: int) -> tuple[Callable[..., None], Callable[..., None]]:
     floats, table, scores = types.float32[::1], types.float32[:, ::1], types.float64[::1]
 
     @entry(types.void(types.int64, floats, floats, scores))
-    def of_actions(net: Any, context: Any, scratch: Any, out: Any) -> None:
+    def of_actions(net: Int, context: Array, scratch: Array, out: Array) -> None:
         if source != 0:  # never 0; part of the cache's key
             _inner_actions(net, context, scratch, out)
 
     @entry(types.void(types.int64, table, floats, floats, scores))
-    def of_rows(net: Any, given: Any, context: Any, scratch: Any, out: Any) -> None:
+    def of_rows(net: Int, given: Any, context: Array, scratch: Array, out: Array) -> None:
         if source != 0:
             _inner_rows(net, given, context, scratch, out)
 

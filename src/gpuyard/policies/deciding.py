@@ -174,7 +174,7 @@ class _Desk:
         nobody = snapshot.jobs.with_table(np.zeros(0, JOB))
         old = self.state
         s = build_state(nobody, np.zeros(0), snapshot.cluster, self._program, snapshot.seed, snapshot.rules, segments=False)
-        s = s._replace(devices=np.zeros(max(snapshot.cluster.gpus, 1)))
+        s = s.replace(devices=np.zeros(max(snapshot.cluster.gpus, 1)))
         s.partitions["index"] = -1  # no index of free nodes is kept
         s.control["noting"] = 1  # a snapshot says how many jobs have come of late
         s.control["tracking"] = 1

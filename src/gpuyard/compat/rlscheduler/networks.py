@@ -7,7 +7,7 @@ is for other orderings. While the head waits, backfilling goes by the order of s
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from gpuyard.features.numbers import log
 from gpuyard.networks.kernels import BLOCK, net_begin, net_end_pool, net_is_pooled, net_pool_block, net_score_block
 from gpuyard.networks.network import Network
 from gpuyard.policies.learned import job_network
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Int, Vector
+    from gpuyard.compat.rlscheduler.rules import ProcessorJob, ProcessorState
 
 # Where things are in the scratch: the context, a block of rows, the network's own.
 _CONTEXT, _BLOCK = 0, 64
@@ -38,7 +42,7 @@ def _kernel() -> Kernel:
 
 
 @inner
-def _queue_context(jobs: Any, lists: Any, control: Any, scratch: Any) -> None:
+def _queue_context(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], scratch: Array) -> None:
     """The context of the queue."""
     state = control[0]
     work = 0.0
@@ -58,7 +62,7 @@ def _queue_context(jobs: Any, lists: Any, control: Any, scratch: Any) -> None:
 
 
 @inner
-def _job_rows(jobs: Any, lists: Any, control: Any, first: Any, count: Any, scratch: Any) -> None:
+def _job_rows(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], first: Int, count: Int, scratch: Array) -> None:
     """A block of waiting jobs."""
     state = control[0]
     log_total = log(state["total"])
@@ -69,7 +73,7 @@ def _job_rows(jobs: Any, lists: Any, control: Any, first: Any, count: Any, scrat
 
 
 @inner
-def _choose(jobs: Any, lists: Any, control: Any, scratch: Any, network: Any, bug: Any) -> None:
+def _choose(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], scratch: Array, network: Int, bug: Int) -> None:
     """Bring the job with the highest score to the head; the others keep their order."""
     waiting = control[0]["waiting"]
     _queue_context(jobs, lists, control, scratch)

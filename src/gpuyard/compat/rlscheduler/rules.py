@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
 
 import numpy as np
 from numba import from_dtype, types
@@ -40,20 +40,37 @@ from gpuyard.model.result import BIN, ROW, SEGMENT, STATUS, Result
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 
-_JOB = np.dtype([("submit", "f8"), ("procs", "f8"), ("requested", "f8"), ("run", "f8"), ("start", "f8"), ("key", "f8"), ("fixed", "f8")])
-_CONTROL = np.dtype(
-    [
-        ("now", "f8"),
-        ("free", "f8"),
-        ("total", "f8"),
-        ("waiting", "i8"),
-        ("running", "i8"),
-        ("next", "i8"),
-        ("recent", "i8"),
-        ("asked", "i8"),
-        ("backfill", "i8"),
-    ]
-)
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real, Vector
+
+
+class ProcessorJob(TypedDict):
+    """A job of the compatibility mode."""
+
+    submit: float
+    procs: float
+    requested: float
+    run: float
+    start: float
+    key: float
+    fixed: float
+
+
+class ProcessorState(TypedDict):
+    """The numbers of a simulation in the compatibility mode."""
+
+    now: float
+    free: float
+    total: float
+    waiting: int
+    running: int
+    next: int
+    recent: int
+    asked: int
+    backfill: int
+
+
+_JOB, _CONTROL = (np.dtype(list(get_type_hints(row).items())) for row in (ProcessorJob, ProcessorState))
 _FIXED, _WFP3, _UNICEP = range(3)
 # What `_sort_running` sorts by.
 _BELIEVED_END, _END = range(2)
@@ -182,7 +199,7 @@ def _result(workload: Workload, processors: int, jobs: Array, label: str) -> Res
 
 
 @inner
-def _sort(jobs: Any, lists: Any, which: Any, count: Any) -> Any:
+def _sort(jobs: Vector[ProcessorJob], lists: Array, which: Int, count: Int) -> Any:
     """Stable merge sort of lists[which, :count] by jobs.key; runs that are in order already are left alone."""
     width = 1
     while width < count:
@@ -196,7 +213,7 @@ def _sort(jobs: Any, lists: Any, which: Any, count: Any) -> Any:
 
 
 @inner
-def _merge(jobs: Any, lists: Any, which: Any, low: Any, middle: Any, high: Any) -> Any:
+def _merge(jobs: Vector[ProcessorJob], lists: Array, which: Int, low: Int, middle: Int, high: Int) -> Any:
     """Merge two sorted neighbours; of equals the left one first."""
     for i in range(low, middle):
         lists[2, i] = lists[which, i]
@@ -213,7 +230,9 @@ def _merge(jobs: Any, lists: Any, which: Any, low: Any, middle: Any, high: Any) 
 
 
 @inner
-def _sort_by_score(jobs: Any, lists: Any, control: Any, scratch: Any, ordering: Any, bug: Any) -> None:
+def _sort_by_score(
+    jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], scratch: Array, ordering: Int, bug: Int
+) -> None:
     """The queue, lowest score first."""
     now = -1.0 if bug else control[0]["now"]
     for i in range(control[0]["waiting"]):
@@ -230,7 +249,7 @@ def _sort_by_score(jobs: Any, lists: Any, control: Any, scratch: Any, ordering: 
 
 
 @inner
-def _sort_by_submit(jobs: Any, lists: Any, control: Any) -> Any:
+def _sort_by_submit(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState]) -> Any:
     """The queue, first come first."""
     for i in range(control[0]["waiting"]):
         job = jobs[lists[0, i]]
@@ -239,7 +258,7 @@ def _sort_by_submit(jobs: Any, lists: Any, control: Any) -> Any:
 
 
 @inner
-def _sort_running(jobs: Any, lists: Any, control: Any, by: Any) -> Any:
+def _sort_running(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], by: Int) -> Any:
     """The running jobs, by their ends or by their believed ends."""
     for i in range(control[0]["running"]):
         job = jobs[lists[1, i]]
@@ -248,14 +267,14 @@ def _sort_running(jobs: Any, lists: Any, control: Any, by: Any) -> Any:
 
 
 @inner
-def _remove(lists: Any, which: Any, at: Any, count: Any) -> Any:
+def _remove(lists: Array, which: Int, at: Int, count: Int) -> Any:
     """Close the gap at position `at`."""
     for i in range(at, count - 1):
         lists[which, i] = lists[which, i + 1]
 
 
 @inner
-def _start(jobs: Any, lists: Any, control: Any, at: Any) -> Any:
+def _start(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], at: Int) -> Any:
     """Start the job at position `at` of the queue."""
     state = control[0]
     j = lists[0, at]
@@ -268,7 +287,7 @@ def _start(jobs: Any, lists: Any, control: Any, at: Any) -> Any:
 
 
 @inner
-def _one_event(jobs: Any, lists: Any, control: Any) -> Any:
+def _one_event(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState]) -> Any:
     """The next submission, if it is not after the first end of a running job; else that end."""
     state = control[0]
     _sort_running(jobs, lists, control, _END)
@@ -289,7 +308,7 @@ def _one_event(jobs: Any, lists: Any, control: Any) -> Any:
 
 
 @inner
-def _shadow(jobs: Any, lists: Any, control: Any, head: Any) -> Any:
+def _shadow(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], head: Int) -> Any:
     """The believed end at which enough processors for `head` are free."""
     _sort_running(jobs, lists, control, _BELIEVED_END)
     free = control[0]["free"]
@@ -302,7 +321,7 @@ def _shadow(jobs: Any, lists: Any, control: Any, head: Any) -> Any:
 
 
 @inner
-def _backfill(jobs: Any, lists: Any, control: Any, shadow: Any) -> Any:
+def _backfill(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], shadow: Real) -> Any:
     """Start, in order of submit, what fits and is believed to end before the shadow."""
     _sort_by_submit(jobs, lists, control)
     at = 0
@@ -315,7 +334,7 @@ def _backfill(jobs: Any, lists: Any, control: Any, shadow: Any) -> Any:
 
 
 @inner
-def _wait_for(jobs: Any, lists: Any, control: Any, head: Any, backfill: Any) -> Any:
+def _wait_for(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], head: Int, backfill: Int) -> Any:
     """Handle events until `head`, which does not fit now, fits."""
     shadow = _shadow(jobs, lists, control, head) if backfill else 0.0
     while jobs[head]["procs"] > control[0]["free"]:
@@ -330,7 +349,9 @@ def _simulation(choose: Any, source: int) -> Any:
     `source` stands for all that `choose` is made of: it is part of the key of the cache on disk.
     """
 
-    def simulate(jobs: Any, lists: Any, control: Any, scratch: Any, number: Any, backfill: Any, bug: Any) -> None:
+    def simulate(
+        jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], scratch: Array, number: Int, backfill: Int, bug: Int
+    ) -> None:
         state = control[0]
         while source >= 0 and (state["waiting"] > 0 or state["next"] < len(jobs)):
             while state["waiting"] == 0:

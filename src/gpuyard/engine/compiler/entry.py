@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types
@@ -19,6 +19,9 @@ from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.kernels.events import step
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int
 
 _PATIENCE = 0.8  # s without an answer before the user is told that a compilation is under way
 
@@ -86,7 +89,7 @@ def _tell() -> None:
 
 def _compile(source: int) -> Callable[[int, int, int], int]:
     @entry(types.int64(types.int64, types.int64, types.int64))
-    def advance(header: Any, order: Any, j: Any) -> Any:
+    def advance(header: Int, order: Int, j: Int) -> Any:
         if source == 0:  # never; the hash is a free variable so that it is part of the cache's key
             return -9
         return step(state_at(header), order, j)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numba import config, njit, types
@@ -18,6 +18,18 @@ from numba.extending import intrinsic
 
 from gpuyard.engine.compiler.linking import LinkOnlyCompiler
 from gpuyard.engine.state import PARAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext as TargetContext
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+    from numba.types import Type
+
+    from gpuyard.arrays import Int, Ints, Real, Reals, Vector
+    from gpuyard.engine.state import JobRow, NodeRow, State, SystemRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -65,7 +77,7 @@ def _tell_uncached() -> None:
     sys.stderr.write("gpuyard: no folder for compiled code can be written to, every start compiles anew; set NUMBA_CACHE_DIR to one\n")
 
 
-def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _data(context: TargetContext, builder: IRBuilder, kind: Type, value: Value) -> Any:
     """The address of an array's first element, as a byte pointer."""
     from llvmlite import ir
 
@@ -73,25 +85,27 @@ def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return builder.bitcast(array.data, ir.IntType(8).as_pointer())
 
 
-def _call(context: Any, builder: Any, address: Any, result: Any, arguments: list[Any]) -> Any:
+def _call(context: TargetContext, builder: IRBuilder, address: Value, result: Value, arguments: list[Any]) -> Any:
     from llvmlite import ir
 
     function_type = ir.FunctionType(result, [a.type for a in arguments])
     return builder.call(builder.inttoptr(address, function_type.as_pointer()), arguments)
 
 
-def _offset(builder: Any, pointer: Any, count: Any, size: int) -> Any:
+def _offset(builder: IRBuilder, pointer: Value, count: Value, size: int) -> Any:
     from llvmlite import ir
 
     return builder.gep(pointer, [builder.mul(count, ir.Constant(ir.IntType(64), size))])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _call_keys(typing: Any, address: Any, rows: Any, jobs: Any, keys: Any, first: Any, count: Any, now: Any, params: Any, at: Any) -> Any:
+def _call_keys(
+    typing: TypingContext, address: Type, rows: Type, jobs: Type, keys: Type, first: Type, count: Type, now: Type, params: Type, at: Type
+) -> Any:
     """Fill keys[first:first+count] by the policy at `address` for jobs[first:first+count]; returns a status."""
     signature = types.int64(types.int64, rows, jobs, keys, types.int64, types.int64, types.float64, params, types.int64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
         address, rows, jobs, keys, first, count, now, params, at = args
@@ -113,12 +127,12 @@ def _call_keys(typing: Any, address: Any, rows: Any, jobs: Any, keys: Any, first
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _call_scores(
-    typing: Any, address: Any, nodes: Any, picks: Any, scores: Any, count: Any, rows: Any, job: Any, params: Any, at: Any
+    typing: TypingContext, address: Type, nodes: Type, picks: Type, scores: Type, count: Type, rows: Type, job: Type, params: Type, at: Type
 ) -> Any:
     """Fill scores[:count] by the placement at `address` for nodes picks[:count] and one job; returns a status."""
     signature = types.int64(types.int64, nodes, picks, scores, types.int64, rows, types.int64, params, types.int64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
         address, nodes, picks, scores, count, rows, job, params, at = args
@@ -140,11 +154,11 @@ def _call_scores(
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _call_switch(typing: Any, address: Any, system: Any, now: Any, params: Any, at: Any) -> Any:
+def _call_switch(typing: TypingContext, address: Type, system: Type, now: Type, params: Type, at: Type) -> Any:
     """The choice of the switch rule at `address`."""
     signature = types.int64(types.int64, system, types.float64, params, types.int64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
         address, system, now, params, at = args
@@ -156,11 +170,11 @@ def _call_switch(typing: Any, address: Any, system: Any, now: Any, params: Any, 
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _call_state(typing: Any, address: Any, s: Any, a: Any, b: Any, network: Any) -> Any:
+def _call_state(typing: TypingContext, address: Type, s: Type, a: Type, b: Type, network: Type) -> Any:
     """Call what sees the whole state, at `address`, with two numbers and a network; returns its answer."""
     signature = types.int64(types.int64, s, types.int64, types.int64, types.int64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
         word = ir.IntType(64)
@@ -170,11 +184,11 @@ def _call_state(typing: Any, address: Any, s: Any, a: Any, b: Any, network: Any)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def call_engine(typing: Any, address: Any, header: Any, order: Any, j: Any) -> Any:
+def call_engine(typing: TypingContext, address: Type, header: Type, order: Type, j: Type) -> Any:
     """Give an order to the engine at `address`, by the address of a state's header; returns its status. For compiled code only."""
     signature = types.int64(types.int64, types.int64, types.int64, types.int64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
         return _call(context, builder, args[0], ir.IntType(64), list(args[1:]))
@@ -183,10 +197,10 @@ def call_engine(typing: Any, address: Any, header: Any, order: Any, j: Any) -> A
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _trailing_zeros(typing: Any, word: Any) -> Any:
+def _trailing_zeros(typing: TypingContext, word: Type) -> Any:
     signature = types.int64(types.uint64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -204,27 +218,31 @@ def python_handle(function: Callable[..., Any]) -> int:
     return len(_handles)
 
 
-def _call_python(address: int, *arguments: Any) -> int:
+def _call_python(address: Int, *arguments: Any) -> int:
     return int(_handles[address - 1](*arguments))
 
 
-def _python_keys(address: int, rows: Any, jobs: Any, keys: Any, first: int, count: int, now: float, params: Any, at: int) -> int:
+def _python_keys(
+    address: Int, rows: Vector[JobRow], jobs: Ints, keys: Reals, first: Int, count: Int, now: Real, params: Reals, at: Int
+) -> int:
     return _call_python(address, rows, jobs[first : first + count], keys[first : first + count], now, params[at:])
 
 
-def _python_scores(address: int, nodes: Any, picks: Any, scores: Any, count: int, rows: Any, job: int, params: Any, at: int) -> int:
+def _python_scores(
+    address: Int, nodes: Vector[NodeRow], picks: Ints, scores: Reals, count: Int, rows: Vector[JobRow], job: Int, params: Reals, at: Int
+) -> int:
     return _call_python(address, nodes, picks[:count], scores[:count], rows, job, params[at:])
 
 
-def _python_switch(address: int, system: Any, now: float, params: Any, at: int) -> int:
+def _python_switch(address: Int, system: Vector[SystemRow], now: Real, params: Reals, at: Int) -> int:
     return _call_python(address, system, now, params[at:])
 
 
-def _python_state(address: int, s: Any, a: int, b: int, network: int) -> int:
+def _python_state(address: Int, s: State, a: Int, b: Int, network: Int) -> int:
     return _call_python(address, s, a, b, network)
 
 
-def _python_trailing_zeros(word: Any) -> int:
+def _python_trailing_zeros(word: Int) -> int:
     value = int(word)
     return (value & -value).bit_length() - 1
 
@@ -237,7 +255,7 @@ trailing_zeros = _python_trailing_zeros if INTERPRETED else _trailing_zeros
 
 
 @inner
-def mix(word: Any) -> Any:
+def mix(word: Int) -> Any:
     """splitmix64's finaliser (Steele et al. 2014): uint64 → uint64."""
     x = np.uint64(word) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -246,7 +264,7 @@ def mix(word: Any) -> Any:
 
 
 @inner
-def hash01(seed: Any, a: Any, b: Any, c: Any) -> Any:
+def hash01(seed: Int, a: Int, b: Int, c: Int) -> Any:
     """A number in [0, 1) that depends on four integers and on nothing else."""
     h = mix(mix(mix(mix(np.uint64(seed)) ^ np.uint64(a)) ^ np.uint64(b)) ^ np.uint64(c))
     return np.float64(h >> np.uint64(11)) / 9007199254740992.0
@@ -257,6 +275,6 @@ ORDERING, PLACEMENT, PREEMPTION, SWITCH = (np.int64(i) for i in range(4))  # typ
 
 
 @inner
-def params_at(scheduler: Any, which: Any) -> Any:
+def params_at(scheduler: Int, which: Int) -> Any:
     """Where a policy's parameters begin in State.params."""
     return (scheduler * 4 + which) * PARAMS

@@ -7,7 +7,7 @@ builds the array from it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -23,6 +23,17 @@ from numba.np.arrayobj import populate_array
 
 from gpuyard.arrays import Array
 from gpuyard.engine.state import DTYPES, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext as TargetContext
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+    from numba.types import Type
+
+    from gpuyard.arrays import Int
 
 
 class StatePointer(types.Type):  # type: ignore[misc]
@@ -51,7 +62,7 @@ class _Attributes(AttributeTemplate):  # type: ignore[misc]
 
 
 @lower_getattr_generic(StatePointer)  # type: ignore[untyped-decorator]
-def _read(context: Any, builder: Any, kind: Any, header: Any, attribute: str) -> Any:
+def _read(context: TargetContext, builder: IRBuilder, kind: Type, header: Value, attribute: str) -> Any:
     at = 2 * State._fields.index(attribute)
     array_type = _ARRAYS[attribute]
     array = context.make_array(array_type)(context, builder)
@@ -70,7 +81,7 @@ def _read(context: Any, builder: Any, kind: Any, header: Any, attribute: str) ->
     return array._getvalue()
 
 
-def _load(builder: Any, header: Any, at: int) -> Any:
+def _load(builder: Any, header: Int, at: int) -> Any:
     """Read a word of the header, which never changes while a kernel runs: the load may be moved out of loops."""
     value = builder.load(builder.gep(header, [ir.Constant(ir.IntType(64), at)]))
     value.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -78,11 +89,11 @@ def _load(builder: Any, header: Any, at: int) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def state_at(typing: Any, address: Any) -> Any:
+def state_at(typing: TypingContext, address: Type) -> Any:
     """The address of a header (int64) as a state."""
     signature = STATE_POINTER(types.int64)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
 
     return signature, codegen

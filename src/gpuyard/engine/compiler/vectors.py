@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
@@ -23,6 +23,17 @@ from numba.np.arrayobj import populate_array
 
 from gpuyard.arrays import Array
 from gpuyard.engine.compiler.jit import INTERPRETED, inner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext as TargetContext
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+    from numba.types import Type
+
+    from gpuyard.arrays import Int, Real
 
 LANES = 32
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
@@ -47,7 +58,7 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 # ── arrays from addresses ──
-def _array_at(context: Any, builder: Any, kind: Any, address: Any, length: Any) -> Any:
+def _array_at(context: TargetContext, builder: IRBuilder, kind: Type, address: Value, length: Value) -> Any:
     array = context.make_array(kind)(context, builder)
     size = ir.Constant(ir.IntType(64), kind.dtype.bitwidth // 8)
     populate_array(
@@ -61,11 +72,11 @@ def _array_at(context: Any, builder: Any, kind: Any, address: Any, length: Any) 
     return array._getvalue()
 
 
-def _arrays_of(number: Any) -> Any:
+def _arrays_of(number: Int) -> Any:
     """(address, length): an array of such numbers, not kept alive. For compiled code only."""
     kind = types.Array(number, 1, "C")
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return _array_at(context, builder, kind, *args)
 
     return intrinsic(lambda typing, address, length: (kind(types.int64, types.int64), codegen))
@@ -76,50 +87,50 @@ ints_at, bytes_at = _arrays_of(types.int32), _arrays_of(types.uint8)
 
 
 # ── memory ──
-def _element(context: Any, builder: Any, sig: Any, args: Any, which: int) -> Any:
+def _element(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value], which: int) -> Any:
     """The address of element args[which + 1] of the array args[which]."""
     array = context.make_array(sig.args[which])(context, builder, args[which])
     return builder.gep(array.data, [args[which + 1]])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _load(typing: Any, array: Any, at: Any) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _load(typing: TypingContext, array: Type, at: Type) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return builder.load(builder.bitcast(_element(context, builder, sig, args, 0), _VECTOR.as_pointer()), align=4)
 
     return LANES_TYPE(array, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _store(typing: Any, value: Any, array: Any, at: Any) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _store(typing: TypingContext, value: Type, array: Type, at: Type) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         builder.store(args[0], builder.bitcast(_element(context, builder, sig, args, 1), _VECTOR.as_pointer()), align=4)
         return context.get_dummy_value()
 
     return types.void(LANES_TYPE, array, types.int64), codegen
 
 
-def _splatted(builder: Any, number: Any) -> Any:
+def _splatted(builder: IRBuilder, number: Value) -> Any:
     first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(_INDEX, 0))
     return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), ir.Constant(_WORDS, [0] * LANES))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _spread(typing: Any, array: Any, at: Any) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _spread(typing: TypingContext, array: Type, at: Type) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return _splatted(builder, builder.load(_element(context, builder, sig, args, 0)))
 
     return LANES_TYPE(array, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _splat(typing: Any, number: Any) -> Any:
+def _splat(typing: TypingContext, number: Type) -> Any:
     return LANES_TYPE(types.float32), lambda context, builder, sig, args: _splatted(builder, args[0])
 
 
 # ── arithmetic ──
 def _binary(name: str) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return getattr(builder, name)(args[0], args[1])
 
     return intrinsic(lambda typing, a, b: (LANES_TYPE(LANES_TYPE, LANES_TYPE), codegen))
@@ -128,15 +139,15 @@ def _binary(name: str) -> Any:
 def _chosen(comparison: str) -> Any:
     """Of two lanes the first where it compares so, the second elsewhere."""
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return builder.select(builder.fcmp_ordered(comparison, args[0], args[1]), args[0], args[1])
 
     return intrinsic(lambda typing, a, b: (LANES_TYPE(LANES_TYPE, LANES_TYPE), codegen))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _first_of(typing: Any, a: Any, count: Any, b: Any) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _first_of(typing: TypingContext, a: Type, count: Type, b: Type) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         numbers = ir.Constant(_WORDS, list(range(LANES)))
         wanted = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), builder.trunc(args[1], ir.IntType(32)), ir.Constant(_INDEX, 0))
         spread = builder.shuffle_vector(wanted, ir.Constant(_WORDS, ir.Undefined), ir.Constant(_WORDS, [0] * LANES))
@@ -146,8 +157,8 @@ def _first_of(typing: Any, a: Any, count: Any, b: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _power_of_two(typing: Any, shifted: Any) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _power_of_two(typing: TypingContext, shifted: Type) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         bits = builder.shl(builder.bitcast(args[0], _WORDS), ir.Constant(_WORDS, [23] * LANES))
         return builder.bitcast(builder.add(bits, ir.Constant(_WORDS, [0x3F800000] * LANES)), _VECTOR)
 
@@ -157,7 +168,7 @@ def _power_of_two(typing: Any, shifted: Any) -> Any:
 def _folded(combine: Callable[[Any, Any, Any], Any]) -> Any:
     """All lanes into one number: the upper half with the lower half, five times."""
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         value, size = args[0], LANES
         while size > 1:
             size //= 2
@@ -178,27 +189,27 @@ _largest = _folded(lambda builder, a, b: builder.select(builder.fcmp_ordered(">"
 
 
 # ── the same for interpreted mode ──
-def _python_floats_at(address: int, length: int) -> Array:
+def _python_floats_at(address: Int, length: Int) -> Array:
     return np.ctypeslib.as_array((ctypes.c_float * int(length)).from_address(int(address)))
 
 
-def _python_words_at(address: int, length: int) -> Array:
+def _python_words_at(address: Int, length: Int) -> Array:
     return np.ctypeslib.as_array((ctypes.c_int64 * int(length)).from_address(int(address)))
 
 
-def _python_load(array: Array, at: int) -> Array:
+def _python_load(array: Array, at: Int) -> Array:
     return array[at : at + LANES].copy()
 
 
-def _python_store(value: Array, array: Array, at: int) -> None:
+def _python_store(value: Array, array: Array, at: Int) -> None:
     array[at : at + LANES] = value
 
 
-def _python_spread(array: Array, at: int) -> Array:
+def _python_spread(array: Array, at: Int) -> Array:
     return np.full(LANES, array[at], np.float32)
 
 
-def _python_splat(number: Any) -> Array:
+def _python_splat(number: Real) -> Array:
     return np.full(LANES, number, np.float32)
 
 
@@ -210,7 +221,7 @@ def _python_smaller(a: Array, b: Array) -> Array:
     return np.where(a < b, a, b)
 
 
-def _python_first_of(a: Array, count: int, b: Array) -> Array:
+def _python_first_of(a: Array, count: Int, b: Array) -> Array:
     return np.where(np.arange(LANES) < count, a, b)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from gpuyard.engine.kernels.usage import age_usage, show_usage
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real
+    from gpuyard.engine.state import ControlRow, JobRow, PartitionRow, State
+
 # What a step of the engine comes back with; failures are negative.
 FINISHED, DECIDE, GROW_LOG, GROW_PLAN, PAUSED = range(5)
 CROWD = 32  # jobs that come at once from which the queue is sorted rather than each put into its place
@@ -33,7 +37,7 @@ NO_PARTITION, NO_TYPE, TOO_MANY_GPUS, TOO_LARGE, OVER_QUOTA = range(1, 6)
 
 
 @inner
-def step(s: Any, order: Any, j: Any) -> Any:
+def step(s: State, order: Int, j: Int) -> Any:
     """Everything Python asks of the engine, in one compiled function so that it is compiled once."""
     if order == RUN:
         return _run(s)
@@ -54,7 +58,7 @@ def step(s: Any, order: Any, j: Any) -> Any:
 
 
 @inner
-def _prepare(s: Any) -> Any:
+def _prepare(s: State) -> Any:
     """Let running jobs hold what they have, order waiting ones (a new simulation has neither), count and index what is free."""
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
@@ -78,7 +82,7 @@ def _prepare(s: Any) -> Any:
 
 
 @inner
-def _finish(s: Any) -> Any:
+def _finish(s: State) -> Any:
     """Write the result rows of the jobs that have not ended."""
     submitted = s.control[0].next_job
     for j in range(len(s.rows)):
@@ -90,7 +94,7 @@ def _finish(s: Any) -> Any:
 
 
 @inner
-def _run(s: Any) -> Any:
+def _run(s: State) -> Any:
     """Go on until the end, the next decision from outside, a lack of space, or a failure."""
     control = s.control[0]
     breath = control.instants + BREATH
@@ -128,7 +132,7 @@ def _run(s: Any) -> Any:
 
 
 @inner
-def _open_pass(s: Any) -> Any:
+def _open_pass(s: State) -> Any:
     """A pass with a decision left open: DECIDE where there is a choice, 0 at its end, or another status."""
     control = s.control[0]
     if control.open == OPEN_ORDERING:
@@ -148,7 +152,7 @@ def _open_pass(s: Any) -> Any:
 
 
 @inner
-def _count_queue(control: Any) -> None:
+def _count_queue(control: ControlRow) -> None:
     waiting = control.waiting
     if waiting > control.queue_max:
         control.queue_max = waiting
@@ -161,7 +165,7 @@ def _count_queue(control: Any) -> None:
 
 
 @inner
-def _next_time(s: Any) -> Any:
+def _next_time(s: State) -> Any:
     """The time of the next event; inf: there is none."""
     control = s.control[0]
     time = math.inf
@@ -184,7 +188,7 @@ def _next_time(s: Any) -> Any:
 
 
 @inner
-def _next_multiple(period: Any, after: Any) -> Any:
+def _next_multiple(period: Real, after: Real) -> Any:
     """The least multiple of a period later than `after`, however the quotient rounds; inf if the clock cannot tell them apart."""
     k = np.floor(after / period)
     if k > 1e15:
@@ -196,7 +200,7 @@ def _next_multiple(period: Any, after: Any) -> Any:
 
 
 @inner
-def _repair_to_come(s: Any) -> Any:
+def _repair_to_come(s: State) -> Any:
     for i in range(s.control[0].next_outage, len(s.outages)):
         if s.outages[i].kind == REPAIR:
             return True
@@ -204,12 +208,12 @@ def _repair_to_come(s: Any) -> Any:
 
 
 @inner
-def _events(s: Any) -> Any:
+def _events(s: State) -> Any:
     """Ends, repairs, failures and submissions of this instant, in that order; returns a status."""
     control = s.control[0]
     now = control.now
     while control.heap > 0 and s.end_times[0] <= now:
-        j = np.int64(s.ends[0])
+        j: Int = np.int64(s.ends[0])
         ends_remove(s.end_times, s.ends, control.heap, np.int64(0))
         control.heap -= 1
         end_job(s, j)
@@ -236,7 +240,7 @@ def _events(s: Any) -> Any:
 
 
 @inner
-def _why_never(s: Any, j: Any) -> Any:
+def _why_never(s: State, j: Int) -> Any:
     """The reason why a job cannot fit even on its empty, healthy partition; 0 if it can."""
     row = s.rows[j]
     if s.partition_of[s.table[j].partition] < 0:
@@ -255,7 +259,7 @@ def _why_never(s: Any, j: Any) -> Any:
 
 
 @inner
-def _why_no_room(s: Any, part: Any, row: Any) -> Any:
+def _why_no_room(s: State, part: PartitionRow, row: JobRow) -> Any:
     """The same without the quota, for jobs that counters cannot answer for."""
     devices = 0
     units = 0
@@ -281,7 +285,7 @@ def _why_no_room(s: Any, part: Any, row: Any) -> Any:
 
 
 @inner
-def _pass(s: Any) -> Any:
+def _pass(s: State) -> Any:
     """One scheduling pass over all partitions; returns a status."""
     control = s.control[0]
     if not _plan_has_space(s):
@@ -307,7 +311,7 @@ def _pass(s: Any) -> Any:
 
 
 @inner
-def _plan_has_space(s: Any) -> Any:
+def _plan_has_space(s: State) -> Any:
     control = s.control[0]
     for k in range(len(s.slots)):
         if s.slots[k].backfill == BACKFILL_CONSERVATIVE:
@@ -322,7 +326,7 @@ def _plan_has_space(s: Any) -> Any:
 
 
 @inner
-def switch_is_due(s: Any) -> Any:
+def switch_is_due(s: State) -> Any:
     """Whether the scheduler may be changed now; if so, the next time is set. Without a period it is, wherever it matters."""
     control = s.control[0]
     if control.switch_every <= 0:
@@ -334,7 +338,7 @@ def switch_is_due(s: Any) -> Any:
 
 
 @inner
-def _choice_matters(s: Any) -> Any:
+def _choice_matters(s: State) -> Any:
     """Whether schedulers may differ in what they start in this pass: something can start, and there is more than one job to choose from."""
     same = True
     first = s.slots[0]
@@ -357,7 +361,7 @@ def _choice_matters(s: Any) -> Any:
 
 
 @inner
-def _switch(s: Any) -> Any:
+def _switch(s: State) -> Any:
     """Let the switch rule choose the active scheduler; returns a status."""
     control = s.control[0]
     if not switch_is_due(s):
@@ -372,7 +376,7 @@ def _switch(s: Any) -> Any:
 
 
 @inner
-def _use(s: Any, choice: Any) -> Any:
+def _use(s: State, choice: Int) -> Any:
     """Make a scheduler the active one; returns a status."""
     control = s.control[0]
     if choice < 0 or choice >= len(s.slots):
@@ -391,7 +395,7 @@ def _use(s: Any, choice: Any) -> Any:
 
 
 @inner
-def _observe(s: Any) -> None:
+def _observe(s: State) -> None:
     """What a switch rule may see of the whole cluster."""
     control = s.control[0]
     view = s.system[0]
@@ -424,7 +428,7 @@ def _observe(s: Any) -> None:
 
 
 @inner
-def _start_given(s: Any, j: Any) -> Any:
+def _start_given(s: State, j: Int) -> Any:
     """Start waiting job j on the nodes in pick_node (up to the first 0 in pick_units), or, with none, by the ordinary placement.
 
     Returns 1 if it started, 0 if it does not fit, or a failure.

@@ -5,7 +5,7 @@ Shares are whole millionths of a GPU and weights whole numbers, so that sums are
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,19 +13,23 @@ from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import NO_DEVICES, unit_cpus, unit_memory
 from gpuyard.model.cluster import EPS
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real, Reals
+    from gpuyard.engine.state import JobRow, NodeRow, State
+
 _ONE = np.uint64(1)
 SHARE = np.int64(1_000_000)  # of a whole device
 STEP = np.int64(10_000_000_000)  # a tenth of a GPU: SHARE × the sum of weights / 10
 
 
 @inner
-def share_units(share: Any) -> Any:
+def share_units(share: Real) -> Any:
     """A share in millionths, rounded."""
     return np.int64(np.floor(share * 1e6 + 0.5))
 
 
 @inner
-def free_units(node: Any, devices: Any) -> Any:
+def free_units(node: NodeRow, devices: Reals) -> Any:
     """The free GPU share of a node, in millionths."""
     total = np.int64(node.free) * SHARE
     shared = node.shared
@@ -36,7 +40,7 @@ def free_units(node: Any, devices: Any) -> Any:
 
 
 @inner
-def _list_partial(s: Any, node: Any) -> Any:
+def _list_partial(s: State, node: NodeRow) -> Any:
     """Write the free shares of the devices in shared use into s.partial, by number; returns how many there are."""
     count = 0
     shared = node.shared
@@ -48,10 +52,10 @@ def _list_partial(s: Any, node: Any) -> Any:
 
 
 @inner
-def _expected(s: Any, node: Any, free: Any, count: Any, cpus: Any, memory: Any) -> Any:
+def _expected(s: State, node: NodeRow, free: Int, count: Int, cpus: Real, memory: Real) -> Any:
     """The fragment of the node if it had `free` devices wholly free, the shares in s.partial[:count], `cpus` and `memory`."""
     total = np.int64(free) * SHARE
-    largest = SHARE if free > 0 else np.int64(0)
+    largest: Any = SHARE if free > 0 else np.int64(0)
     for i in range(count):
         total += s.partial[i]
         largest = max(largest, s.partial[i])
@@ -76,7 +80,7 @@ def _expected(s: Any, node: Any, free: Any, count: Any, cpus: Any, memory: Any) 
 
 
 @inner
-def _now(s: Any, n: Any) -> Any:
+def _now(s: State, n: Int) -> Any:
     """The fragment of node n as it is."""
     if s.fragment[n] < 0:
         node = s.nodes[n]
@@ -85,7 +89,7 @@ def _now(s: Any, n: Any) -> Any:
 
 
 @inner
-def _best_device(s: Any, row: Any, node: Any) -> Any:
+def _best_device(s: State, row: JobRow, node: NodeRow) -> Any:
     """(the device for a share that leaves the least fragment, that fragment); ties as in the ordinary rule."""
     count = _list_partial(s, node)
     cpus, memory = node.free_cpus - row.cpus, node.free_memory - row.memory
@@ -113,14 +117,14 @@ def _best_device(s: Any, row: Any, node: Any) -> Any:
 
 
 @inner
-def least_fragment_device(s: Any, row: Any, node: Any) -> Any:
+def least_fragment_device(s: State, row: JobRow, node: NodeRow) -> Any:
     """The device for a share under this placement."""
     device, _ = _best_device(s, row, node)
     return device
 
 
 @inner
-def fragment_score(s: Any, row: Any, n: Any, units: Any) -> Any:
+def fragment_score(s: State, row: JobRow, n: Int, units: Int) -> Any:
     """By how much the fragment of node n grows if it takes `units` of the job, in tenths of a GPU; then the free share it is left with."""
     node = s.nodes[n]
     before = _now(s, n)
@@ -140,7 +144,7 @@ def fragment_score(s: Any, row: Any, n: Any, units: Any) -> Any:
 
 
 @inner
-def same_node(a: Any, b: Any) -> Any:
+def same_node(a: NodeRow, b: NodeRow) -> Any:
     """Whether two nodes without shared devices are in the same state, so that they have the same score."""
     if a.shared != NO_DEVICES or b.shared != NO_DEVICES:
         return False

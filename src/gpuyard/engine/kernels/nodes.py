@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.model.cluster import EPS
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Ints, Real, Reals, Words
+    from gpuyard.engine.state import JobRow, NodeRow, PartitionRow, PartRow
+
 _ONE = np.uint64(1)
 NO_DEVICES = np.uint64(0)
 
 
 @inner
-def unit_cpus(row: Any) -> Any:
+def unit_cpus(row: JobRow) -> Any:
     """Cores that one unit of a job needs."""
     return row.cpus * row.chunk / row.gpus if row.gpus >= 1 else row.cpus
 
 
 @inner
-def unit_memory(row: Any) -> Any:
+def unit_memory(row: JobRow) -> Any:
     """GB that one unit of a job needs."""
     return row.memory * row.chunk / row.gpus if row.gpus >= 1 else row.memory
 
 
 @inner
-def allows(row: Any, node: Any, allowed: Any) -> Any:
+def allows(row: JobRow, node: NodeRow, allowed: Ints) -> Any:
     """Whether the node is up and of a device type that the job takes."""
     if node.down > 0:
         return False
@@ -34,7 +38,7 @@ def allows(row: Any, node: Any, allowed: Any) -> Any:
 
 
 @inner
-def limited(units: Any, cpus: Any, memory: Any, row: Any) -> Any:
+def limited(units: Real, cpus: Real, memory: Real, row: JobRow) -> Any:
     """`units`, or fewer if cpus or memory do not reach that far."""
     need = unit_cpus(row)
     if need > 0:
@@ -46,7 +50,7 @@ def limited(units: Any, cpus: Any, memory: Any, row: Any) -> Any:
 
 
 @inner
-def room_on(row: Any, node: Any, allowed: Any) -> Any:
+def room_on(row: JobRow, node: NodeRow, allowed: Ints) -> Any:
     """Units of the job that the node can take now."""
     if not allows(row, node, allowed):
         return 0
@@ -62,7 +66,7 @@ def room_on(row: Any, node: Any, allowed: Any) -> Any:
 
 
 @inner
-def largest_share(node: Any, devices: Any) -> Any:
+def largest_share(node: NodeRow, devices: Reals) -> Any:
     """The largest free share on one device of the node."""
     if node.mask != NO_DEVICES or (node.first_device < 0 and node.free > 0):
         return 1.0
@@ -77,7 +81,7 @@ def largest_share(node: Any, devices: Any) -> Any:
 
 
 @inner
-def lowest_devices(mask: Any, count: Any) -> Any:
+def lowest_devices(mask: np.uint64, count: Int) -> Any:
     """The `count` lowest bits of a bit set."""
     rest = mask
     for _ in range(count):
@@ -86,7 +90,7 @@ def lowest_devices(mask: Any, count: Any) -> Any:
 
 
 @inner
-def tightest_device(node: Any, devices: Any, share: Any) -> Any:
+def tightest_device(node: NodeRow, devices: Reals, share: Real) -> Any:
     """The device for a share: the least free that suffices, lowest number first."""
     best = -1
     best_free = 2.0
@@ -103,7 +107,7 @@ def tightest_device(node: Any, devices: Any, share: Any) -> Any:
 
 
 @inner
-def describe(row: Any, node: Any, devices: Any, units: Any, device: Any, piece: Any) -> None:
+def describe(row: JobRow, node: NodeRow, devices: Reals, units: Int, device: Int, piece: PartRow) -> None:
     """Write into `piece` which devices the job gets for `units` on the node (device -1: the node's own rule for a share)."""
     piece.gpus = 0
     piece.mask = NO_DEVICES
@@ -118,12 +122,12 @@ def describe(row: Any, node: Any, devices: Any, units: Any, device: Any, piece: 
 
 
 @inner
-def _units_of(row: Any, piece: Any) -> Any:
+def _units_of(row: JobRow, piece: PartRow) -> Any:
     return piece.gpus // row.chunk if row.gpus >= 1 else 1
 
 
 @inner
-def hold(row: Any, node: Any, devices: Any, piece: Any) -> None:
+def hold(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
     """Take what the piece describes."""
     if row.gpus >= 1:
         node.free -= piece.gpus
@@ -145,7 +149,7 @@ def hold(row: Any, node: Any, devices: Any, piece: Any) -> None:
 
 
 @inner
-def give_back(row: Any, node: Any, devices: Any, piece: Any) -> None:
+def give_back(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
     """Undo `hold`."""
     if row.gpus >= 1:
         node.free += piece.gpus
@@ -170,12 +174,12 @@ def give_back(row: Any, node: Any, devices: Any, piece: Any) -> None:
 
 
 @inner
-def _stride(part: Any) -> Any:
+def _stride(part: PartitionRow) -> Any:
     return part.words + (part.words + 63) // 64
 
 
 @inner
-def index_add(index: Any, part: Any, node: Any) -> None:
+def index_add(index: Words, part: PartitionRow, node: NodeRow) -> None:
     """Enter a node that is up under its number of free devices."""
     if node.free == 0:
         return
@@ -186,7 +190,7 @@ def index_add(index: Any, part: Any, node: Any) -> None:
 
 
 @inner
-def index_remove(index: Any, part: Any, node: Any) -> None:
+def index_remove(index: Words, part: PartitionRow, node: NodeRow) -> None:
     """Take a node out; its number of free devices is still that under which it was entered."""
     if node.free == 0:
         return
@@ -198,7 +202,7 @@ def index_remove(index: Any, part: Any, node: Any) -> None:
 
 
 @inner
-def index_first(index: Any, part: Any, free: Any) -> Any:
+def index_first(index: Words, part: PartitionRow, free: Int) -> Any:
     """The lowest node with exactly `free` free devices, or -1."""
     base = part.index + (free - 1) * _stride(part)
     summary = base + part.words
@@ -210,7 +214,7 @@ def index_first(index: Any, part: Any, free: Any) -> Any:
 
 
 @inner
-def index_word(index: Any, part: Any, least: Any, word: Any) -> Any:
+def index_word(index: Words, part: PartitionRow, least: Int, word: Int) -> Any:
     """Word `word` of the bit set of nodes with `least` or more free devices."""
     found = NO_DEVICES
     for level in range(least - 1, part.levels):

@@ -5,7 +5,7 @@ A choice of one is no choice and is made at once; so is a pass in which no job f
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,16 @@ from gpuyard.engine.kernels.runs import revise_ends, start_at
 from gpuyard.engine.kernels.usage import show_usage
 from gpuyard.engine.state import CLOCK_NO
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int
+    from gpuyard.engine.state import State
+
 CHOOSE = 1  # what an open pass comes back with if there is a choice; 0: it is over
 LEGAL, FITS = 1, 2  # of a job in the window: it may be chosen; it would start at once
 
 
 @inner
-def _begin(s: Any) -> None:
+def _begin(s: State) -> None:
     control = s.control[0]
     control.stage = 1
     control.passes += 1
@@ -33,7 +37,7 @@ def _begin(s: Any) -> None:
 
 
 @inner
-def _next_partition(s: Any) -> None:
+def _next_partition(s: State) -> None:
     """Go to the next partition with jobs in its queue; beyond the last if there is none."""
     control = s.control[0]
     control.open_head = -1
@@ -50,7 +54,7 @@ def _next_partition(s: Any) -> None:
 
 
 @inner
-def _sort(s: Any, p: Any) -> Any:
+def _sort(s: State, p: Int) -> Any:
     """Bring the queue into the order of the active ordering; returns a status."""
     part = s.partitions[p]
     if s.slots[s.control[0].active].reads_clock != CLOCK_NO:
@@ -66,7 +70,7 @@ def _sort(s: Any, p: Any) -> Any:
 
 
 @inner
-def open_ordering(s: Any) -> Any:
+def open_ordering(s: State) -> Any:
     """Go on to the next choice among the first jobs of a queue: CHOOSE, 0 at the end of the pass, or a failure."""
     control = s.control[0]
     if control.stage == 0:
@@ -90,7 +94,7 @@ def open_ordering(s: Any) -> Any:
 
 
 @inner
-def _carry_out(s: Any, p: Any) -> Any:
+def _carry_out(s: State, p: Int) -> Any:
     """Start the job that was chosen, or make it the head if it does not fit; returns a status."""
     control = s.control[0]
     part = s.partitions[p]
@@ -114,7 +118,7 @@ def _carry_out(s: Any, p: Any) -> Any:
 
 
 @inner
-def _mark(s: Any, p: Any) -> Any:
+def _mark(s: State, p: Int) -> Any:
     """Fill `legal` for the jobs of the window: returns how many may be chosen (the only one is put into `choice`), or a failure."""
     control = s.control[0]
     part = s.partitions[p]
@@ -152,7 +156,7 @@ def _mark(s: Any, p: Any) -> Any:
 
 
 @inner
-def open_placement(s: Any) -> Any:
+def open_placement(s: State) -> Any:
     """Go on to the next choice of a node, in `room` those with any: CHOOSE, 0 at the end of the pass, or a failure.
 
     A job that some node can take whole goes to one of those; else it is spread, node by node.
@@ -181,7 +185,7 @@ def open_placement(s: Any) -> Any:
 
 
 @inner
-def _next_job(s: Any) -> Any:
+def _next_job(s: State) -> Any:
     """Find the next job of the queue that fits somewhere, and the rooms for it; False if there is none."""
     control = s.control[0]
     p = control.open_part
@@ -201,7 +205,7 @@ def _next_job(s: Any) -> Any:
 
 
 @inner
-def _nodes_to_choose(s: Any) -> Any:
+def _nodes_to_choose(s: State) -> Any:
     """How many nodes may be chosen; the only one is put into `choice`. The room of the others becomes 0."""
     control = s.control[0]
     part = s.partitions[control.open_part]
@@ -222,12 +226,12 @@ def _nodes_to_choose(s: Any) -> Any:
 
 
 @inner
-def _take(s: Any) -> None:
+def _take(s: State) -> None:
     """Give the chosen node to the job; start it if it has all it needs."""
     control = s.control[0]
     n = control.choice
     control.choice = -1
-    given = min(np.int64(s.room[n]), control.missing)
+    given: Any = min(np.int64(s.room[n]), control.missing)
     s.pick_node[control.picked] = n
     s.pick_units[control.picked] = given
     s.room[n] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,11 +10,15 @@ from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.nodes import index_add, index_remove, largest_share
 from gpuyard.engine.kernels.runs import requeue
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int
+    from gpuyard.engine.state import NodeRow, OutageRow, PartitionRow, State
+
 REPAIR, FAILURE = range(2)
 
 
 @inner
-def handle_outage(s: Any, outage: Any) -> Any:
+def handle_outage(s: State, outage: OutageRow) -> Any:
     """A failure or a repair of a node; returns a status."""
     part = s.partitions[s.nodes[outage.node].partition]
     node = s.nodes[outage.node]
@@ -46,12 +50,12 @@ def handle_outage(s: Any, outage: Any) -> Any:
 
 
 @inner
-def _up(node: Any) -> Any:
+def _up(node: NodeRow) -> Any:
     return 0 if node.down > 0 else node.gpus - node.off
 
 
 @inner
-def _settle_up(s: Any, kind: Any) -> None:
+def _settle_up(s: State, kind: Int) -> None:
     """Account for the devices that were up until now."""
     line = s.types[kind]
     now = max(s.control[0].now, s.control[0].first_submit)
@@ -64,7 +68,7 @@ def _settle_up(s: Any, kind: Any) -> None:
 
 
 @inner
-def _leave_pool(s: Any, part: Any, node: Any) -> None:
+def _leave_pool(s: State, part: PartitionRow, node: NodeRow) -> None:
     if node.down == 0:
         part.free -= node.free
         if part.index >= 0:
@@ -72,7 +76,7 @@ def _leave_pool(s: Any, part: Any, node: Any) -> None:
 
 
 @inner
-def join_pool(s: Any, part: Any, node: Any) -> None:
+def join_pool(s: State, part: PartitionRow, node: NodeRow) -> None:
     if node.down == 0:
         part.free += node.free
         if part.index >= 0:
@@ -80,7 +84,7 @@ def join_pool(s: Any, part: Any, node: Any) -> None:
 
 
 @inner
-def _take_devices(node: Any, outage: Any) -> None:
+def _take_devices(node: NodeRow, outage: OutageRow) -> None:
     """Take the highest-numbered wholly free devices out of use."""
     count = min(outage.gpus, node.gpus - node.off)
     outage.taken = count
@@ -99,7 +103,7 @@ def _take_devices(node: Any, outage: Any) -> None:
 
 
 @inner
-def _holds_on(s: Any, j: Any, n: Any, device: Any) -> Any:
+def _holds_on(s: State, j: Int, n: Int, device: Int) -> Any:
     """Whether running job j has a part on node n (with `device`: one that holds a device)."""
     k = s.rows[j].alloc
     while k >= 0:
@@ -111,13 +115,13 @@ def _holds_on(s: Any, j: Any, n: Any, device: Any) -> Any:
 
 
 @inner
-def _stop(s: Any, j: Any) -> Any:
+def _stop(s: State, j: Int) -> Any:
     s.control[0].failures += 1
     return requeue(s, j)
 
 
 @inner
-def _clear_node(s: Any, n: Any, after: Any) -> Any:
+def _clear_node(s: State, n: Int, after: Int) -> Any:
     """Requeue every job on node n, by index; returns a status."""
     control = s.control[0]
     while True:
@@ -135,7 +139,7 @@ def _clear_node(s: Any, n: Any, after: Any) -> Any:
 
 
 @inner
-def _clear_devices(s: Any, outage: Any) -> Any:
+def _clear_devices(s: State, outage: OutageRow) -> Any:
     """Requeue the latest jobs on the node until enough devices are wholly free; returns a status."""
     control = s.control[0]
     node = s.nodes[outage.node]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,19 +27,23 @@ from gpuyard.engine.kernels.runs import (
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE
 from gpuyard.model.cluster import EPS
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real
+    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+
 # The order is that of gpuyard.engine.slots.BACKFILLS.
 BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = range(4)
 
 
 @inner
-def failed(s: Any, code: Any, j: Any) -> Any:
+def failed(s: State, code: Int, j: Int) -> Any:
     """Note which job a policy failed on."""
     s.control[0].error_job = j
     return code
 
 
 @inner
-def order_queue(s: Any, p: Any) -> Any:
+def order_queue(s: State, p: Int) -> Any:
     """Key the whole queue by the active ordering and sort it; returns a status."""
     status = _fill_keys(s, p, 0)
     if status == 0:
@@ -48,7 +52,7 @@ def order_queue(s: Any, p: Any) -> Any:
 
 
 @inner
-def _order_behind(s: Any, p: Any, h: Any) -> Any:
+def _order_behind(s: State, p: Int, h: Int) -> Any:
     """The same with job h in front, whatever its key; returns a status."""
     part = s.partitions[p]
     _to_front(s, part, h)
@@ -60,14 +64,14 @@ def _order_behind(s: Any, p: Any, h: Any) -> Any:
 
 
 @inner
-def _to_front(s: Any, part: Any, h: Any) -> None:
+def _to_front(s: State, part: PartitionRow, h: Int) -> None:
     """Job h changes places with the first of the queue; keys do not matter."""
     s.queue_jobs[position(s, part, h)] = s.queue_jobs[part.head]
     s.queue_jobs[part.head] = h
 
 
 @inner
-def _fill_keys(s: Any, p: Any, behind: Any) -> Any:
+def _fill_keys(s: State, p: Int, behind: Int) -> Any:
     """The keys of the queue by the active ordering (`behind`: of so many jobs next to the first, which may pass it); returns a status."""
     control = s.control[0]
     part = s.partitions[p]
@@ -88,7 +92,7 @@ def _fill_keys(s: Any, p: Any, behind: Any) -> Any:
 
 
 @inner
-def run_pass(s: Any, p: Any) -> Any:
+def run_pass(s: State, p: Int) -> Any:
     """One pass over a partition, repeated without preemption if a job was preempted; returns a status."""
     control = s.control[0]
     slot = s.slots[control.active]
@@ -116,7 +120,7 @@ def run_pass(s: Any, p: Any) -> Any:
 
 
 @inner
-def _walk(s: Any, p: Any, slot: Any, preempting: Any) -> Any:
+def _walk(s: State, p: Int, slot: SlotRow, preempting: bool) -> Any:
     """Start jobs in order up to the head that does not fit, then backfill behind it."""
     part = s.partitions[p]
     at = part.head
@@ -143,7 +147,7 @@ def _walk(s: Any, p: Any, slot: Any, preempting: Any) -> Any:
 
 
 @inner
-def position(s: Any, part: Any, j: Any) -> Any:
+def position(s: State, part: PartitionRow, j: Int) -> Any:
     """Where job j stands in the queue."""
     at = part.head
     while s.queue_jobs[at] != j:
@@ -152,7 +156,7 @@ def position(s: Any, part: Any, j: Any) -> Any:
 
 
 @inner
-def _unbench(s: Any, p: Any) -> None:
+def _unbench(s: State, p: Int) -> None:
     """Let the jobs preempted in this pass take part again."""
     part = s.partitions[p]
     for i in range(part.head, part.tail):
@@ -160,7 +164,7 @@ def _unbench(s: Any, p: Any) -> None:
 
 
 @inner
-def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
+def _backfill(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     part = s.partitions[p]
     if slot.reads_clock == CLOCK_STATE and slot.backfill != BACKFILL_NONE and part.tail - head > 1:
         if slot.depth == 0 and slot.backfill != BACKFILL_CONSERVATIVE:
@@ -182,7 +186,7 @@ def _backfill(s: Any, p: Any, head: Any, slot: Any) -> Any:
 
 
 @inner
-def _choose_behind(s: Any, p: Any, h: Any, slot: Any) -> Any:
+def _choose_behind(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     part = s.partitions[p]
     if slot.backfill == BACKFILL_EASY:
         reserve(s, p, h)
@@ -206,7 +210,7 @@ def _choose_behind(s: Any, p: Any, h: Any, slot: Any) -> Any:
 
 
 @inner
-def _gather_passing(s: Any, p: Any, h: Any, slot: Any) -> Any:
+def _gather_passing(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     """Bring h to the front of the queue and those that may pass it next to it; returns how many these are, or a failure."""
     part = s.partitions[p]
     _to_front(s, part, h)
@@ -226,19 +230,19 @@ def _gather_passing(s: Any, p: Any, h: Any, slot: Any) -> Any:
 
 
 @inner
-def may_pass(s: Any, p: Any, h: Any, j: Any, slot: Any) -> Any:
+def may_pass(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
     """Above 0 if job j may start now while the head h waits, 0 if not, or a failure; nothing is taken."""
     return find_behind(s, p, h, j, slot, False) if slot.backfill == BACKFILL_EASY else fits(s, p, j, slot)
 
 
 @inner
-def find_passing(s: Any, p: Any, h: Any, j: Any, slot: Any) -> Any:
+def find_passing(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
     """As `find`, for a job that passes the head h."""
     return find_behind(s, p, h, j, slot, True) if slot.backfill == BACKFILL_EASY else find(s, p, j, slot)
 
 
 @inner
-def fits(s: Any, p: Any, j: Any, slot: Any) -> Any:
+def fits(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     """As `find`, but only whether the job fits, where counters can tell."""
     row = s.rows[j]
     if row.plain == 1:
@@ -250,7 +254,7 @@ def fits(s: Any, p: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
+def _skip(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     part = s.partitions[p]
     h = np.int64(s.queue_jobs[head])
     left = slot.depth if slot.depth > 0 else part.tail - head
@@ -272,7 +276,7 @@ def _skip(s: Any, p: Any, head: Any, slot: Any) -> Any:
 
 
 @inner
-def _next_behind(s: Any, p: Any, h: Any, at: Any, count: Any, slot: Any) -> Any:
+def _next_behind(s: State, p: Int, h: Int, at: Int, count: Int, slot: SlotRow) -> Any:
     """Start the job at position `at` behind the head h if nodes were picked for it; returns the position of the next, or a failure."""
     if count == 0:
         return at + 1
@@ -287,7 +291,7 @@ def _next_behind(s: Any, p: Any, h: Any, at: Any, count: Any, slot: Any) -> Any:
 
 
 @inner
-def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
+def _easy(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     part = s.partitions[p]
     if part.tail - head < 2:
         return 0
@@ -313,7 +317,7 @@ def _easy(s: Any, p: Any, head: Any, slot: Any) -> Any:
 
 
 @inner
-def reserve(s: Any, p: Any, h: Any) -> None:
+def reserve(s: State, p: Int, h: Int) -> None:
     """Work out when the head h is believed to fit, and what is left over then."""
     control = s.control[0]
     control.counters = 1 if s.rows[h].plain == 1 and control.sharing == 0 else 0
@@ -321,7 +325,7 @@ def reserve(s: Any, p: Any, h: Any) -> None:
 
 
 @inner
-def find_behind(s: Any, p: Any, h: Any, j: Any, slot: Any, take: Any) -> Any:
+def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> Any:
     """As `find`, for a job that must not delay the head h. `take`: what it needs of what the head leaves over is given to it."""
     control = s.control[0]
     row = s.rows[j]
@@ -343,7 +347,7 @@ def find_behind(s: Any, p: Any, h: Any, j: Any, slot: Any, take: Any) -> Any:
 
 
 @inner
-def _shadow(s: Any, p: Any, h: Any, counters: Any) -> Any:
+def _shadow(s: State, p: Int, h: Int, counters: bool) -> Any:
     """(time at which the head is believed to fit, devices left over then, quota left over then).
 
     With `counters` the numbers of devices decide; otherwise shadow_nodes holds the nodes as they will be.
@@ -377,7 +381,7 @@ def _shadow(s: Any, p: Any, h: Any, counters: Any) -> Any:
 
 
 @inner
-def _copy_nodes(s: Any, part: Any) -> None:
+def _copy_nodes(s: State, part: PartitionRow) -> None:
     for n in range(part.node_lo, part.node_hi):
         s.shadow_nodes[n] = s.nodes[n]
         first = s.nodes[n].first_device
@@ -387,7 +391,7 @@ def _copy_nodes(s: Any, part: Any) -> None:
 
 
 @inner
-def _leave(s: Any, r: Any, counters: Any, free: Any, used: Any) -> Any:
+def _leave(s: State, r: Int, counters: bool, free: Real, used: Real) -> Any:
     """Job r leaves the shadow; returns the new (free, used)."""
     row = s.rows[r]
     if not counters:
@@ -400,7 +404,7 @@ def _leave(s: Any, r: Any, counters: Any, free: Any, used: Any) -> Any:
 
 
 @inner
-def _fits_shadow(s: Any, part: Any, row: Any) -> Any:
+def _fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
     total = 0
     for n in range(part.node_lo, part.node_hi):
         total += room_on(row, s.shadow_nodes[n], s.allowed)
@@ -408,7 +412,7 @@ def _fits_shadow(s: Any, part: Any, row: Any) -> Any:
 
 
 @inner
-def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, take: Any) -> Any:
+def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
     """Whether the head would not fit at the shadow any more if job j took the nodes picked. `take`: if it would, they are held there."""
     row = s.rows[j]
     if row.gpus > s.control[0].spare_quota + EPS:
@@ -431,7 +435,7 @@ def _holds_back(s: Any, p: Any, h: Any, j: Any, count: Any, take: Any) -> Any:
 
 
 @inner
-def _make_room(s: Any, p: Any, h: Any, slot: Any) -> Any:
+def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     """Preempt for the head if that lets it fit: the number of nodes then picked for it, 0 if not, or a failure."""
     part = s.partitions[p]
     control = s.control[0]
@@ -462,7 +466,7 @@ def _make_room(s: Any, p: Any, h: Any, slot: Any) -> Any:
 
 
 @inner
-def _refresh(s: Any, part: Any) -> None:
+def _refresh(s: State, part: PartitionRow) -> None:
     """Bring what is visible of the running jobs up to now."""
     control = s.control[0]
     for i in range(part.queue_lo, part.queue_lo + part.running):
@@ -473,7 +477,7 @@ def _refresh(s: Any, part: Any) -> None:
 
 
 @inner
-def _choose_victims(s: Any, p: Any, h: Any, limit: Any) -> Any:
+def _choose_victims(s: State, p: Int, h: Int, limit: Real) -> Any:
     """Mark jobs for preemption, least important first, until the head fits; False (and no marks) if it never does."""
     part = s.partitions[p]
     row = s.rows[h]
@@ -496,7 +500,7 @@ def _choose_victims(s: Any, p: Any, h: Any, limit: Any) -> Any:
 
 
 @inner
-def _least_important(s: Any, part: Any, limit: Any) -> Any:
+def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
     """The unmarked running job with the highest score above `limit`, the latest started of equals; -1 if there is none."""
     now = s.control[0].now
     best = np.int64(-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,17 +20,21 @@ from gpuyard.engine.kernels.scores import (
 )
 from gpuyard.model.cluster import EPS
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real
+    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+
 SPAN_SCORE, SPAN_FEWEST, SPAN_TIER2 = range(3)  # the order is that of gpuyard.engine.slots.SPANS
 BAD_SCORE = -2
 
 
 @inner
-def within_quota(part: Any, gpus: Any) -> Any:
+def within_quota(part: PartitionRow, gpus: Real) -> Any:
     return part.used + gpus <= part.quota + EPS
 
 
 @inner
-def fill_rooms(s: Any, p: Any, j: Any) -> Any:
+def fill_rooms(s: State, p: Int, j: Int) -> Any:
     """room[n] for every node of the partition; returns whether the units fit."""
     part = s.partitions[p]
     row = s.rows[j]
@@ -43,7 +47,7 @@ def fill_rooms(s: Any, p: Any, j: Any) -> Any:
 
 
 @inner
-def find(s: Any, p: Any, j: Any, slot: Any) -> Any:
+def find(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     """Where job j would go now: the number of nodes picked, 0 if it does not fit, BAD_SCORE if the placement failed."""
     part = s.partitions[p]
     row = s.rows[j]
@@ -64,7 +68,7 @@ def find(s: Any, p: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def choose(s: Any, p: Any, j: Any, slot: Any) -> Any:
+def choose(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     """Pick nodes by the rooms in s.room, which suffice, and the placement's scores."""
     part = s.partitions[p]
     units = s.rows[j].units
@@ -82,7 +86,7 @@ def choose(s: Any, p: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def _choose_among(s: Any, count: Any, j: Any, slot: Any) -> Any:
+def _choose_among(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
     """Pick from the nodes in candidates[:count]: one with room for all units, or several if there is none."""
     row = s.rows[j]
     if count > 1 and not _fill_scores(s, count, j, slot):
@@ -98,7 +102,7 @@ def _choose_among(s: Any, count: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def _fill_scores(s: Any, count: Any, j: Any, slot: Any) -> Any:
+def _fill_scores(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
     """score[i] of candidates[i]; False if the user's placement or a network raised an error or gave NaN."""
     if slot.score < SCORE_OWN:
         fill_builtin(s, count, s.rows[j], slot.score)
@@ -116,7 +120,7 @@ def _fill_scores(s: Any, count: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def _pick(s: Any, count: Any, row: Any, span: Any) -> Any:
+def _pick(s: State, count: Int, row: JobRow, span: int) -> Any:
     """The lowest-scored candidate that can take the whole job, or several; returns their number."""
     units = np.int64(row.units)
     best = _lowest(s, count, units)
@@ -128,7 +132,7 @@ def _pick(s: Any, count: Any, row: Any, span: Any) -> Any:
 
 
 @inner
-def _lowest(s: Any, count: Any, units: Any) -> Any:
+def _lowest(s: State, count: Int, units: Int) -> Any:
     """The lowest-scored candidate with room for `units`, by position, or -1."""
     best = -1
     for i in range(count):
@@ -138,7 +142,7 @@ def _lowest(s: Any, count: Any, units: Any) -> Any:
 
 
 @inner
-def _span(s: Any, count: Any, units: Any, fewest: Any) -> Any:
+def _span(s: State, count: Int, units: Int, fewest: bool) -> Any:
     """Several of the candidates, by score or as few as possible. The room of those that are picked is negated."""
     picked = 0
     missing = units
@@ -152,7 +156,7 @@ def _span(s: Any, count: Any, units: Any, fewest: Any) -> Any:
 
 
 @inner
-def _take(s: Any, n: Any, place: Any, missing: Any) -> Any:
+def _take(s: State, n: Int, place: Int, missing: Int) -> Any:
     """Let node n take as many of the missing units as it has room for, and negate its room; returns how many."""
     given = min(np.int64(s.room[n]), missing)
     s.pick_node[place] = n
@@ -162,7 +166,7 @@ def _take(s: Any, n: Any, place: Any, missing: Any) -> Any:
 
 
 @inner
-def _span_by_network(s: Any, count: Any, j: Any, slot: Any) -> Any:
+def _span_by_network(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
     """Several of the candidates, whose scores are known. After each pick the others are scored anew: a network may look at all of them."""
     picked = 0
     missing = np.int64(s.rows[j].units)
@@ -184,7 +188,7 @@ def _span_by_network(s: Any, count: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def _next_of_span(s: Any, count: Any, fewest: Any) -> Any:
+def _next_of_span(s: State, count: Int, fewest: bool) -> Any:
     best = -1
     most = 0
     for i in range(count):
@@ -197,7 +201,7 @@ def _next_of_span(s: Any, count: Any, fewest: Any) -> Any:
 
 
 @inner
-def next_node(s: Any, p: Any, j: Any, slot: Any, missing: Any) -> Any:
+def next_node(s: State, p: Int, j: Int, slot: SlotRow, missing: Int) -> Any:
     """Which of the nodes with any room in s.room the placement gives the next of the missing units to, or BAD_SCORE.
 
     As `_span` where a job is spread node by node; and of a job that some nodes can take whole, if only these have room.
@@ -221,7 +225,7 @@ def next_node(s: Any, p: Any, j: Any, slot: Any, missing: Any) -> Any:
 
 
 @inner
-def _breaks_open(s: Any, picked: Any, row: Any) -> Any:
+def _breaks_open(s: State, picked: Int, row: JobRow) -> Any:
     """Whether the nodes picked include a whole one of which a gang takes only a part."""
     if row.gpus < 1:
         return False
@@ -233,7 +237,7 @@ def _breaks_open(s: Any, picked: Any, row: Any) -> Any:
 
 
 @inner
-def _spare_whole_nodes(s: Any, count: Any, row: Any, fewest: Any) -> Any:
+def _spare_whole_nodes(s: State, count: Int, row: JobRow, fewest: bool) -> Any:
     """Up to fewest + 1 nodes of which none is broken open; where there are none, the fewest as before."""
     _restore_rooms(s, count)
     picked = 0
@@ -251,17 +255,17 @@ def _spare_whole_nodes(s: Any, count: Any, row: Any, fewest: Any) -> Any:
 
 
 @inner
-def _restore_rooms(s: Any, count: Any) -> None:
+def _restore_rooms(s: State, count: Int) -> None:
     for i in range(count):
         n = s.candidates[i]
         s.room[n] = abs(s.room[n])
 
 
 @inner
-def _next_sparing(s: Any, count: Any, row: Any, missing: Any) -> Any:
+def _next_sparing(s: State, count: Int, row: JobRow, missing: Int) -> Any:
     """The lowest-scored node that can take all that is missing, else the one with the largest room; none is broken open."""
     best = -1
-    best_given = np.int64(0)
+    best_given: Int = np.int64(0)
     for i in range(count):
         n = s.candidates[i]
         given = min(np.int64(s.room[n]), missing)
@@ -276,7 +280,7 @@ def _next_sparing(s: Any, count: Any, row: Any, missing: Any) -> Any:
 
 
 @inner
-def _find_by_index(s: Any, part: Any, gpus: Any, slot: Any) -> Any:
+def _find_by_index(s: State, part: PartitionRow, gpus: Int, slot: SlotRow) -> Any:
     n = _index_single(s, part, gpus, slot.score)
     if n >= 0:
         s.pick_node[0] = n
@@ -301,7 +305,7 @@ def _find_by_index(s: Any, part: Any, gpus: Any, slot: Any) -> Any:
 
 
 @inner
-def _index_single(s: Any, part: Any, gpus: Any, score: Any) -> Any:
+def _index_single(s: State, part: PartitionRow, gpus: Int, score: Int) -> Any:
     """The lowest-scored node with at least `gpus` free devices, or -1."""
     best = -1
     for i in range(part.levels - gpus + 1):
@@ -316,7 +320,7 @@ def _index_single(s: Any, part: Any, gpus: Any, score: Any) -> Any:
 
 
 @inner
-def _index_next(s: Any, part: Any, slot: Any) -> Any:
+def _index_next(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     """The next node of a span: by score, or the one with the most free devices."""
     score = slot.score
     if slot.span >= SPAN_FEWEST:
@@ -325,7 +329,7 @@ def _index_next(s: Any, part: Any, slot: Any) -> Any:
 
 
 @inner
-def _gather_by_index(s: Any, part: Any, gpus: Any, slot: Any) -> Any:
+def _gather_by_index(s: State, part: PartitionRow, gpus: Int, slot: SlotRow) -> Any:
     """The nodes that may take a plain gang, in order, with their rooms: those that can take all of it, or else all that have any free.
 
     Returns their number. On a busy cluster they are few: to look them up beats looking at every node.

@@ -6,7 +6,7 @@ The plan is a matrix: for step k, which begins at plan_time[k], what is free on 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,18 +16,22 @@ from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
 from gpuyard.engine.kernels.runs import believed_end, believed_end_now, factor_picked, overhead_of, rate_of, start_at
 from gpuyard.model.cluster import EPS
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real
+    from gpuyard.engine.state import JobRow, NodeRow, PartitionRow, SlotRow, State
+
 
 @inner
-def plan_steps(part: Any, depth: Any) -> Any:
+def plan_steps(part: PartitionRow, depth: Int) -> Any:
     """The most steps that the plan of a partition can come to."""
-    jobs = part.tail - part.head
+    jobs: Int = part.tail - part.head
     if 0 < depth < jobs:
         jobs = depth
     return 2 + part.running + 2 * (part.tail - part.head) + 2 * jobs
 
 
 @inner
-def conservative(s: Any, p: Any, head: Any, slot: Any) -> Any:
+def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status."""
     part = s.partitions[p]
     _begin(s, part)
@@ -51,7 +55,7 @@ def conservative(s: Any, p: Any, head: Any, slot: Any) -> Any:
 
 
 @inner
-def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
+def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     """Give job j its booking; returns the number of nodes picked if it starts now, 0 if later or never."""
     part = s.partitions[p]
     now = s.control[0].now
@@ -85,13 +89,13 @@ def _book(s: Any, p: Any, j: Any, slot: Any) -> Any:
 
 
 @inner
-def _after(now: Any, duration: Any) -> Any:
+def _after(now: Real, duration: Real) -> Any:
     """When a run that begins now is believed to end: not now, not even if it has no length."""
     return now + duration if now + duration > now else now + 1.0
 
 
 @inner
-def _longest(s: Any, part: Any, row: Any) -> Any:
+def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
     """Seconds that the job might at most be believed to take."""
     control = s.control[0]
     slowest, factor = math.inf, 0.0
@@ -115,7 +119,7 @@ def _longest(s: Any, part: Any, row: Any) -> Any:
 
 
 @inner
-def _begin(s: Any, part: Any) -> None:
+def _begin(s: State, part: PartitionRow) -> None:
     """The plan as the running jobs leave it. shadow_devices tells until when a device is shared (-1: it is not)."""
     control = s.control[0]
     size = part.node_hi - part.node_lo
@@ -142,7 +146,7 @@ def _begin(s: Any, part: Any) -> None:
 
 
 @inner
-def _leave_plan(s: Any, part: Any, row: Any) -> None:
+def _leave_plan(s: State, part: PartitionRow, row: JobRow) -> None:
     size = part.node_hi - part.node_lo
     time = believed_end_now(row.est_end, s.control[0].now)
     step = _step(s, size, time)
@@ -167,13 +171,13 @@ def _leave_plan(s: Any, part: Any, row: Any) -> None:
 
 
 @inner
-def _add(s: Any, size: Any, step: Any, i: Any, gpus: Any) -> None:
+def _add(s: State, size: Int, step: Int, i: Int, gpus: Real) -> None:
     for t in range(step, s.control[0].steps):
         s.plan_free[t * size + i] += gpus
 
 
 @inner
-def _step(s: Any, size: Any, time: Any) -> Any:
+def _step(s: State, size: Int, time: Real) -> Any:
     """The step that begins at `time`, made if there is none."""
     control = s.control[0]
     k = control.steps
@@ -197,13 +201,13 @@ def _step(s: Any, size: Any, time: Any) -> Any:
 
 
 @inner
-def _device_of(row: Any) -> Any:
+def _device_of(row: JobRow) -> Any:
     """Whole devices that one unit takes in the plan."""
     return np.int64(row.chunk if row.gpus >= 1 else (1 if row.gpus > 0 else 0))
 
 
 @inner
-def _subtract(s: Any, part: Any, row: Any, count: Any, begin: Any, end: Any, devices: Any) -> None:
+def _subtract(s: State, part: PartitionRow, row: JobRow, count: Int, begin: Real, end: Real, devices: Int) -> None:
     """Take the units picked, of so many devices each, out of the plan from `begin` until `end`."""
     if not end > begin:
         return
@@ -221,7 +225,7 @@ def _subtract(s: Any, part: Any, row: Any, count: Any, begin: Any, end: Any, dev
 
 
 @inner
-def _planned_room(s: Any, row: Any, node: Any, free: Any, cpus: Any, memory: Any) -> Any:
+def _planned_room(s: State, row: JobRow, node: NodeRow, free: Int, cpus: Real, memory: Real) -> Any:
     """Units that a node with so much free can take."""
     if not allows(row, node, s.allowed):
         return 0
@@ -237,7 +241,7 @@ def _planned_room(s: Any, row: Any, node: Any, free: Any, cpus: Any, memory: Any
 
 
 @inner
-def _earliest(s: Any, part: Any, row: Any, duration: Any) -> Any:
+def _earliest(s: State, part: PartitionRow, row: JobRow, duration: Real) -> Any:
     """The first step from which the job fits for `duration`, or -1; room is left in s.room."""
     if part.node_hi - part.node_lo == 1 and row.plain == 1 and s.nodes[part.node_lo].down == 0:
         return _earliest_in_pool(s, part, row, duration)
@@ -251,7 +255,7 @@ def _earliest(s: Any, part: Any, row: Any, duration: Any) -> Any:
 
 
 @inner
-def _earliest_in_pool(s: Any, part: Any, row: Any, duration: Any) -> Any:
+def _earliest_in_pool(s: State, part: PartitionRow, row: JobRow, duration: Real) -> Any:
     """The same for a plain job on a partition of one node, where one number per step tells all."""
     steps = s.control[0].steps
     most = part.quota + EPS
@@ -269,7 +273,7 @@ def _earliest_in_pool(s: Any, part: Any, row: Any, duration: Any) -> Any:
 
 
 @inner
-def _try_step(s: Any, part: Any, row: Any, k: Any, until: Any) -> Any:
+def _try_step(s: State, part: PartitionRow, row: JobRow, k: Int, until: Real) -> Any:
     """k if the job fits from step k until `until`, else the next step worth trying."""
     size = part.node_hi - part.node_lo
     t = k
@@ -300,7 +304,7 @@ def _try_step(s: Any, part: Any, row: Any, k: Any, until: Any) -> Any:
 
 
 @inner
-def _in_turn(s: Any, part: Any, units: Any) -> Any:
+def _in_turn(s: State, part: PartitionRow, units: Int) -> Any:
     """Pick nodes by number: the first that has room for all, else each in turn."""
     for n in range(part.node_lo, part.node_hi):
         if s.room[n] >= units:
@@ -320,7 +324,7 @@ def _in_turn(s: Any, part: Any, units: Any) -> Any:
 
 
 @inner
-def _join(s: Any, p: Any, j: Any, slot: Any, duration: Any) -> Any:
+def _join(s: State, p: Int, j: Int, slot: SlotRow, duration: Real) -> Any:
     """Try a shared job on a device that is already shared for long enough: 1 if it starts there, 0 if not, or a failure."""
     part = s.partitions[p]
     row = s.rows[j]
@@ -329,7 +333,7 @@ def _join(s: Any, p: Any, j: Any, slot: Any, duration: Any) -> Any:
         return count
     n = s.pick_node[0]
     node = s.nodes[n]
-    device = s.pick_device[0]
+    device: Int = s.pick_device[0]
     if device < 0:
         device = np.int64(tightest_device(node, s.devices, row.gpus))
     now = s.control[0].now
@@ -342,7 +346,7 @@ def _join(s: Any, p: Any, j: Any, slot: Any, duration: Any) -> Any:
 
 
 @inner
-def _holds_rest(s: Any, part: Any, row: Any, n: Any, end: Any) -> Any:
+def _holds_rest(s: State, part: PartitionRow, row: JobRow, n: Int, end: Real) -> Any:
     """Whether the plan has quota, cpus and memory for the job on node n from now until `end`."""
     size = part.node_hi - part.node_lo
     t = 0

@@ -6,21 +6,25 @@ what backfilling does most (decision record 0008).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Ints, Real, Reals, Vector
+    from gpuyard.engine.state import JobRow, PartitionRow
+
 
 @inner
-def before(key_a: Any, a: Any, key_b: Any, b: Any) -> Any:
+def before(key_a: Real, a: Int, key_b: Real, b: Int) -> Any:
     """Whether (key_a, a) goes before (key_b, b)."""
     return key_a < key_b or (key_a == key_b and a < b)
 
 
 @inner
-def _recenter(keys: Any, jobs: Any, part: Any) -> None:
+def _recenter(keys: Reals, jobs: Ints, part: PartitionRow) -> None:
     """Move the queue to the middle of its region, so that both sides have room."""
     head, tail = part.head, part.tail
     size = tail - head
@@ -38,7 +42,7 @@ def _recenter(keys: Any, jobs: Any, part: Any) -> None:
 
 
 @inner
-def queue_insert(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
+def queue_insert(keys: Reals, jobs: Ints, part: PartitionRow, key: Real, j: Int) -> None:
     """Put job j where (key, j) belongs."""
     if part.tail == part.queue_hi:
         _recenter(keys, jobs, part)
@@ -68,7 +72,7 @@ def queue_insert(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
 
 
 @inner
-def queue_append(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
+def queue_append(keys: Reals, jobs: Ints, part: PartitionRow, key: Real, j: Int) -> None:
     """Put job j at the end, wherever it belongs."""
     if part.tail == part.queue_hi:
         _recenter(keys, jobs, part)
@@ -81,7 +85,7 @@ def queue_append(keys: Any, jobs: Any, part: Any, key: Any, j: Any) -> None:
 
 
 @inner
-def queue_remove(keys: Any, jobs: Any, part: Any, at: Any) -> Any:
+def queue_remove(keys: Reals, jobs: Ints, part: PartitionRow, at: Int) -> Any:
     """Take out the entry at position `at`; returns the position of the entry that followed it."""
     head, tail = part.head, part.tail
     if at - head < tail - at:
@@ -98,7 +102,7 @@ def queue_remove(keys: Any, jobs: Any, part: Any, at: Any) -> Any:
 
 
 @inner
-def queue_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
+def queue_sort(keys: Reals, jobs: Ints, lo: Int, hi: Int) -> None:
     """Sort by (key, job). Keys drift slowly between passes, so insertion comes first; Shell's sort if that gets long."""
     budget = 8 * (hi - lo) + 64
     for i in range(lo + 1, hi):
@@ -117,7 +121,7 @@ def queue_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
 
 
 @inner
-def _shell_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
+def _shell_sort(keys: Reals, jobs: Ints, lo: Int, hi: Int) -> None:
     gap = 1
     while gap < (hi - lo) // 3:
         gap = 3 * gap + 1
@@ -138,7 +142,7 @@ def _shell_sort(keys: Any, jobs: Any, lo: Any, hi: Any) -> None:
 
 
 @inner
-def _running_position(rows: Any, running: Any, part: Any, j: Any) -> Any:
+def _running_position(rows: Vector[JobRow], running: Ints, part: PartitionRow, j: Int) -> Any:
     """Where job j stands, or belongs, among the running ones."""
     lo, hi = part.queue_lo, part.queue_lo + part.running
     end = rows[j].est_end
@@ -153,7 +157,7 @@ def _running_position(rows: Any, running: Any, part: Any, j: Any) -> Any:
 
 
 @inner
-def running_insert(rows: Any, running: Any, part: Any, j: Any) -> None:
+def running_insert(rows: Vector[JobRow], running: Ints, part: PartitionRow, j: Int) -> None:
     """Add a job that has just started."""
     at = _running_position(rows, running, part, j)
     for i in range(part.queue_lo + part.running, at, -1):
@@ -163,7 +167,7 @@ def running_insert(rows: Any, running: Any, part: Any, j: Any) -> None:
 
 
 @inner
-def running_remove(rows: Any, running: Any, part: Any, j: Any) -> None:
+def running_remove(rows: Vector[JobRow], running: Ints, part: PartitionRow, j: Int) -> None:
     """Take out a job, before its est_end changes."""
     part.running -= 1
     for i in range(_running_position(rows, running, part, j), part.queue_lo + part.running):
@@ -174,7 +178,7 @@ def running_remove(rows: Any, running: Any, part: Any, j: Any) -> None:
 
 
 @inner
-def ends_insert(times: Any, ends: Any, size: Any, time: Any, j: Any) -> None:
+def ends_insert(times: Reals, ends: Ints, size: Int, time: Real, j: Int) -> None:
     """Add job j, which ends at `time`, to a heap of `size` entries."""
     at = size
     while at > 0:
@@ -187,7 +191,7 @@ def ends_insert(times: Any, ends: Any, size: Any, time: Any, j: Any) -> None:
 
 
 @inner
-def ends_remove(times: Any, ends: Any, size: Any, at: Any) -> None:
+def ends_remove(times: Reals, ends: Ints, size: Int, at: Int) -> None:
     """Take the entry at position `at` out of a heap of `size` entries."""
     last = size - 1
     time, j = times[last], np.int64(ends[last])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,19 +12,23 @@ from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append,
 from gpuyard.engine.kernels.usage import charge
 from gpuyard.engine.state import BINS, DONE, KILLED, PENDING, RUNNING, WAITING
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real
+    from gpuyard.engine.state import ControlRow, JobRow, PartRow, State
+
 BAD_KEY = -1
 STARVED = -4
 MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is taken for the sign of an endless loop
 
 
 @inner
-def overhead_of(row: Any, control: Any, factor: Any) -> Any:
+def overhead_of(row: JobRow, control: ControlRow, factor: Real) -> Any:
     """Seconds on the devices before work goes on, where they take `factor` × the job's transfer."""
     return row.transfer * factor + (control.restart_cost if row.preemptions > 0 else 0.0)
 
 
 @inner
-def factor_picked(s: Any, row: Any, count: Any) -> Any:
+def factor_picked(s: State, row: JobRow, count: Int) -> Any:
     """What the transfer is multiplied by on the nodes picked."""
     if row.gpus == 0 or row.transfer == 0:
         return 1.0
@@ -35,7 +39,7 @@ def factor_picked(s: Any, row: Any, count: Any) -> Any:
 
 
 @inner
-def factor_held(s: Any, row: Any) -> Any:
+def factor_held(s: State, row: JobRow) -> Any:
     """What the transfer is multiplied by on the nodes of a running job: found again from its parts, to keep the rows small."""
     if row.gpus == 0 or row.transfer == 0:
         return 1.0
@@ -49,7 +53,7 @@ def factor_held(s: Any, row: Any) -> Any:
 
 
 @inner
-def rate_of(s: Any, row: Any, count: Any) -> Any:
+def rate_of(s: State, row: JobRow, count: Int) -> Any:
     """Work per second on the nodes picked."""
     if row.gpus == 0:
         return 1.0
@@ -69,7 +73,7 @@ def rate_of(s: Any, row: Any, count: Any) -> Any:
 
 
 @inner
-def believed_end(row: Any, control: Any, rate: Any, factor: Any) -> Any:
+def believed_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
     """When a run that starts now at `rate`, with `factor` × its transfer, is believed to end."""
     end = control.now + (overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate)
     if control.kills == 1:
@@ -78,13 +82,13 @@ def believed_end(row: Any, control: Any, rate: Any, factor: Any) -> Any:
 
 
 @inner
-def believed_end_now(est_end: Any, now: Any) -> Any:
+def believed_end_now(est_end: Real, now: Real) -> Any:
     """The believed end of a running job, as seen now."""
     return est_end if est_end > now else now + 1.0
 
 
 @inner
-def revised_end(row: Any, control: Any) -> Any:
+def revised_end(row: JobRow, control: ControlRow) -> Any:
     """When a running job is believed to end; one that has outlived that is believed to take twice as long, until it lies ahead."""
     end = row.est_end
     if end > control.now:
@@ -98,7 +102,7 @@ def revised_end(row: Any, control: Any) -> Any:
 
 
 @inner
-def revise_ends(s: Any, p: Any) -> None:
+def revise_ends(s: State, p: Int) -> None:
     """Bring the believed ends of the running jobs of partition p up to now."""
     control = s.control[0]
     part = s.partitions[p]
@@ -113,7 +117,7 @@ def revise_ends(s: Any, p: Any) -> None:
 
 
 @inner
-def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
+def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     """Start job j, which is in no queue, on the `count` nodes picked."""
     control = s.control[0]
     part = s.partitions[p]
@@ -158,7 +162,7 @@ def start_job(s: Any, p: Any, j: Any, count: Any) -> None:
 
 
 @inner
-def start_at(s: Any, p: Any, at: Any, count: Any) -> Any:
+def start_at(s: State, p: Int, at: Int, count: Int) -> Any:
     """Start the job at position `at` of the queue on the nodes picked; returns the position of the next."""
     j = np.int64(s.queue_jobs[at])
     part = s.partitions[p]
@@ -170,7 +174,7 @@ def start_at(s: Any, p: Any, at: Any, count: Any) -> Any:
 
 
 @inner
-def _set_clocks(s: Any, row: Any) -> None:
+def _set_clocks(s: State, row: JobRow) -> None:
     control = s.control[0]
     now = control.now
     if row.start < 0:
@@ -188,7 +192,7 @@ def _set_clocks(s: Any, row: Any) -> None:
 
 
 @inner
-def _release(s: Any, p: Any, j: Any) -> None:
+def _release(s: State, p: Int, j: Int) -> None:
     """Give the devices back and write the accounts of the run that ends now; the job leaves the running ones."""
     control = s.control[0]
     part = s.partitions[p]
@@ -234,7 +238,7 @@ def _release(s: Any, p: Any, j: Any) -> None:
 
 
 @inner
-def _log(s: Any, j: Any, piece: Any, number: Any, amount: Any, begin: Any) -> None:
+def _log(s: State, j: Int, piece: PartRow, number: Int, amount: Real, begin: Real) -> None:
     control = s.control[0]
     line = s.log[control.log]
     line.job = s.rows[j].index
@@ -247,7 +251,7 @@ def _log(s: Any, j: Any, piece: Any, number: Any, amount: Any, begin: Any) -> No
 
 
 @inner
-def end_job(s: Any, j: Any) -> None:
+def end_job(s: State, j: Int) -> None:
     """The run of job j, which the heap has given up already, has come to its end."""
     row = s.rows[j]
     _release(s, np.int64(row.partition), j)
@@ -264,7 +268,7 @@ def end_job(s: Any, j: Any) -> None:
 
 
 @inner
-def _tally(s: Any, row: Any) -> None:
+def _tally(s: State, row: JobRow) -> None:
     """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
     sums = s.tally[0]
     turnaround = row.end - row.submit
@@ -284,7 +288,7 @@ def _tally(s: Any, row: Any) -> None:
 
 
 @inner
-def write_result(s: Any, j: Any) -> None:
+def write_result(s: State, j: Int) -> None:
     """What is known of a job that was submitted, its end aside."""
     row = s.rows[j]
     line = s.result[j]
@@ -297,7 +301,7 @@ def write_result(s: Any, j: Any) -> None:
 
 
 @inner
-def fill_row(s: Any, j: Any) -> None:
+def fill_row(s: State, j: Int) -> None:
     """The row of a job, from what was submitted."""
     given = s.table[j]
     row = s.rows[j]
@@ -329,7 +333,7 @@ def fill_row(s: Any, j: Any) -> None:
     row.overrun = 0
     row.benched = 0
     whole = given.gpus >= 1
-    row.units = given.gpus // given.chunk if whole else 1
+    row.units = int(given.gpus // given.chunk) if whole else 1
     everything = (1 << len(s.types)) - 1
     plain = whole and given.cpus == 0 and given.memory == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
     row.plain = 1 if plain else 0
@@ -341,7 +345,7 @@ def fill_row(s: Any, j: Any) -> None:
 
 
 @inner
-def requeue(s: Any, j: Any) -> Any:
+def requeue(s: State, j: Int) -> Any:
     """Stop a running job, keep what its last checkpoint kept, and put it back into the queue; returns a status."""
     control = s.control[0]
     row = s.rows[j]
@@ -365,7 +369,7 @@ def requeue(s: Any, j: Any) -> Any:
 
 
 @inner
-def _note(s: Any, what: Any) -> None:
+def _note(s: State, what: Int) -> None:
     """Write down a start (j) or a stop (-1 - j), in order, if decisions are asked for."""
     control = s.control[0]
     if control.noting == 1:
@@ -374,7 +378,7 @@ def _note(s: Any, what: Any) -> None:
 
 
 @inner
-def enqueue(s: Any, j: Any, crowd: Any) -> Any:
+def enqueue(s: State, j: Int, crowd: bool) -> Any:
     """Put job j into the queue of its partition, keyed by the active ordering; returns a status.
 
     One of a `crowd` goes to the end, and the next pass sorts: to find the place of each would take a time that grows with the
@@ -405,7 +409,7 @@ def enqueue(s: Any, j: Any, crowd: Any) -> Any:
 
 
 @inner
-def key_of(s: Any, address: Any, j: Any, which: Any) -> Any:
+def key_of(s: State, address: Int, j: Int, which: Int) -> Any:
     """The key (which = ORDERING) or preemption score (PREEMPTION) of one job; NaN if the policy fails."""
     s.candidates[0] = j
     control = s.control[0]
@@ -415,7 +419,7 @@ def key_of(s: Any, address: Any, j: Any, which: Any) -> Any:
 
 
 @inner
-def _bad_key(control: Any, j: Any) -> Any:
+def _bad_key(control: ControlRow, j: Int) -> Any:
     control.error_job = j
     return BAD_KEY
 
@@ -424,10 +428,10 @@ def _bad_key(control: Any, j: Any) -> Any:
 
 
 @inner
-def tick(s: Any, until: Any) -> None:
+def tick(s: State, until: Real) -> None:
     """Account for the time from the last tick until `until`, in which nothing changed."""
     control = s.control[0]
-    at = control.last_tick
+    at: Real = control.last_tick
     if control.tallying == 1 and until > at:
         sums = s.tally[0]
         sums.queue_time += (until - at) * control.waiting
@@ -460,7 +464,7 @@ def tick(s: Any, until: Any) -> None:
 
 
 @inner
-def power(s: Any) -> Any:
+def power(s: State) -> Any:
     """Watts of all devices in order now."""
     watts = 0.0
     for t in range(len(s.types)):
@@ -470,7 +474,7 @@ def power(s: Any) -> Any:
 
 
 @inner
-def _double(s: Any) -> None:
+def _double(s: State) -> None:
     for i in range(BINS // 2):
         a, b, to = s.bins[2 * i], s.bins[2 * i + 1], s.bins[i]
         span, queue, busy, up = a.span + b.span, a.queue + b.queue, a.busy + b.busy, a.up + b.up

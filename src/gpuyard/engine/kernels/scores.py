@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from gpuyard.engine.compiler.jit import hash01, inner, trailing_zeros
 from gpuyard.engine.kernels.fragments import SHARE, fragment_score, free_units, least_fragment_device, same_node
 from gpuyard.engine.kernels.nodes import NO_DEVICES
 from gpuyard.model.cluster import EPS
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int
+    from gpuyard.engine.state import JobRow, NodeRow, State
 
 # The order is that of gpuyard.engine.slots.SCORES.
 (
@@ -22,7 +26,7 @@ _TYPES = 64.0  # more than there can be
 
 
 @inner
-def _simple_score(s: Any, code: Any, row: Any, node: Any) -> Any:
+def _simple_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
     """Scores up to SCORE_FASTEST. Apart from the others: in one chain with them the fastest type took 1.1 times as long to find."""
     if code == SCORE_FREE:
         return float(node.free)
@@ -36,7 +40,7 @@ def _simple_score(s: Any, code: Any, row: Any, node: Any) -> Any:
 
 
 @inner
-def _composed_score(s: Any, code: Any, row: Any, node: Any) -> Any:
+def _composed_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
     """Scores from SCORE_LEXICOGRAPHIC to SCORE_REMAINDER."""
     if code == SCORE_LEXICOGRAPHIC:
         return float(node.free) * _TYPES + s.type_rank[row.job_class * len(s.types) + node.gpu_type]
@@ -48,13 +52,13 @@ def _composed_score(s: Any, code: Any, row: Any, node: Any) -> Any:
 
 
 @inner
-def is_whole(node: Any) -> Any:
+def is_whole(node: NodeRow) -> Any:
     """Whether the node has devices and all that are in order are wholly free."""
     return node.free > 0 and node.free == node.gpus - node.off
 
 
 @inner
-def _tier(s: Any, row: Any, node: Any) -> Any:
+def _tier(s: State, row: JobRow, node: NodeRow) -> Any:
     """0: the job fits on a device that is shared already; 1: the node is in use; 2: it is whole."""
     if 0 < row.gpus < 1:
         shared = node.shared
@@ -66,7 +70,7 @@ def _tier(s: Any, row: Any, node: Any) -> Any:
 
 
 @inner
-def _load(s: Any, node: Any) -> Any:
+def _load(s: State, node: NodeRow) -> Any:
     """The share in use of what is most in use, in millionths."""
     load = 0.0
     devices = np.int64(node.gpus - node.off) * SHARE
@@ -80,7 +84,7 @@ def _load(s: Any, node: Any) -> Any:
 
 
 @inner
-def _remainder(s: Any, node: Any) -> Any:
+def _remainder(s: State, node: NodeRow) -> Any:
     """Free GPU share and free cpus, each as a part of what the largest node has, in millionths."""
     part = s.partitions[node.partition]
     left = 0.0
@@ -92,7 +96,7 @@ def _remainder(s: Any, node: Any) -> Any:
 
 
 @inner
-def fill_builtin(s: Any, count: Any, row: Any, code: Any) -> None:
+def fill_builtin(s: State, count: Int, row: JobRow, code: Int) -> None:
     """score[i] of candidates[i], by the rooms in s.room."""
     if code <= SCORE_FASTEST:
         for i in range(count):
@@ -105,7 +109,7 @@ def fill_builtin(s: Any, count: Any, row: Any, code: Any) -> None:
 
 
 @inner
-def _fill_fragment_scores(s: Any, count: Any, row: Any) -> None:
+def _fill_fragment_scores(s: State, count: Int, row: JobRow) -> None:
     for i in range(count):
         n, last = s.candidates[i], s.candidates[max(i - 1, 0)]
         if i > 0 and s.room[n] == s.room[last] and same_node(s.nodes[n], s.nodes[last]):
@@ -115,7 +119,7 @@ def _fill_fragment_scores(s: Any, count: Any, row: Any) -> None:
 
 
 @inner
-def device_for(s: Any, code: Any, row: Any, node: Any) -> Any:
+def device_for(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
     """The device that the placement chooses for a share on the node; -1: the ordinary rule chooses."""
     if code == SCORE_FRAGMENTS:
         return least_fragment_device(s, row, node)
@@ -125,7 +129,7 @@ def device_for(s: Any, code: Any, row: Any, node: Any) -> Any:
 
 
 @inner
-def _random_device(s: Any, row: Any, node: Any) -> Any:
+def _random_device(s: State, row: JobRow, node: NodeRow) -> Any:
     best, lowest = np.int64(-1), 2.0
     rest = node.mask | node.shared
     while rest != NO_DEVICES:

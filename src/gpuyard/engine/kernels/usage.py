@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Real
+    from gpuyard.engine.state import JobRow, State
 
 UNITS = 1048576.0  # of a GPU, in which held GPUs are counted: whole numbers add up to the same in any order, and back to 0
 LN2 = math.log(2.0)
 
 
 @inner
-def age_usage(s: Any) -> None:
+def age_usage(s: State) -> None:
     """Bring all accounts up to now, which is exact however long ago it was: what a user holds has not changed since."""
     control = s.control[0]
     passed = control.now - control.usage_at
@@ -28,14 +32,14 @@ def age_usage(s: Any) -> None:
 
 
 @inner
-def charge(s: Any, row: Any, sign: Any) -> None:
+def charge(s: State, row: JobRow, sign: Real) -> None:
     """From now on the user of a job holds its GPUs (sign 1) or holds them no more (-1)."""
     age_usage(s)
     s.users[row.user].held += sign * np.floor(row.gpus * UNITS + 0.5)
 
 
 @inner
-def show_usage(s: Any) -> None:
+def show_usage(s: State) -> None:
     """Set `usage` of the waiting and the running jobs to their users' shares of all usage. It holds for the whole instant."""
     age_usage(s)
     total = 0.0
