@@ -22,9 +22,11 @@ from typing import Any
 import numba
 import numpy as np
 
-from gpuyard.engine import state as st
+from gpuyard.envs.base import Instance
+from gpuyard.envs.kinds.job.kind import OpenOrdering
+from gpuyard.envs.opened import Opened
 from gpuyard.envs.rollout import Rollouts
-from gpuyard.envs.vector import EngineEnvs, Episode, Opened
+from gpuyard.envs.vector import EngineEnvs
 from gpuyard.learn.evolution import initial
 from gpuyard.learn.run.plan import Request, plan_of
 from gpuyard.learn.run.presets import network_for
@@ -59,7 +61,7 @@ def random_legal(mask: Any, draws: Any, out: Any) -> None:
         out[e] = a
 
 
-def job_episode(seed: int) -> Episode:
+def job_episode(seed: int) -> Instance:
     return load_workload(JOBS[0], seed), load_cluster(JOBS[1])
 
 
@@ -76,7 +78,7 @@ def median_rate(task: Callable[[], int], repetitions: int) -> float:
 
 def job_steps(threads: int) -> Callable[[], int]:
     """Steps of 256 environments with random legal choices, choosing included."""
-    opened = Opened(st.OPEN_ORDERING, parse_scheduler("fcfs/fewest/none").program(), window=WINDOW)
+    opened = Opened(OpenOrdering(), parse_scheduler("fcfs/fewest/none").program(), window=WINDOW)
     envs = EngineEnvs(opened, job_episode, range(1_000_000, 1_000_128), ENVS, threads=threads)
     seen = envs.reset(0)
     rng = np.random.default_rng(0)
@@ -133,8 +135,8 @@ def learner_steps(env: str, learner: str, workload: str, *sets: str) -> Callable
 
 def evolution_choices() -> Callable[[], int]:
     """Choices by networks inside the engine."""
-    opened = Opened(st.OPEN_ORDERING, parse_scheduler("fcfs/fewest/none").program())
-    spec = network_for(EngineEnvs.schema_of(st.OPEN_ORDERING), WINDOW, "kernel", width=16)
+    opened = Opened(OpenOrdering(), parse_scheduler("fcfs/fewest/none").program())
+    spec = network_for(OpenOrdering.schema, WINDOW, "kernel", width=16)
     networks = [Network.of(spec, initial(spec, seed)) for seed in range(4)]
     rollouts = Rollouts(opened, [job_episode(seed) for seed in range(1_000_000, 1_000_016)], networks[0])
 
@@ -154,7 +156,7 @@ def plain_choices() -> Callable[[], int]:
 
     register_all()
     env = gym.make("gpuyard/PickJob-v0", workload=f"{JOBS[0]} on {JOBS[1]}", disable_env_checker=True)
-    spec = network_for(EngineEnvs.schema_of(st.OPEN_ORDERING), WINDOW, "kernel", width=16)
+    spec = network_for(OpenOrdering.schema, WINDOW, "kernel", width=16)
     best = in_numpy(spec, initial(spec, 0))
     seen, _ = env.reset(seed=0)
 

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
 
-from gpuyard import Cluster, Workload, simulate
+from gpuyard import Cluster, Workload, parse_scheduler, simulate
 from gpuyard.envs.gym import space_of
-from gpuyard.envs.kinds.base import find_env
-from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch
+from gpuyard.envs.kinds.base import find_env, kind_of
+from gpuyard.envs.kinds.host.kind import PickHost
+from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.switch.kind import PickScheduler
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.model.result import STATUS
 from gpuyard.testing.conformance import compare_tables
@@ -26,7 +28,7 @@ from gpuyard.traces.recipes import Workloads
 KINDS = {
     "PickJob": PickJob(backfill="easy", window=16),
     "PickHost": PickHost(backfill="skip"),
-    "Switch": Switch(schedulers=("fcfs", "sjf", "edf"), every=20.0),
+    "Switch": PickScheduler(schedulers=("fcfs", "sjf", "edf"), every=20.0),
 }
 WORKLOADS = {
     "PickJob": "lublin:jobs=40,nodes=16,load=1.2 on 2x8:gpu",
@@ -47,7 +49,7 @@ def copy(seen) -> list[np.ndarray]:
 
 def check(envs, seen) -> None:
     """In the space, finite, with something to choose."""
-    space = space_of(envs.schema, envs.rows, envs.actions)
+    space = space_of(kind_of(envs.schema.decision), envs.schema, envs.rows, envs.actions)
     one = {"context": seen.context[0], "mask": seen.mask[0].astype(np.int8)} | ({"rows": seen.rows[0]} if envs.rows else {})
     assert np.isfinite(seen.rows).all()
     assert np.isfinite(seen.context).all()
@@ -212,7 +214,7 @@ def test_the_timeline_of_a_recorded_environment_is_that_of_a_simulation():
     envs = one_episode(options.left_open(), case.workload, case.cluster, case.rules)
     played = play(envs, lambda envs, seen: int(seen.mask[0].argmax()))
     again = play(envs, lambda envs, seen: int(seen.mask[0].argmax()))  # the same arrays, used again
-    expected = simulate(case.workload, case.cluster, options.scheduler("first"), rules=case.rules)
+    expected = simulate(case.workload, case.cluster, parse_scheduler(options.text("first")), rules=case.rules)
     for each in (played, again):
         assert each is not None
         assert each.result.timeline.tobytes() == expected.timeline.tobytes()
@@ -233,7 +235,7 @@ def test_what_is_refused():
     with pytest.raises(NoChoiceError, match="raise its load"):
         one_episode(PickJob().left_open(), lonely, Cluster.uniform(1, 2)).reset(0)
     with pytest.raises(UsageError, match="there is no preemption"):
-        replace(PickJob().left_open(), program=Switch(schedulers=("fcfs", "sjf/best/none/srpt")).left_open().program)
+        replace(PickJob().left_open(), program=PickScheduler(schedulers=("fcfs", "sjf/best/none/srpt")).left_open().program)
 
 
 def test_interpreted_code_is_refused():

@@ -9,7 +9,9 @@ import pytest
 
 from gpuyard import Cluster, Workload, load_cluster, load_workload, simulate
 from gpuyard.envs.kernels import TERMS
-from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch
+from gpuyard.envs.kinds.host.kind import PickHost
+from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.switch.kind import PickScheduler
 from gpuyard.envs.reward import OBJECTIVES, Objective
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.metrics import measure
@@ -21,7 +23,7 @@ from gpuyard.testing.playing import at_random, one_episode, play
 KINDS = {
     "job": (PickJob(backfill="easy"), "lublin:jobs=60,nodes=16,load=1.2", "2x8:gpu"),
     "host": (PickHost(), "eda:jobs=120,arrivals=1:3", "hosts:count=5,seed=1"),
-    "switch": (Switch(schedulers=("fcfs", "sjf", "edf"), every=60.0), "family:shape=bursty,gpus=4", "4"),
+    "switch": (PickScheduler(schedulers=("fcfs", "sjf", "edf"), every=60.0), "family:shape=bursty,gpus=4", "4"),
 }
 
 
@@ -145,7 +147,7 @@ def every_policy(envs) -> dict[tuple[int, ...], tuple[float, ...]]:
 SMALL = {
     "job": (PickJob(backfill="skip"), 7, Cluster.uniform(1, 2)),
     "host": (PickHost(), 8, Cluster.uniform(2, 2)),
-    "switch": (Switch(schedulers=("fcfs", "ljf"), every=0.0), 6, Cluster.uniform(1, 2)),
+    "switch": (PickScheduler(schedulers=("fcfs", "ljf"), every=0.0), 6, Cluster.uniform(1, 2)),
 }
 
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 from gpuyard import parse_scheduler, simulate
-from gpuyard.envs.kinds.scheduling import PickHost, PickJob, Switch
+from gpuyard.envs.kinds.host.kind import PickHost
+from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.switch.kind import PickScheduler
 from gpuyard.envs.rollout import closed_program
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
@@ -20,7 +22,7 @@ from gpuyard.networks.inside import scratch_for
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
-from gpuyard.policies.learned import network_ordering, network_placement
+from gpuyard.policies.learned import network_ordering
 from gpuyard.testing.conformance import compare_segments, compare_tables
 from gpuyard.testing.playing import by_network, jobs_in_rows, one_episode, play
 from gpuyard.testing.reference.network import random_arrays
@@ -63,7 +65,7 @@ def differences(opened, rule, scheduler, case) -> list[str]:
 def test_a_network_orders_jobs_as_in_the_engine(backfill: str, seed: int):
     options = PickJob(backfill=backfill)
     net = network(ORDERING, seed)
-    scheduler = replace(options.scheduler(), ordering=network_ordering(net, "net"))
+    scheduler = options.scheduler(net)
     assert differences(options.left_open(), by_network(net), scheduler, random_case(seed)) == []
 
 
@@ -75,7 +77,7 @@ def test_a_network_that_looks_at_all_jobs_sees_those_that_may_be_chosen(backfill
     opened, odd = options.left_open(), []
     for seed in range(300):
         net = network(POOLED[pool], seed)
-        scheduler = replace(options.scheduler(), ordering=network_ordering(net, "net"))
+        scheduler = options.scheduler(net)
         if differences(opened, by_network(net), scheduler, random_case(seed)):
             odd.append(seed)
     assert odd == []
@@ -102,7 +104,7 @@ def test_scores_of_jobs_that_cannot_start_change_nothing(slots: str, seed: int):
 def test_a_network_places_jobs_as_in_the_engine(backfill: str, seed: int):
     options = PickHost(backfill=backfill, ordering="sjf")
     net = network(PLACEMENT, seed)
-    scheduler = replace(options.scheduler(), placement=network_placement(net, "net"))
+    scheduler = options.scheduler(net)
     assert differences(options.left_open(), by_network(net), scheduler, random_case(seed)) == []
 
 
@@ -110,18 +112,18 @@ def test_a_network_places_jobs_as_in_the_engine(backfill: str, seed: int):
 @given(seed=SEEDS)
 @settings(max_examples=40)
 def test_a_network_chooses_schedulers_as_in_the_engine(every: float, seed: int):
-    options = Switch(schedulers=SCHEDULERS, every=every)
+    options = PickScheduler(schedulers=SCHEDULERS, every=every)
     net = network(CHOICE, seed)
-    assert differences(options.left_open(), by_network(net), options.meta(net), random_case(seed)) == []
+    assert differences(options.left_open(), by_network(net), options.scheduler(net), random_case(seed)) == []
 
 
 @given(seed=SEEDS)
 @settings(max_examples=30)
 def test_what_is_switched_between_may_have_networks_or_read_usage(seed: int):
-    options = Switch(schedulers=("learned:hpc/fewest/none", "multifactor", "sjf/learned:hosts/none"), every=0.0)
+    options = PickScheduler(schedulers=("learned:hpc/fewest/none", "multifactor", "sjf/learned:hosts/none"), every=0.0)
     opened, net = options.left_open(), network(CHOICE, seed)
     gc.collect()  # the networks of its schedulers must live on
-    assert differences(opened, by_network(net), options.meta(net), random_case(seed)) == []
+    assert differences(opened, by_network(net), options.scheduler(net), random_case(seed)) == []
 
 
 def test_a_closed_decision_has_room_for_all_networks():
@@ -167,7 +169,7 @@ def test_the_fullest_host_is_best_fit(backfill: str, seed: int):
 @given(seed=SEEDS)
 @settings(max_examples=20)
 def test_always_the_same_scheduler_is_that_scheduler(chosen: int, seed: int):
-    options = Switch(schedulers=SCHEDULERS, every=0.0)
+    options = PickScheduler(schedulers=SCHEDULERS, every=0.0)
     assert differences(options.left_open(), lambda *_: chosen, parse_slots(SCHEDULERS[chosen]), random_case(seed)) == []
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gpuyard.envs.threads import each
+from gpuyard.envs.threads import map_on_threads
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -18,14 +18,14 @@ def test_each_item_is_done_once_and_found_in_its_place(count: int, threads: int)
         done.append(item)
         return item * item
 
-    assert each(square, range(count), threads) == [k * k for k in range(count)]
+    assert map_on_threads(square, range(count), threads) == [k * k for k in range(count)]
     assert sorted(done) == list(range(count))
 
 
 def test_as_many_threads_work_at_once_and_are_over_after_it():
     together = threading.Barrier(3, timeout=10)  # passed by three at a time alone
     before = threading.active_count()
-    seen = each(lambda _: (together.wait(), threading.get_ident())[1], range(3), 3)
+    seen = map_on_threads(lambda _: (together.wait(), threading.get_ident())[1], range(3), 3)
     assert len(set(seen)) == 3 and threading.get_ident() in seen
     assert threading.active_count() == before
 
@@ -45,7 +45,7 @@ def test_of_several_errors_that_of_the_first_item_is_raised():
                 later_failed.set()
 
     with pytest.raises(ValueError, match="item 0"):
-        each(fail, range(50), 2)
+        map_on_threads(fail, range(50), 2)
     assert sorted(begun) == [0, 1]
 
 
@@ -57,5 +57,5 @@ def test_an_error_of_one_thread_ends_the_work():
         raise KeyError(item)
 
     with pytest.raises(KeyError, match="0"):
-        each(fail, range(50), 1)
+        map_on_threads(fail, range(50), 1)
     assert begun == [0]

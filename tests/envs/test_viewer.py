@@ -6,9 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from gpuyard.envs.kinds.scheduling import PickJob
+from gpuyard.envs.kinds.job.kind import PickJob
 from gpuyard.envs.registration import register_all
-from gpuyard.envs.viewer import COLUMNS, Scene, as_picture, as_text
+from gpuyard.envs.viewer import COLUMNS, EnvView, as_picture, as_text
 from gpuyard.testing.playing import at_random, one_episode, play
 from gpuyard.testing.strategies import random_case
 
@@ -40,7 +40,7 @@ def test_text(name: str, steps: int):
 
 def test_the_choosable_jobs_are_marked():
     env = after("gpuyard/PickJob-v0", 60, "ansi")
-    scene = Scene.of(env.unwrapped.envs, 0)
+    scene = EnvView.of(env.unwrapped.envs, 0)
     assert [w.choosable for w in scene.waiting] == env.unwrapped.action_masks()[: len(scene.waiting)].tolist()
     assert env.render().count("▸") == sum(w.choosable for w in scene.waiting)
 
@@ -77,7 +77,7 @@ def test_anything_can_be_drawn(seed: int):
 
     def rule(envs, seen):
         nonlocal drawn
-        scene = Scene.of(envs, 0)
+        scene = EnvView.of(envs, 0)
         assert all(len(line) <= COLUMNS for line in as_text(scene).splitlines())
         use = scene.use(np.linspace(scene.since, scene.now + 1, 20))
         assert ((use >= 0) & (use <= 1)).all()
@@ -104,7 +104,7 @@ def test_the_log_grows():
     assert held == pytest.approx(result.table["gpu_seconds"].sum())
 
 
-def words_of(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def words_of(scene: EnvView, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Every text of a picture."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
@@ -123,13 +123,13 @@ def words_of(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def test_shares_in_use_have_a_scale(monkeypatch: pytest.MonkeyPatch):
     env = after("gpuyard/PickHost-v0", 60, "rgb_array").unwrapped
-    assert {"0 %", "50 %", "100 %", "in use, of the scarcest of GPUs, cores and memory"} <= words_of(Scene.of(env.envs, 0), monkeypatch)
+    assert {"0 %", "50 %", "100 %", "in use, of the scarcest of GPUs, cores and memory"} <= words_of(EnvView.of(env.envs, 0), monkeypatch)
 
 
 @pytest.mark.parametrize(("name", "unit"), [("gpuyard/PickJob-v0", "GPUs"), ("gpuyard/PickHost-v0", "cores")])
 @pytest.mark.parametrize("steps", [40, 10**6])
 def test_the_unit_does_not_change_when_nobody_waits(name: str, unit: str, steps: int, monkeypatch: pytest.MonkeyPatch):
-    scene = Scene.of(after(name, steps, "rgb_array").unwrapped.envs, 0)
+    scene = EnvView.of(after(name, steps, "rgb_array").unwrapped.envs, 0)
     words = words_of(scene, monkeypatch)
-    assert ("nobody waits" in words) == (steps == 10**6)
+    assert ("no job waits" in words) == (steps == 10**6)
     assert words & {"GPUs", "cores"} == {unit}

@@ -9,9 +9,10 @@ import pytest
 
 from gpuyard import Workload, load_cluster, simulate
 from gpuyard.arrays import Array
-from gpuyard.engine import state as st
 from gpuyard.envs.base import Observation
-from gpuyard.envs.vector import EngineEnvs, Opened
+from gpuyard.envs.kinds.host.kind import OpenPlacement
+from gpuyard.envs.opened import Opened
+from gpuyard.envs.vector import EngineEnvs
 from gpuyard.features.hosts import DEPTH, HOST, LOOK
 from gpuyard.model.cluster import Cluster
 from gpuyard.networks.network import Network
@@ -26,7 +27,7 @@ PLAIN = parse_slots("fcfs/first/none")
 
 def envs_of(workload: Workload, cluster: Cluster, backfill: str = "none") -> EngineEnvs:
     program = parse_slots(f"fcfs/first/{backfill}").program()
-    return EngineEnvs(Opened(st.OPEN_PLACEMENT, program), lambda seed: (workload, cluster), [0], 1, threads=1)
+    return EngineEnvs(Opened(OpenPlacement(), program), lambda seed: (workload, cluster), [0], 1, threads=1)
 
 
 def jobs_at_zero(cpus: list[float], memory: list[float], runtime: float = 100.0) -> Workload:

@@ -1,20 +1,25 @@
-"""What every batch of environments gives to a learner."""
+"""The interface between environments and learners: batches that are stepped together, and judges that run whole episodes."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.errors import UsageError
+from gpuyard.errors import SimulationError, UsageError
 from gpuyard.features.schema import Schema
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.workload import Workload
 from gpuyard.networks.network import Network
+
+Instance: TypeAlias = tuple[Workload, Cluster]  # what one episode simulates
 
 
 class Observation(NamedTuple):
-    """What is seen before each choice, for a batch of environments. The arrays are written over by the next step: copy what you keep."""
+    """A batch of environments as it is seen before each choice. The next step overwrites the arrays: copy what you keep."""
 
     rows: Array  # (envs, n, features) f4; n = 0 where there are no rows
     context: Array  # (envs, features) f4
@@ -22,7 +27,7 @@ class Observation(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a choice led to. Where an episode is over, the observation is already the first of the next one."""
+    """The result of a choice. Where an episode ended, the observation is already the first of the next one."""
 
     observation: Observation
     reward: Array  # (envs,) f4
@@ -46,30 +51,74 @@ class Envs(Protocol):
         """Choose `actions` (envs,) i4."""
 
     def save(self) -> dict[str, Array]:
-        """Plain arrays from which `restore` makes exactly this state."""
+        """Return plain arrays from which `restore` makes exactly this state."""
 
     def restore(self, saved: dict[str, Array]) -> Observation:
-        """Go on from there; the observation is that of the last step."""
+        """Go on from a saved state; returns the observation of the last step."""
 
 
 class Judge(Protocol):
-    """Runs whole episodes with networks in the place of the open decision: what is wanted is the outcome."""
+    """Runs whole episodes with networks in the place of the open decision, and returns only what they earned."""
 
     asked: int  # how often networks were asked in all
 
     def __len__(self) -> int:
-        """Episodes to choose from."""
+        """Return how many episodes there are to choose from."""
 
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
-        """(networks, episodes)."""
+        """Return (networks, episodes): what each network earns in each episode."""
+
+
+class CheckedEnvs:
+    """Wrap a batch of environments: rewards must be finite numbers, and `seconds` adds up the time its steps take."""
+
+    def __init__(self, inner: Envs) -> None:
+        self.inner = inner
+        self.seconds = 0.0
+
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
+    @property
+    def actions(self) -> int:
+        return self.inner.actions
+
+    @property
+    def schema(self) -> Schema:
+        return self.inner.schema
+
+    def reset(self, seed: int) -> Observation:
+        return self.inner.reset(seed)
+
+    def step(self, actions: Array) -> Step:
+        began = time.perf_counter()
+        step = self.inner.step(actions)
+        self.seconds += time.perf_counter() - began
+        if not np.isfinite(step.reward).all():
+            env = int(np.argmin(np.isfinite(step.reward)))
+            raise SimulationError(f"environment {env} of {self.count}: the reward of a step is {step.reward[env]}, not a finite number")
+        return step
+
+    def save(self) -> dict[str, Array]:
+        return self.inner.save()
+
+    def restore(self, saved: dict[str, Array]) -> Observation:
+        return self.inner.restore(saved)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only some batches have."""
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
 
 def no_episode() -> UsageError:
-    """Where something is chosen before the first reset."""
+    """Return the error for a choice before the first reset."""
     return UsageError("environments in which no episode has begun", hint="call reset first")
 
 
 def check_actions(actions: Array, count: int) -> None:
-    """Refuses what is not one action for each of `count` environments."""
+    """Refuse anything but one action for each of `count` environments."""
     if np.shape(actions) != (count,):
         raise UsageError(f"actions have the shape {np.shape(actions)}, not ({count},)")

@@ -1,7 +1,7 @@
-"""The environments as Gymnasium knows them: one at a time, and many in one compiled call.
+"""The environments as Gymnasium knows them: one at a time, or many in one compiled call.
 
 `gpuyard/PickJob-v0`, `gpuyard/PickHost-v0`, `gpuyard/Switch-v0` and `gpuyard/PickDevice-v0` take the options of their kind (see
-`gpuyard.envs.kinds.scheduling` and `gpuyard.envs.kinds.device.kind`) and `workload`, `cluster` and `split` (see `gpuyard.traces.recipes`):
+its folder in `gpuyard.envs.kinds`) and `workload`, `cluster` and `split` (see `gpuyard.traces.recipes`):
 
     gymnasium.make("gpuyard/PickJob-v0", workload="family:shape=bursty on 8", window=32, objective="wait")
     gymnasium.make_vec("gpuyard/PickJob-v0", num_envs=256, vectorization_mode="vector_entry_point")
@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -24,55 +23,44 @@ from gymnasium.vector.utils import batch_space
 from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation, check_actions, no_episode
 from gpuyard.envs.kinds.base import EnvKind, find_env
-from gpuyard.envs.kinds.scheduling import make_envs
+from gpuyard.envs.kinds.engine import make_envs
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.registry import unknown_name
-from gpuyard.traces.recipes import Source, Workloads, episode_number
+from gpuyard.traces.recipes import EpisodeSource, Workloads, episode_number
 from gpuyard.traces.splits import check_split
 
 Seen = dict[str, Array]
-# What each kind is of where no workload is given; nothing need be read.
-WORKLOADS: Mapping[str, str] = MappingProxyType(
-    {
-        "PickJob": "lublin:jobs=256,nodes=64,load=0.9 on 8x8:gpu",
-        "PickHost": "eda:jobs=256,arrivals=1:3 on hosts:count=20,seed=1",
-        "Switch": "family:shape=base|bursty|diurnal,gpus=8 on {gpus}",
-        "PickDevice": "tasks:jobs=64 on tasks",
-    }
-)
 LIMIT = 16.0  # log2 of a float32 is at most 128, and is divided by 16 or more; a spread is a quarter of at most 64; all else is at most 1
-# Over what the largest host has, or what is left there: a host without a limit may be asked for any number.
-OPEN_ENDED = frozenset({"job_cores", "job_memory", "job_gpus", "cores_left", "memory_left", "gpus_left", "mean_cores", "mean_memory"})
 MOST_EMPTY = 1000  # episodes in a row without a choice
 
 
-def space_of(schema: Schema, rows: int, actions: int) -> spaces.Dict:
-    """`rows` (rows, features), if there are any, `context` (features,) and `mask` (actions,)."""
+def space_of(kind: EnvKind, schema: Schema, rows: int, actions: int) -> spaces.Dict:
+    """Return the space of `rows` (rows, features), if there are any, `context` (features,) and `mask` (actions,)."""
     parts: dict[str, gym.Space[Any]] = {}
     if rows:
-        limit = np.tile(_limits(schema.rows), (rows, 1))
+        limit = np.tile(_limits(kind, schema.rows), (rows, 1))
         parts["rows"] = spaces.Box(-limit, limit, dtype=np.float32)
-    limit = _limits(schema.context)
+    limit = _limits(kind, schema.context)
     return spaces.Dict({**parts, "context": spaces.Box(-limit, limit, dtype=np.float32), "mask": spaces.MultiBinary(actions)})
 
 
-def _limits(names: Sequence[str]) -> Array:
-    return np.array([np.finfo(np.float32).max if name in OPEN_ENDED else LIMIT for name in names], np.float32)
+def _limits(kind: EnvKind, names: Sequence[str]) -> Array:
+    return np.array([np.finfo(np.float32).max if name in kind.unbounded else LIMIT for name in names], np.float32)
 
 
 class OneEnv(gym.Env[Seen, np.int64]):
-    """One environment at a time. `info["action_mask"]` (actions,) int8 says what may be chosen, as `mask` of the observation does.
+    """One environment at a time. `info["action_mask"]` (actions,) int8 says what may be chosen, as `mask` in the observation does.
 
     The seed given to `reset` decides the episode and all that follow it; a reset without one begins the next. An action that may not be
-    chosen counts as the first that may, and `info["illegal"]` is true. At the end of an episode nothing is open any more: the last
-    observation stands.
+    chosen counts as the first that may, and `info["illegal"]` is true. After the last choice of an
+    episode nothing is open any more, and the observation stays as it was.
     """
 
-    def __init__(self, schema: Schema, rows: int, actions: int) -> None:
+    def __init__(self, kind: EnvKind, schema: Schema, rows: int, actions: int) -> None:
         self.action_space = spaces.Discrete(actions)
-        self.observation_space: gym.Space[Any] = space_of(schema, rows, actions)
+        self.observation_space: gym.Space[Any] = space_of(kind, schema, rows, actions)
         self._seen: Observation | None = None
         self._over = False
 
@@ -99,7 +87,7 @@ class OneEnv(gym.Env[Seen, np.int64]):
         return seen, reward, bool(facts), False, info | ({"episode_facts": facts} if facts else {})
 
     def action_masks(self) -> Array:
-        """(actions,) bool, as sb3-contrib's maskable learners ask for it."""
+        """Return (actions,) bool, as sb3-contrib's maskable learners ask for it."""
         mask: Array = self._shown().mask[0].copy()
         return mask
 
@@ -113,7 +101,7 @@ class OneEnv(gym.Env[Seen, np.int64]):
 
     @abstractmethod
     def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
-        """The reward, and facts about the episode if it is over."""
+        """Choose; returns the reward, and facts about the episode if it is over."""
 
     def _shown(self) -> Observation:
         if self._seen is None:
@@ -130,7 +118,7 @@ class OneEnv(gym.Env[Seen, np.int64]):
 
 
 def options_of(kind: EnvKind, settings: Mapping[str, Any]) -> Any:
-    """The options of a kind with these settings, lists as tuples."""
+    """Return the options of a kind with these settings, lists as tuples."""
     names = [field.name for field in dataclasses.fields(kind.options)]
     for name in settings:
         if name not in names:
@@ -138,12 +126,12 @@ def options_of(kind: EnvKind, settings: Mapping[str, Any]) -> Any:
     return kind.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
 
 
-def source_of(kind: EnvKind, workload: str | Sequence[str], cluster: str, split: str) -> Source:
-    """Where episodes come from; the kind's own workload where none is given."""
+def source_of(kind: EnvKind, workload: str | Sequence[str], cluster: str, split: str) -> EpisodeSource:
+    """Return the source of episodes; the kind's own workload where none is given."""
     if cluster and not workload:
         raise UsageError(f"{kind.id}: a cluster without a workload", hint="give workload=… too")
     texts = [workload] if isinstance(workload, str) else list(workload)
-    return Workloads([text for text in texts if text] or [WORKLOADS[kind.name]], cluster).part(check_split(split))
+    return Workloads([text for text in texts if text] or [kind.workload or kind.example], cluster).part(check_split(split))
 
 
 class SchedulingEnv(OneEnv):
@@ -173,20 +161,20 @@ class SchedulingEnv(OneEnv):
         self._opened = dataclasses.replace(self.options.left_open(), recorded=True)
         self._seed, self._number, self._turn = 0, 0, 0
         self._envs = self._made(0)
-        super().__init__(self._envs.schema, self._envs.rows, self._envs.actions)
+        super().__init__(self.kind, self._envs.schema, self._envs.rows, self._envs.actions)
 
     def render(self) -> Any:
-        """A text of at most 100 columns, or a picture (height, width, 3) u1; None without a render mode."""
+        """Return a text of at most 100 columns, or a picture (height, width, 3) u1; None without a render mode."""
         if self.render_mode is None:
             return None
         from gpuyard.envs import viewer
 
         self._shown()
-        return viewer.VIEWS[self.render_mode](viewer.Scene.of(self._envs, 0, getattr(self.options, "schedulers", ())))
+        return viewer.RENDERERS[self.render_mode](viewer.EnvView.of(self._envs, 0, getattr(self.options, "schedulers", ())))
 
     @property
     def envs(self) -> EngineEnvs:
-        """What it stands on: a batch of one, with the episode that is under way."""
+        """Return the batch of one that it stands on, with the episode that is under way."""
         return self._envs
 
     def _made(self, number: int) -> EngineEnvs:
@@ -244,7 +232,7 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
         self.envs = made
         self.num_envs = num_envs
         self.single_action_space = spaces.Discrete(made.actions)
-        self.single_observation_space = space_of(made.schema, made.rows, made.actions)
+        self.single_observation_space = space_of(self.kind, made.schema, made.rows, made.actions)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._seen: Seen = {}
@@ -279,7 +267,7 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
         return self._seen, reward, done, np.zeros(self.num_envs, bool), info
 
     def _final(self, over: Array, last: Seen, illegal: Array) -> dict[str, Any]:
-        """The last observations and infos of the episodes that are over, in those environments."""
+        """Collect the last observations and infos of the episodes that ended, in those environments."""
         found: dict[str, Any] = {}
         for e in over.tolist():
             seen = {name: part[e] for name, part in last.items()}
@@ -289,7 +277,7 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
         return found
 
     def action_masks(self) -> Array:
-        """(num_envs, actions) bool."""
+        """Return (num_envs, actions) bool: what may be chosen."""
         mask: Array = self._shown()["mask"].astype(bool)
         return mask
 

@@ -19,7 +19,7 @@ from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.engine.kernels.runs import power
 from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
-from gpuyard.envs.crew import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
+from gpuyard.envs.threads import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
 from gpuyard.errors import UsageError
 from gpuyard.features import hosts, jobs, system
 

@@ -1,4 +1,4 @@
-"""The Gymnasium ids. Importing this module makes them known; Gymnasium does so itself where the id names the module:
+"""Register the Gymnasium ids on import. Gymnasium imports this module itself where the id names it:
 
 gymnasium.make("gpuyard.envs.registration:gpuyard/PickJob-v0")
 """
@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-# id → where its class is, the class of many at once, and the arguments of both; a new version is a new id
-_ENGINE = ("gpuyard.envs.gym:SchedulingEnv", "gpuyard.envs.gym:VectorGym")
-IDS: dict[str, tuple[str, str | None, dict[str, str]]] = {
-    "gpuyard/PickJob-v0": (*_ENGINE, {"kind": "PickJob"}),
-    "gpuyard/PickHost-v0": (*_ENGINE, {"kind": "PickHost"}),
-    "gpuyard/Switch-v0": (*_ENGINE, {"kind": "Switch"}),
-    "gpuyard/PickDevice-v0": ("gpuyard.envs.kinds.device.gym:PickDevice", None, {}),
-}
+from gpuyard.envs.kinds.base import EnvKind, environments
+
+IDS: dict[str, EnvKind] = {kind.id: kind for _, kind in environments().items()}  # a new version is a new id
 
 
 def register_all() -> None:
-    """Make the ids known to `gymnasium.make`; once is enough, twice does no harm."""
-    for name, (one, many, arguments) in IDS.items():
+    """Make the ids known to `gymnasium.make`; calling it twice does no harm."""
+    for name, kind in IDS.items():
         if name not in gym.registry:
-            gym.register(id=name, entry_point=one, vector_entry_point=many, kwargs=dict(arguments))
+            gym.register(id=name, entry_point=kind.entry_point, vector_entry_point=kind.vector_entry_point, kwargs={"kind": kind.name})
 
 
 register_all()

@@ -1,4 +1,4 @@
-"""Whole episodes with a network in the place of the open decision, run by the engine on several threads: what is wanted is the outcome."""
+"""Run whole episodes on several threads, with a network in the place of the open decision: only the outcome counts."""
 
 from __future__ import annotations
 
@@ -14,41 +14,29 @@ from gpuyard.engine.compiler.entry import run_step
 from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import FINISHED, PAUSED, PREPARE, RUN
-from gpuyard.engine.slots import SCORES, Program, Slot
+from gpuyard.engine.slots import Program
+from gpuyard.envs.base import Instance
 from gpuyard.envs.kernels import COPY, SLOT, kernels
-from gpuyard.envs.threads import each
-from gpuyard.envs.vector import Episode, Opened, own_states, plans, pristine_state, scale_of
-from gpuyard.networks.inside import order_by_network, place_by_network, scratch_for, switch_by_network
+from gpuyard.envs.opened import Opened, own_states, plans, pristine_state, scale_of
+from gpuyard.envs.threads import map_on_threads
+from gpuyard.networks.inside import scratch_for
 from gpuyard.networks.network import Network
 
 
 def closed_program(opened: Opened, network: Network) -> Program:
-    """The program with the network where the decision was left open."""
+    """Return the program with the network where the decision was left open."""
     others = [each for each in opened.program.keep if isinstance(each, Network)]
     program = replace(opened.program, scratch=scratch_for([*others, network]), keep=(*others, network))
-    if opened.decision == st.OPEN_SWITCH:
-        timer = opened.every or program.timer
-        return replace(program, switch=switch_by_network(), switch_every=opened.every, network=network.address, timer=timer)
-    slot = _ordered(program.slots[0], network) if opened.decision == st.OPEN_ORDERING else _placed(program.slots[0], network)
-    return replace(program, slots=(slot,))
-
-
-def _ordered(slot: Slot, network: Network) -> Slot:
-    return replace(slot, ordering=order_by_network(), reads_clock=st.CLOCK_STATE, ordering_network=network.address)
-
-
-def _placed(slot: Slot, network: Network) -> Slot:
-    return replace(slot, placement=place_by_network(), score=SCORES["network"], placement_network=network.address)
+    return opened.decision.closed(program, network, opened)
 
 
 class Rollouts:
     """Episodes that can be run again and again with other networks of one shape."""
 
-    def __init__(self, opened: Opened, episodes: Sequence[Episode], like: Network, *, threads: int = 2) -> None:
+    def __init__(self, opened: Opened, episodes: Sequence[Instance], like: Network, *, threads: int = 2) -> None:
         self._opened = opened
         self._program = closed_program(opened, like)
-        closed = replace(opened, decision=st.OPEN_NONE, program=self._program)
-        self._pool = [pristine_state(closed, *episode) for episode in episodes]
+        self._pool = [pristine_state(opened, *episode, closed=self._program) for episode in episodes]
         self._ids = [episode[0].jobs.id for episode in episodes]
         self._scales = np.array([scale_of(opened, *episode) for episode in episodes]).reshape(-1, 2)
         self._plans = plans()
@@ -66,7 +54,7 @@ class Rollouts:
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
         """(networks, episodes) what each would be rewarded with over each episode, terms that are counted per choice left out."""
         tasks = [(network, episode) for network in networks for episode in episodes]
-        found = each(lambda task: self._run(*task), tasks, self._threads)
+        found = map_on_threads(lambda task: self._run(*task), tasks, self._threads)
         self.asked += sum(asked for _, asked in found)
         return np.array([value for value, _ in found]).reshape(len(networks), len(episodes))
 
@@ -75,7 +63,7 @@ class Rollouts:
         try:
             _, header = self._pool[episode]
             kernels().put_back(worker.slot, worker.which, np.array([header.ctypes.data]), self._plans)
-            worker.use(network, self._opened.decision)
+            self._opened.decision.use(worker.state, network.address)
             run_step(worker.state, worker.header, PREPARE)
             status = PAUSED
             while status == PAUSED:
@@ -99,11 +87,3 @@ class _Worker:
         self.slot = np.zeros(1, SLOT)
         self.slot["header"] = self.header.ctypes.data
         self.which = np.zeros(1, np.int32)
-
-    def use(self, network: Network, decision: int) -> None:
-        if decision == st.OPEN_SWITCH:
-            self.state.control["network"] = network.address
-        elif decision == st.OPEN_ORDERING:
-            self.state.slots["ordering_network"][:1] = network.address
-        else:
-            self.state.slots["placement_network"][:1] = network.address

@@ -1,4 +1,4 @@
-"""Pictures of an environment: who held what in the recent past, who waits, and what may be chosen now."""
+"""Draw an environment: which jobs held what in the recent past, which wait, and what may be chosen now."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
-from gpuyard.engine.kernels.open import LEGAL
+from gpuyard.envs.opened import OpenDecision
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.model.units import format_seconds
 
 COLUMNS = 100  # of a text
 LABEL = 9  # columns of a lane's name
-MOST_DEVICES = 96  # that have a lane of their own each in a picture; of more, every node has one
-MOST_LANES = 24  # the same of a text; and it has no more
+MOST_DEVICES = 96  # with a lane each in a picture; with more devices, every node has a lane
+MOST_LANES = 24  # the same for a text, which has no more lanes than that
 MOST_WAITING = 12  # jobs of the queue that are listed
 RECENT = 96  # runs that have ended, and set how far back a picture goes
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-class Bar(NamedTuple):
-    """A run, or what a run had of one node."""
+class RunBar(NamedTuple):
+    """The part of a run on one node."""
 
     job: int  # index
     node: int
@@ -34,7 +34,7 @@ class Bar(NamedTuple):
     devices: int  # bit set; 0: none by number
     start: float  # s
     end: float  # s; of a run that goes on: now
-    believed: float  # s: when it is believed to end
+    expected: float  # s: when it is estimated to end
 
 
 class Waiting(NamedTuple):
@@ -49,12 +49,12 @@ class Waiting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What there is to be seen of one environment."""
+class EnvView:
+    """Everything that a picture of one environment shows."""
 
     now: float  # s
     since: float  # s
-    bars: tuple[Bar, ...]
+    bars: tuple[RunBar, ...]
     waiting: tuple[Waiting, ...]
     in_queue: int
     running: int
@@ -62,15 +62,15 @@ class Scene:
     jobs: int
     busy: float  # share of the devices, or of the cores where there are no devices
     legal: tuple[int, ...]  # actions
-    decision: int  # OPEN_*
+    decision: OpenDecision
     active: str  # the scheduler in use, where that is what is chosen
     names: tuple[str, ...]  # of the nodes
     devices: Array  # (nodes,) i4
     use: Callable[[Array], Array]  # (edges,) s → (nodes, edges − 1) share in use
 
     @classmethod
-    def of(cls, envs: EngineEnvs, env: int, schedulers: Sequence[str] = ()) -> Scene:
-        """The scene in environment `env`, which must be recorded. `schedulers`: their names, where they are chosen from."""
+    def of(cls, envs: EngineEnvs, env: int, schedulers: Sequence[str] = ()) -> EnvView:
+        """The view in environment `env`, which must be recorded. `schedulers`: their names, where they are chosen from."""
         workload, cluster = envs.episode(env)
         s = envs.state(env)
         control = s.control[0]
@@ -80,7 +80,7 @@ class Scene:
         nodes = cluster.nodes
         active = int(control["active"])
         return cls(
-            now=now, since=since, bars=tuple(bar for bar in bars if bar.end > since or bar.believed > now),
+            now=now, since=since, bars=tuple(bar for bar in bars if bar.end > since or bar.expected > now),
             waiting=_waiting(s, envs.opened.decision), in_queue=int(control["waiting"]), running=int(control["running"]),
             ended=int(control["next_job"]) - int(control["waiting"]) - int(control["running"]), jobs=len(workload),
             busy=_busy(s), legal=tuple(np.flatnonzero(envs.observation.mask[env]).tolist()), decision=envs.opened.decision,
@@ -89,51 +89,47 @@ class Scene:
         )  # fmt: skip
 
     def by_device(self, most: int) -> bool:
-        """Whether each device can have a lane of its own."""
+        """Return whether each device can have its own lane."""
         return 0 < int(self.devices.sum()) <= most and all(bar.devices for bar in self.bars)
 
     @property
     def by_cores(self) -> bool:
-        """Whether a picture says what waiting jobs ask for in cores: none asks for a device, or none waits and there are no devices."""
+        """Return whether the queue is listed in cores: no job asks for a device, or none waits and there are no devices."""
         return not any(w.gpus for w in self.waiting) if self.waiting else not self.devices.any()
 
     @property
     def titles(self) -> list[str]:
-        """Names of the nodes; those that may be chosen are marked."""
-        marked = set(self.legal) if self.decision == st.OPEN_PLACEMENT and self.ended < self.jobs else set()
+        """Return the names of the nodes; those that may be chosen are marked."""
+        marked = set(self.legal) if self.decision.marks_nodes and self.ended < self.jobs else set()
         return [f"{'▸' if n in marked else ''}{name}" for n, name in enumerate(self.names)]
 
     @property
     def numbers(self) -> str:
-        """The clock and a few counts, in one line."""
+        """Return the clock and a few counts, in one line."""
         use = f"{100 * self.busy:.0f} % in use"
         counts = f"{self.in_queue} waiting, {self.running} running, {self.ended} of {self.jobs} jobs over"
         return f"{format_seconds(self.now)}   {use}   {counts}"
 
     @property
     def question(self) -> str:
-        """What is to be chosen."""
+        """Say what is to be chosen."""
         if self.ended == self.jobs:
             return "the episode is over"
-        return {
-            st.OPEN_ORDERING: f"{len(self.legal)} jobs may go next",
-            st.OPEN_PLACEMENT: f"{len(self.legal)} hosts may take the job",
-            st.OPEN_SWITCH: f"in use: {self.active}",
-        }[self.decision]
+        return self.decision.question(len(self.legal), self.active)
 
 
 # ── from the state ──
 
 
-def _ended(s: st.State) -> list[Bar]:
+def _ended(s: st.State) -> list[RunBar]:
     rows = s.log[: int(s.control["log"][0])]
     return [
-        Bar(int(r["job"]), int(r["node"]), float(r["gpus"]), int(r["devices"]), float(r["start"]), float(r["end"]), float(r["end"]))
+        RunBar(int(r["job"]), int(r["node"]), float(r["gpus"]), int(r["devices"]), float(r["start"]), float(r["end"]), float(r["end"]))
         for r in rows
     ]
 
 
-def _running(s: st.State, now: float) -> list[Bar]:
+def _running(s: st.State, now: float) -> list[RunBar]:
     bars = []
     for j in s.ends[: int(s.control["heap"][0])].tolist():
         row = s.rows[j]
@@ -143,47 +139,35 @@ def _running(s: st.State, now: float) -> list[Bar]:
             gpus = float(row["gpus"]) if 0 < row["gpus"] < 1 else float(part["gpus"])
             devices = int(part["mask"]) or (1 << int(part["gpu"]) if 0 < row["gpus"] < 1 and part["gpu"] >= 0 else 0)
             number = int(s.nodes[int(part["node"])]["number"])
-            bars.append(Bar(j, number, gpus, devices, float(row["run_start"]), now, float(row["est_end"])))
+            bars.append(RunBar(j, number, gpus, devices, float(row["run_start"]), now, float(row["est_end"])))
             k = int(part["next"])
     return bars
 
 
 def _since(s: st.State, now: float) -> float:
-    """Where the picture begins: when most of the last runs began."""
+    """Return the time at which the picture begins: when most of the last runs began."""
     count = int(s.control["log"][0])
     starts = s.log[max(count - RECENT, 0) : count]["start"]
     first = float(s.control["first_submit"][0])
     return min(max(float(np.quantile(starts, 0.1)) if len(starts) else first, first), now)
 
 
-def _waiting(s: st.State, decision: int) -> tuple[Waiting, ...]:
-    """The first jobs of the queue: of the partition that is asked about, then of the others."""
+def _waiting(s: st.State, decision: OpenDecision) -> tuple[Waiting, ...]:
+    """List the first jobs of the queue: of the partition that the choice is about, then of the others."""
     control = s.control[0]
     asked = int(control["open_part"]) if control["stage"] else -1
     found: list[Waiting] = []
     for p in sorted(range(len(s.partitions)), key=lambda p: (p != asked, p)):
         part = s.partitions[p]
         queue = s.queue_jobs[int(part["head"]) : int(part["tail"])]
-        first = _shown_from(s, decision, queue) if p == asked else 0
+        first = decision.first_shown(s, queue) if p == asked else 0
         for i in range(first, min(first + MOST_WAITING - len(found), len(queue))):
             j = int(queue[i])
             row = s.rows[j]
-            legal = p == asked and _choosable(s, decision, i, j)
+            legal = p == asked and decision.offers(s, i, j)
             wait = float(control["now"] - row["submit"])
             found.append(Waiting(j, float(row["gpus"]), float(row["cpus"]), float(row["remaining"]), wait, legal))
     return tuple(found)
-
-
-def _shown_from(s: st.State, decision: int, queue: Array) -> int:
-    """The position of the job that a host is chosen for; else the first."""
-    at = np.flatnonzero(queue == s.control[0]["open_job"])
-    return int(at[0]) if decision == st.OPEN_PLACEMENT and len(at) else 0
-
-
-def _choosable(s: st.State, decision: int, i: int, j: int) -> bool:
-    if decision == st.OPEN_ORDERING:
-        return i < min(len(s.legal), int(s.control["window"][0])) and bool(s.legal[i] & LEGAL)
-    return decision == st.OPEN_PLACEMENT and j == int(s.control["open_job"][0])
 
 
 def _busy(s: st.State) -> float:
@@ -195,8 +179,8 @@ def _busy(s: st.State) -> float:
     return 1.0 - float(s.nodes["free_cpus"][limited].sum()) / cpus if cpus > 0 else 0.0
 
 
-def _use(bars: Sequence[Bar], s: st.State, nodes: Any, edges: Array) -> Array:
-    """(nodes, edges − 1): the scarcest of devices, cores and memory."""
+def _use(bars: Sequence[RunBar], s: st.State, nodes: Any, edges: Array) -> Array:
+    """Return (nodes, edges − 1): the share in use of the scarcest of devices, cores and memory."""
     used = np.zeros((3, len(nodes), len(edges) - 1))
     for bar in bars:
         row = s.rows[bar.job]
@@ -212,103 +196,101 @@ def _use(bars: Sequence[Bar], s: st.State, nodes: Any, edges: Array) -> Array:
 # ── as text ──
 
 
-def as_text(scene: Scene) -> str:
-    """A Gantt chart and the queue, at most 100 columns wide."""
-    edges = np.linspace(scene.since, max(scene.now, scene.since + 1e-9), COLUMNS - LABEL - 2)
-    lanes = _device_lanes(scene, edges) if scene.by_device(MOST_LANES) else _node_lanes(scene, edges)
+def as_text(view: EnvView) -> str:
+    """Return a Gantt chart and the queue as text, at most 100 columns wide."""
+    edges = np.linspace(view.since, max(view.now, view.since + 1e-9), COLUMNS - LABEL - 2)
+    lanes = _device_lanes(view, edges) if view.by_device(MOST_LANES) else _node_lanes(view, edges)
     shown = [f"{name[:LABEL]:>{LABEL}} {line}" for name, line in lanes[:MOST_LANES]]
     if len(lanes) > MOST_LANES:
         shown.append(f"{'':>{LABEL}} … and {len(lanes) - MOST_LANES} more")
-    axis = (
-        f"{'':>{LABEL}} {format_seconds(scene.since - scene.now)}{'now':>{len(edges) - 1 - len(format_seconds(scene.since - scene.now))}}"
-    )
-    lines = [scene.numbers, scene.question, "", *shown, axis, "", "    job    GPUs   cores  estimate      wait", *_queue_lines(scene)]
+    axis = f"{'':>{LABEL}} {format_seconds(view.since - view.now)}{'now':>{len(edges) - 1 - len(format_seconds(view.since - view.now))}}"
+    lines = [view.numbers, view.question, "", *shown, axis, "", "    job    GPUs   cores  estimate      wait", *_queue_lines(view)]
     return "\n".join(line[:COLUMNS].rstrip() for line in lines) + "\n"
 
 
-def _device_lanes(scene: Scene, edges: Array) -> list[tuple[str, str]]:
+def _device_lanes(view: EnvView, edges: Array) -> list[tuple[str, str]]:
     centres = (edges[1:] + edges[:-1]) / 2
     lanes = []
-    for node, count in enumerate(scene.devices.tolist()):
-        own = [bar for bar in scene.bars if bar.node == node]
+    for node, count in enumerate(view.devices.tolist()):
+        own = [bar for bar in view.bars if bar.node == node]
         for device in range(count):
             line = np.full(len(centres), "·")
             for bar in own:
                 if bar.devices >> device & 1:
                     line[(centres >= bar.start) & (centres < bar.end)] = LETTERS[bar.job % len(LETTERS)]
-            lanes.append((f"{scene.titles[node]}/{device}", "".join(line)))
+            lanes.append((f"{view.titles[node]}/{device}", "".join(line)))
     return lanes
 
 
-def _node_lanes(scene: Scene, edges: Array) -> list[tuple[str, str]]:
-    levels = np.ceil(scene.use(edges) * (len(BLOCKS) - 1)).astype(int)
-    return [(name, "".join(BLOCKS[level] for level in line)) for name, line in zip(scene.titles, levels, strict=True)]
+def _node_lanes(view: EnvView, edges: Array) -> list[tuple[str, str]]:
+    levels = np.ceil(view.use(edges) * (len(BLOCKS) - 1)).astype(int)
+    return [(name, "".join(BLOCKS[level] for level in line)) for name, line in zip(view.titles, levels, strict=True)]
 
 
-def _queue_lines(scene: Scene) -> list[str]:
-    lettered = scene.by_device(MOST_LANES)
+def _queue_lines(view: EnvView) -> list[str]:
+    lettered = view.by_device(MOST_LANES)
     lines = [
         f"{'▸' if w.choosable else ' '} {LETTERS[w.job % len(LETTERS)] if lettered else ' '} {w.job:>4} {w.gpus:>6g} {w.cpus:>7g}"
         f" {format_seconds(w.estimate):>9} {format_seconds(w.wait):>9}"
-        for w in scene.waiting
+        for w in view.waiting
     ]
-    rest = scene.in_queue - len(lines)
+    rest = view.in_queue - len(lines)
     return lines + ([f"  … and {rest} more"] if rest > 0 else [])
 
 
 # ── as a picture ──
 
 
-def as_picture(scene: Scene) -> Array:
-    """(height, width, 3) u1."""
+def as_picture(view: EnvView) -> Array:
+    """Return the picture as (height, width, 3) u1."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5.6), dpi=100, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     gantt, queue = figure.subplots(1, 2, width_ratios=(3, 1))
-    span = max(scene.now - scene.since, 1e-9)
-    (_draw_devices if scene.by_device(MOST_DEVICES) else _draw_nodes)(scene, gantt, span)
+    span = max(view.now - view.since, 1e-9)
+    (_draw_devices if view.by_device(MOST_DEVICES) else _draw_nodes)(view, gantt, span)
     gantt.axvline(0.0, color="black", linewidth=1)
-    gantt.set_xlim(-span, 0.3 * span if scene.by_device(MOST_DEVICES) else 0.0)
+    gantt.set_xlim(-span, 0.3 * span if view.by_device(MOST_DEVICES) else 0.0)
     gantt.set_xticks([-span, -span / 2, 0.0], [format_seconds(-span), format_seconds(-span / 2), "now"])
     gantt.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"{scene.numbers}   ▸ {scene.question}", fontsize=10, x=0.01, ha="left")
-    _draw_queue(scene, queue)
+    figure.suptitle(f"{view.numbers}   ▸ {view.question}", fontsize=10, x=0.01, ha="left")
+    _draw_queue(view, queue)
     canvas.draw()  # type: ignore[no-untyped-call]
     picture: Array = np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
     return picture
 
 
-def _draw_devices(scene: Scene, axes: Any, span: float) -> None:
-    """A lane for each device; runs that go on are drawn on, paler, to when they are believed to end."""
-    first = np.concatenate([[0], np.cumsum(scene.devices)])
-    for bar in scene.bars:
+def _draw_devices(view: EnvView, axes: Any, span: float) -> None:
+    """Draw a lane for each device; running jobs are continued, paler, to their estimated ends."""
+    first = np.concatenate([[0], np.cumsum(view.devices)])
+    for bar in view.bars:
         colour = _colour(bar.job)
         for low, height in _stretches(bar.devices):
             y = first[bar.node] + low
-            start = max(bar.start - scene.now, -span)
-            axes.barh(y, bar.end - scene.now - start, height, start, align="edge", color=colour, edgecolor="white", linewidth=0.4)
-            if bar.believed > scene.now:
-                ahead = min(bar.believed - scene.now, 0.3 * span)
+            start = max(bar.start - view.now, -span)
+            axes.barh(y, bar.end - view.now - start, height, start, align="edge", color=colour, edgecolor="white", linewidth=0.4)
+            if bar.expected > view.now:
+                ahead = min(bar.expected - view.now, 0.3 * span)
                 axes.barh(y, ahead, height, 0.0, align="edge", color=colour, alpha=0.35, edgecolor="white", linewidth=0.4)
     for edge in first[1:-1]:
         axes.axhline(edge, color="0.75", linewidth=0.6)
     axes.set_ylim(first[-1], 0)
-    _name_lanes(axes, (first[1:] + first[:-1]) / 2, scene.titles)
+    _name_lanes(axes, (first[1:] + first[:-1]) / 2, view.titles)
 
 
-def _draw_nodes(scene: Scene, axes: Any, span: float) -> None:
-    """A lane for each node, darker the more of it is in use; those that may be chosen are marked."""
-    use = scene.use(np.linspace(scene.since, scene.now, 241)) if scene.now > scene.since else np.zeros((len(scene.names), 1))
-    count = len(scene.names)
+def _draw_nodes(view: EnvView, axes: Any, span: float) -> None:
+    """Draw a lane for each node, darker the more of it is in use; those that may be chosen are marked."""
+    use = view.use(np.linspace(view.since, view.now, 241)) if view.now > view.since else np.zeros((len(view.names), 1))
+    count = len(view.names)
     image = axes.imshow(
         use, aspect="auto", cmap="Blues", vmin=0.0, vmax=1.0, extent=(-span, 0.0, count, 0), interpolation="nearest", resample=False
     )
     scale = axes.figure.colorbar(image, ax=axes, location="bottom", aspect=60, pad=0.02, ticks=[0.0, 0.5, 1.0])
     scale.set_ticklabels(["0 %", "50 %", "100 %"], fontsize=8)
     scale.set_label("in use, of the scarcest of GPUs, cores and memory", fontsize=8)
-    _name_lanes(axes, np.arange(count) + 0.5, scene.titles)
+    _name_lanes(axes, np.arange(count) + 0.5, view.titles)
 
 
 def _name_lanes(axes: Any, at: Array, names: Sequence[str]) -> None:
@@ -317,25 +299,25 @@ def _name_lanes(axes: Any, at: Array, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_queue(scene: Scene, axes: Any) -> None:
+def _draw_queue(view: EnvView, axes: Any) -> None:
     axes.set_axis_off()
     axes.set_ylim(MOST_WAITING + 2, 0)
     axes.set_xlim(0, 1)
     columns = (0.24, 0.46, 0.73, 1.0)
-    cores = scene.by_cores
+    cores = view.by_cores
     for x, name in zip(columns, ("job", "cores" if cores else "GPUs", "estimate", "wait"), strict=True):
         axes.text(x, 0.5, name, fontsize=8, color="0.4", ha="right", va="center")
-    for i, w in enumerate(scene.waiting):
-        if scene.by_device(MOST_DEVICES):
+    for i, w in enumerate(view.waiting):
+        if view.by_device(MOST_DEVICES):
             axes.add_patch(_square(i + 1.2, _colour(w.job)))
         if w.choosable:
             axes.text(-0.04, i + 1.5, "▸", fontsize=9, ha="center", va="center")
         values = (str(w.job), f"{w.cpus if cores else w.gpus:g}", format_seconds(w.estimate), format_seconds(w.wait))
         for x, text in zip(columns, values, strict=True):
             axes.text(x, i + 1.5, text, fontsize=8, ha="right", va="center", color="black" if w.choosable else "0.45")
-    rest = scene.in_queue - len(scene.waiting)
-    note = f"… and {rest} more" if rest > 0 else "" if scene.waiting else "nobody waits"
-    axes.text(0.02, len(scene.waiting) + 1.5, note, fontsize=8, color="0.4", va="center")
+    rest = view.in_queue - len(view.waiting)
+    note = f"… and {rest} more" if rest > 0 else "" if view.waiting else "no job waits"
+    axes.text(0.02, len(view.waiting) + 1.5, note, fontsize=8, color="0.4", va="center")
 
 
 def _square(y: float, colour: Any) -> Any:
@@ -345,14 +327,14 @@ def _square(y: float, colour: Any) -> Any:
 
 
 def _colour(job: int) -> Any:
-    """One of twenty, as far apart as can be for jobs that follow one another."""
+    """Return one of twenty colours, far apart for jobs that follow one another."""
     from matplotlib import colormaps
 
     return colormaps["tab20"](job * 7 % 20)
 
 
 def _stretches(devices: int) -> list[tuple[int, int]]:
-    """(first, length) of the runs of ones in a bit set."""
+    """Return (first, length) of the runs of ones in a bit set."""
     found: list[tuple[int, int]] = []
     device = 0
     while devices >> device:
@@ -366,4 +348,4 @@ def _stretches(devices: int) -> list[tuple[int, int]]:
     return found
 
 
-VIEWS: Mapping[str, Callable[[Scene], Any]] = MappingProxyType({"ansi": as_text, "rgb_array": as_picture})
+RENDERERS: Mapping[str, Callable[[EnvView], Any]] = MappingProxyType({"ansi": as_text, "rgb_array": as_picture})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,28 @@ from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
 from gpuyard.policies.schedulers import Decider, Meta, Scheduler, Switch
 from gpuyard.policies.slots import Ordering, Placement
+from gpuyard.registry import Registry
 
 PREFIX = "learned:"
 SUFFIX = ".safetensors"
 BEST = "best"  # of a training's checkpoints, the one to use
 FOLDERS = ("", ".", "..", "~")  # with which a path begins that can be told from a name
 PROGRAM = ".py:"  # in the text of a policy: a function of a file, which is run
-SCHEMAS: Mapping[str, Schema] = {schema.decision: schema for schema in (JOB, HOST, SWITCH, DEVICE)}
 ParseSlots = Callable[[str], Scheduler]
+
+
+@dataclass(frozen=True)
+class LearnedDecision:
+    """A decision that a network can make: what the network sees, and the whole scheduler that a checkpoint becomes.
+
+    `scheduler(text, choices, parse_slots)`: of the checkpoint's text and what its manifest says about the other slots.
+    """
+
+    schema: Schema
+    scheduler: Callable[[str, Mapping[str, Any], ParseSlots], Scheduler | Meta | Decider]
+
+
+DECISIONS: Registry[LearnedDecision] = Registry("decision")  # by the name in the feature schema
 
 
 def is_learned(text: str) -> bool:
@@ -68,9 +83,9 @@ def _with_known_features(text: str) -> Checkpoint:
     path = find_checkpoint(text)
     found = _read(path, path.stat().st_mtime_ns)
     decision = found.manifest.schema.decision
-    if decision not in SCHEMAS:
+    if decision not in DECISIONS:
         raise CheckpointError(f"{text}: decides about a {decision}, of which this version knows nothing")
-    check_schema(found.manifest, SCHEMAS[decision])
+    check_schema(found.manifest, DECISIONS[decision].schema)
     return found
 
 
@@ -144,7 +159,7 @@ def network_switch(network: Network, name: str, title: str = "") -> Switch:
 def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta | Decider:
     """The whole scheduler that a checkpoint was trained as."""
     manifest = checkpoint_of(text).manifest
-    return _WHOLE[manifest.schema.decision](with_folder(text), manifest.choices, parse_slots)
+    return DECISIONS[manifest.schema.decision].scheduler(with_folder(text), manifest.choices, parse_slots)
 
 
 def _text(choices: Mapping[str, Any], name: str, otherwise: str) -> str:
@@ -176,9 +191,5 @@ def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) 
     return network_devices(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
 
 
-_WHOLE: Mapping[str, Callable[[str, Mapping[str, Any], ParseSlots], Scheduler | Meta | Decider]] = {
-    JOB.decision: _with_ordering,
-    HOST.decision: _with_placement,
-    SWITCH.decision: _with_switch,
-    DEVICE.decision: _as_decider,
-}
+for _schema, _whole in ((JOB, _with_ordering), (HOST, _with_placement), (SWITCH, _with_switch), (DEVICE, _as_decider)):
+    DECISIONS.add(_schema.decision, LearnedDecision(_schema, _whole))

@@ -13,7 +13,7 @@ from gpuyard.features.schema import Schema
 from gpuyard.networks.checkpoint import Manifest, Training, Use, write_checkpoint
 from gpuyard.networks.shapes import tensor_shapes
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.policies.learned import SCHEMAS
+from gpuyard.policies.learned import DECISIONS
 
 
 def write_linear(
@@ -29,7 +29,7 @@ def write_linear(
     schema: Schema | None = None,
 ) -> Path:
     """Write a policy whose score is Σ weight × feature; of a switch one table of weights for each scheduler, `bias` among them."""
-    seen = schema or SCHEMAS[decision]
+    seen = schema or DECISIONS[decision].schema
     tables = [weights] if isinstance(weights, Mapping) else list(weights)
     actions = 0 if seen.rows else len(tables)
     spec = NetworkSpec(len(seen.rows), len(seen.context), actions, head_layers=(), value_layers=())

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.envs.base import Observation
-from gpuyard.envs.vector import EngineEnvs, Opened
+from gpuyard.envs.opened import Opened
+from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result

@@ -66,7 +66,7 @@ class Episode:
     seed: int
 
 
-class Source(Protocol):
+class EpisodeSource(Protocol):
     """Makes episodes from numbers."""
 
     @property
@@ -365,7 +365,7 @@ class Trace:
 class Mix:
     """Several sources in turn, each as often as its weight says."""
 
-    members: tuple[Source, ...]
+    members: tuple[EpisodeSource, ...]
     weights: tuple[int, ...]
 
     @property
@@ -409,7 +409,7 @@ class Workloads:
         except MemoryError:
             raise GpuyardError(f"{recipe.base}: not enough memory to read it") from None
 
-    def part(self, split: Split, seeds: Sequence[int] | None = None, *, whole: bool = False) -> Source:
+    def part(self, split: Split, seeds: Sequence[int] | None = None, *, whole: bool = False) -> EpisodeSource:
         """The source of training, validation or test episodes; `seeds` in place of those of the part, for generators.
 
         `whole`: where a text names a range of times, that range is the part; who uses it says that there are other texts for the others.

@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.envs.kinds import base as kinds
-from gpuyard.envs.kinds.base import EnvKind, Objective, find_env
+from gpuyard.envs.kinds.base import Criterion, EnvKind, find_env
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import measure
@@ -27,7 +27,7 @@ def unused(*_):
 KIND = EnvKind(
     "PickThing", "a thing", Schema("thing", 1, (), ("a",)), Options, unused, unused,
     lambda options: (f"las:threshold={options.weight:g}",),
-    objectives={"mine": lambda options: Objective("mine", "higher", lambda _: options.weight)},
+    objectives={"mine": lambda options: Criterion("mine", "higher", lambda _: options.weight)},
     version=2, aliases=("thing",),
 )  # fmt: skip
 

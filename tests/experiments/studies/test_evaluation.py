@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from gpuyard import simulate
+from gpuyard.envs.kinds.base import environments
 from gpuyard.errors import UsageError
 from gpuyard.experiments.judging.words import against_best, answer, gain_of
-from gpuyard.experiments.studies.evaluation import EXAMPLES, Held, Slots, contender, evaluate, held_out
+from gpuyard.experiments.studies.evaluation import Held, Slots, contender, evaluate, held_out
 from gpuyard.experiments.studies.explaining import explain
 from gpuyard.metrics import measure
 from gpuyard.policies import parse_scheduler
@@ -225,7 +226,7 @@ def test_logs_of_a_training_that_are_not_here_are_named(tmp_path, monkeypatch):
     texts = ["gangs:jobs=60 on 16", "2*one.swf.gz[until=0.7; jobs=64] on 16", "two.swf on 16"]
     path = write_linear(tmp_path / "a.safetensors", "job", {"estimate": -1.0}, SLOTS, workloads=texts)
     for ask in (lambda: held_out([contender(str(path))], Held()), lambda: explain(contender(str(path)))):
-        with pytest.raises(UsageError, match=r"trained on are not here: one.swf.gz, two.swf; hint: .*your own.*--workload .* --cluster"):
+        with pytest.raises(UsageError, match=r"trained on are not here: one.swf.gz, two.swf; hint: .*your own.*--workload '.* on "):
             ask()
     assert held_out([contender(str(path))], Held((GANGS,)))
     log(tmp_path / "two.swf")
@@ -233,10 +234,9 @@ def test_logs_of_a_training_that_are_not_here_are_named(tmp_path, monkeypatch):
         held_out([contender(str(path))], Held())
 
 
-@pytest.mark.parametrize("decision", EXAMPLES)
-def test_the_workloads_that_are_proposed_can_be_had(decision):
-    _, workload, _, cluster = EXAMPLES[decision].split()
-    assert len(Workloads([workload], cluster).part("test").episode(0).workload) > 10
+@pytest.mark.parametrize("kind", [kind for _, kind in environments().items()], ids=lambda kind: kind.name)
+def test_the_workloads_that_are_proposed_can_be_had(kind):
+    assert len(Workloads([kind.example]).part("test").episode(0).workload) > 10
 
 
 def test_two_that_read_alike_are_told_apart_by_their_labels(tmp_path, monkeypatch):

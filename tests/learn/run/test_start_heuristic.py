@@ -10,7 +10,6 @@ import pytest
 
 from gpuyard.cli.main import run
 from gpuyard.envs.kinds.base import find_env
-from gpuyard.envs.teachers import demonstrator
 from gpuyard.errors import UsageError
 from gpuyard.learn.evolution import best_actions
 from gpuyard.learn.run.plan import Plan, Request, plan_of
@@ -37,7 +36,7 @@ def begun(made: Plan) -> tuple[Parts, str]:
 def agreement(made: Plan, network: Network, seed: int, steps: int = 150) -> float:
     """How often a network chooses as the heuristic does in episodes of another seed, on the heuristic's way."""
     kind = find_env(made.env)
-    by = demonstrator(kind, Workloads(made.workloads).part("validation"), made.options, made.training.start, 8, seed)
+    by = kind.demonstrator(Workloads(made.workloads).part("validation"), made.options, made.training.start, 8, seed)
     seen, same = by.envs.reset(seed), []
     for _ in range(steps):
         chosen = by.choose(seen)

@@ -7,12 +7,12 @@ learned, found on the same episodes: that favours the baselines.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuyard.envs.kinds.base import ENVS, EnvKind, find_env
+from gpuyard.envs.kinds.base import EnvKind, kind_of
 from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.experiments.compare import Plan, compare
@@ -22,27 +22,14 @@ from gpuyard.metrics import METRICS
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import Checkpoint
-from gpuyard.policies import AnyScheduler, parse_scheduler, parse_slots
+from gpuyard.policies import AnyScheduler, parse_scheduler
 from gpuyard.policies.learned import checkpoint_of, with_folder
-from gpuyard.traces.recipes import Episode, GeneratorSource, Source, Workloads, parse_recipe
+from gpuyard.traces.recipes import Episode, EpisodeSource, GeneratorSource, Workloads, parse_recipe
 from gpuyard.traces.splits import Split, overlap
 
 BATCHES = 10  # episodes of a workload, unless more combinations of its parameters are to be gone through
 MOST_EPISODES = 100_000
-OTHER_METRICS: Mapping[str, tuple[str, ...]] = {
-    "job": ("bsld", "waiting", "turnaround", "utilization"),
-    "host": ("wait", "makespan", "completed", "utilization", "load_imbalance"),
-    "switch": ("slowdown", "deadline_met", "waiting", "utilization"),
-    "device": ("turnaround", "wait", "slowdown", "makespan"),
-}  # by what is decided about, besides the objective
-EXAMPLES: Mapping[str, str] = {
-    "job": "--workload lublin:jobs=1024,nodes=256,load=0.9 --cluster 256",
-    "host": "--workload eda:jobs=1000 --cluster hosts:count=50",
-    "switch": "--workload family:shape=bursty,gpus=8 --cluster 8",
-    "device": "--workload tasks:jobs=100 --cluster tasks",
-}  # by what is decided about: workloads to evaluate on
 DATASET = "dataset:"  # a log that is fetched
-_FIELDS = {"period": "every"}  # names of a checkpoint's choices that the options of its environment have under another
 
 
 @dataclass(frozen=True)
@@ -84,39 +71,21 @@ def contender(text: str, slots: Slots | None = None) -> Contender:
     """The checkpoint that a text names, in the slots it was trained with or in others."""
     found = checkpoint_of(text)
     manifest = found.manifest
-    kind = _kind_of(manifest.schema.decision)
+    kind = kind_of(manifest.schema.decision)
     given = (slots or Slots()).given()
-    choices = {_FIELDS.get(name, name): value for name, value in manifest.choices.items()}
-    known = {name for name in choices if name in ("ordering", "placement", "backfill")}
+    known = [name for name in manifest.choices if name in vars(Slots())]
     for name in given:
         if name not in known:
             fits = f"--{', --'.join(sorted(known))}" if known else "none of the slots"
             raise UsageError(f"--{name}: {text} decides about a {manifest.schema.decision}", hint=f"it leaves open: {fits}")
-    choices |= given
-    if "schedulers" in choices:
-        choices["schedulers"] = tuple(choices["schedulers"])
     try:
-        options = kind.options(**choices)
+        options = kind.options(**kind.chosen({**manifest.choices, **given}))
     except TypeError:
         raise CheckpointError(f"{text}: manifest: choices {', '.join(manifest.choices)} are not those of {kind.name}") from None
-    return Contender(text, found, _in_slots(text, manifest.schema.decision, options), kind, options)
+    return Contender(text, found, parse_scheduler(kind.text(with_folder(text), options)), kind, options)
 
 
-def _kind_of(decision: str) -> EnvKind:
-    find_env("PickJob")  # has them all registered
-    return next(kind for _, kind in ENVS.items() if kind.schema.decision == decision)
-
-
-def _in_slots(text: str, decision: str, options: Any) -> AnyScheduler:
-    text = with_folder(text)
-    if decision == "job":
-        return parse_slots(f"{text}/{options.placement}/{options.backfill}")
-    if decision == "host":
-        return parse_slots(f"{options.ordering}/{text}/{options.backfill}")
-    return parse_scheduler(text)  # a switch and a device choice are schedulers by themselves
-
-
-def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[Source, tuple[int, ...]]]:
+def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[EpisodeSource, tuple[int, ...]]]:
     """For each workload its source and the numbers of its episodes; refuses what one of the checkpoints was trained on."""
     texts, cluster = held.workloads, held.cluster
     if not texts:
@@ -161,7 +130,7 @@ def check_logs_are_here(contender: Contender, texts: Sequence[str]) -> None:
     missing = [base for base in dict.fromkeys(bases) if not base.startswith(DATASET) and not _exists(base)]
     if missing:
         what = "the log that it was trained on is" if len(missing) == 1 else "logs that it was trained on are"
-        hint = f"give workloads of your own, a log or a generator: {EXAMPLES[contender.checkpoint.manifest.schema.decision]}"
+        hint = f"give workloads of your own, a log or a generator: --workload '{contender.kind.example}'"
         raise UsageError(f"{contender.text}: {what} not here: {', '.join(missing)}", hint=hint)
 
 
@@ -172,7 +141,7 @@ def _exists(base: str) -> bool:
         return False
 
 
-def _numbers(source: Source, held: Held) -> tuple[int, ...]:
+def _numbers(source: EpisodeSource, held: Held) -> tuple[int, ...]:
     """0, 1, 2 …: they go through every combination of parameters before the next seed."""
     wanted = held.batches
     if not wanted:
@@ -182,7 +151,7 @@ def _numbers(source: Source, held: Held) -> tuple[int, ...]:
     return tuple(range(min(wanted, source.size)))
 
 
-def _combinations(source: Source) -> int:
+def _combinations(source: EpisodeSource) -> int:
     return len(source.combinations) if isinstance(source, GeneratorSource) else 1
 
 
@@ -242,10 +211,10 @@ def default_metrics(contenders: Sequence[Contender]) -> tuple[str, ...]:
     name = OBJECTIVES[manifest.objective].metric if manifest.objective in OBJECTIVES else manifest.objective
     if name.partition(".")[0] not in METRICS:
         raise UsageError(f"{contenders[0].text}: its objective {name!r} is no metric", hint="give --metric")
-    return tuple(dict.fromkeys((name, *OTHER_METRICS[manifest.schema.decision])))
+    return tuple(dict.fromkeys((name, *contenders[0].kind.metrics)))
 
 
-def _compared(source: Source, numbers: Sequence[int]) -> Compared:
+def _compared(source: EpisodeSource, numbers: Sequence[int]) -> Compared:
     """The episodes of a source, by number in place of the seed."""
     made: dict[int, Episode] = {}
 

@@ -19,30 +19,19 @@ from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.base import Envs
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError, UsageError
-from gpuyard.experiments.studies.evaluation import EXAMPLES, Contender, check_logs_are_here
-from gpuyard.features.devices import DEVICE
-from gpuyard.features.schema import Schema
-from gpuyard.model.decision import Action
+from gpuyard.experiments.studies.evaluation import Contender, check_logs_are_here
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.units import parse_assignments
 from gpuyard.networks.network import Network
-from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler
-from gpuyard.traces.recipes import Episode, Source, Workloads, parse_recipe
+from gpuyard.policies import Decider, Scheduler, parse_scheduler
+from gpuyard.traces.recipes import Episode, EpisodeSource, Workloads, parse_recipe
 
 EPISODES = 12
 SAMPLE = 1500  # recorded decisions that are made again
 GRID = 9  # values of a feature at which its partial dependence is taken: its percentiles, evenly
 CURVES = 6  # features with a partial dependence, the most important ones
-SNAPSHOTS = 120  # at which heuristics are asked too
 RUNS = 4  # of which these are
 _PARTS = 100  # of such a run, as progress is told
-_WAITING = {"job": 2, "host": 1}  # jobs that wait at them
-_MOST = {"job": SNAPSHOTS, "host": 4 * SNAPSHOTS}  # how many: most jobs find one host with room, or none
-HEURISTICS = {
-    "job": ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"),
-    "host": ("first", "best", "worst", "balance", "packing"),
-}
-SITUATIONS = {DEVICE.decision: ("intensity", "size", "memory", "idle_gpus")}  # features of the context by which choices are told apart
 THIRDS = ("lowest", "middle", "highest")
 Disturb = Callable[[Array, Array], tuple[Array, Array]]  # rows and context of a decision → what is seen instead
 
@@ -113,7 +102,8 @@ class Explanation:
 
 def steps(contender: Contender, episodes: int) -> int:
     """How much work an explanation is, as `progress` hears it: runs, curves, and what heuristics are asked."""
-    asked = RUNS * _PARTS + _MOST[contender.checkpoint.manifest.schema.decision] if isinstance(contender.scheduler, Scheduler) else 0
+    explaining = contender.kind.explaining
+    asked = RUNS * _PARTS + explaining.snapshots if explaining.heuristics else 0
     return _plays(contender, episodes) + CURVES + asked
 
 
@@ -147,17 +137,17 @@ def explain(
         "episodes": len(stage.episodes), "decisions": len(stage.seen), "features": features, "empty": len(chosen) - len(stage.episodes),
     }  # fmt: skip
     if stage.choices.labels:
-        common |= {"actions": stage.choices.labels, "regimes": _by_regime(stage, manifest.schema)}
+        common |= {"actions": stage.choices.labels, "regimes": _by_regime(stage)}
     if stage.actions:
         common |= _over_time(stage)
-    if isinstance(contender.scheduler, Scheduler):
+    if contender.kind.explaining.heuristics and isinstance(contender.scheduler, Scheduler):
         before = _plays(contender, len(chosen)) + CURVES
         rng = np.random.default_rng(seed)
         common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, rng, lambda done: hear(before + done))}
     return Explanation(**common)
 
 
-def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> Source:
+def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> EpisodeSource:
     """The validation part of texts, of those that validated the training, or of those that it learned from."""
     config = contender.checkpoint.manifest.training.config
     own, apart = config.get("workloads") or [], config.get("validation") or []
@@ -178,11 +168,9 @@ class _Choices:
 
     @classmethod
     def of(cls, contender: Contender) -> _Choices:
-        if isinstance(contender.scheduler, Meta):
-            return cls(tuple(each.label for each in contender.scheduler.schedulers))
-        if contender.checkpoint.manifest.schema.decision == DEVICE.decision:
-            return cls(("cpu", "gpu"), DEVICE.rows.index("gpu"))
-        return cls()
+        explaining = contender.kind.explaining
+        column = contender.kind.schema.rows.index(explaining.label_feature) if explaining.label_feature else -1
+        return cls(explaining.labels(contender.scheduler), column)
 
     def taken(self, rows: Array, chosen: int) -> int:
         """Which of the labels the choice of that row, or that action, is."""
@@ -234,10 +222,8 @@ class _Stage:
             self._progress(done + 1)
         if not self.episodes:
             which = "the one episode leaves" if len(episodes) == 1 else f"none of {len(episodes)} episodes leaves"
-            example = EXAMPLES[self.contender.checkpoint.manifest.schema.decision]
-            raise UsageError(
-                f"{self.contender.text}: {which} it a choice", hint=f"try more --episodes, or a workload with more load, e.g. {example}"
-            )
+            hint = f"try more --episodes, or a workload with more load, e.g. --workload '{self.contender.kind.example}'"
+            raise UsageError(f"{self.contender.text}: {which} it a choice", hint=hint)
 
     def _play(self, number: int, disturb: Disturb | None) -> float:
         """The return of one episode; what is seen is recorded unless it is disturbed."""
@@ -373,15 +359,16 @@ class _Only:
 # ── choices that can be told apart ──
 
 
-def _by_regime(stage: _Stage, schema: Schema) -> tuple[Regime, ...]:
+def _by_regime(stage: _Stage) -> tuple[Regime, ...]:
     """All choices, those of runs that have a parameter in common, and those in like situations."""
     count = len(stage.choices.labels)
     taken = np.array([stage.choices.taken(each.rows, each.chosen) for each in stage.seen])
     of = np.array([each.episode for each in stage.seen])
     groups = {name: np.isin(of, numbers) for name, numbers in _regimes(stage.episodes).items()}
     context = np.array([each.context for each in stage.seen])
-    for name in SITUATIONS.get(schema.decision, ()):
-        groups |= _situations(name, context[:, schema.context.index(name)])
+    kind = stage.contender.kind
+    for name in kind.explaining.situations:
+        groups |= _situations(name, context[:, kind.schema.context.index(name)])
     regimes = [_regime("all", taken, count)]
     regimes += [_regime(name, taken[group], count) for name, group in groups.items()]
     return tuple(regime for regime in regimes if regime.decisions)
@@ -451,27 +438,16 @@ def _regimes(episodes: Sequence[Episode]) -> dict[str, list[int]]:
 def _likeness(
     contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
 ) -> tuple[Likeness, ...]:
-    decision = contender.checkpoint.manifest.schema.decision
-    options = contender.options
-    texts = {
-        name: f"{name}/{options.placement}/{options.backfill}" if decision == "job" else f"{options.ordering}/{name}/{options.backfill}"
-        for name in HEURISTICS[decision]
-    }
+    kind = contender.kind
+    texts = {name: kind.text(name, contender.options) for name in kind.explaining.heuristics}
     others = {name: parse_scheduler(text) for name, text in texts.items()}
     programs = {name: other.program() for name, other in others.items() if not isinstance(other, Decider)}
     mine = scheduler.program()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
-    for done, snapshot in enumerate(_snapshots(scheduler, episodes, rng, decision, progress)):
+    for done, snapshot in enumerate(_snapshots(contender, scheduler, episodes, rng, progress)):
         progress(RUNS * _PARTS + done)
-        order, starts = decide_in_order(mine, snapshot)
         asked = {name: decide_in_order(program, snapshot) for name, program in programs.items()}
-        if decision == "job":
-            pairs = {name: (float(order[0] == theirs[0]), _rank(order, theirs)) for name, (theirs, _) in asked.items()}
-        else:
-            nodes = {name: _nodes(theirs) for name, (_, theirs) in asked.items()}
-            if len(set(nodes.values())) < 2:
-                continue  # nothing to choose from, or all of one mind
-            pairs = {name: (float(_nodes(starts) == theirs), math.nan) for name, theirs in nodes.items()}
+        pairs = kind.explaining.alike(decide_in_order(mine, snapshot), asked)
         for name, pair in pairs.items():
             found[name].append(pair)
     made = [_mean_likeness(name, pairs) for name, pairs in found.items()]
@@ -486,7 +462,7 @@ def _mean_likeness(name: str, pairs: Sequence[tuple[float, float]]) -> Likeness:
 
 
 def _snapshots(
-    scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, decision: str, progress: Callable[[int], None]
+    contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
 ) -> list[Snapshot]:
     """Some of those at which so many jobs wait, and one starts, along its own runs; as many of each run."""
     found: list[Snapshot] = []
@@ -497,25 +473,12 @@ def _snapshots(
         decided = 0
         while (snapshot := simulation.advance()) is not None:
             decisions = scheduler.decide(snapshot)
-            if decisions and len(snapshot.waiting) >= _WAITING[decision]:
+            if decisions and len(snapshot.waiting) >= contender.kind.explaining.waiting:
                 kept.append(snapshot)
             simulation.apply(decisions)
             decided += len(decisions)
             progress(_PARTS * done + min(_PARTS * decided // len(episode.workload), _PARTS))
-        picks = rng.permutation(len(kept))[: _MOST[decision] // len(runs)]
+        picks = rng.permutation(len(kept))[: contender.kind.explaining.snapshots // len(runs)]
         found += [kept[int(k)] for k in sorted(picks)]
         progress(_PARTS * (done + 1))
     return found
-
-
-def _rank(one: Array, other: Array) -> float:
-    """Spearman's rank correlation of two orders of the same rows."""
-    places = np.empty((2, int(one.max()) + 1))
-    places[0, one] = places[1, other] = np.arange(len(one))
-    return float(np.corrcoef(places[0, one], places[1, one])[0, 1])
-
-
-def _nodes(decisions: Sequence[Any]) -> tuple[Any, ...]:
-    """The job that starts first, and where."""
-    first = next((each for each in decisions if each.action is Action.START), None)
-    return () if first is None else (first.job, *(part.node for part in first.parts))

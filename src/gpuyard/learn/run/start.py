@@ -7,8 +7,7 @@ from dataclasses import fields
 from typing import Protocol, runtime_checkable
 
 from gpuyard.arrays import Array
-from gpuyard.envs.kinds.base import EnvKind
-from gpuyard.envs.teachers import Demonstrator, demonstrator, imitable
+from gpuyard.envs.kinds.base import Demonstrator, EnvKind
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, Learner
@@ -18,7 +17,7 @@ from gpuyard.learn.run.presets import NETWORKS, network_for
 from gpuyard.networks.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.manifest import Use
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.traces.recipes import Source
+from gpuyard.traces.recipes import EpisodeSource
 from gpuyard.traces.splits import common, describe
 
 DEMONSTRATIONS = 16  # environments in which a heuristic is watched: few, so that episodes are seen to their ends
@@ -36,7 +35,7 @@ class Startable(Protocol):
 
 
 def begin(
-    learner: Learner, plan: Plan, kind: EnvKind, source: Source, held_out: Sequence[Use], *, begun: bool, say: Callable[[str], None]
+    learner: Learner, plan: Plan, kind: EnvKind, source: EpisodeSource, held_out: Sequence[Use], *, begun: bool, say: Callable[[str], None]
 ) -> tuple[Use, ...]:
     """Let a learner begin as the plan says; returns the data that has had a part in it besides `source`.
 
@@ -45,12 +44,12 @@ def begin(
     text = plan.training.start
     if not isinstance(learner, Startable):
         raise UsageError(f"{plan.learner} cannot start from a checkpoint or a heuristic", hint="ppo and evolution can")
-    if text not in imitable(kind, plan.options):
+    if text not in kind.teachers(plan.options):
         checkpoint = read_start(text, kind, plan, held_out)
         begin_from(learner, checkpoint, kind.schema)
         return seen_by(checkpoint)
     if not begun:
-        by = demonstrator(kind, source, plan.options, text, DEMONSTRATIONS, plan.seed)
+        by = kind.demonstrator(source, plan.options, text, DEMONSTRATIONS, plan.seed)
         same = _imitate(learner, by, plan.training.start_steps, plan.seed)
         say(f"begins as an imitation of {text}: chooses as it does in {100 * same:.1f} % of the choices kept back to see")
     return ()
@@ -75,7 +74,7 @@ def read_start(text: str, kind: EnvKind, plan: Plan, held_out: Sequence[Use]) ->
     try:
         path = find_checkpoint(text)
     except CheckpointError as error:
-        known = ", ".join(imitable(kind, plan.options)) or "none"
+        known = ", ".join(kind.teachers(plan.options)) or "none"
         what = f"start = {text[:200]!r} is no checkpoint, and no heuristic that can be imitated in {kind.name}"
         raise UsageError(what, hint=f"a file, learned:NAME, or one of: {known}") from error
     checkpoint = read_checkpoint(path)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard import __version__
-from gpuyard.envs.checked import Checked
+from gpuyard.envs.base import CheckedEnvs
 from gpuyard.envs.kinds.base import EnvKind, find_env
 from gpuyard.errors import DataError, LearningError, UsageError
 from gpuyard.files import to_plain
@@ -268,7 +268,7 @@ class Parts:
     """What a plan is made into."""
 
     kind: EnvKind
-    envs: Checked
+    envs: CheckedEnvs
     learner: Learner
     validator: Validator
     trained_on: tuple[Use, ...]
@@ -292,7 +292,7 @@ def parts_of(plan: Plan, *, begun: bool = False, say: Callable[[str], None] = la
     count = min(plan.training.validation_episodes, held_out.size)
     episodes = [held_out.episode(number) for number in range(count)]
     validator = EngineValidation(kind, plan.options, plan.objective, episodes)
-    envs = Checked(kind.make(source, plan.options, plan.training.envs, plan.seed))
+    envs = CheckedEnvs(kind.make(source, plan.options, plan.training.envs, plan.seed))
     made, trained_on = learner.make(envs, plan.config, plan.seed), source.uses
     if plan.training.start:
         trained_on += begin(made, plan, kind, source, held_out.uses, begun=begun, say=say)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from gpuyard.engine.simulation import AnyScheduler
 from gpuyard.envs.kinds.base import EnvKind
-from gpuyard.envs.threads import each
+from gpuyard.envs.threads import map_on_threads
 from gpuyard.errors import SimulationError
 from gpuyard.learn.base import Arrays
 from gpuyard.networks.spec import NetworkSpec
@@ -65,11 +65,11 @@ class EngineValidation:
         threads = 1 if compile_it is None else THREADS
         if compile_it is not None:
             compile_it()  # here, so that threads do not compile twice
-        values = each(lambda episode: self._value(episode, scheduler), self._episodes, threads)
+        values = map_on_threads(lambda episode: self._value(episode, scheduler), self._episodes, threads)
         return math.fsum(values) / len(values)
 
     def _value(self, episode: Episode, scheduler: AnyScheduler) -> float:
-        results = self._kind.results_of(episode, scheduler, self._options)
+        results = self._kind.results(episode, scheduler, self._options)
         value = math.fsum(float(self._objective.measure(result)) for result in results) / len(results)
         if not math.isfinite(value):
             raise SimulationError(f"validation: {self.objective} of {episode.text} with seed {episode.seed} is {value}")

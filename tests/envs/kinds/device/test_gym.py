@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs, TaskEpisodes
-from gpuyard.envs.kinds.device.gym import PickDevice
+from gpuyard.envs.kinds.device.gym import PickDeviceEnv
 from gpuyard.envs.registration import IDS, register_all
 from gpuyard.errors import UsageError
 
@@ -136,7 +136,7 @@ def test_a_workload_and_options_as_in_the_others():
 )
 def test_what_it_refuses(settings: dict):
     with pytest.raises(UsageError):
-        PickDevice(**settings)
+        PickDeviceEnv(**settings)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -1,1 +1,1 @@
-"""PickDevice: the device of each task is left open."""
+"""PickDevice: which device a task goes to, CPU or GPU. A network that learns it is a decider."""

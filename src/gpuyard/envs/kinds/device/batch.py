@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import Simulation
-from gpuyard.envs.base import Observation, Step, check_actions, no_episode
+from gpuyard.envs.base import Instance, Observation, Step, check_actions, no_episode
 from gpuyard.errors import UsageError
 from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
 from gpuyard.features.schema import Schema
@@ -23,19 +23,19 @@ from gpuyard.policies.capacity import JobRequest, overhead
 from gpuyard.policies.deciders.devices import DeviceView, Lane, Queues, greedy_lane
 from gpuyard.registry import Registry
 
-Source = Callable[[int], tuple[Workload, Cluster]]  # seed of an episode → what is simulated in it
+MakeInstance: TypeAlias = Callable[[int], Instance]  # of the seed of an episode
 EMPTY_EPISODES = 100  # in a row without a choice: the source is of no use
 
 
-class Outcome(NamedTuple):
-    """What a choice leads to, by the task's true run time: queues are first in first out, so its end is known when it is put into one."""
+class TaskOutcome(NamedTuple):
+    """The result of a choice, by the task's true run time. Queues are first in first out, so a task's end is known when it enters one."""
 
     wait: float  # s
     seconds: float  # s on the device
     fastest: float  # s on the device that suits it best
 
 
-REWARDS: Registry[Callable[[Outcome], float]] = Registry("reward")
+REWARDS: Registry[Callable[[TaskOutcome], float]] = Registry("reward")
 REWARDS.add("turnaround", lambda outcome: -(outcome.wait + outcome.seconds))
 REWARDS.add("wait", lambda outcome: -outcome.wait)
 REWARDS.add("seconds", lambda outcome: -outcome.seconds)
@@ -73,7 +73,7 @@ class TaskEpisodes:
     memory: Range = Range(0.1, 8)  # noqa: RUF009 - GB
     gap: float = 1.0
 
-    def __call__(self, seed: int) -> tuple[Workload, Cluster]:
+    def __call__(self, seed: int) -> Instance:
         from gpuyard.traces.generators.tasks import tasks
 
         made = tasks(seed, jobs=self.jobs, size=self.size, intensity=self.intensity, memory=self.memory, gap=self.gap)
@@ -88,7 +88,7 @@ def task_cluster() -> Cluster:
     return load_cluster("tasks")
 
 
-class Episode:
+class DeviceEpisode:
     """One simulation, stopped at each task that needs a device. A choice is open until `over`."""
 
     def __init__(self, workload: Workload, cluster: Cluster, seed: int = 0) -> None:
@@ -109,7 +109,7 @@ class Episode:
         found: Array = np.isfinite(self._seconds)
         return found
 
-    def choose(self, chosen: int) -> Outcome:
+    def choose(self, chosen: int) -> TaskOutcome:
         """Put the task into that queue and go on to the next choice."""
         assert self._board is not None
         task = self._pending.pop(0)
@@ -118,7 +118,7 @@ class Episode:
         true = np.array([self._true_seconds(task, node) if suits else np.inf for (node, _), suits in suiting])
         start = max(self._free_at[chosen], snapshot.now)
         self._free_at[chosen] = start + true[chosen]
-        outcome = Outcome(float(start - snapshot.jobs.submit[task.row]), float(true[chosen]), float(true.min()))
+        outcome = TaskOutcome(float(start - snapshot.jobs.submit[task.row]), float(true[chosen]), float(true.min()))
         self._queues.put(task, self.lanes[chosen], float(self._seconds[chosen]))
         self._go_on()
         return outcome
@@ -188,7 +188,7 @@ class DeviceEnvs:
     (seed, environment, number of the episode).
     """
 
-    def __init__(self, source: Source, count: int = 1, config: DeviceConfig | None = None) -> None:
+    def __init__(self, source: MakeInstance, count: int = 1, config: DeviceConfig | None = None) -> None:
         if count < 1:
             raise UsageError(f"{count} environments: at least one is needed")
         self._source = source
@@ -204,7 +204,7 @@ class DeviceEnvs:
         self._seed = 0
         self._number = np.zeros(count, np.int64)  # of the episode
         self._taken: list[list[int]] = [[] for _ in range(count)]  # choices made in it
-        self._episodes: list[Episode] = []
+        self._episodes: list[DeviceEpisode] = []
         self.finished: Result | None = None  # of the last episode that ended
 
     @property
@@ -221,7 +221,7 @@ class DeviceEnvs:
         return self._config.schema
 
     @property
-    def episodes(self) -> list[Episode]:
+    def episodes(self) -> list[DeviceEpisode]:
         """What is going on in each."""
         return self._episodes
 
@@ -287,14 +287,14 @@ class DeviceEnvs:
         outcome = episode.choose(action if legal else int(np.argmax(suits)))
         return float(sum(weight * reward(outcome) for reward, weight in self._rewards))
 
-    def _next(self, i: int) -> Episode:
+    def _next(self, i: int) -> DeviceEpisode:
         """The next episode in which there is something to choose."""
         self._taken[i] = []
         for _ in range(EMPTY_EPISODES):
             self._number[i] += 1
             seed = int(np.random.SeedSequence([self._seed, i, int(self._number[i])]).generate_state(1, np.uint64)[0] >> np.uint64(1))
             workload, cluster = self._source(seed)
-            episode = Episode(workload, cluster, seed)
+            episode = DeviceEpisode(workload, cluster, seed)
             if len(episode.lanes) > self._lanes:
                 raise UsageError(f"{workload.name}: a cluster of {len(episode.lanes)} devices for {self._lanes} rows", hint="set lanes")
             if not episode.over:

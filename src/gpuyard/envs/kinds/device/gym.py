@@ -9,17 +9,16 @@ import numpy as np
 
 from gpuyard.envs.base import Observation
 from gpuyard.envs.gym import OneEnv, options_of, source_of
-from gpuyard.envs.kinds.base import find_env
-from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs, Source
-from gpuyard.envs.kinds.device.kind import runs_of
+from gpuyard.envs.kinds.base import find_env, instances_of
+from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs, MakeInstance
 from gpuyard.errors import UsageError
 from gpuyard.metrics import measure
 
 
-class PickDevice(OneEnv):
+class PickDeviceEnv(OneEnv):
     """One of `gpuyard.envs.kinds.device.batch.DeviceEnvs`: put each task into the queue of a device.
 
-    Episodes come from `workload`, `cluster` and `split` as in the other environments, or from a `source` of one's own; `settings` are the
+    Episodes come from `workload`, `cluster` and `split` as in the other environments, or from a `source` of your own; `settings` are the
     options of the kind (see `gpuyard.envs.kinds.device.kind`), or all of them and more are in a `config`. At the end
     `info["episode_facts"]` has `turnaround`, the tasks' mean in s, and `jobs`.
     """
@@ -28,29 +27,30 @@ class PickDevice(OneEnv):
 
     def __init__(
         self,
-        source: Source | None = None,
+        source: MakeInstance | None = None,
         config: DeviceConfig | None = None,
         workload: str | Sequence[str] = "",
         cluster: str = "",
         split: str = "train",
         render_mode: str | None = None,
+        kind: str = "PickDevice",
         **settings: Any,
     ) -> None:
-        kind = find_env("PickDevice")
+        self.kind = find_env(kind)
         if render_mode is not None:
-            raise UsageError(f"{kind.id} has no pictures", hint="leave render_mode out")
+            raise UsageError(f"{self.kind.id} has no pictures", hint="leave render_mode out")
         if source is not None and (workload or cluster or split != "train"):
-            raise UsageError(f"{kind.id}: a source, and a workload, cluster or split too", hint="give one or the other")
+            raise UsageError(f"{self.kind.id}: a source, and a workload, cluster or split too", hint="give one or the other")
         if config is not None and settings:
-            raise UsageError(f"{kind.id}: a config, and {', '.join(settings)} too", hint="give one or the other")
-        options = options_of(kind, settings)
-        self._envs = DeviceEnvs(source or runs_of(source_of(kind, workload, cluster, split)), 1, config or options.config())
+            raise UsageError(f"{self.kind.id}: a config, and {', '.join(settings)} too", hint="give one or the other")
+        options = options_of(self.kind, settings)
+        self._envs = DeviceEnvs(source or instances_of(source_of(self.kind, workload, cluster, split)), 1, config or options.config())
         self._fresh = False  # an episode has begun in which nothing was chosen yet
-        super().__init__(self._envs.schema, self._envs.actions, self._envs.actions)
+        super().__init__(self.kind, self._envs.schema, self._envs.actions, self._envs.actions)
 
     @property
     def envs(self) -> DeviceEnvs:
-        """What it stands on."""
+        """Return the batch of one that it stands on."""
         return self._envs
 
     def _first(self, seed: int) -> Observation:

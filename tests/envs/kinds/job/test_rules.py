@@ -10,8 +10,8 @@ import pytest
 from gpuyard.compat.rlscheduler.rules import rlscheduler
 from gpuyard.engine.simulation import simulate
 from gpuyard.envs.kinds.base import find_env
-from gpuyard.envs.kinds.scheduling import PickJob
-from gpuyard.envs.rules import RULES, SeveralRules, WholeEpisodes, run_by
+from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.job.rules import RULES, SeveralRules, WholeEpisodes, run_by
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.features.jobs import JOB
 from gpuyard.learn.evolution import Evolution, EvolutionConfig, initial

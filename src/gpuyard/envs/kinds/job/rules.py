@@ -15,10 +15,11 @@ from gpuyard.compat.rlscheduler.networks import learned_chooser
 from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
 from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
-from gpuyard.envs.base import Judge, Observation, Step
+from gpuyard.envs.base import Instance, Judge, Observation, Step
+from gpuyard.envs.opened import Opened
 from gpuyard.envs.rollout import Rollouts
-from gpuyard.envs.threads import each
-from gpuyard.envs.vector import EngineEnvs, Episode, Opened
+from gpuyard.envs.threads import map_on_threads
+from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import UsageError
 from gpuyard.metrics.jobs import SHORT
 from gpuyard.model.result import Result
@@ -52,7 +53,7 @@ def check_rules(names: Sequence[str]) -> None:
             raise unknown_name("rules", name, list(RULES))
 
 
-def run_by(rules: str, episode: Episode, scheduler: Scheduler, seed: int) -> Result:
+def run_by(rules: str, episode: Instance, scheduler: Scheduler, seed: int) -> Result:
     """The episode by these rules: the scheduler's ordering, and for gpuyard's own rules its placement."""
     found, (workload, cluster) = RULES[rules], episode
     if found.compatible:
@@ -89,7 +90,7 @@ TERMS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
 class CompatibleRollouts:
     """Whole episodes by the rules of the compatibility mode; a return is minus the objective, as a share of the baseline's, plus one."""
 
-    def __init__(self, episodes: Sequence[Episode], weights: Mapping[str, float], baseline: str, *, backfill: bool, threads: int) -> None:
+    def __init__(self, episodes: Sequence[Instance], weights: Mapping[str, float], baseline: str, *, backfill: bool, threads: int) -> None:
         for name, weight in weights.items():
             if weight and name not in TERMS:
                 raise unknown_name("term of an objective by the rules of rlscheduler:", name, list(TERMS))
@@ -119,7 +120,7 @@ class CompatibleRollouts:
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
         """(networks, episodes)."""
         tasks = [(learned_chooser(network), episode) for network in networks for episode in episodes]
-        found = each(lambda task: self._run(*task), tasks, self._threads)
+        found = map_on_threads(lambda task: self._run(*task), tasks, self._threads)
         self.asked += sum(asked for _, asked in found)
         return np.array([value for value, _ in found]).reshape(len(networks), len(episodes))
 
@@ -167,7 +168,7 @@ class WholeEpisodes(EngineEnvs):
     """Environments whose episodes can only be run as a whole, by each of several rules."""
 
     def __init__(
-        self, opened: Opened, source: Callable[[int], Episode], seeds: Sequence[int], count: int, rules: tuple[str, ...], baseline: str, *,
+        self, opened: Opened, source: Callable[[int], Instance], seeds: Sequence[int], count: int, rules: tuple[str, ...], baseline: str, *,
         threads: int,
     ) -> None:  # fmt: skip
         super().__init__(opened, source, seeds, 1, threads=1)

@@ -9,9 +9,10 @@ from gpuyard import parse_scheduler, simulate
 from gpuyard.envs.base import Observation
 from gpuyard.envs.kinds.base import find_env
 from gpuyard.envs.kinds.device.batch import DeviceEnvs
-from gpuyard.envs.kinds.scheduling import PickHost, PickJob
-from gpuyard.envs.teachers import Placed, demonstrator, first_legal, imitable, next_hosts
-from gpuyard.envs.vector import EngineEnvs, Opened
+from gpuyard.envs.kinds.host.kind import PickHost, next_hosts
+from gpuyard.envs.kinds.job.kind import PickJob, first_legal
+from gpuyard.envs.opened import Opened
+from gpuyard.envs.vector import EngineEnvs
 from gpuyard.testing.conformance import compare_tables
 from gpuyard.testing.playing import Rule, one_episode, play
 from gpuyard.testing.strategies import random_case
@@ -45,15 +46,15 @@ def odd_ones(opened: Opened, rule: Rule, scheduler: str, without: str = "") -> l
 
 
 @pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
-@pytest.mark.parametrize("name", imitable(find_env("PickJob"), PickJob()))
+@pytest.mark.parametrize("name", find_env("PickJob").teachers(PickJob()))
 def test_an_ordering_is_that_of_the_scheduler(name: str, backfill: str) -> None:
     assert odd_ones(PickJob(ordering=name, backfill=backfill).left_open(), by_row, f"{name}/fewest/{backfill}") == []
 
 
 @pytest.mark.parametrize("backfill", ["none", "skip"])
-@pytest.mark.parametrize("name", imitable(find_env("PickHost"), PickHost()))
+@pytest.mark.parametrize("name", find_env("PickHost").teachers(PickHost()))
 def test_a_placement_is_that_of_the_scheduler(name: str, backfill: str) -> None:
-    opened = Placed(backfill=backfill, placement=name).left_open()
+    opened = PickHost(backfill=backfill).opened_beside(name)
     without = "shares" if name == "fgd" else ""  # it also says which device a share gets, which is not open
     assert odd_ones(opened, by_host, f"fcfs/{name}/{backfill}", without) == []
 
@@ -62,7 +63,7 @@ def test_a_placement_is_that_of_the_scheduler(name: str, backfill: str) -> None:
 def test_a_placement_can_be_asked_off_its_way(name: str) -> None:
     """Whoever has chosen the hosts before: it chooses among those that are left, and as its scores have it."""
     source = Workloads(["family:shape=bursty,intensity=high,gpus=16 on 4x4:gpu"]).part("train")
-    by = demonstrator(find_env("PickHost"), source, PickHost(pool=4), name, 8, 1)
+    by = find_env("PickHost").demonstrator(source, PickHost(pool=4), name, 8, 1)
     random, seen, choices = np.random.default_rng(0), by.envs.reset(1), set()
     assert isinstance(by.envs, EngineEnvs)
     for _ in range(200):
@@ -85,14 +86,14 @@ def test_a_placement_can_be_asked_off_its_way(name: str) -> None:
 def test_one_of_the_schedulers_is_always_chosen() -> None:
     kind = find_env("Switch")
     options = kind.options(pool=2)
-    by = demonstrator(kind, Workloads(["family on 4"]).part("train"), options, "srpt", 3, 0)
+    by = kind.demonstrator(Workloads(["family on 4"]).part("train"), options, "srpt", 3, 0)
     assert by.choose(by.envs.reset(0)).tolist() == [options.schedulers.index("srpt")] * 3
-    assert imitable(kind, options) == options.schedulers
+    assert kind.teachers(options) == options.schedulers
 
 
 def test_a_device_is_that_of_the_greedy_decider() -> None:
     kind = find_env("PickDevice")
-    by = demonstrator(kind, Workloads(["tasks:jobs=40,gap=0.5 on tasks"]).part("train"), kind.options(), "greedy-device", 2, 0)
+    by = kind.demonstrator(Workloads(["tasks:jobs=40,gap=0.5 on tasks"]).part("train"), kind.options(), "greedy-device", 2, 0)
     assert isinstance(by.envs, DeviceEnvs)
     seen, over = by.envs.reset(5), False
     while not over:

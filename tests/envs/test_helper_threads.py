@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuyard.envs.crew import HELPERS, Crew, pieces_of
 from gpuyard.envs.kinds.base import find_env
-from gpuyard.envs.kinds.scheduling import PickJob
+from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.threads import HELPERS, HelperThreads, pieces_of
 from gpuyard.traces.recipes import Workloads
 
 WORKLOAD = "lublin:jobs=40,nodes=16,load=1.2 on 2x8:gpu"
@@ -44,7 +44,7 @@ def test_helpers_that_sleep_and_wake_change_nothing(count: int):
         seen, found = envs.reset(5), []
         for k in range(120):
             if k % 40 == 20 and threads > 1:
-                assert until(lambda: envs._crew.board[HELPERS::8].all())  # long enough for all to fall asleep
+                assert until(lambda: envs._helpers.board[HELPERS::8].all())  # long enough for all to fall asleep
             step = envs.step(seen.mask.shape[1] - 1 - seen.mask[:, ::-1].argmax(1))
             seen = step.observation
             found += [part.tobytes() for part in (*seen, step.reward, step.done)]
@@ -65,11 +65,11 @@ def test_helpers_end_with_their_batch():
     assert until(lambda: not any(helper.is_alive() for helper in helpers))
 
 
-def test_a_crew_wakes_those_that_sleep_alone():
+def test_only_sleeping_helpers_are_woken():
     calls: list[int] = []
-    crew = Crew(2, lambda board: calls.append(1))
-    crew.wake()
-    assert until(lambda: len(calls) == 2 and crew.board[HELPERS::8].all())
-    crew.wake()
+    helpers = HelperThreads(2, lambda board: calls.append(1))
+    helpers.wake()
+    assert until(lambda: len(calls) == 2 and helpers.board[HELPERS::8].all())
+    helpers.wake()
     assert until(lambda: len(calls) == 4)
-    assert np.array_equal(crew.board[HELPERS::8] | 1, [1, 1])
+    assert np.array_equal(helpers.board[HELPERS::8] | 1, [1, 1])

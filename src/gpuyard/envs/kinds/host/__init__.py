@@ -1,0 +1,1 @@
+"""PickHost: which node a job gets. A network that learns it is a placement."""
