@@ -5,15 +5,18 @@ Everything that gpuyard saves and every JSON or TOML file that it reads passes t
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import gzip
 import json
 import math
 import os
 import secrets
 import stat
 import tomllib
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -27,6 +30,10 @@ MAX_TOML_DEPTH = 8  # tables in tables
 _MAX_DEPTH = 50  # of values in a manifest
 _NONFINITE = "$float"  # {"$float": "inf"}: JSON has no number for it
 _LONGEST = 200  # characters of a reason in a message
+_GZIP_MAGIC = b"\x1f\x8b"
+_PIECE = 1 << 20  # bytes read at a time
+
+Stream = IO[bytes] | gzip.GzipFile
 
 
 # ── writing ──
@@ -136,6 +143,54 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
         if max(len(data), about.st_size) > most:
             raise DataError(f"{path}: larger than {most:,} bytes, too large for {what}")
     return data
+
+
+@contextmanager
+def unzipped(path: Path) -> Iterator[Stream]:
+    """Open a file or a pipe that is plain or gzip, by its first bytes."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path}: is a directory, not a file")
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise DataError(f"{path}: is neither a file nor a pipe")
+        raw = path.open("rb")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {_why_not(error)}") from None
+    with raw:
+        zipped = raw.peek(2)[:2] == _GZIP_MAGIC
+        if path.suffix.lower() == ".gz" and not zipped and raw.peek(1):
+            raise DataError(f"{path}: is not gzip, despite its name", hint="rename it if it is plain text")
+        with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as stream:
+            yield stream
+
+
+def pieces(path: Path, most: int, *, hint: str = "") -> Iterator[bytes]:
+    """Yield a plain or gzip file, of at most `most` bytes once unzipped, 1 MiB at a time. An empty file is refused."""
+    size = 0
+    with unzipped(path) as stream:
+        while piece := _read_piece(stream, path, size):
+            size += len(piece)
+            if size > most:
+                raise DataError(f"{path}: more than {most:,} bytes of text", hint=hint)
+            yield piece
+    if size == 0:
+        raise DataError(f"{path}: the file is empty")
+
+
+def _read_piece(stream: Stream, path: Path, done: int) -> bytes:
+    try:
+        return stream.read(_PIECE)
+    except EOFError:
+        raise DataError(f"{path}: truncated gzip: it ends after some {done:,} bytes of text", hint="copy the file again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: damaged gzip after some {done:,} bytes of text ({error})", hint="copy the file again") from None
+    except OSError as error:
+        raise DataError(f"{path}: {_why_not(error)}") from None
+
+
+def _why_not(error: Exception) -> str:
+    return "no such file" if getattr(error, "errno", 0) == errno.ENOENT else _reason(error).lower()
 
 
 def parse_json(raw: bytes | str, where: str, *, strict: bool = False, constants: bool = False, hint: str = "") -> Any:

@@ -47,7 +47,11 @@ def test_a_table_of_no_use_is_told(cli, tmp_path):
 def test_wrong_tables_are_one_line(cli, tmp_path):
     (tmp_path / "jobs.csv").write_text(JOBS)
     (tmp_path / "table.json").write_text("[]")
-    for text, says in ((tmp_path / "table.json", "is no speed table"), ("absent.json", "cannot be read"), (":reference=x", "is not FILE")):
+    for text, says in (
+        (tmp_path / "table.json", "is not a speed table"),
+        ("absent.json", "absent.json: no such file"),
+        (":reference=x", "is not FILE"),
+    ):
         code, out, err = cli("simulate", tmp_path / "jobs.csv", "--cluster", "1x8:t4", "--speeds", text)
         assert code in (1, 2)
         assert says in err

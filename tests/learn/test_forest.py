@@ -74,11 +74,11 @@ def test_broken_files_are_refused(tmp_path: Path, name: str):
 
 def test_other_files_are_refused(tmp_path: Path):
     path = tmp_path / "f.safetensors"
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="f.safetensors: cannot be read"):
         Forest.load(path)
     path.write_bytes(b"\x08\0\0\0\0\0\0\0not json")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="f.safetensors: header: not JSON"):
         Forest.load(path)
     save_file({"a": np.zeros(3)}, path)
-    with pytest.raises(DataError, match="is no forest"):
+    with pytest.raises(DataError, match="is not a forest"):
         Forest.load(path)

@@ -78,13 +78,13 @@ def test_a_plain_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is no speed table"),
-        ("a,b\n1,2\n", "is no speed table"),
+        ("", "the file is empty"),
+        ("a,b\n1,2\n", "is not a speed table"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[1]", "is no speed table"),
-        ("{}", "is no speed table"),
-        ('{"lm": 3}', "is no speed table"),
+        ("[1]", "is not a speed table"),
+        ("{}", "is not a speed table"),
+        ('{"lm": 3}', "is not a speed table"),
         ('{"lm": {"a100": -1}}', "lm: a100 = '-1' is not a number from 0"),
         ('{"lm": {"a100": NaN}}', "is not a number from 0"),
         ('{"lm": {"a100": true}}', "is not a number from 0"),
@@ -115,8 +115,8 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
         bomb.write_bytes(content)
         with pytest.raises(DataError):
             load_speeds(bomb)
-    for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(DataError, match="cannot be read as a speed table"):
+    for path, says in ((tmp_path, "is a directory, not a file"), (tmp_path / "absent", "absent: no such file")):
+        with pytest.raises(DataError, match=says):
             load_speeds(path)
 
 
@@ -157,7 +157,7 @@ def test_a_cluster_file_may_name_a_table(tmp_path: Path) -> None:
     assert {name: dict(row) for name, row in cluster.speed.items()} == {"cv": {"t4": 0.7}, "lm": {"t4": 0.25}}
     cluster = load_cluster(str(_write(tmp_path, 'speeds = "measured.json:reference=p100"' + nodes, "lab.toml")))
     assert cluster.speed["lm"]["t4"] == 0.5
-    for line, says in (("speeds = 3", "speeds is not a text"), ('speeds = "absent.json"', "cannot be read")):
+    for line, says in (("speeds = 3", "speeds is not a text"), ('speeds = "absent.json"', "absent.json: no such file")):
         with pytest.raises(DataError, match=says):
             load_cluster(str(_write(tmp_path, line + nodes, "lab.toml")))
     _write(tmp_path, json.dumps({"lm": {"t4": 0}}), "measured.json")

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.networks.tensor_file import read_arrays, write_arrays
 
 _FORM = "gpuyard-forest-1"
 _DTYPES = {"roots": "<i4", "feature": "<i4", "left": "<i4", "right": "<i4", "threshold": "<f8", "value": "<f8"}
@@ -76,24 +77,14 @@ class Forest:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it as a safetensors file."""
-        from safetensors.numpy import save_file
-
-        arrays = {name: getattr(self, name) for name in _DTYPES}
-        save_file(arrays, str(path), metadata={"form": _FORM, "features": str(self.features)})
+        write_arrays(path, {name: getattr(self, name) for name in _DTYPES}, {"form": _FORM, "features": str(self.features)})
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Forest:
-        """The forest in a file that `save` wrote; anything else is refused."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(str(path), "numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("form") != _FORM or set(file.keys()) != set(_DTYPES):
-                    raise DataError(f"{path}: is no forest")
-                arrays = {name: file.get_tensor(name) for name in _DTYPES}
-        except (OSError, SafetensorError) as error:
-            raise DataError(f"{path}: cannot be read as a forest: {str(error)[:120]}") from None
+        """Read the forest in a file that `save` wrote; anything else is refused."""
+        arrays, metadata = read_arrays(path)
+        if metadata.get("form") != _FORM or set(arrays) != set(_DTYPES):
+            raise DataError(f"{path}: is not a forest")
         text = metadata.get("features", "")
         made = cls(int(text) if text.isdecimal() and len(text) < 6 else 0, **arrays)
         made._check(str(path))

@@ -1,20 +1,18 @@
-"""Measured speed tables: how fast each device type runs each class of jobs, from files of several studies.
+"""Read measured speed tables: how fast each device type runs each class of jobs, from the files of several studies.
 
     {"resnet": {"a100": 1.0, "v100": 0.4}}                              # plain JSON: class → type → speed
     {"v100": {"('ResNet-50 (batch size 64)', 1)": {"null": 4.4}}}       # Gavel (OSDI'20): steps/s alone; JSON
     gpu_type,model,table,placement,…,local_bsz,step_time                # Pollux (OSDI'21), Sia (SOSP'23): s per step; CSV
     model,exec_plan,placement,…,iter_time                               # Rubick: s per iteration on A800; CSV
 
-All plain or gzip. A speed of 0 says that jobs of the class do not fit on the type.
+Files are plain or gzip. A speed of 0 means that jobs of the class do not fit on the type.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,31 +22,31 @@ from typing import Any
 import numpy as np
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.files import parse_json
+from gpuyard.files import parse_json, pieces
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 
 Speeds = dict[str, dict[str, float]]  # class → type → speed
-Table = Mapping[str, Mapping[str, float]]  # the same, to be read only
+SpeedTable = Mapping[str, Mapping[str, float]]  # the same, read-only
 Times = dict[str, dict[str, dict[tuple[str, ...], float]]]  # class → type → (placement, batch …) → s
 
 MAX_BYTES = 16_000_000  # after decompression
 MAX_OBJECTS = 1_000_000  # of JSON: tables and lists
 MAX_CLASSES = 100_000
-DEFAULT_REFERENCE = "v100"  # the one type that most studies measured
+DEFAULT_REFERENCE = "v100"  # the type that most studies measured
 _GAVEL_KEY = re.compile(r"\('(.{1,200})', ([1-9][0-9]{0,5})\)")
-_UNCONSOLIDATED = "_unconsolidated"  # Gavel: workers spread over servers, no device type
-# What Sia calls its clusters → their devices; `dgx` is the same as `dgx-ext` with fewer batch sizes.
+_UNCONSOLIDATED = "_unconsolidated"  # Gavel: workers spread over servers, not a device type
+# Sia's names of clusters → their devices; `dgx` is the same as `dgx-ext` with fewer batch sizes.
 _DEVICES = {"aws": "t4", "azure": "v100", "dgx-ext": "a100-40gb", "quad": "rtx6000", "rtx": "rtx2080ti"}
 
 
 def load_speeds(path: Path | str, reference: str = "") -> Speeds:
-    """The table in a file: class → type → speed, relative to `reference` (v100 unless given, or the only type there is).
+    """Read the table in a file: class → type → speed, relative to `reference` (v100 unless given, or the only type there is).
 
-    A class without a measurement on the reference is left out; 0 stands for "does not fit". Classes are called as in the file; of Gavel
-    `ResNet-50 (batch size 64)` for one GPU and `ResNet-50 (batch size 64), 4 GPUs` for more; of Pollux, Sia and Rubick
-    by the model, with speeds that are geometric means over what was measured alike on both types, on the fewest GPUs.
+    A class without a measurement on the reference is left out; 0 means "does not fit". Classes have their names from the file. Gavel's
+    are `ResNet-50 (batch size 64)` for one GPU and `ResNet-50 (batch size 64), 4 GPUs` for more. Those of Pollux, Sia and Rubick are
+    models; their speeds are geometric means over the settings measured on both types, on the fewest GPUs.
     """
     path = Path(path)
     text = _text(path)
@@ -56,14 +54,14 @@ def load_speeds(path: Path | str, reference: str = "") -> Speeds:
         return _relative(path, _step_times(path, text), reference)
     data = _json(path, text)
     if not isinstance(data, dict) or not data or not all(isinstance(row, dict) for row in data.values()):
-        raise DataError(f"{path}: is no speed table", hint="a table is {class: {type: speed}}, or Gavel's or Sia's throughputs")
+        raise DataError(f"{path}: is not a speed table", hint="a table is {class: {type: speed}}, or Gavel's or Sia's throughputs")
     if any(isinstance(entry, dict) for row in data.values() for entry in row.values()):
         return _throughput_ratios(path, throughputs_in(path, data), reference)
     return _plain(path, data, reference)
 
 
 def speeds_text(text: str, folder: Path = Path()) -> Speeds:
-    """The table that `FILE` or `FILE:reference=TYPE` names; the file is looked for in `folder`."""
+    """Read the table that `FILE` or `FILE:reference=TYPE` names; the file is looked for in `folder`."""
     name, separator, given = text.partition(":reference=")
     if not name or (separator and not given):
         raise UsageError(f"{text!r} is not FILE or FILE:reference=TYPE")
@@ -71,22 +69,22 @@ def speeds_text(text: str, folder: Path = Path()) -> Speeds:
 
 
 def load_throughputs(path: Path | str) -> dict[str, dict[tuple[str, int], float]]:
-    """Gavel's table: type → (job type, GPUs) → steps/s of a job alone."""
+    """Read Gavel's table: type → (job type, GPUs) → steps/s of a job alone."""
     path = Path(path)
     data = _json(path, _text(path))
     if not isinstance(data, dict):
-        raise DataError(f"{path}: is no table of throughputs")
+        raise DataError(f"{path}: is not a table of throughputs")
     return throughputs_in(path, data)
 
 
 def throughputs_in(path: Path, data: Mapping[str, Any]) -> dict[str, dict[tuple[str, int], float]]:
-    """As `load_throughputs`, of JSON that was read already."""
+    """Extract the throughputs from JSON, as `load_throughputs` does from a file."""
     found: dict[str, dict[tuple[str, int], float]] = {}
     for kind, row in data.items():
         if kind.endswith(_UNCONSOLIDATED):
             continue
         if not isinstance(row, dict):
-            raise DataError(f"{path}: {kind[:60]!r} is no table of job types")
+            raise DataError(f"{path}: {kind[:60]!r} is not a table of job types")
         for key, entry in row.items():
             match = _GAVEL_KEY.fullmatch(key)
             if match is None or not isinstance(entry, dict) or "null" not in entry:
@@ -99,20 +97,20 @@ def throughputs_in(path: Path, data: Mapping[str, Any]) -> dict[str, dict[tuple[
 
 
 def class_name(job_type: str, gpus: int) -> str:
-    """What the jobs of a Gavel job type on that many GPUs are called."""
+    """Return the class of the jobs of a Gavel job type on that many GPUs."""
     return job_type if gpus == 1 else f"{job_type}, {gpus} GPUs"
 
 
-def with_speeds(cluster: Cluster, speeds: Table) -> Cluster:
-    """The cluster with the rows of the table for its types; rows that it has already win. Pairs of speed 0 are left out: see `fitting`."""
+def with_speeds(cluster: Cluster, speeds: SpeedTable) -> Cluster:
+    """Add the table's rows for the cluster's types; rows that it already has win. Pairs of speed 0 are left out: see `fitting`."""
     types = {kind.name for kind in cluster.types}
     table = {name: {kind: speed for kind, speed in row.items() if kind in types and speed > 0} for name, row in speeds.items()}
     merged = {name: MappingProxyType({**row, **cluster.speed.get(name, {})}) for name, row in table.items() if row}
     return replace(cluster, speed=MappingProxyType({**cluster.speed, **merged}))
 
 
-def fitting(workload: Workload, speeds: Table, types: Iterable[str]) -> Workload:
-    """The workload with jobs kept off the types on which their class does not fit (speed 0); `types`: those of the clusters."""
+def fitting(workload: Workload, speeds: SpeedTable, types: Iterable[str]) -> Workload:
+    """Keep jobs off the types on which their class does not fit (speed 0); `types` are those of the clusters."""
     jobs, everything = workload.jobs, tuple(types)
     unfit = {k: {kind for kind, speed in speeds.get(name, {}).items() if speed == 0} for k, name in enumerate(jobs.classes)}
     pairs = np.unique(np.stack([jobs.job_class, jobs.gpu_type]), axis=1).T.tolist() if len(jobs) else []
@@ -136,25 +134,15 @@ def fitting(workload: Workload, speeds: Table, types: Iterable[str]) -> Workload
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream = gzip.GzipFile(fileobj=raw) if zipped else raw
-            data = stream.read(MAX_BYTES + 1)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read as a speed table: {str(error)[:120]}") from None
-    if len(data) > MAX_BYTES:
-        raise DataError(f"{path}: more than {MAX_BYTES:,} bytes; not a speed table")
-    try:
-        return data.decode("utf-8-sig")
+        return b"".join(pieces(path, MAX_BYTES, hint="too large for a speed table")).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8") from None
 
 
 def _json(path: Path, text: str) -> Any:
-    """The JSON of a text; the empty tables of a few megabytes would take gigabytes, so they are counted first."""
+    """Parse JSON. Brackets are counted first: empty tables in a few megabytes of text would take gigabytes of memory."""
     if text.count("{") + text.count("[") > MAX_OBJECTS:
-        raise DataError(f"{path}: more than {MAX_OBJECTS:,} tables and lists; not a speed table")
+        raise DataError(f"{path}: more than {MAX_OBJECTS:,} tables and lists: too many for a speed table")
     return parse_json(text, str(path), constants=True)
 
 
@@ -173,7 +161,7 @@ def _reference(path: Path, types: Iterable[str], given: str) -> str:
 
 
 def _plain(path: Path, data: Mapping[str, Mapping[str, Any]], reference: str) -> Speeds:
-    """Speeds as they stand; relative to the reference only where one is named."""
+    """Return the speeds as they stand, or relative to the reference if one is named."""
     table = {name: {kind: _number(speed, f"{path}: {name[:60]}: {kind[:60]}") for kind, speed in row.items()} for name, row in data.items()}
     if not reference:
         return _bounded(path, table)
@@ -192,12 +180,12 @@ def _throughput_ratios(path: Path, rates: Mapping[str, Mapping[tuple[str, int], 
 
 
 def _step_times(path: Path, text: str) -> Times:
-    """Times of single steps by what was measured, from Sia's or Rubick's columns."""
+    """Read times of single steps by what was measured, from Sia's or Rubick's columns."""
     lines = csv.DictReader(text.splitlines())
     names = lines.fieldnames or ()
     form = next((form for needed, form in _TIME_FORMS.items() if set(needed) <= set(names)), None)
     if form is None:
-        raise DataError(f"{path}: is no speed table", hint="it is neither JSON nor has it the columns of Pollux, Sia or Rubick")
+        raise DataError(f"{path}: is not a speed table", hint="it is not JSON and lacks the columns of Pollux, Sia or Rubick")
     times: Times = {}
     try:
         for row in lines:
@@ -251,15 +239,15 @@ def _relative(path: Path, times: Times, reference: str) -> Speeds:
 
 
 def _ratio(base: Mapping[tuple[str, ...], float], other: Mapping[tuple[str, ...], float]) -> float:
-    """How much faster `other` is: the geometric mean over what both measured, on the fewest GPUs; 0 where there is nothing alike."""
-    alike = [key for key in base if key in other]
-    fewest = min((_devices(key[0]) for key in alike), default=0)
-    logs = [math.log(base[key] / other[key]) for key in alike if _devices(key[0]) == fewest]
+    """Return how much faster `other` is: the geometric mean over common settings on the fewest GPUs; 0 without common settings."""
+    common = [key for key in base if key in other]
+    fewest = min((_devices(key[0]) for key in common), default=0)
+    logs = [math.log(base[key] / other[key]) for key in common if _devices(key[0]) == fewest]
     return math.exp(sum(logs) / len(logs)) if logs else 0.0
 
 
 def _devices(placement: str) -> int:
-    """GPUs of a placement: one digit a node, `44` is 8."""
+    """Count the GPUs of a placement: one digit per node, `44` is 8."""
     return sum(int(digit) for digit in placement if digit.isdecimal())
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.files import replacing
+from gpuyard.files import Stream, replacing
 from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
-from gpuyard.traces.opening import Stream
 from gpuyard.traces.origin import origin_of
 
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
+from gpuyard.files import Stream
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID, Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
 from gpuyard.traces.guess import guess_cluster
-from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, Stream, blocks
+from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, blocks
 from gpuyard.traces.origin import is_origin, origin_note, origin_of
 from gpuyard.traces.writing import WRITERS, Writer, lost_columns, lost_facts, number_texts, write_lines, written
 
