@@ -99,7 +99,7 @@ def test_what_is_no_checkpoint_of_ours_is_told_in_one_line(cli, checkpoint, tmp_
     other = Schema("job", 1, (*JOB.rows[:-1], "colour"), JOB.context)
     odd = write_linear(tmp_path / "odd.safetensors", "job", {"colour": 1.0}, SLOTS, schema=other)
     said = {
-        tmp_path / "none.safetensors": "there is no such checkpoint", text: "text.safetensors", cut: "cut.safetensors",
+        tmp_path / "none.safetensors": "no such checkpoint", text: "text.safetensors", cut: "cut.safetensors",
         odd: "made for other features: row has also 'colour'", "learned:nobody": "learned policy",
     }  # fmt: skip
     for path, expected in said.items():

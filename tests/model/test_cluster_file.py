@@ -191,7 +191,7 @@ def test_bad_names_and_forms(text: str) -> None:
         ('names = ["x", "y"]', 'names = ["x", "login"]', "two nodes are called 'login'"),
         ('names = ["x", "y"]', 'names = ["x", "y"]\ncount = 3', "has 2 names for 3 nodes"),
         ('names = ["x", "y"]', 'names = ["x", 2]', "names is not a list of texts"),
-        ('names = ["x", "y"]', r'names = ["x", "\u001b[31m"]', "which is no name"),
+        ('names = ["x", "y"]', r'names = ["x", "\u001b[31m"]', "which is not a name"),
         ("[types.mine]", "[types.mien]", r"\[types.mien\]: no node has this type"),
         ("speed = 0.5", "speed = 0", "speed = 0 is not above 0"),
         ("speed = 0.5", "speed = inf", "speed = inf is not a finite number"),

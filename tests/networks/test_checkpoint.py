@@ -18,7 +18,7 @@ from gpuyard.features.schema import Schema
 from gpuyard.networks import checkpoint as checkpoints
 from gpuyard.networks.checkpoint import (
     Manifest,
-    Training,
+    TrainingRecord,
     Use,
     check_schema,
     find_checkpoint,
@@ -42,7 +42,7 @@ MANIFEST = Manifest(
     network=SPEC,
     objective="bsld",
     choices={"placement": "best", "backfill": "easy", "limit": float("inf")},
-    training=Training(
+    training=TrainingRecord(
         learner="ppo",
         config={"rate": 3e-4, "layers": [4, 4], "clip": {"low": 0.1}, "none": None},
         seed=2**63,
@@ -142,7 +142,7 @@ def test_any_arrays_come_back(tmp_path_factory: Any, arrays: dict[str, np.ndarra
     ("schema", "words"),
     [
         (replace(SCHEMA, decision="host"), ["'job'", "'host'"]),
-        (replace(SCHEMA, version=3), ["version 2 of the features, not 3", "train it anew"]),
+        (replace(SCHEMA, version=3), ["version 2 of the features, not 3", "train it again"]),
         (replace(SCHEMA, rows=("width", "runtime", "waited")), ["row has also 'estimate'", "row lacks 'runtime'"]),
         (replace(SCHEMA, context=("load", "free")), ["context", "another order"]),
         (replace(SCHEMA, rows=(*SCHEMA.rows, *(f"new{i}" for i in range(9)))), ["'new4' and 4 more"]),

@@ -16,7 +16,7 @@ import pytest
 
 from gpuyard.errors import CheckpointError
 from gpuyard.features.schema import Schema
-from gpuyard.networks.checkpoint import Manifest, Training, Use, read_arrays, read_checkpoint, write_checkpoint
+from gpuyard.networks.checkpoint import Manifest, TrainingRecord, Use, read_arrays, read_checkpoint, write_checkpoint
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.testing.reference.network import random_arrays
@@ -39,7 +39,7 @@ def good(tmp_path_factory: Any) -> bytes:
         network=SPEC,
         objective="wait",
         choices={"placement": "best"},
-        training=Training("ppo", {"rate": 1e-3}, 1, 10, (Use("lublin", (0, 1)), Use("trace", None, (0.0, 9.0)))),
+        training=TrainingRecord("ppo", {"rate": 1e-3}, 1, 10, (Use("lublin", (0, 1)), Use("trace", None, (0.0, 9.0)))),
         versions={"gpuyard": "0"},
         command="gpuyard train",
         curve=({"steps": 1.0},),

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from gpuyard.errors import UnknownNameError
-from gpuyard.networks.manifest import Training
+from gpuyard.networks.manifest import TrainingRecord
 from gpuyard.traces.recipes import Workloads
 from gpuyard.traces.splits import SEEDS, SPLITS, check_split, overlap, uses_of_seeds
 
@@ -15,7 +15,7 @@ FAMILY = "family:shape=base|bursty on 8"
 
 
 def record(*uses, validation=()):
-    return Training("ppo", {}, 0, 0, uses, validation)
+    return TrainingRecord("ppo", {}, 0, 0, uses, validation)
 
 
 def test_the_parts_have_no_seed_in_common():

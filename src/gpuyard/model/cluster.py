@@ -1,4 +1,4 @@
-"""The cluster: nodes, device types, partitions, speeds and outages. What is fixed while jobs come and go."""
+"""The cluster: nodes, device types, partitions, speeds and outages. It is fixed while jobs come and go."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GpuType:
     idle_watts: float = 0.0
     busy_watts: float = 0.0
     price: float = 0.0  # money per device-hour
-    transfer: float = 1.0  # factor on a job's transfer; 0: nothing has to be moved to such a device
+    transfer: float = 1.0  # factor on a job's transfer; 0: nothing is moved to such a device
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Partition:
 
     name: str
     quota: float = np.inf
-    priority: float = 0.0  # what multifactor priorities weigh; relative to the highest of all partitions
-    also: tuple[str, ...] = ()  # other names under which jobs ask for it
+    priority: float = 0.0  # weighed by multifactor priorities, relative to the highest of all partitions
+    also: tuple[str, ...] = ()  # other names by which jobs ask for it
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes with what is said about their types, partitions, speeds and outages.
+    """Nodes with their types, partitions, speeds and outages.
 
     `speed[job class][type name]` overrides the type's own speed; `qos[name]` is the priority of a quality of service.
     `span_nodes` and `span_racks` multiply the rate of a gang that spans nodes or racks.
@@ -111,7 +111,7 @@ class Cluster:
         for name, limit in limits.items():
             column = getattr(nodes, name)
             if len(column) and not (column.min() >= 0 and column.max() < limit):
-                raise DataError(f"cluster {self.name}: a node's {name} is none of the {limit} there are")
+                raise DataError(f"cluster {self.name}: a node's {name} is not one of the {limit} that exist")
         for name in ("gpus", "cpus", "memory"):
             if not (getattr(nodes, name) >= 0).all():
                 raise DataError(f"cluster {self.name}: a node's {name} is negative or not a number")
@@ -121,7 +121,9 @@ class Cluster:
             if not 0 <= outage.node < len(self.nodes):
                 raise DataError(f"cluster {self.name}: outage of node {outage.node}; there are {len(self.nodes)} nodes")
             if not 0 <= outage.start < outage.end:
-                raise DataError(f"cluster {self.name}: outage of node {outage.node} from {outage.start} to {outage.end} s is no interval")
+                raise DataError(
+                    f"cluster {self.name}: outage of node {outage.node} from {outage.start} to {outage.end} s is not an interval"
+                )
             if outage.gpus is not None and outage.gpus < 1:
                 raise DataError(f"cluster {self.name}: outage of node {outage.node} takes {outage.gpus} GPUs")
 
@@ -155,21 +157,21 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """All devices."""
+        """The number of devices."""
         return int(self.nodes.gpus.sum())
 
     @property
     def partition_numbers(self) -> dict[str, int]:
-        """The partition that each name means, other names included."""
+        """The number of the partition that each name means, other names included."""
         return {name: i for i, partition in enumerate(self.partitions) for name in (partition.name, *partition.also)}
 
     def speed_of(self, job_class: str, kind: GpuType) -> float:
-        """Speed of a device type for a class of jobs."""
+        """Return the speed of a device type for a class of jobs."""
         return float(self.speed.get(job_class, {}).get(kind.name, kind.speed))
 
     @classmethod
     def uniform(cls, nodes: int, gpus: int, kind: str | GpuType = "gpu", *, name: str = "") -> Cluster:
-        """`nodes` equal nodes with `gpus` devices each, cpus and memory not limited."""
+        """Make a cluster of `nodes` equal nodes with `gpus` devices each; cpus and memory are not limited."""
         device = kind if isinstance(kind, GpuType) else GpuType(kind)
         columns = Nodes(
             names=tuple(f"n{i}" for i in range(nodes)),

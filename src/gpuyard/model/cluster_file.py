@@ -1,6 +1,6 @@
-"""Clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), `hosts:…`, or a preset's name.
+"""Make clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), `hosts:…`, or a preset's name.
 
-A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left out):
+A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left out:
 
     name = "lab"
     span_nodes = 0.9            # rate of a gang over several nodes; 1 unless given
@@ -18,7 +18,7 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
     name = "a"                  # a0, a1, … (without `count`: the name itself); n0, n1, … unless given
     # names = ["gpu-01", …]     # or each by name
 
-    [types.a100]                # overrides the published figures; a type of one's own starts from speed 1
+    [types.a100]                # overrides the published figures; a new type starts from speed 1
     speed = 1.0
     tflops = 312
     memory = "80GB"
@@ -30,7 +30,7 @@ A cluster file, with every key (all but `[[nodes]]` and its `gpus` may be left o
     [partitions.train]
     quota = 24                  # GPUs in use at once; not limited unless given
     priority = 10               # weighed by the ordering `multifactor`; 0 unless given
-    also = ["debug"]            # other names under which jobs ask for this partition
+    also = ["debug"]            # other names by which jobs ask for this partition
 
     [qos]                       # priority of each quality of service, for `multifactor`
     high = 100
@@ -95,7 +95,7 @@ _HOST_PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def load_cluster(text: str) -> Cluster:
-    """The cluster that `text` names: a preset, a short form such as `16x8:a100`, or a TOML file."""
+    """Return the cluster that `text` names: a preset, a short form such as `16x8:a100`, or a TOML file."""
     text = text.strip()
     if text in PRESETS:
         return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
@@ -117,7 +117,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _short_form(text: str) -> Cluster:
-    """`256` or groups `COUNTxGPUS[:TYPE]` joined by `+`."""
+    """Parse `256`, or groups `COUNTxGPUS[:TYPE]` joined by `+`."""
     if _POOL.fullmatch(text):
         return cluster_from_dict({"name": text, "nodes": [{"gpus": int(text), "type": "cpu"}]}, where=f"cluster {text}")
     groups = []
@@ -131,9 +131,10 @@ def _short_form(text: str) -> Cluster:
 
 
 def hosts_table(text: str) -> dict[str, Any]:
-    """One node per host: whole cores, whole GB of memory and GPUs, each uniform in its range, by `seed`.
+    """Draw hosts from ranges, such as `hosts:count=50,cores=16:32,memory=64GB:256GB,seed=1`, as a table in the form of a cluster file.
 
-    Defaults: 50 hosts of 16 to 32 cores and 64 to 256 GB, without GPUs. `type` is that of the GPUs.
+    Each host is a node with whole cores, whole GB of memory and GPUs, uniform in their ranges. Defaults: 50 hosts of 16 to 32 cores
+    and 64 to 256 GB, without GPUs.
     """
     what = f"cluster {shorten(text)[1:-1]}"
     given: dict[str, Any] = {"count": 50, "cores": Range(16, 32), "memory": Range(64, 256), "gpus": Range(0, 0), "type": "", "seed": 0}
@@ -156,14 +157,14 @@ def hosts_table(text: str) -> dict[str, Any]:
 
 
 def _drawn(seed: int, place: int, bounds: Range, count: int) -> list[int]:
-    """Whole numbers, uniform; the ends count, and a range without a whole number gives its lower end rounded up."""
+    """Draw whole numbers, ends included; a range without a whole number gives its lower end rounded up."""
     low = int(np.ceil(bounds.low))
     found = np.random.default_rng([seed, 0x686F7374, place]).integers(low, max(int(bounds.high), low) + 1, count)
     return [int(number) for number in found]
 
 
 def read_cluster_file(path: Path) -> Cluster:
-    """The cluster in a TOML file. Also refuses what is declared there and used nowhere: it is a misspelt name."""
+    """Read the cluster in a TOML file. A type or partition that is declared and used nowhere is refused: it is a misspelt name."""
     if not _is_file(path):
         raise DataError(f"{shorten(str(path))[1:-1]}: no such cluster file", hint=_HINT)
     table = read_toml(path, "a cluster file", MAX_FILE_BYTES)
@@ -174,7 +175,7 @@ def read_cluster_file(path: Path) -> Cluster:
 
 
 def _measured(cluster: Cluster, speeds: object, path: Path) -> Cluster:
-    """With the table that the key `speeds` names. Refuses a class that does not fit on a type of the cluster: no file keeps jobs off."""
+    """Add the table that the key `speeds` names. A class that does not fit on a type is refused: a cluster file cannot keep jobs off."""
     if not isinstance(speeds, str):
         raise DataError(f"{path}: speeds is not a text", hint='write speeds = "table.json"')
     table = speeds_text(speeds, path.parent)
@@ -204,7 +205,7 @@ def _refuse_unused(cluster: Cluster, where: str) -> None:
 
 
 def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Cluster:
-    """The cluster that a table in the form of a cluster file describes. Errors name `where` and the key path."""
+    """Make the cluster from a table in the form of a cluster file. Errors name `where` and the key path."""
     root = Fields(data, where)
     name = root.text("name", "cluster")
     factors = {key: root.number(key, 1.0, above=0.0, high=10.0) for key in ("span_nodes", "span_racks")}
@@ -259,7 +260,7 @@ def _speeds(fields: Fields) -> Mapping[str, float]:
 
 
 def _nodes(groups: list[Fields], types: dict[str, GpuType], partitions: dict[str, Partition]) -> Nodes:
-    """Columns over all groups. Adds the types and partitions that only the groups name."""
+    """Make the columns over all groups, and add the types and partitions that only the groups name."""
     declared = bool(partitions)
     names: list[str] = []
     prefixes: dict[str, int] = {}
@@ -284,7 +285,7 @@ def _nodes(groups: list[Fields], types: dict[str, GpuType], partitions: dict[str
 
 
 def _type_of(group: Fields, types: dict[str, GpuType], default: str) -> str:
-    """The group's type: a declared one, else a known one in any case, else a new one."""
+    """Return the group's type: a declared one, else a known one in upper or lower case, else a new one."""
     name = group.text("type", default)
     if not name or "|" in name:
         raise group.error("type", "is not a type's name", hint="a name without |")
@@ -313,7 +314,7 @@ def _names(group: Fields, count: int, first: int, prefixes: dict[str, int]) -> l
             raise group.error("names", f"has {len(given)} names for {count} nodes")
         for name in given:
             if not name.isprintable() or not 0 < len(name) <= 200:
-                raise group.error("names", f"has {shorten(name)}, which is no name")
+                raise group.error("names", f"has {shorten(name)}, which is not a name")
         return list(given)
     if "name" not in group:
         return [f"n{i}" for i in range(first, first + count)]
@@ -356,7 +357,7 @@ def _outages(rows: list[Fields], nodes: Nodes) -> tuple[Outage, ...]:
 
 
 def _node_number(row: Fields, numbers: Mapping[str, int]) -> int:
-    """The node by its number or by its name."""
+    """Return the node's number, given as a number or a name."""
     if "node" in row and not isinstance(row.peek("node"), str):
         return row.whole("node", high=len(numbers) - 1)
     name = row.text("node")
@@ -366,7 +367,7 @@ def _node_number(row: Fields, numbers: Mapping[str, int]) -> int:
 
 
 def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
-    """The cluster as a table in the form of a cluster file (plain JSON values); `cluster_from_dict` gives it back equal."""
+    """Return the cluster as a table of JSON values in the form of a cluster file; `cluster_from_dict` gives it back equal."""
     return {
         "name": cluster.name,
         "span_nodes": float(cluster.span_nodes),
@@ -398,7 +399,7 @@ def _outage_row(outage: Outage) -> dict[str, float]:
 
 
 def _groups(cluster: Cluster) -> list[dict[str, Any]]:
-    """Runs of equal nodes; unlimited cpus and memory and the names n0, n1 … are left out."""
+    """Group runs of equal nodes; unlimited cpus and memory and the names n0, n1 … are left out."""
     nodes = cluster.nodes
     columns = (nodes.gpus, nodes.gpu_type, nodes.cpus, nodes.memory, nodes.rack, nodes.partition)
     changes = np.zeros(len(nodes), bool)
@@ -423,7 +424,7 @@ def _groups(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def describe_cluster(cluster: Cluster) -> list[tuple[str, str]]:
-    """Rows of (label, text) that say what the cluster is, for a person."""
+    """Describe the cluster for a person, as rows of (label, text)."""
     nodes = cluster.nodes
     rows = [("cluster", cluster.name), ("size", _size(nodes, np.ones(len(nodes), bool)))]
     for i, kind in enumerate(cluster.types):

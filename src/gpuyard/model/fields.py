@@ -1,4 +1,4 @@
-"""A strict reader of tables from outside (TOML, JSON): every value typed and bounded, every key accounted for.
+"""A strict reader of tables from outside (TOML, JSON): every value is typed and bounded, and unknown keys are refused.
 
 Errors name the file and the key path: `lab.toml: [[nodes]] #2: gpus = -1 is below 0`.
 """
@@ -21,31 +21,31 @@ _REQUIRED: Any = object()
 
 
 class Fields:
-    """One table. Take every key with a typed method, then call `done`, which refuses the keys that nobody asked for."""
+    """One table. Take every key with a typed method, then call `done`, which refuses keys that were not taken."""
 
     def __init__(self, data: object, where: str, path: str = "") -> None:
         self.where = where
         self.path = path
         if not isinstance(data, Mapping):
-            raise DataError(f"{where}: {path or 'the whole'} is not a table")
+            raise DataError(f"{where}: {path or 'the file'} is not a table")
         self._data: Mapping[str, Any] = data
-        self._asked: set[str] = set()
+        self._taken: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._data
 
     def peek(self, key: str) -> object:
-        """The value as it is, for a key that may be of several kinds."""
+        """Return the value as it is, for a key that may be of several kinds."""
         return self._data[key]
 
     def error(self, key: str, why: str, *, hint: str = "") -> DataError:
-        """The error for `key`: file, key path, what is wrong."""
+        """Make the error for `key`: file, key path, what is wrong."""
         place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "
         shown = _show(self._data[key]) if key in self._data else ""
         return DataError(f"{place}{key}{shown} {why}", hint=hint)
 
     def text(self, key: str, default: str = _REQUIRED, *, limit: int = MAX_TEXT) -> str:
-        """A string of at most `limit` characters, without control characters."""
+        """Take a string of at most `limit` characters, without control characters."""
         value = self._take(key, default)
         if not isinstance(value, str):
             raise self.error(key, "is not a text", hint=f'write {key} = "…"')
@@ -56,7 +56,7 @@ class Fields:
         return value
 
     def whole(self, key: str, default: int = _REQUIRED, *, low: int = 0, high: int = 2**53) -> int:
-        """An integer in low..high."""
+        """Take an integer in low..high."""
         value = self._take(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, "is not a whole number")
@@ -64,33 +64,33 @@ class Fields:
         return value
 
     def flag(self, key: str, default: bool = _REQUIRED) -> bool:
-        """true or false."""
+        """Take true or false."""
         value = self._take(key, default)
         if not isinstance(value, bool):
             raise self.error(key, "is not true or false")
         return value
 
     def number(self, key: str, default: float = _REQUIRED, *, low: float = 0.0, high: float = 1e12, above: float | None = None) -> float:
-        """A finite number in low..high (and strictly above `above`), or the default as it is."""
+        """Take a finite number in low..high (and strictly above `above`), or the default as it is."""
         return self._number(key, default, low, high, above, None)
 
     def seconds(self, key: str, default: float = _REQUIRED) -> float:
-        """A finite time: a number of seconds or a text such as `2h`."""
+        """Take a finite time: a number of seconds or a text such as `2h`."""
         return self._number(key, default, 0.0, MAX_TIME, None, parse_seconds)
 
     def gigabytes(self, key: str, default: float = _REQUIRED) -> float:
-        """Memory: a number of GB or a text such as `512MB`."""
+        """Take an amount of memory: a number of GB or a text such as `512MB`."""
         return self._number(key, default, 0.0, MAX_GIGABYTES, None, parse_gigabytes)
 
     def texts(self, key: str, default: tuple[str, ...] = _REQUIRED) -> tuple[str, ...]:
-        """A list of strings."""
+        """Take a list of strings."""
         value = self._take(key, default)
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             raise self.error(key, "is not a list of texts")
         return tuple(value)
 
     def numbers(self, key: str, *, whole: bool = False) -> tuple[float, ...]:
-        """A list of finite numbers of at most 2^64, or only of integers."""
+        """Take a list of finite numbers up to 2^64, or only of integers."""
         value = self._take(key, _REQUIRED)
         kinds = int if whole else int | float
         if not isinstance(value, list | tuple) or not all(isinstance(item, kinds) and not isinstance(item, bool) for item in value):
@@ -100,17 +100,17 @@ class Fields:
         return tuple(value)
 
     def table(self, key: str) -> Fields:
-        """A table below this one; empty where the key is absent."""
+        """Take the table below this one; empty if the key is absent."""
         return Fields(self._take(key, {}), self.where, self._below(f"[{key}]"))
 
     def tables(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """The named tables below `key`, in order: `[types.a100]` …"""
+        """Yield the named tables below `key`, in order: `[types.a100]` …"""
         outer = self.table(key)
         for name in outer._data:
             yield name, Fields(outer._data[name], self.where, self._below(f"[{key}.{shorten(name)[1:-1]}]"))
 
     def rows(self, key: str) -> list[Fields]:
-        """The tables of an array of tables, `[[nodes]]` …; empty where the key is absent."""
+        """Take the tables of an array, `[[nodes]]` …; empty if the key is absent."""
         value = self._take(key, [])
         if not isinstance(value, list | tuple):
             raise self.error(key, "is not an array of tables", hint=f"write [[{key}]]")
@@ -118,20 +118,20 @@ class Fields:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All keys, for tables whose keys are names of the user's own."""
+        """All keys, for tables whose keys are names that the user chose."""
         return tuple(self._data)
 
     def done(self) -> None:
-        """Refuse the first key that was not asked for, with the nearest one that could have been meant."""
+        """Refuse the first key that was not taken, and suggest the nearest known one."""
         for key in self._data:
-            if key not in self._asked:
-                near = difflib.get_close_matches(key.lower(), sorted(self._asked), n=1, cutoff=0.5)
-                hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(self._asked))
+            if key not in self._taken:
+                near = difflib.get_close_matches(key.lower(), sorted(self._taken), n=1, cutoff=0.5)
+                hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(self._taken))
                 place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "
                 raise DataError(f"{place}unknown key {shorten(key)}", hint=hint)
 
     def _take(self, key: str, default: Any) -> Any:
-        self._asked.add(key)
+        self._taken.add(key)
         if key in self._data:
             return self._data[key]
         if default is _REQUIRED:
@@ -169,7 +169,7 @@ class Fields:
 
 
 def _show(value: object) -> str:
-    """` = value` where the value is a short scalar, else nothing."""
+    """Return ` = value` for a scalar, cut where it is long, else nothing."""
     if isinstance(value, str):
         return f" = {shorten(value)}"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class JobColumns(RecordRow):
-    """What policies see of a job from the moment of its submission."""
+    """The columns of a job that policies see from its submission on."""
 
     submit: f8  # s from the workload's origin
     gpus: f8  # 0: CPU job; 0 < share < 1: part of one device; else a whole number
-    estimate: f8  # s on a reference GPU, what a scheduler believes
-    walltime: f8  # s, the limit asked for; inf: none
+    estimate: f8  # s on a reference GPU, as schedulers see it
+    walltime: f8  # s, the requested limit; inf: none
     deadline: f8  # s from the origin; inf: none
     cpus: f8  # cores in all
     memory: f8  # GB in all
@@ -31,22 +31,22 @@ class JobColumns(RecordRow):
     user: i4  # into Jobs.users
     partition: i4  # into Jobs.partitions
     job_class: i4  # into Jobs.classes: the row of the speed table
-    chunk: i4  # GPUs that must sit together on one node; 1: spread at will
+    chunk: i4  # GPUs that must be on one node; 1: any spread
     gpu_type: i4  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
-    qos: i4  # into Jobs.qoses: the quality of service asked for
-    account: i4  # into Jobs.accounts: who pays
+    qos: i4  # into Jobs.qoses: the requested quality of service
+    account: i4  # into Jobs.accounts: the account that pays
     index: i4  # position by (submit, order given): breaks every tie
 
 
 class SubmittedRow(JobColumns):
-    """A job as it was submitted. Before `id` a multiple of 8 bytes, so that rows have no gaps."""
+    """A job as it was submitted. The columns before `id` fill a multiple of 8 bytes, so that rows have no gaps."""
 
     id: i8  # the job's number in its trace
 
 
 JOB = row_dtype(SubmittedRow, align=False)
 COLUMNS: tuple[str, ...] = tuple(JOB.names or ())
-LABELS = {  # columns that are numbers of labels → where the labels are
+LABELS = {  # column of label numbers → attribute with the labels
     "user": "users", "partition": "partitions", "job_class": "classes", "gpu_type": "gpu_types", "qos": "qoses", "account": "accounts",
 }  # fmt: skip
 MAX_GPUS = 1_000_000  # per job; more is a broken trace
@@ -92,9 +92,9 @@ class Jobs:
         accounts: Sequence[str] = ("",),
         where: str = "jobs",
     ) -> tuple[Jobs, Array]:
-        """Check, sort by submit (stable) and store; also returns the order, to sort hidden columns alike.
+        """Check, sort by submit (stable) and store the columns; return also the order, to sort hidden columns in the same way.
 
-        A missing column gets its default; `id` defaults to 1, 2, 3 … Refuses a bad value with field and row.
+        A missing column gets its default; `id` defaults to 1, 2, 3 … A bad value is refused with its field and row.
         """
         if "submit" not in columns:
             raise DataError(f"{where}: no column 'submit'")
@@ -143,18 +143,18 @@ class Jobs:
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """`users`, `partitions` … by name."""
+        """The labels by the name of their attribute: `users`, `partitions` …"""
         return {name: getattr(self, name) for name in LABELS.values()}
 
     def _label_counts(self) -> dict[str, int]:
         return {column: len(getattr(self, name)) for column, name in LABELS.items()}
 
     def with_table(self, table: Array) -> Jobs:
-        """Other rows under the same labels."""
+        """Return other rows with the same labels."""
         return replace(self, table=table, _columns={})
 
     def replace(self, **columns: npt.ArrayLike) -> Jobs:
-        """A copy with other values in some columns, in the present order; submit and index stay."""
+        """Return a copy with other values in some columns, in the present order; submit and index stay."""
         table = self.table.copy()
         for name, values in columns.items():
             check_column(np.atleast_1d(np.asarray(values)), name, "jobs")
@@ -164,14 +164,14 @@ class Jobs:
 
 
 def check_column(values: Array, name: str, where: str) -> None:
-    """Refuse what no column may hold: text, NaN (estimate excepted) and absurd times."""
+    """Refuse values that no column may hold: text, NaN (except in estimate) and infinite times."""
     if values.dtype.kind not in "fiub":
         raise DataError(f"{where}: column {name!r} is not numeric")
     kind = JOB[name]
     if kind.kind == "i":
         limits = np.iinfo(kind)
         with np.errstate(invalid="ignore"):
-            # 2^63 itself is what the float nearest to the largest int64 is, and does not fit
+            # the float nearest to the largest int64 is 2^63, which does not fit
             fits = (values == np.floor(values)) & (values >= limits.min) & (values < float(limits.max) + 1.0)
         _refuse(~fits, name, values, where, f"is not a whole number that fits into {kind.itemsize * 8} bits")
     if values.dtype.kind != "f":
@@ -192,7 +192,7 @@ def _check_table(table: Array, labels: Mapping[str, int], where: str) -> None:
     _refuse(gpus > MAX_GPUS, "gpus", gpus, where, f"is more than {MAX_GPUS:,}")
     _refuse((gpus > 0) & (gpus < LEAST_SHARE), "gpus", gpus, where, f"is a share below {LEAST_SHARE:g}")
     _refuse((gpus > 1) & (gpus != np.floor(gpus)), "gpus", gpus, where, "is neither a whole number nor a share below 1")
-    _refuse((gpus == 0) & (t["cpus"] == 0) & (t["memory"] == 0), "gpus", gpus, where, "is 0 and no cpus or memory are asked for")
+    _refuse((gpus == 0) & (t["cpus"] == 0) & (t["memory"] == 0), "gpus", gpus, where, "is 0 and no cpus or memory are requested")
     chunk = t["chunk"]
     _refuse(chunk < 1, "chunk", chunk, where, "is below 1")
     _refuse((gpus >= 1) & (np.mod(gpus, np.maximum(chunk, 1)) != 0), "chunk", chunk, where, "does not divide gpus")

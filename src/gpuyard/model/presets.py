@@ -13,7 +13,7 @@ from gpuyard.registry import Registry
 
 @dataclass(frozen=True)
 class Datasheet:
-    """What a vendor publishes about a device."""
+    """The figures that a vendor publishes about a device."""
 
     tflops: float  # dense FP16/BF16 tensor, FP32 accumulation; FP16 (P100) or FP32 (K80) where there are no tensor cores
     bandwidth: float  # GB/s of device memory
@@ -23,7 +23,7 @@ class Datasheet:
 
 
 # Sources: the vendors' datasheets and architecture whitepapers (SXM form where there is one). K80: one of the two devices on a board.
-# `idle` is no vendor's figure but a rough assumption, 4–21 % of the TDP; energy studies set `idle_watts` from readings of their own.
+# Vendors do not publish `idle`: it is a rough assumption, 4–21 % of the TDP. Energy studies should set `idle_watts` from readings.
 _DATASHEETS: dict[str, Datasheet] = {
     "b200": Datasheet(2250, 7700, 180, 1000, 140),
     "h200": Datasheet(989, 4800, 141, 700, 75),
@@ -49,10 +49,10 @@ _DATASHEETS: dict[str, Datasheet] = {
 
 
 def _relative_speed(sheet: Datasheet) -> float:
-    """Speed with A100 = 1: the geometric mean of the ratios of tensor throughput and of memory bandwidth.
+    """Return the speed with A100 = 1: the geometric mean of the ratios of tensor throughput and of memory bandwidth.
 
-    Training steps are bound partly by the one and partly by the other, so their mean is a fair guess where nothing was
-    measured. Measured figures go into a cluster file's `[speed.CLASS]`.
+    Training steps are bound partly by one and partly by the other, so the mean is a fair guess without measurements.
+    Measured figures go into a cluster file's `[speed.CLASS]`.
     """
     reference = _DATASHEETS["a100"]
     return round(float((sheet.tflops / reference.tflops * sheet.bandwidth / reference.bandwidth) ** 0.5), 3)
@@ -68,14 +68,14 @@ DEVICES.add("cpu", GpuType("cpu", 1.0, 0.078, 0.0, 1.5, 4.4, transfer=0.0))
 
 
 def device(name: str) -> GpuType:
-    """The known type of that name (in any case), or a made-up one of speed 1."""
+    """Return the known type of that name, in upper or lower case, or a new type of speed 1."""
     known = name.lower()
     return DEVICES[known] if known in DEVICES else GpuType(name)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A ready cluster: one line about it, and the table that a cluster file would hold."""
+    """A ready cluster: a title, and the table that a cluster file would hold."""
 
     title: str
     table: Mapping[str, Any]
@@ -121,9 +121,8 @@ PRESETS.add("lublin-256", Preset("one pool of 256 processors, as the lublin_256 
 
 
 # ── clusters of public traces, from the machine lists that were published with them ──
-# Run times of a trace were logged on whatever ran the job, and which type that was is not said. So every type here has speed 1: a job
-# takes what was logged wherever it runs, and one that asks for a type takes what was logged on that type. Give measured
-# speeds (`--speeds`) where types are to differ.
+# A trace does not say on which device type a job ran. So every type here has speed 1: a job takes its logged run time
+# wherever it runs. Give measured speeds (`--speeds`) where types should differ.
 
 Row = tuple[int, float, float, int, str]  # machines, cores, memory, GPUs, type
 
@@ -153,7 +152,7 @@ _PAI: tuple[Row, ...] = (
     (798, 64, 512, 2, "P100"), (497, 96, 512, 2, "T4"), (280, 96, 512, 8, "MISC"), (135, 96, 384, 8, "V100M32"), (59, 96, 512, 8, "V100"),
     (45, 96, 384, 8, "V100"), (83, 96, 512, 0, "cpu"),
 )  # fmt: skip
-# MISC is a mixture that is not told apart: figures of the T4 stand in for it.
+# MISC is a mixture of unnamed types: figures of the T4 stand in for it.
 _PAI_TYPES = {"P100": "p100", "T4": "t4", "MISC": "t4", "V100M32": "v100", "V100": "v100-16gb"}
 
 # Alibaba Lingjun 2023: hosts under each access switch (ASW), by the three groups of them (PSW); a rack is such a switch.
@@ -166,7 +165,7 @@ _LINGJUN = (
 
 
 def _trace_clusters(devices: Mapping[str, GpuType]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name → (title, table in the form of a cluster file); `devices` gives the published figures of types."""
+    """Return name → (title, table in the form of a cluster file); `devices` gives the published figures of types."""
     philly = [{"count": count, "gpus": gpus, "type": "gpu" if gpus else "cpu"} for count, gpus in _PHILLY]
     hosts = [{"count": count, "gpus": 8, "type": "gpu", "rack": rack} for rack, count in enumerate(n for group in _LINGJUN for n in group)]
     openb = _figures(devices, _OPENB_TYPES)
@@ -193,7 +192,7 @@ def _trace_clusters(devices: Mapping[str, GpuType]) -> dict[str, tuple[str, dict
 
 
 def _helios(name: str, gpus: int) -> tuple[str, dict[str, Any]]:
-    """Nodes of 8, as all of Helios are, and one with what is left over."""
+    """Split the GPUs into nodes of 8, as in all of Helios, and one node with the rest."""
     whole, rest = divmod(gpus, 8)
     nodes = [{"count": whole, "gpus": 8, "type": "gpu"}] + ([{"count": 1, "gpus": rest, "type": "gpu"}] if rest else [])
     split = f"{whole}×8" + (f" + {rest}" if rest else "")
@@ -205,7 +204,7 @@ def _nodes(rows: Iterable[Row], gigabyte: float) -> list[dict[str, Any]]:
 
 
 def _figures(devices: Mapping[str, GpuType], types: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Types by the trace's names with the published figures of known devices, and speed 1."""
+    """Return the types by the trace's names, with the published figures of known devices and speed 1."""
     figures = ("tflops", "memory", "idle_watts", "busy_watts")
     return {name: {"speed": 1.0, **{key: getattr(devices[known], key) for key in figures}} for name, known in types.items()}
 
@@ -213,7 +212,7 @@ def _figures(devices: Mapping[str, GpuType], types: Mapping[str, str]) -> dict[s
 for _name, (_title, _table) in _trace_clusters(dict(DEVICES.items())).items():
     PRESETS.add(_name, Preset(_title, _table))
 
-# Tasks of a compute intensity c run 1 + 3c times as fast on the GPU; c in steps of 0.05, a job class each.
+# Tasks of compute intensity c run 1 + 3c times as fast on the GPU; each step of 0.05 is a job class.
 TASK_INTENSITIES: Mapping[str, float] = {f"c{step / 20:.2f}": step / 20 for step in range(21)}
 PRESETS.add(
     "tasks",

@@ -36,7 +36,7 @@ REASONS = (
 
 
 class ResultRow(RecordRow):
-    """What became of a job."""
+    """The outcome of a job."""
 
     start: f8  # s, first start; nan: never started
     end: f8  # s; nan: never ended

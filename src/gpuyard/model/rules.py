@@ -1,4 +1,4 @@
-"""Rules of the simulated system that are neither the workload's, the cluster's nor the scheduler's."""
+"""Rules of the simulated system that belong to neither the workload, the cluster nor the scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuyard.errors import UsageError
 
 @dataclass(frozen=True)
 class Rules:
-    """What happens to running jobs. `checkpoint`: seconds between checkpoints (0: progress is never lost, inf: always)."""
+    """The rules for running jobs. `checkpoint`: seconds between checkpoints (0: progress is never lost, inf: always)."""
 
     walltime_kill: bool = False
     checkpoint: float = 0.0  # s

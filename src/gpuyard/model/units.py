@@ -1,4 +1,4 @@
-"""Units: text such as `2h`, `1-00:00:00`, `80GB` or `1k` to numbers, and numbers to short text.
+"""Convert text such as `2h`, `1-00:00:00`, `80GB` or `1k` to numbers, and numbers to short text.
 
 Inside gpuyard a time is float seconds, memory is float GB (10⁹ bytes) and a count is an int; text occurs at the edges only.
 """
@@ -25,7 +25,7 @@ _BYTES = {
 }  # fmt: skip
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 MIB, GIB = 2**20 / 1e9, 2**30 / 1e9  # in GB
-MAX_GIGABYTES = 1e9  # an exabyte; more is a slip of the pen
+MAX_GIGABYTES = 1e9  # an exabyte; more is a typing error
 MAX_COUNT = 2**53
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
@@ -40,7 +40,7 @@ _COUNT_HINT = "write 256, 1k or 2M"
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds in `90`, `30s`, `2h`, `1d12h`, `1:30:00`, `30:00` (minutes), `1-00:00:00` (days-hours), or `inf`.
+    """Parse `90`, `30s`, `2h`, `1d12h`, `1:30:00`, `30:00` (minutes), `1-00:00:00` (days-hours) or `inf` as seconds.
 
     Units: w d h m s ms us, the larger first. At most 10¹² s.
     """
@@ -59,13 +59,13 @@ def parse_seconds(text: str) -> float:
 
 
 def _clock(cleaned: str, text: str) -> float:
-    """`days-hours[:minutes[:seconds]]`, `hours:minutes:seconds` or `minutes:seconds`; what follows a colon is below 60."""
+    """Parse `days-hours[:minutes[:seconds]]`, `hours:minutes:seconds` or `minutes:seconds`; after a colon numbers are below 60."""
     match = _CLOCK.fullmatch(cleaned)
     if match is None:
         raise UsageError(f"{shorten(text)} is not a time", hint=_TIME_HINT)
     days, first, second, third = match.groups()
     if any(float(part) >= 60 for part in (second, third) if part):
-        raise UsageError(f"{shorten(text)} is not a time: what follows a colon must be below 60", hint=_TIME_HINT)
+        raise UsageError(f"{shorten(text)} is not a time: after a colon numbers must be below 60", hint=_TIME_HINT)
     minutes_only = days is None and third is None
     if minutes_only:
         return int(first) * 60.0 + float(second or 0)
@@ -87,7 +87,7 @@ def _compound(cleaned: str, text: str) -> float:
 
 
 def parse_gigabytes(text: str) -> float:
-    """GB (10⁹ bytes) in `80GB`, `80GiB`, `512MB`, `2TB`, `80G`, or a plain number of GB."""
+    """Parse `80GB`, `80GiB`, `512MB`, `2TB`, `80G` or a plain number of GB as GB (10⁹ bytes)."""
     cleaned = text.strip()
     if _PLAIN.fullmatch(cleaned):
         gigabytes = float(cleaned)
@@ -102,7 +102,7 @@ def parse_gigabytes(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """The whole number in `256`, `1_000`, `1k`, `1.5k`, `2M` or `1G`."""
+    """Parse `256`, `1_000`, `1k`, `1.5k`, `2M` or `1G` as a whole number."""
     match = _COUNT.fullmatch(re.sub(r"(?<=[0-9])_(?=[0-9])", "", text.strip()))
     if match is None:
         raise UsageError(f"{shorten(text)} is not a count", hint=_COUNT_HINT)
@@ -116,7 +116,7 @@ def parse_count(text: str) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """From `low` to `high`, both of it; written `LOW:HIGH`, or as one number where they are equal."""
+    """The range from `low` to `high`, both included; written `LOW:HIGH`, or as one number if they are equal."""
 
     low: float
     high: float
@@ -127,7 +127,7 @@ class Range:
 
 
 def parse_range(text: str, parse: Callable[[str], float]) -> Range:
-    """`1:8`, or `4` for 4 to 4; `parse` reads each end, and is not given clock times such as `1:30:00`."""
+    """Parse `1:8`, or `4` for 4 to 4; `parse` reads each end, which cannot be a clock time such as `1:30:00`."""
     ends = text.split(":")
     if len(ends) > 2 or not all(end.strip() for end in ends):
         raise UsageError(f"{shorten(text)} is not a range", hint="write LOW:HIGH, e.g. 1:8")
@@ -138,7 +138,7 @@ def parse_range(text: str, parse: Callable[[str], float]) -> Range:
 
 
 def parse_assignments(text: str, what: str) -> dict[str, str]:
-    """`a=1,b=two` → names and texts."""
+    """Split `a=1,b=two` into names and texts."""
     found: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, equals, value = (p.strip() for p in part.partition("="))
@@ -151,7 +151,7 @@ def parse_assignments(text: str, what: str) -> dict[str, str]:
 
 
 def shorten(text: str, length: int = 60) -> str:
-    """The text quoted for an error message, cut where it is long."""
+    """Quote a text for an error message; a long one is cut."""
     return repr(text if len(text) <= length else text[: length - 1] + "…")
 
 
@@ -159,7 +159,7 @@ _PAIRS = ((86_400, 3_600, "d", "h"), (3_600, 60, "h", "m"), (60, 1, "m", "s"))
 
 
 def format_seconds(seconds: float) -> str:
-    """At most two units: `1h 24m`, `2d 3h`, `45s`, `4.2s`, `320ms`, `12us`; `nan` and `inf` as they are."""
+    """Write a time in at most two units: `1h 24m`, `2d 3h`, `45s`, `4.2s`, `320ms`, `12us`, `nan`, `inf`."""
     if not math.isfinite(seconds):
         return str(float(seconds))
     if seconds < 0:
@@ -176,17 +176,17 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Three digits and a decimal unit: `512 MB`, `1.54 TB`. The argument is bytes."""
+    """Write a number of bytes with three digits and a decimal unit: `512 MB`, `1.54 TB`."""
     return _scaled(count, {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}, " ", "B")
 
 
 def format_gigabytes(gigabytes: float) -> str:
-    """As `format_bytes`, of an amount in GB."""
+    """Write an amount in GB as `format_bytes` does."""
     return format_bytes(gigabytes * 1e9)
 
 
 def format_count(count: float) -> str:
-    """Three digits and a factor: `256`, `1.5k`, `2M`."""
+    """Write a count with three digits and a factor: `256`, `1.5k`, `2M`."""
     return _scaled(count, {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}, "", "")
 
 

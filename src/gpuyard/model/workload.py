@@ -16,14 +16,14 @@ from gpuyard.model.jobs import MAX_TIME, Jobs
 
 @dataclass(frozen=True)
 class Machine:
-    """A node that a trace shows, with the most that it names or was seen to hold at once; 0 cpus or memory: not known."""
+    """A node that a trace shows, with the stated or the largest observed resources; 0 cpus or memory: not known."""
 
     name: str
     gpus: int = 0
     cpus: float = 0.0
     memory: float = 0.0  # GB
     gpu_type: str = ""
-    partitions: tuple[str, ...] = ()  # of the jobs that ran there
+    partitions: tuple[str, ...] = ()  # of the jobs that ran on it
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class Workload:
     estimate_source: str = "requested"
     dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # reason → rows
     logged_start: Array | None = None  # (jobs,) s, when the log says the job started; nan: never
-    notes: tuple[str, ...] = ()  # facts a reader should see printed
-    machines: tuple[Machine, ...] = ()  # what the trace shows of its cluster
+    notes: tuple[str, ...] = ()  # facts to print for the user
+    machines: tuple[Machine, ...] = ()  # nodes that the trace shows
     preset: str = ""  # the cluster preset that belongs to the trace
 
     @classmethod
@@ -59,7 +59,7 @@ class Workload:
         machines: Sequence[Machine] = (),
         preset: str = "",
     ) -> Workload:
-        """Check and sort. Where no `estimate` is given it is the walltime, or the runtime where there is none."""
+        """Check and sort the jobs. A missing `estimate` becomes the walltime, or the runtime if there is no walltime."""
         jobs, order = Jobs.build(
             columns, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types, qoses=qoses, accounts=accounts, where=name,
         )  # fmt: skip
@@ -80,7 +80,7 @@ class Workload:
             dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes), machines=tuple(machines), preset=preset,
         )  # fmt: skip
         if np.isnan(jobs.estimate).any():
-            # in place: the table was made above and nobody has it yet; a checked copy of a million jobs takes 0.7 s
+            # in place: the table was made above and is not shared yet; a checked copy of a million jobs takes 0.7 s
             jobs.table["estimate"] = np.where(np.isnan(jobs.estimate), made.requested(), jobs.estimate)
         elif len(jobs) and "estimate" in columns:
             made = replace(made, estimate_source="given")
@@ -101,22 +101,22 @@ class Workload:
 
     @property
     def known_start(self) -> Array:
-        """(jobs,) s, when the log says that the job started; nan where it does not, or says it of a time before the submit."""
+        """(jobs,) s, when the job started by the log; nan if the log does not say, or names a time before the submit."""
         start = np.full(len(self), np.nan) if self.logged_start is None else self.logged_start
         with np.errstate(invalid="ignore"):
             known: Array = np.where(start >= self.jobs.submit, start, np.nan)
         return known
 
     def requested(self) -> Array:
-        """(jobs,) s, the time asked for, or the run time where none was."""
+        """Return the requested time of each job, or the run time if none was requested: (jobs,) s."""
         return np.where(np.isfinite(self.jobs.walltime), self.jobs.walltime, self.runtime)
 
     def head(self, count: int) -> Workload:
-        """The first `count` jobs."""
+        """Return the first `count` jobs."""
         return self.take(np.arange(min(count, len(self))))
 
     def take(self, rows: Array) -> Workload:
-        """Some of the jobs (ascending positions), with their times as they are, and the users that they are of."""
+        """Return the jobs at ascending positions with unchanged times, and only their users."""
         table = self.jobs.table[rows].copy()
         table["index"] = np.arange(len(table))
         used, table["user"] = np.unique(table["user"], return_inverse=True)

@@ -1,7 +1,7 @@
-"""A trained policy as one safetensors file: the arrays of `network_spec`, and a manifest as JSON text in the metadata.
+"""A trained policy as one safetensors file: the arrays that `networks.spec` describes, and a manifest as JSON text in the metadata.
 
 PyTorch, JAX and numpy read it with the safetensors library. A file from outside can do no harm: nothing is executed, sizes
-are bounded before anything is read, and whatever is wrong with it is told in one line that names the file.
+are bounded before anything is read, and every fault is one line that names the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import CheckpointError, DataError
 from gpuyard.features.schema import Schema
 from gpuyard.files import parse_json
-from gpuyard.networks.manifest import NAME, Manifest, Training, Use, manifest_from_dict, manifest_to_dict
+from gpuyard.networks.manifest import NAME, Manifest, TrainingRecord, Use, manifest_from_dict, manifest_to_dict
 from gpuyard.networks.shapes import check_arrays
 from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, write_arrays
 from gpuyard.registry import unknown_name
@@ -24,7 +24,7 @@ __all__ = [
     "SHIPPED",
     "Checkpoint",
     "Manifest",
-    "Training",
+    "TrainingRecord",
     "Use",
     "check_schema",
     "find_checkpoint",
@@ -35,7 +35,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
-KEY = "gpuyard"  # of the manifest in the metadata
+KEY = "gpuyard"  # names the manifest in the metadata
 SUFFIX = ".safetensors"
 PREFIX = "learned:"
 SHIPPED = Path(__file__).parent / "shipped"
@@ -46,25 +46,25 @@ _LONGEST = 1_000  # characters of a message
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy as it was saved; `Network.of(manifest.network, arrays)` evaluates it."""
+    """A saved policy. `Network.of(manifest.network, arrays)` evaluates it."""
 
     manifest: Manifest
     arrays: Mapping[str, Array]
 
 
 def write_checkpoint(path: Pathlike, manifest: Manifest, arrays: Mapping[str, Array]) -> None:
-    """Write a policy as one file, which appears whole or not at all. What could not be read again is refused."""
+    """Write a policy as one file, whole or not at all. What could not be read again is refused."""
     check_arrays(manifest.network, arrays, str(path))
     text = json.dumps(manifest_to_dict(manifest), separators=(",", ":"), allow_nan=False)
     write_arrays(path, arrays, {KEY: text}, caps=POLICY_CAPS)
 
 
 def read_checkpoint(path: Pathlike) -> Checkpoint:
-    """The policy in a file, checked against its own description."""
+    """Read the policy in a file and check its arrays against its manifest."""
     try:
         arrays, meta = read_arrays(path, caps=POLICY_CAPS)
         if KEY not in meta:
-            raise CheckpointError(f"{path}: a safetensors file without a manifest of gpuyard", hint="make one with gpuyard train")
+            raise CheckpointError(f"{path}: a safetensors file without a gpuyard manifest", hint="make one with gpuyard train")
         where = f"{path}: manifest"
         manifest = manifest_from_dict(parse_json(meta[KEY], where, strict=True), where)
         check_arrays(manifest.network, arrays, str(path))
@@ -75,15 +75,16 @@ def read_checkpoint(path: Pathlike) -> Checkpoint:
 
 
 def check_schema(manifest: Manifest, schema: Schema) -> None:
-    """Refuse a checkpoint whose network sees other features than `schema` names, and say which."""
+    """Refuse a checkpoint whose network was made for features other than those of `schema`, and name them."""
     made = manifest.schema
     if made.hash == schema.hash:
         return
     about = f"checkpoint {manifest.name!r}"
-    hint = "train it anew, or use the version of gpuyard that made it"
+    hint = "train it again, or use the version of gpuyard that made it"
     if made.decision != schema.decision:
         raise CheckpointError(
-            f"{about}: decides on a {made.decision[:100]!r}, not on a {schema.decision!r}", hint="use it for what it was made for"
+            f"{about}: decides on a {made.decision[:100]!r}, not on a {schema.decision!r}",
+            hint="use it for the decision it was made for",
         )
     differences = [
         *_differences("row", made.rows, schema.rows),
@@ -95,7 +96,7 @@ def check_schema(manifest: Manifest, schema: Schema) -> None:
 
 
 def _differences(what: str, made: tuple[str, ...], now: tuple[str, ...]) -> list[str]:
-    """What a checkpoint's features of one kind lack and have too many."""
+    """Say which features of one kind a checkpoint lacks and which it has in excess."""
     if made == now:
         return []
     gone, new = [name for name in made if name not in now], [name for name in now if name not in made]
@@ -109,12 +110,12 @@ def _listed(names: list[str]) -> str:
 
 
 def shipped_names(folder: Path = SHIPPED) -> tuple[str, ...]:
-    """Names of the policies that come with gpuyard."""
+    """Return the names of the policies that come with gpuyard."""
     return tuple(sorted(path.stem for path in folder.glob(f"*{SUFFIX}") if NAME.fullmatch(path.stem)))
 
 
 def find_checkpoint(text: str, folder: Path = SHIPPED) -> Path:
-    """The file of `learned:NAME`, a policy in `folder`, or of a path."""
+    """Return the file that `learned:NAME`, a policy in `folder`, or a path names."""
     names = shipped_names(folder)
     if text.startswith(PREFIX):
         name = text.removeprefix(PREFIX)
@@ -124,12 +125,12 @@ def find_checkpoint(text: str, folder: Path = SHIPPED) -> Path:
     if not _is_file(text):
         listed = f"name a file, or {PREFIX}NAME with NAME of: {', '.join(names) or 'none yet'}"
         hint = f"did you mean {PREFIX}{text}?" if text in names else listed
-        raise CheckpointError(f"{text[:200]!r}: there is no such checkpoint", hint=hint)
+        raise CheckpointError(f"{text[:200]!r}: no such checkpoint", hint=hint)
     return Path(text)
 
 
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a possible file name
         return False

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself."""
+"""The manifest of a checkpoint: the network's features and shape, and how it was trained."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Training:
-    """How a network was made."""
+class TrainingRecord:
+    """How a network was trained."""
 
     learner: str
-    config: Mapping[str, Any]  # hyper-parameters, in JSON's terms
+    config: Mapping[str, Any]  # hyper-parameters, as JSON values
     seed: int
     steps: int  # choices made in the environments
     workloads: tuple[Use, ...]
@@ -53,7 +53,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known of a checkpoint besides its weights."""
+    """Everything about a checkpoint except its weights."""
 
     name: str  # letters, digits, dots and dashes
     title: str  # one line for people
@@ -61,10 +61,10 @@ class Manifest:
     network: NetworkSpec
     objective: str
     choices: Mapping[str, Any]  # a switch: {"schedulers": [texts], "period": seconds}; a job policy: {"placement": …, "backfill": …}
-    training: Training
-    versions: Mapping[str, str]  # of gpuyard and the libraries
-    command: str  # that made it
-    curve: tuple[Mapping[str, float], ...] = ()  # one table of numbers for each evaluation
+    training: TrainingRecord
+    versions: Mapping[str, str]  # of gpuyard and its libraries
+    command: str  # the command that trained it
+    curve: tuple[Mapping[str, float], ...] = ()  # a table of numbers per evaluation
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -75,13 +75,13 @@ class Manifest:
 
 
 def _frozen(table: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A copy in JSON's terms, lists for tuples."""
+    """Return a read-only copy of JSON values, with lists for tuples."""
     plain = to_plain(dict(table), path)
     return MappingProxyType({key: from_plain(value) for key, value in plain.items()})
 
 
 def _check(manifest: Manifest) -> None:
-    """Refuse what contradicts itself, whether it was read or is to be written."""
+    """Refuse a manifest that contradicts itself, whether it was read or is about to be written."""
     if not isinstance(manifest.name, str) or not NAME.fullmatch(manifest.name):
         raise CheckpointError(f"manifest: name {str(manifest.name)[:100]!r} is not made of letters, digits, dots and dashes")
     check_spec(manifest.network)
@@ -102,7 +102,7 @@ def _check(manifest: Manifest) -> None:
 
 # ── to JSON ──
 def manifest_to_dict(manifest: Manifest) -> dict[str, Any]:
-    """The manifest in JSON's terms."""
+    """Return the manifest as JSON values."""
     schema, training = manifest.schema, manifest.training
     made = {
         "format": manifest.format,
@@ -139,7 +139,7 @@ def _use_to_dict(use: Use) -> dict[str, Any]:
 
 # ── from JSON ──
 def manifest_from_dict(data: object, where: str) -> Manifest:
-    """The manifest in a table from outside: every value typed and bounded, every key accounted for."""
+    """Make the manifest from a table from outside; every value is typed and bounded, and unknown keys are refused."""
     root = Fields(data, where)
     version = root.whole("format")
     if version != FORMAT:
@@ -162,7 +162,7 @@ def manifest_from_dict(data: object, where: str) -> Manifest:
 
 
 def _table(fields: Fields) -> dict[str, Any]:
-    """A table with keys of its own, as it is."""
+    """Return a table with any keys as it stands."""
     return {name: from_plain(fields.peek(name)) for name in fields.names}
 
 
@@ -171,7 +171,7 @@ def _schema(fields: Fields, where: str) -> Schema:
     kept = fields.text("hash")
     fields.done()
     if kept != made.hash:
-        raise CheckpointError(f"{where}: the schema has hash {made.hash}, the file says {kept!r}", hint="it was changed")
+        raise CheckpointError(f"{where}: the schema has hash {made.hash}, the file says {kept!r}", hint="the file was changed")
     return made
 
 
@@ -186,8 +186,8 @@ def _network(fields: Fields, where: str) -> NetworkSpec:
     return made
 
 
-def _training(fields: Fields) -> Training:
-    made = Training(
+def _training(fields: Fields) -> TrainingRecord:
+    made = TrainingRecord(
         learner=fields.text("learner"),
         config=_table(fields.table("config")),
         seed=fields.whole("seed", low=-(2**63), high=2**64 - 1),
@@ -212,5 +212,5 @@ def _pair(fields: Fields, key: str, *, whole: bool) -> tuple[float, float] | Non
         return None
     values = fields.numbers(key, whole=whole)
     if len(values) != 2:
-        raise fields.error(key, "is not a first and a last")
+        raise fields.error(key, "is not a pair of first and last")
     return values[0], values[1]

@@ -1,4 +1,4 @@
-"""Which arrays a network of `network_spec` has, and whether such a network makes sense at all."""
+"""The arrays that a network has by its spec, and checks that a spec makes sense."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuyard.networks.spec import NetworkSpec
 
 Shapes = dict[str, tuple[int, ...]]
 
-NORMALISATION = ("rows.mean", "rows.scale", "context.mean", "context.scale")  # of what is seen; not trained by gradients
+NORMALISATION = ("rows.mean", "rows.scale", "context.mean", "context.scale")  # of the inputs; not trained by gradients
 MOST_FEATURES = 65_536
 MOST_LAYERS = 32
 MOST_UNITS = 8_192
@@ -22,38 +22,38 @@ MOST_NUMBERS = 16_777_216  # in all arrays together: 64 MB
 
 
 def row_width(spec: NetworkSpec) -> int:
-    """Numbers in h, an encoded row."""
+    """Return the width of h, an encoded row."""
     return spec.row_layers[-1] if spec.row_layers else spec.rows
 
 
 def context_width(spec: NetworkSpec) -> int:
-    """Numbers in e, the encoded context."""
+    """Return the width of e, the encoded context."""
     return spec.context_layers[-1] if spec.context_layers else context_inputs(spec)
 
 
 def context_inputs(spec: NetworkSpec) -> int:
-    """Numbers that the context's layers see: the present and the embedded history."""
+    """Return how many numbers the context's layers see: the present and the embedded history."""
     embedded = spec.memory_layers[-1] if spec.memory_layers else spec.history
     return spec.context - spec.history + embedded
 
 
 def pooled_width(spec: NetworkSpec) -> int:
-    """Numbers in c, what the rows have in common."""
+    """Return the width of c, the pooled rows."""
     return 0 if spec.pool == "none" else row_width(spec)
 
 
 def head_inputs(spec: NetworkSpec) -> int:
-    """Numbers that the head sees."""
+    """Return how many numbers the head sees."""
     return context_width(spec) + (row_width(spec) + pooled_width(spec) if spec.rows else 0)
 
 
 def head_outputs(spec: NetworkSpec) -> int:
-    """Outputs of the head's last layer."""
+    """Return how many outputs the head's last layer has."""
     return 1 if spec.rows else spec.actions * spec.atoms
 
 
 def tensor_shapes(spec: NetworkSpec) -> Shapes:
-    """The arrays that must be there, by name."""
+    """Return the shapes of the arrays that every checkpoint holds, by name."""
     shapes: Shapes = {}
     if spec.rows:
         shapes |= {"rows.mean": (spec.rows,), "rows.scale": (spec.rows,)}
@@ -68,7 +68,7 @@ def tensor_shapes(spec: NetworkSpec) -> Shapes:
 
 
 def value_shapes(spec: NetworkSpec) -> Shapes:
-    """The arrays of the estimate of the value, all there or none: only training uses them."""
+    """Return the shapes of the value head, of which all or none are there: only training uses them."""
     inputs = context_width(spec) + (row_width(spec) if spec.rows else 0)
     return _stack("value_head", inputs, (*spec.value_layers, 1))
 
@@ -94,7 +94,7 @@ def _problems(spec: NetworkSpec) -> Iterator[str]:
     if spec.pool not in ("none", "mean", "attention"):
         yield f"pool is {spec.pool!r}, not none, mean or attention"
     if (spec.rows > 0) == (spec.actions > 0):
-        yield f"{spec.rows} features of rows and {spec.actions} actions: exactly one of them is 0"
+        yield f"{spec.rows} features of rows and {spec.actions} actions: exactly one of them must be 0"
     if spec.rows and (spec.history or spec.memory_layers or spec.atoms != 1):
         yield "history and atoms are for a fixed number of actions, not for rows"
     if not spec.rows and (spec.row_layers or spec.pool != "none"):
@@ -104,7 +104,7 @@ def _problems(spec: NetworkSpec) -> Iterator[str]:
     if spec.memory_layers and not spec.history:
         yield "memory layers without history"
     if not spec.rows and not spec.context:
-        yield "nothing to see: no rows and no context"
+        yield "no inputs: neither rows nor context"
     if spec.heads > MOST_HEADS:
         yield f"{spec.heads} heads, at most {MOST_HEADS}"
     if spec.heads * row_width(spec) * (context_width(spec) + (*spec.head_layers, 1)[0] + 1) > MOST_NUMBERS:
@@ -112,9 +112,9 @@ def _problems(spec: NetworkSpec) -> Iterator[str]:
     if spec.pool == "attention" and row_width(spec) % spec.heads:
         yield f"{spec.heads} heads do not divide a width of {row_width(spec)}"
     if not (math.isfinite(spec.low) and math.isfinite(spec.high) and abs(spec.low) < 1e30 and abs(spec.high) < 1e30):
-        yield f"the support goes from {spec.low} to {spec.high}"
+        yield f"the support from {spec.low} to {spec.high} is not finite or too wide"
     if spec.atoms > 1 and spec.low >= spec.high:
-        yield f"{spec.atoms} atoms between {spec.low} and {spec.high}"
+        yield f"{spec.atoms} atoms need a support that ascends, not from {spec.low} to {spec.high}"
 
 
 def _size_problems(spec: NetworkSpec) -> Iterator[str]:

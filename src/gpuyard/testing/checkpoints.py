@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.features.schema import Schema
-from gpuyard.networks.checkpoint import Manifest, Training, Use, write_checkpoint
+from gpuyard.networks.checkpoint import Manifest, TrainingRecord, Use, write_checkpoint
 from gpuyard.networks.shapes import tensor_shapes
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies.learned import DECISIONS
@@ -45,6 +45,6 @@ def write_linear(
             else:
                 arrays["head.0.weight"][row, places[name]] = weight
     config = {"workloads": list(workloads), "cluster": cluster}
-    training = Training("by-hand", config, 0, 0, tuple(trained_on))
+    training = TrainingRecord("by-hand", config, 0, 0, tuple(trained_on))
     write_checkpoint(path, Manifest("by-hand", "by hand", seen, spec, objective, choices, training, {}, "none"), arrays)
     return path

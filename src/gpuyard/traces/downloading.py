@@ -87,9 +87,9 @@ class Resuming:
         if answer.headers.get("Content-Encoding", "identity") != "identity":
             raise DataError(f"{url}: comes as {answer.headers['Content-Encoding'][:40]!r}, which was not requested")
         self._place(answer, file)
-        begin, told = _length(file), answer.headers.get("Content-Length", "")
-        if told.isdigit() and begin + int(told) != self.size:
-            self._discard(url, file, begin + int(told))
+        begin, announced = _length(file), answer.headers.get("Content-Length", "")
+        if announced.isdigit() and begin + int(announced) != self.size:
+            self._discard(url, file, begin + int(announced))
         with self._storing():
             self._validator.write_text(_tag(answer.headers), encoding="latin-1")
         while piece := answer.read(_CHUNK):

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from gpuyard.model.units import format_seconds
-from gpuyard.networks.manifest import Training, Use
+from gpuyard.networks.manifest import TrainingRecord, Use
 from gpuyard.registry import unknown_name
 
 Split = Literal["train", "validation", "test"]
@@ -89,7 +89,7 @@ def share_data(one: Use, other: Use) -> bool:
     return False
 
 
-def overlap(training: Training, evaluation: Sequence[Use]) -> str | None:
+def overlap(training: TrainingRecord, evaluation: Sequence[Use]) -> str | None:
     """One line that names both where data of `evaluation` was trained or validated on; None where none was.
 
     `training` is that of a checkpoint's manifest.

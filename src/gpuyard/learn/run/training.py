@@ -28,8 +28,7 @@ from gpuyard.learn.run.plan import Plan
 from gpuyard.learn.run.start import begin
 from gpuyard.learn.run.validation import EngineValidation, Validator
 from gpuyard.networks.checkpoint import Manifest, write_checkpoint
-from gpuyard.networks.manifest import Training as Made
-from gpuyard.networks.manifest import Use
+from gpuyard.networks.manifest import TrainingRecord, Use
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.traces.recipes import Workloads
 from gpuyard.traces.splits import common, describe
@@ -237,7 +236,7 @@ class Trainer:
         """Of the policy as it is now. No clock and no path has a part in it: the same training gives the same bytes anywhere."""
         plan, parts, at = self.plan, self._parts, self.progress
         config = {name: table for name, table in plan.record().items() if name != "command"}
-        training = Made(plan.learner, config, plan.seed, at.steps, parts.trained_on, parts.validated_on)
+        training = TrainingRecord(plan.learner, config, plan.seed, at.steps, parts.trained_on, parts.validated_on)
         baselines = {f"validation/{name}": value for name, value in self.validator.baselines.items()}
         return Manifest(
             plan.training.name or f"{plan.env}-{plan.learner}-{plan.seed}".lower(), plan.training.title or parts.kind.title,
