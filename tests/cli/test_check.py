@@ -103,7 +103,7 @@ def test_a_registered_policy_is_checked_too(findings, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "function", "code", "told"),
     [
-        ("x = 1\n", "", 1, "no policy in it"),
+        ("x = 1\n", "", 1, "no policy in the file"),
         ("def rule(:\n", "", 1, "cannot be loaded: SyntaxError"),
         ("raise SystemError('no')\n", "", 1, "cannot be loaded: SystemError"),
         (GOOD, "by_are", 2, "did you mean 'by_area'?"),

@@ -243,7 +243,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         ([*DEMO, "--column", "submit=x"], 2, "no columns to name"),
         ([*DEMO, "--with", "limits=3"], 2, "cannot be set here"),
         (["nan.csv", *MACHINE, "--reader", "sfw"], 2, "did you mean 'swf'?"),
-        ([*DEMO, "--plot", "figure.bmp"], 2, "what kind of figure?"),
+        ([*DEMO, "--plot", "figure.bmp"], 2, "unknown kind of figure"),
         ([*DEMO, "--plot", "absent/figure.png"], 2, "no folder"),
         ([*DEMO, "--save", "directory.csv/../broken.toml"], 1, "broken.toml"),
     ],

@@ -46,7 +46,7 @@ def test_info_tells_all(cli, log):
         "GPUs 4 (100%)",
         "work 6.67 GPU·h",
         "run time 1m median",
-        "wait of the log 30s median",
+        "wait in the log 30s median",
         "of 100 jobs",
         "load 0.404 GPUs",
         "up to 4.00 GPUs",
@@ -197,9 +197,9 @@ def test_load(cli, log, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "which part of it?"),
+        ((), "no part is chosen"),
         (("--jobs", "5", "--batch", "5"), "both say how many"),
-        (("--batches", "3"), "there is no --batch"),
+        (("--batches", "3"), "--batch is missing"),
         (("--batch", "5", "--batches", "0"), "does not lie in"),
         (("--keep", "2"), "keep = 2"),
         (("--keep", "0.5", "--by", "moon"), "moon"),

@@ -165,7 +165,10 @@ BREAKS: dict[str, tuple[Callable[[Broken], None], str]] = {
     "a wrong count of stops": (lambda b: b.table["preemptions"].__setitem__(2, 1), "job 2 .*stopped 1 times"),
     "a rejected job that ran": (lambda b: b.table["status"].__setitem__(2, STATUS.index("rejected")), "job 2 .*rejected"),
     "a job left running": (lambda b: b.table["status"].__setitem__(2, STATUS.index("running")), "job 2 .*left running"),
-    "a kill where nothing kills": (lambda b: b.table["status"].__setitem__(2, STATUS.index("killed")), "job 2 .*do not kill"),
+    "a kill where nothing kills": (
+        lambda b: b.table["status"].__setitem__(2, STATUS.index("killed")),
+        "job 2 .*although walltime_kill is off",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""`gpuyard bench`: how fast the engine is here, as ratios measured in one run."""
+"""`gpuyard bench`: the speed of the engine on this machine, as ratios measured in one run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from gpuyard.model.cluster import Cluster
     from gpuyard.model.workload import Workload
 
-SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "bench.py"  # there in a checkout, not in an installed package
+SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "bench.py"  # exists in a checkout, not in an installed package
 
 
 @dataclass(frozen=True)
 class BenchCase:
-    """What is timed: a generated workload on a cluster under a scheduler."""
+    """A generated workload on a cluster under a scheduler, which is timed."""
 
     workload: str
     cluster: str
@@ -44,7 +44,7 @@ LARGE = BenchCase("gangs:jobs=1000000", "1000x8:a100", "fcfs")
 
 @dataclass(frozen=True)
 class Timing:
-    """The median of some runs, and the fastest."""
+    """The median and the fastest of some runs."""
 
     case: BenchCase
     jobs: int
@@ -53,9 +53,9 @@ class Timing:
 
 
 def bench(
-    large: Annotated[bool, typer.Option("--large", help="Also 1 M gang jobs over 1,000 × 8 GPUs.")] = False,
+    large: Annotated[bool, typer.Option("--large", help="Also time 1 M gang jobs on 1,000 × 8 GPUs.")] = False,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs of each case; the median counts.")] = 5,
-    short_: Annotated[bool, typer.Option("--short", help="This built-in benchmark, also where benchmarks/bench.py is there.")] = False,
+    short_: Annotated[bool, typer.Option("--short", help="Run this built-in benchmark even where benchmarks/bench.py exists.")] = False,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
@@ -69,7 +69,7 @@ def bench(
 
 
 def measure(case: BenchCase, runs: int) -> Timing:
-    """Time a case, warm: one run before the clock starts."""
+    """Time a case, warm: one run comes before the clock starts."""
     from gpuyard.model.cluster_file import load_cluster
     from gpuyard.traces import load_workload
 
@@ -77,7 +77,7 @@ def measure(case: BenchCase, runs: int) -> Timing:
 
 
 def time_runs(case: BenchCase, workload: Workload, cluster: Cluster, runs: int) -> Timing:
-    """Time `simulate` on what is loaded already."""
+    """Time `simulate` on a workload and a cluster that are loaded already."""
     from gpuyard.engine.simulation import simulate
     from gpuyard.policies import parse_scheduler
 
@@ -92,7 +92,7 @@ def time_runs(case: BenchCase, workload: Workload, cluster: Cluster, runs: int) 
 
 
 def describe(timings: Sequence[Timing]) -> Output:
-    """Jobs per second, and the ratio to the first case."""
+    """Show jobs per second, and the ratio to the first case."""
     first = timings[0].jobs / timings[0].median
     records: list[dict[str, Any]] = [
         {"workload": t.case.workload, "cluster": t.case.cluster, "scheduler": t.case.scheduler, "jobs": t.jobs,

@@ -1,4 +1,4 @@
-"""`gpuyard check`: is a policy of one's own fit for use?"""
+"""`gpuyard check`: checks whether your policy is fit for use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def check(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """Check policies of your own: they compile, are pure, give numbers, and the same ones compiled as interpreted.
+    """Check your own policies: they compile, are pure, return numbers, and the same numbers compiled and interpreted.
 
-    The file is run, as it is when a policy of it is used. Exit code 3: a check failed.
+    The file is run, as it is when you use a policy from it. Exit code 3: a check failed.
     """
     from gpuyard.testing.policy_checks import FAILED, check_policy, kind_of
 
@@ -38,7 +38,7 @@ def check(
         else:
             findings += check_policy(function, name, kind)
     if not findings:
-        raise PolicyError(f"{file}: no policy in it", hint="e.g. def rule(jobs, j, now): return jobs.estimate[j]")
+        raise PolicyError(f"{file}: no policy in the file", hint="e.g. def rule(jobs, j, now): return jobs.estimate[j]")
     records = [vars(finding) for finding in findings]
     table = Table(("policy", "check", "", ""), [tuple(r.values()) for r in records], file, frozenset(range(4)))
     emit(Output([table], records, records), how)
@@ -47,7 +47,7 @@ def check(
 
 
 def _functions(file: str) -> dict[str, Callable[..., Any]]:
-    """The functions to check by name: the one that is named, or all public ones that the file defines."""
+    """Return the functions to check by name: the one that is named, or all public ones that the file defines."""
     from gpuyard.policies.text import load_module
 
     path, _, wanted = file.partition(".py:")

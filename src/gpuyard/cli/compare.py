@@ -16,6 +16,7 @@ from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.output import Format, emit, progress_bar, say
 from gpuyard.cli.common.tables import describe, say_notes
 from gpuyard.errors import UsageError
+from gpuyard.model.rules import Rules
 
 if TYPE_CHECKING:
     from gpuyard.experiments.compare import Source
@@ -29,8 +30,10 @@ MAX_SEEDS = 10_000
 MAX_THREADS = 64
 
 
+@options.grouped()
 def compare(
     workload: Annotated[list[str], typer.Argument(help="Files or generators, as for `simulate`.", show_default=False)],
+    *,
     cluster: Annotated[list[str] | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; repeatable.")] = None,
     scheduler: options.SchedulerList = None,
     ordering: options.SlotList = None,
@@ -46,15 +49,9 @@ def compare(
     estimate: Annotated[
         list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3, rolling, boosting; repeatable.")
     ] = None,
-    checkpoint: options.Checkpoint = "0",
-    restart_cost: options.RestartCost = "0",
-    walltime_kill: options.WalltimeKill = False,
+    rules: Rules,
     speeds: options.SpeedsOption = None,
-    jobs: options.Jobs = None,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
-    apply: options.Apply = None,
+    reading: inputs.Reading,
     metric: options.Metrics = None,
     learned: Annotated[bool, typer.Option("--learned", help="Also the trained policies that come with the package.")] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
@@ -77,7 +74,7 @@ def compare(
     _check_names(scheduler or (), estimate or (), metric or ())
     if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
         scheduler = [*scheduler, baseline]
-    reading, measured = inputs.Reading.of(reader, column, with_, jobs, apply), inputs.Measured.of(speeds)
+    measured = inputs.Measured.of(speeds)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     plan = Plan(
         sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
@@ -88,7 +85,7 @@ def compare(
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
-        rules=inputs.rules_of(checkpoint, restart_cost, walltime_kill),
+        rules=rules,
     )
     with progress_bar("simulating", plan.cells()) as progress:
         summaries = compared(plan, threads=count, progress=progress)

@@ -46,12 +46,12 @@ def gpuyard(
 ) -> None:
     """Simulate GPU-cluster scheduling and compare schedulers.
 
-    Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted.
+    Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted.
     """
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """The entry point: the exit code. Errors are one line on stderr; `-v` adds the traceback."""
+    """Run the command and return its exit code. Errors are one line on stderr; `-v` adds the traceback."""
     settings = Settings()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -69,12 +69,12 @@ def run(arguments: list[str] | None = None) -> int:
     if code == INTERRUPTED:
         _error("interrupted")
         sys.stdout.flush()
-        os._exit(INTERRUPTED)  # threads inside a kernel do not hear of it and would be waited for
+        os._exit(INTERRUPTED)  # threads inside a kernel do not notice it and would be waited for
     return code if isinstance(code, int) else 0
 
 
 def _usage_message(error: Exception) -> str:
-    """What typer says about wrong usage, with the verb whose help tells more; empty for other errors."""
+    """Return what typer says about wrong usage, with the verb whose help says more; empty for other errors."""
     if not hasattr(error, "format_message"):
         return ""
     context = getattr(error, "ctx", None)

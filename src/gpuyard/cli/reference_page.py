@@ -15,19 +15,19 @@ INTRODUCTION = """\
 
 Made by `python -m gpuyard.cli.reference_page`; do not edit.
 
-Data goes to stdout, talk to stderr. Every table also comes as `-f json`, `-f csv` and `-f md`; times there are in seconds for json and
-csv. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted. `NO_COLOR` is honoured.
+Data goes to stdout, messages to stderr. Every table also comes as `-f json`, `-f csv` and `-f md`; json and csv have times in seconds.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted. `NO_COLOR` is honoured.
 """
 
 
 def page() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page as Markdown."""
     command: Any = typer.main.get_command(app)
     return "\n".join([INTRODUCTION, *_sections("gpuyard", command)])
 
 
 def _sections(path: str, group: Any) -> list[str]:
-    """One for every verb, those of a group under its name."""
+    """Return a section for every verb; the verbs of a group come under its name."""
     found: list[str] = []
     for name, verb in group.commands.items():
         found += _sections(f"{path} {name}", verb) if hasattr(verb, "commands") else [_section(f"{path} {name}", verb)]

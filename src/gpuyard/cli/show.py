@@ -18,17 +18,16 @@ from gpuyard.registry import unknown_name
 Facts = list[tuple[str, str]]
 
 
+@options.grouped(without=("apply",))
 def show(
     name: Annotated[str, typer.Argument(
         help="A policy, metric, workload, reader, cluster or device; a scheduler (sjf/best/easy); a file; a saved result's folder; "
         "a checkpoint, an environment, a learner, an experiment or its folder.",
         show_default=False)],
+    *,
+    reading: inputs.Reading,
     cluster: Annotated[str | None, typer.Option(metavar="C", help="Show the load of a workload on this cluster.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of a generated workload.")] = 0,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
-    jobs: options.Jobs = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
@@ -39,8 +38,7 @@ def show(
         from gpuyard.cli.run import show_results
 
         return show_results(Path(name), how)
-    reading = inputs.Reading.of(reader, column, with_, jobs)
-    found = [*_named(name)] if reader is None else []
+    found = [*_named(name)] if reading.reader is None else []
     found = found or [_other(name, reading, inputs.check_seed(seed), cluster)]
     tables = [Table(("is", kind), facts, title=name, left=frozenset({0, 1})) for kind, facts in found]
     data = [{"kind": kind, "name": name} | dict(facts) for kind, facts in found]

@@ -11,6 +11,7 @@ import typer
 from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
+from gpuyard.model.rules import Rules
 
 if TYPE_CHECKING:
     from gpuyard.model.result import Result
@@ -22,10 +23,12 @@ DEFAULT_METRICS = (
 GROUP_METRICS = ("wait", "turnaround", "bsld", "bsld.p95", "deadline_met")
 
 
+@options.grouped()
 def simulate(
     workload: Annotated[
         str, typer.Argument(help="A file (log.swf.gz, jobs.csv) or a generator (demo, family:shape=bursty).", show_default=False)
     ],
+    *,
     cluster: Annotated[
         str | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; guessed from a log unless given.")
     ] = None,
@@ -37,19 +40,13 @@ def simulate(
     meta: options.MetaOption = None,
     of: options.OfOption = None,
     every: options.EveryOption = None,
-    seed: Annotated[int, typer.Option(help="Of a generated workload, of noise and of random placement.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of generated workloads, noise and random placement.")] = 0,
     estimate: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="What schedulers believe: requested, exact, noisy:0.3, rolling, boosting.")
+        str | None, typer.Option(metavar="SOURCE", help="Source of run-time estimates: requested, exact, noisy:0.3, rolling, boosting.")
     ] = None,
-    checkpoint: options.Checkpoint = "0",
-    restart_cost: options.RestartCost = "0",
-    walltime_kill: options.WalltimeKill = False,
+    rules: Rules,
     speeds: options.SpeedsOption = None,
-    jobs: options.Jobs = None,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
-    apply: options.Apply = None,
+    reading: inputs.Reading,
     metric: options.Metrics = None,
     by: options.By = None,
     save: options.Save = None,
@@ -70,8 +67,6 @@ def simulate(
         raise unknown_name("grouping", by, list(GROUPINGS))
     _check_plot(plot)
     made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
-    rules = inputs.rules_of(checkpoint, restart_cost, walltime_kill)
-    reading = inputs.Reading.of(reader, column, with_, jobs, apply)
     clean = reading.read(workload, inputs.check_seed(seed))
     loaded = reading.perturbed(clean, seed)
     if estimate is not None:
@@ -98,13 +93,13 @@ def simulate(
 
 def _check_plot(plot: Path | None) -> None:
     if plot is not None and plot.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UsageError(f"--plot {plot}: what kind of figure?", hint="end the name with .png, .pdf or .svg")
+        raise UsageError(f"--plot {plot}: unknown kind of figure", hint="end the name with .png, .pdf or .svg")
     if plot is not None and not plot.parent.is_dir():
-        raise UsageError(f"--plot {plot}: there is no folder {plot.parent}")
+        raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
 
 
 def tell(result: Result) -> None:
-    """What a reader should know about the workload, and why jobs were rejected, on stderr."""
+    """Print notes about the workload, dropped rows and rejected jobs to stderr."""
     for note in result.workload.notes:
         say(f"note: {note}")
     for reason, count in result.workload.dropped.items():
@@ -114,7 +109,7 @@ def tell(result: Result) -> None:
 
 
 def rejected(result: Result) -> dict[str, int]:
-    """Reason → jobs."""
+    """Count rejected jobs by reason."""
     import numpy as np
 
     from gpuyard.model.result import REASONS
@@ -124,7 +119,7 @@ def rejected(result: Result) -> dict[str, int]:
 
 
 def describe(result: Result, metrics: Sequence[str], by: str | None = None, group_metrics: Sequence[str] = GROUP_METRICS) -> Output:
-    """The metrics of a result as a table, with what the run was."""
+    """Show the metrics of a result as a table, and what was simulated."""
     from gpuyard.metrics import counts, measure, measure_by, resolve
 
     measured = measure(result, metrics)
@@ -157,7 +152,6 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
 
 
 def _title(result: Result) -> str:
-
     where = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
     return f"{where}  (estimates: {result.workload.estimate_source}, seed {result.seed})"
 

@@ -1,4 +1,4 @@
-"""`gpuyard trace`: look into traces, convert, sample, generate, perturb and fetch them."""
+"""`gpuyard trace`: inspects, converts, samples, generates, perturbs and fetches traces."""
 
 from __future__ import annotations
 
@@ -16,31 +16,29 @@ if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
 
 app = typer.Typer(
-    name="trace", no_args_is_help=True, help="Look into traces, convert, sample, generate and perturb them, fetch public ones.",
+    name="trace", no_args_is_help=True, help="Inspect, convert, sample, generate and perturb traces; fetch public ones.",
     rich_markup_mode="markdown",
 )  # fmt: skip
 MAX_BATCHES = 10_000
 In = Annotated[str, typer.Argument(metavar="IN", help="A file, a generator or dataset:NAME.", show_default=False)]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="What to write: .swf, .csv, .swf.gz or .csv.gz.", show_default=False)]
-Seed = Annotated[int, typer.Option(help="Of what is random.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 
 @app.command("info")
+@options.grouped(without=("apply",))
 def info(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files, generators or dataset:NAME.", show_default=False)],
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="What the load is on this cluster.")] = None,
+    *,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="Show the load on this cluster.")] = None,
     seed: Seed = 0,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
-    jobs: options.Jobs = None,
+    reading: inputs.Reading,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say what is in a trace: rows kept and dropped, dates, sizes, times, load, users, what is missing; of several files a line each."""
+    """Say what is in a trace: rows kept and dropped, dates, sizes, times, load, users, what is missing; several files get a line each."""
     from gpuyard.cli.common.workload_facts import data_of, facts_of, record_of
 
-    reading = inputs.Reading.of(reader, column, with_, jobs)
     tables, data = [], []
     for text in files:
         try:
@@ -78,18 +76,17 @@ def _overview(data: Sequence[dict[str, Any]]) -> Table:
 
 
 @app.command("convert")
+@options.grouped(without=("apply",))
 def convert(
     source: In,
     out: Out,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
-    jobs: options.Jobs = None,
+    *,
+    reading: inputs.Reading,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write a trace in another format; what that has no place for is told."""
-    _save([(inputs.Reading.of(reader, column, with_, jobs).load(source, 0), out)], how)
+    """Write a trace in another format; notes name what the format cannot hold."""
+    _save([(reading.load(source, 0), out)], how)
 
 
 @app.command("generate")
@@ -109,19 +106,17 @@ def generate(
 
     if generator.partition(":")[0] not in GENERATORS:
         raise unknown_name("workload generator", generator.partition(":")[0], list(GENERATORS))
-    _save([(inputs.Reading.of(None, None, with_, None).load(generator, inputs.check_seed(seed)), out)], how)
+    _save([(inputs.Reading.of(with_=with_).load(generator, inputs.check_seed(seed)), out)], how)
 
 
 @app.command("perturb")
+@options.grouped()
 def perturb(
     source: In,
     out: Out,
-    apply: options.Apply = None,
+    *,
+    reading: inputs.Reading,
     seed: Seed = 0,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
-    jobs: options.Jobs = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
@@ -129,19 +124,20 @@ def perturb(
     from gpuyard.traces import TRANSFORMS
     from gpuyard.traces.changes.transform import check_transform
 
-    for text in apply or ():
+    for text in reading.apply:
         if check_transform(text).name not in TRANSFORMS:
             raise UsageError(f"--apply {text}: acts on clusters, not on traces", hint="give it to simulate or compare")
-    if not apply:
+    if not reading.apply:
         raise UsageError("nothing to apply", hint="--apply NAME:PARAMETER=VALUE (`gpuyard list transforms`)")
-    reading = inputs.Reading.of(reader, column, with_, jobs, apply)
     _save([(reading.load(source, inputs.check_seed(seed)), out)], how)
 
 
 @app.command("sample")
+@options.grouped(without=("jobs", "apply"))
 def sample(
     source: In,
     out: Out,
+    *,
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Submits from then on: 36h, 2017-10-01T08:00.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="… and before then.")] = None,
     user: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only jobs of this user; repeatable.")] = None,
@@ -150,23 +146,21 @@ def sample(
     by: Annotated[str, typer.Option(metavar="job|user", help="What --keep draws: jobs, or users with all their jobs.")] = "job",
     jobs: Annotated[str | None, typer.Option(metavar="N", help="The first N of what is left.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="N", help="N consecutive jobs of what is left, from a random place.")] = None,
-    batches: Annotated[int, typer.Option(metavar="K", help="So many batches, OUT-000, OUT-001 …")] = 1,
+    batches: Annotated[int, typer.Option(metavar="K", help="Number of batches, OUT-000, OUT-001 …")] = 1,
     load: Annotated[float | None, typer.Option(metavar="L", help="Scale inter-arrival times to this load.")] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="On which --load is meant; guessed unless given.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="The cluster that --load refers to; guessed unless given.")] = None,
     seed: Seed = 0,
-    reader: options.Reader = None,
-    column: options.Columns = None,
-    with_: options.With = None,
+    reading: inputs.Reading,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
     """Write a part of a trace: a window, some users, a random share, the first jobs or random batches; at a load of your choice.
 
-    They are taken in this order.
+    The steps are applied in this order.
     """
     from gpuyard.traces import apply_all
 
-    workload = inputs.Reading.of(reader, column, with_, None).load(source, inputs.check_seed(seed))
+    workload = reading.load(source, inputs.check_seed(seed))
     texts = [
         *_window(workload, from_, until),
         *_only(user, partition),
@@ -175,11 +169,11 @@ def sample(
     if jobs is not None and batch is not None:
         raise UsageError("--jobs and --batch both say how many jobs", hint="use one of them")
     if not 1 <= batches <= MAX_BATCHES or (batches > 1 and batch is None):
-        raise UsageError(f"--batches {batches} does not lie in 1..{MAX_BATCHES:,}, or there is no --batch")
+        raise UsageError(f"--batches {batches} does not lie in 1..{MAX_BATCHES:,}, or --batch is missing")
     texts += [f"first:{jobs}"] if jobs is not None else []
     scaling = [_load_text(workload, load, cluster)] if load is not None else []
     if not texts and not scaling and batch is None:
-        raise UsageError("which part of it?", hint="give --from, --until, --user, --partition, --keep, --jobs, --batch or --load")
+        raise UsageError("no part is chosen", hint="give --from, --until, --user, --partition, --keep, --jobs, --batch or --load")
     base = apply_all(workload, texts, seed)
     parts = [[f"batch:jobs={batch},number={k}", *scaling] for k in range(batches)] if batch is not None else [scaling]
     names = [out] if batches == 1 else [_numbered(out, k) for k in range(batches)]
@@ -197,7 +191,7 @@ def _window(workload: Workload, start: str | None, end: str | None) -> list[str]
 
 
 def _digits(value: float) -> str:
-    """All the digits of a number, for a text that is read again."""
+    """Write all digits of a number, for a text that is parsed again."""
     return repr(value).removesuffix(".0")
 
 
@@ -206,15 +200,13 @@ def _only(users: Sequence[str] | None, partitions: Sequence[str] | None) -> list
     for name, labels in given.items():
         odd = [label for label in labels or () if set(label) & set(",|") or not label.strip()]
         if odd:
-            raise UsageError(
-                f"--{name} {odd[0]!r}: a name with a comma or a bar cannot be given here", hint="Workload.take does it in Python"
-            )
+            raise UsageError(f"--{name} {odd[0]!r}: names with a comma or a bar are not allowed here", hint="use Workload.take in Python")
     parts = [f"{name}={'|'.join(labels)}" for name, labels in given.items() if labels]
     return ["only:" + ",".join(parts)] if parts else []
 
 
 def _load_text(workload: Workload, load: float, cluster: str | None) -> str:
-    """The transform for a load on the cluster that is given, or goes with the whole trace."""
+    """Return the transform for a load on the given cluster, or on the one guessed from the whole trace."""
     from gpuyard.model.cluster_file import load_cluster
     from gpuyard.traces import guess_cluster
 
@@ -232,7 +224,7 @@ def _load_text(workload: Workload, load: float, cluster: str | None) -> str:
 
 
 def _numbered(out: Path, k: int) -> Path:
-    """`jobs.csv.gz` → `jobs-007.csv.gz`."""
+    """Number a file name: `jobs.csv.gz` becomes `jobs-007.csv.gz`."""
     stem, dot, rest = out.name.partition(".")
     return out.with_name(f"{stem}-{k:03d}{dot}{rest}")
 
@@ -245,7 +237,7 @@ def fetch(
 ) -> None:
     """Fetch public traces, each once and with its checksum; `dataset:NAME` then reads it.
 
-    They are kept in $GPUYARD_DATA, or in the user's cache. A download that broke off goes on where it was.
+    They are kept in $GPUYARD_DATA, or in the user's cache. An interrupted download continues where it stopped.
     """
     from gpuyard.traces import DATASETS
     from gpuyard.traces import fetch as fetched
@@ -262,20 +254,20 @@ def fetch(
 
 
 def _save(parts: Sequence[tuple[Workload, Path]], how: Format) -> None:
-    """Write each workload to its file, and say what was written."""
+    """Write each workload to its file, and list what was written."""
     from gpuyard.model.units import format_seconds
     from gpuyard.traces.writing import write_workload, writer_of
 
     for _, path in parts:
         writer_of(path)
     records: list[dict[str, Any]] = []
-    told: dict[str, None] = {}
+    notes: dict[str, None] = {}
     for workload, path in parts:
         lost = write_workload(workload, path)
-        told |= dict.fromkeys(f"note: {path.name} does not hold {what}" for what in lost)
+        notes |= dict.fromkeys(f"note: {path.name} does not hold {what}" for what in lost)
         span = float(workload.jobs.submit[-1] - workload.jobs.submit[0]) if len(workload) else 0.0
         records.append({"file": str(path), "jobs": len(workload), "span": span, "is": workload.name, "lost": "; ".join(lost)})
-    for note in told:
+    for note in notes:
         say(note)
     rows = [(r["file"], f"{r['jobs']:,}", format_seconds(r["span"]), r["is"]) for r in records]
     emit(Output([Table(("file", "jobs", "span", "is"), rows, left=frozenset({0, 3}))], records, records), how)

@@ -1,4 +1,4 @@
-"""`gpuyard train`: learn a scheduler."""
+"""`gpuyard train`: trains a scheduler."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 
 _LEARNING, _RUN = "Learning", "Run"
 PAUSE = 10.0  # s between lines
-REFRESH = 0.25  # s between pictures
+REFRESH = 0.25  # s between refreshes of the panel
 _INTERRUPTED = 130
 
 
 def train(
     env: Annotated[
-        str | None, typer.Argument(help="What is learned: PickJob, PickHost, Switch, … or an id, gpuyard/PickJob-v0.", show_default=False)
+        str | None,
+        typer.Argument(help="The decision to learn: PickJob, PickHost, Switch, … or an id, gpuyard/PickJob-v0.", show_default=False),
     ] = None,
     learner: Annotated[str | None, typer.Option(metavar="NAME", help="ppo unless given; dqn, …", rich_help_panel=_LEARNING)] = None,
-    network: Annotated[
-        str | None, typer.Option(metavar="kernel|attention", help="How the policy looks at its choices.", rich_help_panel=_LEARNING)
-    ] = None,
+    network: Annotated[str | None, typer.Option(metavar="kernel|attention", help="Kind of network.", rich_help_panel=_LEARNING)] = None,
     workload: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,7 +41,7 @@ def train(
             help="family:shape=base|bursty,gpus=4|8 on {gpus}, log.swf[jobs=256; until=0.8]; repeatable: a mix with weights.",
         ),
     ] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="Of workloads that name none; as for simulate.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="Cluster of workloads that name none; as for simulate.")] = None,
     validation: Annotated[
         list[str] | None, typer.Option(metavar="W", help="Validate on these instead of held-out parts of --workload; repeatable.")
     ] = None,
@@ -50,16 +49,20 @@ def train(
         str | None,
         typer.Option(
             metavar="CHECKPOINT|HEURISTIC",
-            help="Begin with the weights of learned:NAME or a path, or with an imitation of sjf, best, srpt, … .",
+            help="Start from the weights of learned:NAME or a path, or from an imitation of sjf, best, srpt, … .",
         ),
     ] = None,
-    objective: Annotated[str | None, typer.Option(metavar="NAME", help="What counts: bsld, wait, … .", rich_help_panel=_LEARNING)] = None,
+    objective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to optimise: bsld, wait, … .", rich_help_panel=_LEARNING)
+    ] = None,
     steps: Annotated[str | None, typer.Option(metavar="N", help="Choices to learn from, e.g. 2M; 1M unless given.")] = None,
-    updates: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many updates.")] = None,
+    updates: Annotated[int | None, typer.Option(metavar="N", help="Stop after this many updates.")] = None,
     envs: Annotated[int | None, typer.Option(metavar="N", help="Environments stepped together; 64 unless given.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random; 0 unless given.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random; 0 unless given.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="runs/ENV-LEARNER-SEED unless given.", rich_help_panel=_RUN)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in --out as if never stopped.", rich_help_panel=_RUN)] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training in --out as if it had never stopped.", rich_help_panel=_RUN)
+    ] = False,
     device: Annotated[str | None, typer.Option(metavar="cpu|gpu", help="Where networks are trained.", rich_help_panel=_RUN)] = None,
     set_: Annotated[
         list[str] | None,
@@ -74,7 +77,7 @@ def train(
 ) -> None:
     """Train a policy on generated workloads or a trace, validate it as a scheduler, keep the best.
 
-    Ctrl-C saves and stops; --resume goes on from there.
+    Ctrl-C saves and stops; --resume continues from there.
     """
     from gpuyard.learn.run.plan import Request
 
@@ -89,7 +92,7 @@ def train(
     outcome = _run(request, out, resume=resume)
     emit(describe(outcome), how)
     if outcome.interrupted:
-        say(f"saved; go on with: gpuyard train --resume --out {shlex.quote(str(outcome.folder))}")
+        say(f"saved; continue with: gpuyard train --resume --out {shlex.quote(str(outcome.folder))}")
         raise typer.Exit(_INTERRUPTED)
 
 
@@ -102,7 +105,7 @@ def _run(request: Request, out: Path | None, *, resume: bool) -> Outcome:
 
     if resume:
         if out is None:
-            raise UsageError("--resume: which training?", hint="give its folder with --out")
+            raise UsageError("--resume needs the folder of a training", hint="give its folder with --out")
         plan = plan_again(Folder.found(out).read_config(), request, str(out))
     else:
         plan = plan_of(replace(request, command=command_of(request)))
@@ -112,7 +115,7 @@ def _run(request: Request, out: Path | None, *, resume: bool) -> Outcome:
 
 
 def command_of(request: Request) -> str:
-    """The command that asks for the same; without what does not change the outcome."""
+    """Return the command for the same training, without options that do not change the outcome."""
     words = ["gpuyard", "train", request.env or ""]
     single: dict[str, Any] = {
         "--learner": request.learner,
@@ -132,7 +135,7 @@ def command_of(request: Request) -> str:
 
 
 def describe(outcome: Outcome) -> Output:
-    """The best and the last policy beside the baselines."""
+    """Show the best and the last policy beside the baselines."""
     from gpuyard.learn.run.folder import BEST, LAST
 
     at, sign = outcome.progress, -1.0 if outcome.better == "lower" else 1.0
@@ -154,7 +157,7 @@ def describe(outcome: Outcome) -> Output:
 
 
 def _change(best: float, value: float) -> str:
-    """By how much the best policy's score lies above or below another."""
+    """Return by how much the best policy's score is above or below another, in percent."""
     return "" if value == best or value == 0 or not math.isfinite(value) else f"{100 * (best - value) / abs(value):+z.1f} %"
 
 
@@ -163,7 +166,7 @@ def _change(best: float, value: float) -> str:
 
 @contextmanager
 def view() -> Iterator[Callable[[Trainer], None]]:
-    """Give the trainer to what it yields after each update."""
+    """Yield a function that shows the trainer after each update: a live panel on a terminal, else a line every ten seconds, on stderr."""
     if not sys.stderr.isatty():
         yield _Lines().show
         return
@@ -206,7 +209,7 @@ def _grid(trainer: Trainer) -> Any:
 
 
 def facts(trainer: Trainer, *, nearest: bool = False) -> list[tuple[str, str]]:
-    """Name and text of what is to be seen; beside all baselines, or only the nearest: the one that is hardest to beat."""
+    """Return names and texts to show; with all baselines, or only the nearest: the hardest one to beat."""
     at, plan = trainer.progress, trainer.plan
     found = [
         ("update", f"{at.update:,}" + (f" of {limit:,}" if (limit := plan.training.update_limit) else "")),

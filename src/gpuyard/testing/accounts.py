@@ -1,4 +1,4 @@
-"""The accounts of a result (totals, timeline), worked out anew from the runs, the outages and the submits."""
+"""Recomputes the accounts of a result (totals, timeline) from the runs, the outages and the submits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPAN = np.dtype([("start", "f8"), ("end", "f8"), ("amount", "f8")])
 
 
 def compare_accounts(result: Result, expected: ReferenceResult) -> list[str]:
-    """Differences of the totals and of every bin of the timeline, beyond 1e-9 of their size."""
+    """Return differences of the totals and of every bin of the timeline beyond 1e-9 of their size."""
     workload, cluster = result.workload, result.cluster
     first = float(workload.jobs.submit[0]) if len(workload) else 0.0
     last_end = max([row.end for row in expected.rows if not math.isnan(row.end)], default=first)
@@ -49,7 +49,7 @@ def _compare_totals(found: Mapping[str, float], expected: Mapping[str, float]) -
 
 
 def _compare_timeline(result: Result, expected: ReferenceResult, first: float) -> list[str]:
-    """Queue, busy and up, bin by bin."""
+    """Compare queue, busy and up, bin by bin."""
     bins = result.timeline
     if len(bins) == 0:
         return []
@@ -76,7 +76,7 @@ def _busy(expected: ReferenceResult) -> Array:
 
 
 def _waiting(workload: Workload, expected: ReferenceResult, last: float) -> Array:
-    """One span for every stay of a job in the queue."""
+    """Return one span for every stay of a job in the queue."""
     runs: dict[int, set[tuple[float, float]]] = {}
     for segment in expected.segments:
         runs.setdefault(segment.job, set()).add((segment.start, segment.end))
@@ -92,7 +92,7 @@ def _waiting(workload: Workload, expected: ReferenceResult, last: float) -> Arra
 
 
 def _up(cluster: Cluster, kind: int) -> Array:
-    """Devices of a type that are in order, node by node between the times at which an outage begins or ends."""
+    """Return the devices of a type that are in order, node by node, between the begins and ends of outages."""
     out = devices_out(cluster)
     spans = []
     for n in np.flatnonzero(cluster.nodes.gpu_type == kind).tolist():
@@ -122,7 +122,7 @@ def _sum(spans: Array) -> float:
 
 
 def _per_bin(spans: Array, edges: Array) -> Array:
-    """(bins,) integral of the amounts over each bin: differences of the integral up to each edge."""
+    """Return (bins,) the integral of the amounts over each bin: differences of the integral up to each edge."""
     total = np.zeros(len(edges))
     for start, end, amount in spans.tolist():
         total += amount * (np.clip(edges, start, end) - start)

@@ -1,4 +1,4 @@
-"""Checkpoints whose choices are known beforehand: linear networks with given weights."""
+"""Checkpoints whose choices are known in advance: linear networks with given weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_linear(
     trained_on: Sequence[Use] = (),
     schema: Schema | None = None,
 ) -> Path:
-    """Write a policy whose score is Σ weight × feature; of a switch one table of weights for each scheduler, `bias` among them."""
+    """Write a policy whose score is Σ weight × feature; a switch has a table of weights for each scheduler, which may hold `bias`."""
     seen = schema or DECISIONS[decision].schema
     tables = [weights] if isinstance(weights, Mapping) else list(weights)
     actions = 0 if seen.rows else len(tables)

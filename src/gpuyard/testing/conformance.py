@@ -1,4 +1,4 @@
-"""Does a scheduler do the same in a simulator and in the slow reference?
+"""Checks that a scheduler does the same in a simulator and in the slow reference.
 
 For authors of policies and of engines:
 
@@ -29,7 +29,7 @@ MOST = 20  # differences named; one cause often changes every later job
 
 
 class HasTables(Protocol):
-    """What is compared of a result: its rows, and its segments where it has any."""
+    """The parts of a result that are compared: its rows, and its segments where it has any."""
 
     @property
     def table(self) -> Array: ...
@@ -38,11 +38,11 @@ class HasTables(Protocol):
 
 
 def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Callable[..., HasTables], seed: int = 0) -> list[str]:
-    """Simulate the case both ways; the differences as lines that name job, column and both values. Empty: the same.
+    """Simulate the case both ways and return the differences, as lines that name job, column and both values; empty if there are none.
 
     `simulate` is called as `gpuyard.simulate` is, with `segments=True`. Values are compared bit for bit, except that any
-    NaN equals any other; totals and timeline, where the result has them, to 1e-9. A refusal (a GpuyardError) on one side
-    only is a difference as well.
+    NaN equals any other; totals and timeline, where the result has them, to 1e-9. An error (GpuyardError) on one side
+    only is also a difference.
     """
     ours = _attempt(lambda: simulate(case.workload, case.cluster, scheduler, seed=seed, rules=case.rules, segments=True))
     expected = _attempt(lambda: reference(case.workload, case.cluster, scheduler, seed, case.rules))
@@ -56,7 +56,7 @@ def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Ca
 
 
 def _attempt(make: Callable[[], T]) -> T | str:
-    """What was made, or the words with which it was refused."""
+    """Return what is made, or the message of the error."""
     try:
         return make()
     except GpuyardError as error:
@@ -64,7 +64,7 @@ def _attempt(make: Callable[[], T]) -> T | str:
 
 
 def compare_tables(table: Array, expected: Array) -> list[str]:
-    """Differences between two arrays of ROW, at most MOST of them."""
+    """Return the differences between two arrays of ROW, at most MOST of them."""
     if len(table) != len(expected):
         return [f"simulated: {len(table)} rows; reference: {len(expected)}"]
     found = [
@@ -77,7 +77,7 @@ def compare_tables(table: Array, expected: Array) -> list[str]:
 
 
 def compare_segments(segments: Array, expected: Array) -> list[str]:
-    """Differences between two arrays of SEGMENT, whatever the order in which they list the parts."""
+    """Return the differences between two arrays of SEGMENT; their order does not matter."""
     order = ("start", "job", "node", "end")
     ours, theirs = np.sort(segments, order=order), np.sort(expected, order=order)
     if len(ours) != len(theirs):

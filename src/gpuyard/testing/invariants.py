@@ -1,4 +1,4 @@
-"""What must hold of any result, whoever made it: checked from the columns of the rows and segments alone.
+"""Checks what must hold for any result, from the columns of the rows and segments alone.
 
 Cost: loops over jobs and segments and a few sorts; some 30,000 jobs a second at 2,000 jobs that ran once.
 """
@@ -18,8 +18,8 @@ from gpuyard.model.result import STATUS
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 
-SLACK = 1e-5  # of shares, cpus, GB and quotas: what the engine's own tolerance can add up to
-RELATIVE = 1e-6  # of work and times that are sums over runs
+SLACK = 1e-5  # for shares, cpus, GB and quotas: what the engine's tolerance can add up to
+RELATIVE = 1e-6  # for work and times that are sums over runs
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(frozen=True)
 class _Checked:
-    """The arguments of `check_invariants`, with the job's home partitions and runs worked out."""
+    """The arguments of `check_invariants`, with the jobs' home partitions and runs."""
 
     table: Array  # (jobs,) of ROW
     segments: Array  # (parts,) of SEGMENT
@@ -68,7 +68,7 @@ def fail(job: int, time: float, what: str) -> NoReturn:
 
 
 def home_partitions(workload: Workload, cluster: Cluster) -> Array:
-    """(jobs,) number of each job's partition in the cluster, -1: there is none of that name."""
+    """Return (jobs,) the number of each job's partition in the cluster; −1 if the cluster has no such partition."""
     if len(cluster.partitions) == 1:
         return np.zeros(len(workload), np.int64)
     numbers = cluster.partition_numbers
@@ -77,7 +77,7 @@ def home_partitions(workload: Workload, cluster: Cluster) -> Array:
 
 
 def runs_of(segments: Array) -> dict[int, list[Run]]:
-    """Job → its runs in order of time; the parts of one run have one start."""
+    """Map each job to its runs in order of time; the parts of one run have the same start."""
     groups: dict[tuple[int, float], list[Array]] = defaultdict(list)
     for segment in segments:
         groups[int(segment["job"]), float(segment["start"])].append(segment)
@@ -96,7 +96,7 @@ def runs_of(segments: Array) -> dict[int, list[Run]]:
 
 
 def check_segments(c: _Checked) -> None:
-    """Every part lies on a node that exists, of the job's partition and of a device type it allows, with as many devices."""
+    """Check that every part is on a node that exists, of the job's partition and of a type it allows, with as many devices."""
     jobs, nodes = c.workload.jobs, c.cluster.nodes
     for segment in c.segments:
         job, n, start = int(segment["job"]), int(segment["node"]), float(segment["start"])
@@ -115,7 +115,7 @@ def check_segments(c: _Checked) -> None:
 
 
 def check_runs(c: _Checked) -> None:
-    """Gangs are complete and in chunks, no run begins before its submit, runs of a job do not overlap."""
+    """Check that gangs are complete and in chunks, no run begins before its submit, and runs of a job do not overlap."""
     jobs = c.workload.jobs
     for job, runs in c.runs.items():
         gpus, chunk = float(jobs.gpus[job]), int(jobs.chunk[job])
@@ -140,7 +140,7 @@ def check_runs(c: _Checked) -> None:
 
 
 def check_rows(c: _Checked) -> None:
-    """The row of a job says what its runs say."""
+    """Check that the row of a job agrees with its runs."""
     for job, row in enumerate(c.table):
         status = STATUS[row["status"]]
         runs = c.runs.get(job, [])
@@ -171,7 +171,7 @@ def _same_time(job: int, row: Array, name: str, expected: float) -> None:
 
 
 def rate_of(c: _Checked, job: int, run: Run) -> float:
-    """Reference seconds of work per second of the run, from its nodes."""
+    """Return reference seconds of work per second of the run, from its nodes."""
     if c.workload.jobs.gpus[job] == 0:
         return 1.0
     nodes, label = c.cluster.nodes, c.workload.jobs.classes[c.workload.jobs.job_class[job]]
@@ -182,7 +182,7 @@ def rate_of(c: _Checked, job: int, run: Run) -> float:
 
 
 def transfer_of(c: _Checked, job: int, run: Run) -> float:
-    """Seconds of transfer that the run begins with: those of its slowest device type to move to."""
+    """Return the seconds of transfer with which the run begins, for the slowest of its device types."""
     transfer = float(c.workload.jobs.transfer[job])
     if c.workload.jobs.gpus[job] == 0:
         return transfer
@@ -190,7 +190,7 @@ def transfer_of(c: _Checked, job: int, run: Run) -> float:
 
 
 def check_work(c: _Checked) -> None:
-    """No work is lost or invented: exactly where a job ran once, within RELATIVE over several runs."""
+    """Check that no work is lost or invented: exactly for a single run, within RELATIVE over several."""
     jobs = c.workload.jobs
     for job, runs in c.runs.items():
         row, runtime = c.table[job], float(c.workload.runtime[job])
@@ -216,7 +216,7 @@ def check_work(c: _Checked) -> None:
 
 def _check_killed(c: _Checked, job: int, runs: list[Run], walltime: float) -> None:
     if not c.rules.walltime_kill:
-        fail(job, runs[-1].end, "was killed, but walltimes do not kill here")
+        fail(job, runs[-1].end, "was killed, although walltime_kill is off")
     last = runs[-1]
     left = max(walltime - sum(run.end - run.start for run in runs[:-1]), 0.0)
     if not math.isclose(last.end - last.start, left, rel_tol=RELATIVE, abs_tol=RELATIVE * (1 + last.end)):
@@ -227,10 +227,10 @@ def _check_killed(c: _Checked, job: int, runs: list[Run], walltime: float) -> No
 
 
 def check_load(group: Array, capacity: Array, claims: Array, what: str) -> None:
-    """No group (a node, a device, a partition) is ever loaded beyond its capacity.
+    """Check that no group (a node, a device, a partition) is ever loaded beyond its capacity.
 
-    `claims` has fields job, start, end, amount; a claim holds over [start, end), one of no length at that instant alone
-    and after what ends then.
+    `claims` has fields job, start, end, amount; a claim holds over [start, end). A claim of length 0 holds at that instant,
+    after everything that ends then.
     """
     lasting = claims["end"] > claims["start"]
     times = np.concatenate([claims["start"][lasting], claims["end"][lasting]])
@@ -264,7 +264,7 @@ def _claims(segments: Array, amount: Array) -> Array:
 
 
 def check_devices(c: _Checked) -> None:
-    """No device is given twice, no device's shares exceed it; nodes are not given more devices than are in order."""
+    """Check that no device is given twice or beyond its shares, and no node gives more devices than are in order."""
     capacity = c.cluster.nodes.gpus.astype(np.float64)
     out = devices_out(c.cluster)
     taken = np.concatenate([_claims(c.segments, c.segments["gpus"]), out[["job", "start", "end", "amount"]].astype(_CLAIM)])
@@ -275,7 +275,7 @@ def check_devices(c: _Checked) -> None:
 
 
 def devices_out(cluster: Cluster) -> Array:
-    """The partial outages as claims on their nodes, never on more devices than a node has left. Job −1."""
+    """Return the partial outages as claims of job −1 on their nodes, never on more devices than a node has left."""
     partial = [outage for outage in cluster.outages if outage.gpus is not None]
     out = np.zeros(len(partial), np.dtype([("node", "i8"), *_CLAIM.descr]))
     out["job"] = -1
@@ -288,7 +288,7 @@ def devices_out(cluster: Cluster) -> Array:
 
 
 def check_hosts(c: _Checked) -> None:
-    """Cpus and memory in use never exceed the node's."""
+    """Check that cpus and memory in use never exceed the node's."""
     jobs, of = c.workload.jobs, c.segments["job"]
     whole = jobs.gpus[of] >= 1
     fraction = np.where(whole, c.segments["gpus"] / np.where(whole, jobs.gpus[of], 1.0), 1.0)
@@ -298,7 +298,7 @@ def check_hosts(c: _Checked) -> None:
 
 
 def check_outages(c: _Checked) -> None:
-    """Nothing runs on a node that is down; a run of no length counts from the instant of the failure on."""
+    """Check that nothing runs on a node that is down, also no run of length 0 from the instant of the failure on."""
     for outage in c.cluster.outages:
         if outage.gpus is not None:
             continue
@@ -310,6 +310,6 @@ def check_outages(c: _Checked) -> None:
 
 
 def check_quotas(c: _Checked) -> None:
-    """The GPUs in use in a partition never exceed its quota."""
+    """Check that the GPUs in use in a partition never exceed its quota."""
     quota = np.array([partition.quota for partition in c.cluster.partitions])
     check_load(c.home[c.segments["job"]], quota, _claims(c.segments, c.segments["gpus"]), "quota: partition")

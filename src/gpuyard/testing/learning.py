@@ -20,21 +20,21 @@ L = TypeVar("L", bound=Learner)
 
 
 def trained(learner: L, steps: int) -> L:
-    """The learner after at least that many choices."""
+    """Train the learner for at least that many choices."""
     while learner.steps < steps:
         learner.update()
     return learner
 
 
 def exported_scores(learner: Learner, seen: Observation) -> Array:
-    """(envs, actions) of the plain network."""
+    """Return (envs, actions) scores of the exported network."""
     spec, arrays = learner.network()
     params = {name: jnp.asarray(each) for name, each in arrays.items()}
     return np.asarray(networks.apply(spec, params, *seen))
 
 
 def greedy_return(learner: Learner, probe: Probe) -> Array:
-    """(envs,) of one episode of the exported network; all episodes of the probe are of the same length."""
+    """Return (envs,) the returns of one episode of the exported network; all episodes of the probe have the same length."""
     seen, total, over = probe.reset(77), np.zeros(probe.count), False
     while not over:
         seen, reward, done = probe.step(exported_scores(learner, seen).argmax(1))

@@ -1,4 +1,4 @@
-"""Damaged versions of real lines, to try readers of outside files with: what comes out must be a result or one clear error."""
+"""Damages real lines to test readers of outside files, which must return a result or raise one clear error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DELIMITERS = ("|", ",", ";", "\t", " ", "|#", ":", "=")
 
 
 def mutated(lines: Sequence[str], rng: random.Random) -> str:
-    """Some of the lines, each damaged in one to three ways, joined to a text. The same `rng` state gives the same text."""
+    """Damage each line in one to three ways and join them to a text. The same `rng` state gives the same text."""
     return "\n".join(_damaged(line, rng) for line in lines) + ("\n" if rng.random() < 0.8 else "")
 
 
@@ -54,7 +54,7 @@ def _replace(line: str, rng: random.Random) -> str:
 
 
 def _field(line: str, rng: random.Random) -> str:
-    """Another value in one field, whatever separates them."""
+    """Put another value into one field, whatever the delimiter."""
     mark = rng.choice([each for each in _DELIMITERS if each in line] or [" "])
     fields = line.split(mark)
     k = rng.randrange(len(fields))
@@ -73,7 +73,7 @@ def _cut(line: str, rng: random.Random) -> str:
 
 
 def _digit(line: str, rng: random.Random) -> str:
-    """Another digit, or many: most such lines can still be read."""
+    """Put in another digit, or many; most such lines can still be read."""
     places = [k for k, letter in enumerate(line) if letter.isdigit()]
     if not places:
         return line

@@ -1,4 +1,4 @@
-"""Episodes of environments played to their ends by a rule."""
+"""Plays episodes of environments to their ends by a rule."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Rule = Callable[[EngineEnvs, Observation], int]
 
 @dataclass(frozen=True)
 class Played:
-    """What came of an episode."""
+    """The outcome of an episode."""
 
     result: Result
-    rewards: tuple[float, ...]  # of each choice, as float32 numbers
+    rewards: tuple[float, ...]  # one per choice, float32
     actions: tuple[int, ...]
-    total: float  # of the rewards, before they were rounded
+    total: float  # sum of the rewards, before they were rounded
 
 
 def one_episode(opened: Opened, workload: Workload, cluster: Cluster, rules: Rules | None = None) -> EngineEnvs:
-    """A batch of one environment with one episode, recorded."""
+    """Make a batch of one environment with one episode, recorded."""
     opened = replace(opened, recorded=True, rules=rules or Rules())
     return EngineEnvs(opened, lambda _: (workload, cluster), [0], 1, threads=1)
 
 
 def play(envs: EngineEnvs, rule: Rule) -> Played | None:
-    """The episode of the first environment with the choices of a rule; None where there is nothing to choose."""
+    """Play the episode of the first environment by a rule; None where there is nothing to choose."""
     try:
         seen = envs.reset(0)
     except NoChoiceError:
@@ -54,7 +54,7 @@ def play(envs: EngineEnvs, rule: Rule) -> Played | None:
 
 
 def by_network(network: Network) -> Rule:
-    """The highest score among what may be chosen; rows are those that may be."""
+    """Choose the highest score among the legal actions; only legal rows are scored."""
 
     def rule(envs: EngineEnvs, seen: Observation) -> int:
         legal = np.flatnonzero(seen.mask[0])
@@ -66,12 +66,12 @@ def by_network(network: Network) -> Rule:
 
 
 def at_random(rng: np.random.Generator) -> Rule:
-    """Any legal action, each as likely as any other."""
+    """Choose any legal action, all equally likely."""
     return lambda envs, seen: int(rng.choice(np.flatnonzero(seen.mask[0])))
 
 
 def jobs_in_rows(envs: EngineEnvs) -> Array:
-    """Where a job is chosen: the indices of the jobs of the rows."""
+    """Return the indices of the jobs in the rows, where a job is chosen."""
     s = envs.state(0)
     part = s.partitions[int(s.control["open_part"][0])]
     jobs: Array = s.queue_jobs[int(part["head"]) : int(part["tail"])][: envs.rows].copy()

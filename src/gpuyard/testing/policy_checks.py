@@ -1,4 +1,4 @@
-"""Checks of a user's policy: it compiles, is pure, gives numbers, and the same ones compiled as interpreted."""
+"""Checks a user's policy: it compiles, is pure, returns numbers, and the same numbers compiled and interpreted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLUSTER = "hetero-demo"
 ROUNDING = 1e-9  # relative: beyond it two answers are different, below it differently rounded
 TIMED = 20_000  # jobs whose keys are timed
 JOB = 0  # the job for which placements score
-LONGEST = 300  # letters of a finding: a compiler's complaint may fill pages
+LONGEST = 300  # characters of a finding: a compiler's message may fill pages
 OK, FAILED, INFO = "ok", "failed", "info"
 
 
@@ -73,7 +73,7 @@ class PolicyKind:
 
 
 def kind_of(function: Function) -> PolicyKind | None:
-    """By the names of the first arguments; None: not a policy."""
+    """Return the kind of policy by the names of the first arguments; None if it is not a policy."""
     try:
         names = tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -82,7 +82,7 @@ def kind_of(function: Function) -> PolicyKind | None:
 
 
 def check_policy(function: Function, name: str, kind: PolicyKind) -> list[Finding]:
-    """All findings, in the order of the checks. What a failed check makes meaningless is left out."""
+    """Run the checks and return the findings in order; skip checks that a failed one makes meaningless."""
     findings: list[Finding] = []
 
     def note(check: str, state: str, text: str = "") -> None:
@@ -112,7 +112,7 @@ def check_policy(function: Function, name: str, kind: PolicyKind) -> list[Findin
 
 
 def _moments() -> list[Moment]:
-    """Each workload before anything ran, and with made-up progress at a later time."""
+    """Make two moments of each workload: before anything ran, and later with made-up progress."""
     cluster = load_cluster(CLUSTER)
     found = []
     for text in WORKLOADS:
@@ -127,7 +127,7 @@ def _moments() -> list[Moment]:
 
 
 def _job_rows(workload: Workload, now: float, late: bool) -> Array:
-    """The jobs as policies see them: just submitted, or `late` with made-up progress. What is hidden is 0."""
+    """Return the jobs as policies see them: just submitted, or `late` with made-up progress. Hidden columns are 0."""
     rows = np.zeros(len(workload), JOB_ROW)
     for name in set(COLUMNS) & set(VISIBLE_NAMES):
         rows[name] = getattr(workload.jobs, name)
@@ -153,7 +153,7 @@ def _job_rows(workload: Workload, now: float, late: bool) -> Array:
 
 
 def _node_rows(cluster: Cluster) -> Array:
-    """The nodes as placements see them, with some devices taken."""
+    """Return the nodes as placements see them, with some devices taken."""
     nodes, rows = cluster.nodes, np.zeros(len(cluster.nodes), NODE_ROW)
     for name in ("gpus", "gpu_type", "rack", "partition", "cpus", "memory"):
         rows[name] = getattr(nodes, name)
@@ -166,7 +166,7 @@ def _node_rows(cluster: Cluster) -> Array:
 
 
 def _interpreted(function: Function, kind: PolicyKind, moments: list[Moment]) -> tuple[list[Array], dict[str, str]]:
-    """The answers moment by moment, and what is wrong with them by check (empty text: nothing)."""
+    """The answers moment by moment, and what is wrong with them by check (empty: nothing)."""
     trouble = {"answers": "", "pure": ""}
     answers: list[Array] = []
     for moment in moments:
@@ -230,7 +230,7 @@ def _simulates(function: Function, name: str, kind: PolicyKind) -> tuple[str, st
 
 
 def _speed(address: int, kind: PolicyKind, function: Function, params: Params) -> str:
-    """Relative to the nearest built-in of the kind, both timed here and now."""
+    """Time the policy relative to the nearest built-in of its kind."""
     if INTERPRETED or kind.name == "switch rule":
         return "not measured"
     other, other_address = _nearest(kind, function)
@@ -240,7 +240,7 @@ def _speed(address: int, kind: PolicyKind, function: Function, params: Params) -
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """The median of seven calls."""
+    """Return the median time of seven calls."""
     times = []
     for _ in range(7):
         began = time.perf_counter()
@@ -280,7 +280,7 @@ def _call(address: int, *arguments: Any) -> int:
 
 
 def _values(params: Params) -> Array:
-    """A policy's parameters as the engine holds them."""
+    """Return a policy's parameters as the engine holds them."""
     values = np.zeros(PARAMS)
     values[: len(params)] = list(params.values())
     return values

@@ -1,4 +1,4 @@
-"""Small environments whose best choices and values are known: what a learner must get right before it is trusted with anything else.
+"""Small environments with known best choices and values, which a learner must solve before it is trusted with anything else.
 
 After Andy Jones, "Debugging RL, without the agonizing pain" (2021), plus masks, rows and small scheduling problems solved exactly.
 """
@@ -18,7 +18,7 @@ from gpuyard.registry import Registry
 
 
 class Probe(ABC):
-    """A batch of environments (gpuyard.envs.base.Envs) in plain numpy; what is random depends on the seed and the number of steps alone."""
+    """A batch of environments (gpuyard.envs.base.Envs) in plain numpy; randomness depends only on the seed and the number of steps."""
 
     schema: Schema
     actions: int
@@ -38,15 +38,15 @@ class Probe(ABC):
 
     @abstractmethod
     def act(self, actions: Array) -> tuple[Array, Array]:
-        """Reward (envs,) and whether the episode is over (envs,), for legal actions."""
+        """Take legal actions; return the reward (envs,) and whether the episode is over (envs,)."""
 
     @abstractmethod
     def values(self, gamma: float) -> Array:
-        """(envs,) the value of what is seen now, if the best is chosen from here on."""
+        """Return (envs,) the value of the present observation under the best choices."""
 
     @abstractmethod
     def best(self) -> Array:
-        """(envs, actions) bool: which choices are the best ones now."""
+        """Return (envs, actions) bool: which choices are the best now."""
 
     def reset(self, seed: int) -> Observation:
         self._seed, self._steps = seed, 0
@@ -82,7 +82,7 @@ PROBES: Registry[Callable[[int], Probe]] = Registry("probe")
 
 
 class _ContextProbe(Probe):
-    """One number is seen, two choices, one step."""
+    """Episodes of one step: one number is observed, and there are two choices."""
 
     schema = Schema("probe", 1, (), ("signal",))
     actions = 2
@@ -103,7 +103,7 @@ class _ContextProbe(Probe):
 
     @abstractmethod
     def rewards(self) -> Array:
-        """(envs, actions)"""
+        """Return (envs, actions) rewards."""
 
     def values(self, gamma: float) -> Array:
         found: Array = np.where(self.observe().mask, self.rewards(), -np.inf).max(1)
@@ -122,21 +122,21 @@ class ConstantReward(_ContextProbe):
 
 
 class ObservedReward(_ContextProbe):
-    """The reward is what is seen: does the value depend on the observation?"""
+    """The reward is the observation: does the value depend on it?"""
 
     def rewards(self) -> Array:
         return np.repeat(self.signal[:, None], 2, 1)
 
 
 class ActionReward(_ContextProbe):
-    """The second choice is rewarded by 1, the first by −1: does the policy learn?"""
+    """The second choice earns 1, the first −1: does the policy learn?"""
 
     def rewards(self) -> Array:
         return np.tile([-1.0, 1.0], (self.count, 1))
 
 
 class ActionByObservation(_ContextProbe):
-    """The choice must follow the sign of what is seen: ±1."""
+    """The choice must follow the sign of the observation, ±1."""
 
     def rewards(self) -> Array:
         found: Array = self.signal[:, None] * np.array([-1.0, 1.0])
@@ -144,7 +144,7 @@ class ActionByObservation(_ContextProbe):
 
 
 class MaskedAction(_ContextProbe):
-    """Rewards 0, 0.5 and 1; the best choice may not be made where −1 is seen."""
+    """Rewards are 0, 0.5 and 1; the best choice is masked where −1 is observed."""
 
     actions = 3
 
@@ -158,7 +158,7 @@ class MaskedAction(_ContextProbe):
 
 
 class TwoSteps(_ContextProbe):
-    """0 is seen, then 1; only the second step is rewarded, by 1: is the future discounted, once?"""
+    """The observation is 0, then 1; only the second step earns 1: is the future discounted once?"""
 
     def rewards(self) -> Array:
         return np.repeat(self.signal[:, None], 2, 1)
@@ -179,9 +179,9 @@ class TwoSteps(_ContextProbe):
 
 
 class LargestRow(Probe):
-    """Choose the row with the largest first feature, of a random number that may be chosen: reward 1, else 0.
+    """Choose the row with the largest first feature among the legal ones: reward 1, else 0.
 
-    Rows that may not be chosen look even better.
+    The number of legal rows is random, and illegal rows look even better.
     """
 
     schema = Schema("probe", 1, ("size", "noise"), ("zero",))
@@ -214,7 +214,7 @@ class LargestRow(Probe):
 
 
 class Machines(Probe):
-    """Put jobs one after the other on the machine that is free first, to minimise the weighted sum of their ends: solved exactly.
+    """Put jobs one after the other on the machine that is free first, to minimise the weighted sum of their ends; solved exactly.
 
     Environment i always works on problem i modulo their number. One machine: the best order is by weight / length (Smith 1956).
     The reward of a choice is −weight · end of the job; discounting is 1. At most about 8 jobs.
@@ -223,7 +223,7 @@ class Machines(Probe):
     schema = Schema("probe", 1, ("length", "weight"), ("clock", "spread", "left"))
 
     def __init__(self, count: int, lengths: Array, weights: Array, speeds: tuple[float, ...] = (1.0,)) -> None:
-        """`lengths` and `weights` (problems, jobs) in seconds and per second, `speeds` (machines,)."""
+        """Take `lengths` and `weights` (problems, jobs) in seconds and per second, and `speeds` (machines,)."""
         super().__init__(count)
         self.lengths, self.weights, self.speeds = np.asarray(lengths, float), np.asarray(weights, float), speeds
         self.actions = self.lengths.shape[1]
@@ -231,7 +231,7 @@ class Machines(Probe):
 
     @staticmethod
     def random(count: int, problems: int, jobs: int, seed: int, speeds: tuple[float, ...] = (1.0,)) -> Machines:
-        """Whole lengths from 1 to 9 and weights 0.01 to 0.1."""
+        """Draw whole lengths from 1 to 9 and weights from 0.01 to 0.1."""
         random = np.random.default_rng(seed)
         shape = (problems, jobs)
         return Machines(count, random.integers(1, 10, shape), random.integers(1, 11, shape) / 100, speeds)
@@ -255,12 +255,12 @@ class Machines(Probe):
         return -self.weights[problem, actions] * end, self._state["left"].sum(1) == 0
 
     def optimum(self) -> Array:
-        """(problems,) the best possible return of an episode, by trying all orders."""
+        """Return (problems,) the best possible return of an episode, by trying all orders."""
         nothing = (0.0,) * len(self.speeds)
         return np.array([self._solver(problem)((1 << self.actions) - 1, nothing) for problem in range(len(self.lengths))])
 
     def values(self, gamma: float) -> Array:
-        """Exact for `gamma` = 1, the only one there is here."""
+        """Return the exact values for `gamma` = 1, the only one supported."""
         return np.array([self._solver(self._problem[env])(self._bits(env), self._free(env)) for env in range(self.count)])
 
     def best(self) -> Array:

@@ -1,4 +1,4 @@
-"""Schedulers to test simulators with: every registered policy, and policies of a user's own that read whatever may be read."""
+"""Schedulers for tests of simulators: every registered policy, and policies such as a user may write that read every column."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ Policy = Ordering | Placement | Backfill | Preemption | Switch
 
 @dataclass(frozen=True)
 class Fixed:
-    """One slot that is not drawn: its kind (a field of Scheduler, or `switch`) and what fills it."""
+    """A slot that is not drawn: its name (a field of Scheduler, or `switch`) and the policy that fills it."""
 
     slot: str
     policy: Policy
 
 
-# --- policies of a user's own -------------------------------------------------------------------------------------------
+# --- policies such as a user may write -------------------------------------------------------------------------------------------
 
 
 def ageing(jobs: Any, j: int, now: float, weight: float = 0.3) -> Any:
-    """Reads the clock, the columns and the live state."""
+    """Read the clock, the columns and the live state."""
     waited = now - jobs.queued[j] if jobs.queued[j] > jobs.submit[j] else now - jobs.submit[j]
     return jobs.estimate[j] + jobs.transfer[j] - weight * waited - jobs.done[j] + 0.5 * jobs.preemptions[j]
 
 
 def per_user(jobs: Any, j: int, now: float) -> Any:
-    """Labels and hosts, no clock: keyed once, with many ties."""
+    """Read labels and hosts but not the clock: keyed once, with many ties."""
     labels = jobs.user[j] + jobs.job_class[j] + jobs.gpu_type[j] + jobs.qos[j] + jobs.account[j]
     return labels % 3 + jobs.partition_factor[j] + 0.1 * jobs.size_factor[j] + 0.01 * jobs.cpus[j] + 0.001 * jobs.memory[j] * jobs.chunk[j]
 
 
 def infinite(jobs: Any, j: int, now: float) -> Any:
-    """Keys that are infinite on purpose."""
+    """Return keys that are infinite on purpose."""
     if jobs.deadline[j] > 1e300:
         return np.inf
     return -np.inf if jobs.priority[j] > 1 else jobs.deadline[j]
@@ -70,39 +70,39 @@ def used(jobs: Any, j: int) -> Any:
 
 
 def modest(jobs: Any, j: int, now: float) -> Any:
-    """Usage and no clock: it is keyed at every pass all the same."""
+    """Read usage but not the clock; it is keyed at every pass all the same."""
     return used(jobs, j) - 0.2 * jobs.qos_factor[j] - 0.1 * jobs.fair_share[j]
 
 
 def spread(nodes: Any, n: int, jobs: Any, j: int) -> Any:
-    """By racks and partitions, then the least loaded host."""
+    """Prefer racks and partitions, then the least loaded host."""
     return 10.0 * nodes.rack[n] - min(nodes.free_cpus[n], 64.0) / (min(nodes.cpus[n], 64.0) + 1.0) + 3.0 * nodes.partition[n]
 
 
 def mixed(nodes: Any, n: int, jobs: Any, j: int, tight: float = 2.0) -> Any:
-    """Free devices and shares, device types and memory, against what the job asks for."""
+    """Compare free devices and shares, device types and memory with what the job asks for."""
     left = nodes.free[n] - jobs.gpus[j]
     return tight * left + nodes.share[n] - nodes.speed[n] + 0.25 * nodes.gpu_type[n] + (1.0 if nodes.free_memory[n] < 20 else 0.0)
 
 
 def level(nodes: Any, n: int, jobs: Any, j: int) -> Any:
-    """Whole nodes against their size: many ties."""
+    """Compare what is used of a node, with many ties."""
     return -(nodes.gpus[n] - nodes.free[n]) * (1.0 if jobs.user[j] == 1 else -1.0)
 
 
 def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> Any:
-    """Attained service and slack in few classes: scores tie, and two jobs without checkpoints do not stop each other for ever."""
+    """Put attained service and slack into few classes: scores tie, and two jobs without checkpoints do not stop each other forever."""
     late = 1.0 if jobs.deadline[j] - now - jobs.remaining[j] < 0 else 0.0
     return min(np.floor(jobs.attained[j] / scale), 2.0) - late - jobs.priority[j]
 
 
 def newest(jobs: Any, j: int, now: float) -> Any:
-    """The latest submitted may stop everybody."""
+    """Let the latest submitted job stop any other."""
     return -jobs.submit[j] - 0.01 * jobs.gpus[j] + 0.001 * jobs.user[j]
 
 
 def greedy(jobs: Any, j: int, now: float) -> Any:
-    """Who used more than the fair share gives way, but not a third time: usage moves, and two jobs would stop each other for ever."""
+    """Stop jobs of users above their fair share, at most twice: usage changes, and two jobs would stop each other forever."""
     return np.floor(2.0 * jobs.usage[j] / jobs.fair_share[j]) if jobs.preemptions[j] < 2 else -1.0
 
 
@@ -151,7 +151,7 @@ _CLOSER_ORDERINGS = {
     "tiresias": "tiresias:threshold=20,second=60,promote=1.5",
 }
 
-# What was registered when this module was imported: what a file of policies registers later must not change what a seed draws.
+# The policies registered when this module is imported: later ones must not change what a seed draws.
 _ORDERINGS = tuple(parse_ordering(_CLOSER_ORDERINGS.get(name, name)) for name in ORDERINGS)
 _PLACEMENTS = tuple(parse_placement(name) for name in PLACEMENTS)
 _BACKFILLS = tuple(replace(BACKFILLS[name], depth=depth) for name in BACKFILLS for depth in (0, 2))
@@ -160,7 +160,7 @@ _SWITCHES = tuple(parse_switch(_CLOSER.get(name, name)) for name in SWITCHES)
 
 
 def every_policy() -> Iterator[Fixed]:
-    """Everything registered (backfill with and without a depth) and the policies above, one by one."""
+    """Yield every registered policy (backfill with and without a depth) and the policies above."""
     yield from (Fixed("ordering", parse_ordering(_CLOSER_ORDERINGS.get(name, name))) for name in ORDERINGS)
     yield from (Fixed("placement", PLACEMENTS[name]) for name in PLACEMENTS)
     for name in BACKFILLS:
@@ -178,7 +178,7 @@ def every_policy() -> Iterator[Fixed]:
 
 
 def random_scheduler(seed: int, fixed: Fixed | None = None, *, own: bool = True) -> Scheduler | Meta:
-    """A scheduler drawn from everything there is, with one slot given; the same seed gives the same one.
+    """Draw a scheduler from all policies, with one slot given; the same seed gives the same one.
 
     `own=False` draws from the registries only.
     """
@@ -194,7 +194,7 @@ def random_scheduler(seed: int, fixed: Fixed | None = None, *, own: bool = True)
 
 
 def _meta(rng: np.random.Generator, schedulers: tuple[Scheduler, ...], rule: Switch) -> Meta:
-    """A meta-scheduler with a timer or with preemption: with both, rules that disagree can stop two jobs in turn for ever."""
+    """Make a meta-scheduler with a timer or with preemption; with both, rules that disagree can stop two jobs in turn forever."""
     every = float(rng.choice([0.0, 0.0, 0.7, 13.0]))
     if every > 0:
         return Meta(tuple(replace(s, preemption=PREEMPTIONS["none"]) for s in schedulers), rule, every)

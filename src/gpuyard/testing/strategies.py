@@ -1,4 +1,4 @@
-"""Small adversarial cases: every feature of the model, alone and in combination, from one seed."""
+"""Draws small adversarial cases from a seed: every feature of the model, alone and in combination."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpuyard.model.workload import Workload
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-# Name → how often it is on, in a case of ordinary boldness. About one case in six has none: plain jobs on plain nodes.
+# Name → how often a feature is on in an ordinary case. About one case in six has none: plain jobs on plain nodes.
 FEATURES: dict[str, float] = {
-    "coarse times": 0.6,  # whole seconds out of few, so that events coincide
+    "coarse times": 0.6,  # few distinct whole seconds, so that events coincide
     "burst": 0.2,  # all jobs submitted at once
     "zero runtime": 0.15,
     "wrong estimates": 0.5,  # too low, too high, zero
@@ -39,7 +39,7 @@ FEATURES: dict[str, float] = {
     "whole outages": 0.3,
     "partial outages": 0.3,
     "walltimes": 0.4,
-    "kills": 0.5,  # of the cases with walltimes
+    "kills": 0.5,  # only with walltimes
     "checkpoints": 0.4,
     "restart cost": 0.3,
     "transfer": 0.3,
@@ -66,7 +66,7 @@ _QOS_NAMES = ("low", "high")
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to simulate, and the names of the features that it has."""
+    """One thing to simulate, and the names of its features."""
 
     workload: Workload
     cluster: Cluster
@@ -75,7 +75,7 @@ class Case:
 
 
 def random_case(seed: int, scale: str = "small") -> Case:
-    """A case of 1–40 jobs on 1–6 nodes, or of another of SCALES; the same seed gives the same case.
+    """Draw a case of 1–40 jobs on 1–6 nodes, or of another of SCALES; the same seed gives the same case.
 
     Beyond the small scale there are always gangs: without them nothing would ever wait.
     """
@@ -88,8 +88,8 @@ def random_case(seed: int, scale: str = "small") -> Case:
 
 
 def cases() -> SearchStrategy[Case]:
-    """A hypothesis strategy over `random_case`; a failing case shrinks towards a small seed."""
-    from hypothesis import strategies as st  # a development dependency: only those who draw cases need it
+    """Return a hypothesis strategy over `random_case`; a failing case shrinks towards a small seed."""
+    from hypothesis import strategies as st  # a development dependency: only tests draw cases
 
     return st.integers(0, 2**32 - 1).map(random_case)
 
@@ -101,7 +101,7 @@ def _choose_features(rng: np.random.Generator) -> frozenset[str]:
 
 
 def _time(rng: np.random.Generator, features: frozenset[str], limit: int) -> float:
-    """A time in 0..limit, whole and often a multiple of ten where times are coarse."""
+    """Draw a time in 0..limit; where times are coarse, whole and often a multiple of ten."""
     if "coarse times" in features:
         return float(rng.integers(0, limit // 10 + 1) * 10 if rng.random() < 0.6 else rng.integers(0, limit + 1))
     return float(rng.random() * limit)
@@ -259,12 +259,12 @@ def _random_hosts(rng: np.random.Generator, features: frozenset[str], gpus: Arra
 def _random_labels(
     rng: np.random.Generator, features: frozenset[str], cluster: Cluster, n: int, labels: dict[str, tuple[str, ...]]
 ) -> dict[str, Array]:
-    """Columns of label numbers; their names are put into `labels`."""
+    """Draw columns of label numbers and put the names into `labels`."""
     columns: dict[str, Array] = {}
     impossible = "impossible jobs" in features
     if "partitions" in features:
         names = [partition.name for partition in cluster.partitions] + (["nowhere"] if impossible else [])
-        labels["partitions"] = tuple(reversed(names))  # numbered otherwise than in the cluster, on purpose
+        labels["partitions"] = tuple(reversed(names))  # numbered differently from the cluster, on purpose
         columns["partition"] = rng.integers(0, len(names), n)
     if "classes" in features:
         labels["classes"] = (*_CLASS_NAMES, "unheard of")

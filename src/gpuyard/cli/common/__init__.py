@@ -1,1 +1,1 @@
-"""What several verbs share: options, inputs and output."""
+"""Options, inputs and output that several verbs share."""

@@ -31,10 +31,10 @@ class Reading:
     @classmethod
     def of(
         cls,
-        reader: str | None,
-        columns: Sequence[str] | None,
-        parameters: Sequence[str] | None,
-        jobs: str | None,
+        reader: str | None = None,
+        column: Sequence[str] | None = None,
+        with_: Sequence[str] | None = None,
+        jobs: str | None = None,
         apply: Sequence[str] | None = None,
     ) -> Reading:
         """From the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
@@ -50,7 +50,7 @@ class Reading:
 
             for text in apply:
                 check_transform(text)
-        return cls(reader, _assignments("--column", columns), _assignments("--with", parameters), count, tuple(apply or ()))
+        return cls(reader, _assignments("--column", column), _assignments("--with", with_), count, tuple(apply or ()))
 
     def load(self, text: str, seed: int) -> Workload:
         """The workload that `text` names, after what is applied to it."""

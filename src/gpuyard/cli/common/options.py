@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gpuyard.cli.common import inputs
 from gpuyard.cli.common.output import Format
 
 
@@ -100,3 +103,43 @@ By = Annotated[str | None, _output("GROUP", "Also by priority, user, partition, 
 Save = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).")]
 Plot = Annotated[Path | None, _output("FILE", "Draw Gantt chart, queue and utilisation: .png, .pdf, .svg.")]
 Report = Annotated[Path | None, _output("DIR", "Also write a report with figures and tables there.")]
+
+# ── groups: several options that become one argument of a verb ──
+_READING: dict[str, tuple[Any, Any]] = {
+    "reader": (Reader, None), "column": (Columns, None), "with_": (With, None), "jobs": (Jobs, None), "apply": (Apply, None),
+}  # fmt: skip
+_RULES: dict[str, tuple[Any, Any]] = {
+    "checkpoint": (Checkpoint, "0"), "restart_cost": (RestartCost, "0"), "walltime_kill": (WalltimeKill, False),
+}  # fmt: skip
+
+
+def grouped(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a verb take how workloads are read as one argument `reading`, and the rules of the simulation as `rules`.
+
+    The command line shows the options of each group one by one, in place of the argument, except those in `without`.
+    """
+    groups: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
+        "reading": (inputs.Reading.of, _READING), "rules": (inputs.rules_of, _RULES),
+    }  # fmt: skip
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(verb, eval_str=True)
+        shown: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            options = groups[parameter.name][1] if parameter.name in groups else {}
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            made = [inspect.Parameter(n, keyword, default=d, annotation=a) for n, (a, d) in options.items() if n not in without]
+            shown += made or [parameter]
+
+        def call(**given: Any) -> None:
+            for name, (make, options) in groups.items():
+                if name in signature.parameters:
+                    given[name] = make(**{each: given.pop(each) for each in options if each not in without})
+            verb(**given)
+
+        call.__name__, call.__doc__, call.__module__ = verb.__name__, verb.__doc__, verb.__module__
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+        call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        return call
+
+    return decorate

@@ -1,4 +1,4 @@
-"""What a verb prints: a table for people (terminal, Markdown) and the same facts as data (JSON, CSV)."""
+"""Prints what a verb found: tables for people (terminal, Markdown) and the same facts as data (JSON, CSV)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = [
 WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
 RULE = 200  # columns of a rule, there
 STAR = "★"
-_PATIENCE = 2.0  # s before a progress bar appears
+_DELAY = 2.0  # s before a progress bar appears
 
 
 class Format(StrEnum):
-    """Of what goes to stdout."""
+    """Formats of what goes to stdout."""
 
     table = "table"
     json = "json"
@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are texts; what follows a line feed in a cell is secondary. `marked` holds (row, column) of the best."""
+    """A table of texts; what follows a line feed in a cell is secondary. `marked` holds (row, column) of the best."""
 
     header: tuple[str, ...]
     rows: Sequence[Sequence[str]]
@@ -47,7 +47,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Output:
-    """`tables` and paragraphs of `text` for people; `data` for json; `records` for csv."""
+    """What a verb prints: `tables` and paragraphs of `text` for people, `data` for json, `records` for csv."""
 
     tables: Sequence[Table]
     data: Any
@@ -56,7 +56,7 @@ class Output:
 
 
 def emit(output: Output, how: Format) -> None:
-    """To stdout. A reader that has gone away ends the program quietly."""
+    """Write to stdout. If the reader of a pipe is gone, the program ends quietly."""
     text = _WRITERS[how](output)
     try:
         sys.stdout.write(text)
@@ -67,7 +67,7 @@ def emit(output: Output, how: Format) -> None:
 
 
 def say(text: str) -> None:
-    """One line of talk, on stderr."""
+    """Print one line to stderr."""
     sys.stderr.write(f"gpuyard: {clean(text)}\n")
     sys.stderr.flush()
 
@@ -76,7 +76,7 @@ def say(text: str) -> None:
 
 
 def md_text(tables: Iterable[Table]) -> str:
-    """Markdown; the best in bold."""
+    """Return tables as Markdown, the best in bold."""
     return "\n".join(_md_table(table) for table in tables)
 
 
@@ -119,7 +119,7 @@ def _table_text(output: Output) -> str:
 
 
 def _unpadded(line: str) -> str:
-    """Without blanks at its end; a rule is no longer than a page is wide, whatever the longest cell."""
+    """Strip blanks at the end; cut a rule at the width of a page."""
     return line[:RULE] if line and set(line) == {"─"} else line.rstrip()
 
 
@@ -130,7 +130,7 @@ def _plain_text(text: str, style: str = "") -> Any:
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
-    """The columns that fit beside each other; the first one is repeated in every block."""
+    """Split columns into blocks that fit the width; the first column is repeated in every block."""
     widths = [
         max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 3
         for k in range(len(table.header))
@@ -173,7 +173,7 @@ _WRITERS: Mapping[Format, Callable[[Output], str]] = {
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal, from two seconds on; hears how much is done."""
+    """Show a bar on stderr after two seconds, if that is a terminal; call what it yields with how much is done."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -187,7 +187,7 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
     def show(done: int) -> None:
         bar.update(task, completed=done)
-        if time.monotonic() - began > _PATIENCE and not bar.live.is_started:
+        if time.monotonic() - began > _DELAY and not bar.live.is_started:
             bar.start()
 
     try:

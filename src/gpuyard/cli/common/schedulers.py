@@ -1,4 +1,4 @@
-"""Schedulers from the texts of options."""
+"""Makes schedulers from the texts of options."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
     from gpuyard.policies import AnyScheduler, Scheduler
 
-LONG = 5_000  # jobs from which conservative, 50 times slower than EASY on many nodes, is no default
-# The first is the baseline: what a cluster does without any scheduling to speak of.
+LONG = 5_000  # jobs; for longer workloads conservative, 50 times slower than EASY on many nodes, is not a default
+# The first is the baseline: what a cluster does without a real scheduler.
 DEFAULTS = (
     "fcfs",
     "fcfs/fewest/easy",
@@ -38,7 +38,7 @@ DEFAULTS = (
 def one_scheduler(
     scheduler: str | None, slots: Sequence[str | None], meta: str | None, of: Sequence[str] | None, every: str | None
 ) -> AnyScheduler:
-    """From either `--scheduler`, or the four slots' options, or `--meta` with `--of`; first come, first served without any."""
+    """Make the scheduler of `--scheduler`, of the four slots' options, or of `--meta` with `--of`; first come, first served by default."""
     from gpuyard.policies import make_meta, parse_scheduler
 
     ways = {"--scheduler": scheduler is not None, "--ordering …": any(slots), "--meta": meta is not None}
@@ -53,7 +53,7 @@ def one_scheduler(
 
 
 def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
-    """Every combination of the policies given for each slot; fcfs, fewest, none, none where none is given."""
+    """Return every combination of the policies given for the slots; an empty slot has its default, fcfs, fewest, none, none."""
     from gpuyard.policies import Scheduler, parse_backfill, parse_ordering, parse_placement, parse_preemption
     from gpuyard.policies.slots import DEFAULT_SLOTS
 
@@ -68,9 +68,9 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
 def several_schedulers(
     texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], *, learned: bool = False
 ) -> list[AnyScheduler]:
-    """Those of `--scheduler`, then the cross of the slots' options; the defaults without any; `learned` ones besides. Each label once.
+    """Return the schedulers of `--scheduler`, then all combinations of the slots' options; else the defaults. `learned` adds those shipped.
 
-    Of the defaults, those that look at deadlines or priorities are left out where no job has any, and conservative for long workloads.
+    Defaults that read deadlines or priorities are left out where no job has any, and conservative for long workloads.
     """
     from gpuyard.networks.checkpoint import shipped_names
     from gpuyard.policies import parse_scheduler
@@ -91,7 +91,7 @@ def several_schedulers(
 
 
 def _idle_orderings(workloads: Sequence[Workload]) -> set[str]:
-    """Orderings by what no workload has."""
+    """Return the orderings that read what no workload has."""
     import numpy as np
 
     deadlines = any(np.isfinite(workload.jobs.deadline).any() for workload in workloads)

@@ -1,4 +1,4 @@
-"""What a workload is, in words and as data; `gpuyard show` and `gpuyard trace info` print it."""
+"""Describes a workload in words and as data, for `gpuyard show` and `gpuyard trace info`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KINDS = {
 
 
 def facts_of(workload: Workload, cluster: str | None = None) -> Facts:
-    """Jobs, span, sizes, run times, waits, load, labels, estimates, what is missing, and the cluster that would be guessed."""
+    """Describe jobs, span, sizes, run times, waits, load, labels, estimates, what is missing, and the cluster that would be guessed."""
     from gpuyard.traces.summary import summarise
 
     s = summarise(workload)
     facts: Facts = [("workload", s.name), ("jobs", f"{s.jobs:,}" + (f" of {s.rows:,} rows" if s.rows > s.jobs else ""))]
     facts += [("dropped", f"{count:,} rows: {reason}") for reason, count in s.dropped.items()]
     if s.jobs:
-        facts += [*_when(s), *_work(s), *_beliefs(s), *_where(workload, s, cluster)]
+        facts += [*_when(s), *_work(s), *_estimates(s), *_where(workload, s, cluster)]
     facts += [("missing", ", ".join(s.missing))] if s.missing else []
     return facts + [("note", note) for note in s.notes]
 
@@ -47,7 +47,7 @@ def _when(s: WorkloadSummary) -> Facts:
 def _work(s: WorkloadSummary) -> Facts:
     cores = f", {short(s.core_hours)} core·h" if s.core_hours else ""
     facts = [("GPUs", _sizes(s.sizes, s.jobs)), ("work", f"{short(s.gpu_hours)} GPU·h{cores}"), ("run time", _times(s.run))]
-    facts += [("wait of the log", f"{_times(s.wait)}; of {s.wait.count:,} jobs")] if s.wait.count else []
+    facts += [("wait in the log", f"{_times(s.wait)}; of {s.wait.count:,} jobs")] if s.wait.count else []
     facts += [("load", f"{short(s.mean_gpus)} GPUs on average over the submits")] if s.span and s.gpu_hours else []
     return facts + ([("in use at once", f"up to {short(s.peak_gpus)} GPUs by the log's starts")] if s.peak_gpus == s.peak_gpus else [])
 
@@ -60,13 +60,13 @@ def _times(spread: Spread) -> str:
 
 
 def _sizes(sizes: dict[str, int] | Any, jobs: int) -> str:
-    """The eight sizes that occur most, ascending."""
+    """List the eight sizes that occur most, ascending."""
     top = sorted(sorted(sizes, key=lambda size: -sizes[size])[:8], key=float)
     text = ", ".join(f"{size} ({sizes[size] / jobs:.0%})" for size in top)
     return text + (f" and {len(sizes) - 8} more sizes, up to {max(sizes, key=float)}" if len(sizes) > 8 else "")
 
 
-def _beliefs(s: WorkloadSummary) -> Facts:
+def _estimates(s: WorkloadSummary) -> Facts:
     ratio = f"; median {s.estimate.p50:.2f} × the run time" if s.estimate.count else ""
     asked = f"; {s.requested:,} jobs ask for a time" if s.requested else ""
     facts = [("estimates", f"{s.estimate_source}{ratio}; {s.too_short:.1%} too short{asked}")]
@@ -88,19 +88,19 @@ def _where(workload: Workload, s: WorkloadSummary, cluster: str | None) -> Facts
 
 def _load(s: WorkloadSummary, gpus: int) -> str:
     if not s.span or not gpus or not s.gpu_hours:
-        return "no load on its devices to speak of"
+        return "almost no load on its devices"
     return f"{s.mean_gpus / gpus:.0%} of its devices, at speed 1"
 
 
 def guessed(workload: Workload) -> dict[str, Any]:
-    """The cluster that would be used unless another is given."""
+    """Return the cluster that would be used unless another is given."""
     from gpuyard.errors import DataError
     from gpuyard.traces import guess_cluster
 
     try:
         cluster, origin = guess_cluster(workload)
     except DataError as error:
-        return {"name": "", "nodes": 0, "gpus": 0, "origin": f"none can be guessed: {error}"}
+        return {"name": "", "nodes": 0, "gpus": 0, "origin": f"no cluster can be guessed: {error}"}
     return {"name": cluster.name, "nodes": len(cluster.nodes), "gpus": cluster.gpus, "origin": origin}
 
 
@@ -109,14 +109,14 @@ def _names(names: Sequence[str]) -> str:
 
 
 def data_of(workload: Workload, file: str, form: str) -> dict[str, Any]:
-    """Everything as numbers, for json."""
+    """Return all facts as numbers, for json."""
     from gpuyard.traces.summary import summarise
 
     return {"file": file, "format": form} | asdict(summarise(workload)) | {"cluster": guessed(workload)}
 
 
 def record_of(data: dict[str, Any]) -> dict[str, Any]:
-    """One line of csv."""
+    """Return one line of csv."""
     flat = {
         name: data[name] for name in ("file", "format", "jobs", "rows", "first", "last", "span", "jobs_per_day", "gpu_hours", "mean_gpus")
     }

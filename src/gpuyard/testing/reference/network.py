@@ -1,4 +1,4 @@
-"""The forward pass of a network, written down as in the text of `network_spec`: obvious and slow, in float64."""
+"""The forward pass of a network as the text of `networks.spec` describes it: obvious and slow, in float64."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arrays = Mapping[str, Array]
 
 
 def reference_scores(spec: NetworkSpec, arrays: Arrays, rows: Array, context: Array) -> Array:
-    """Scores of one decision: (n,) for rows (n, features), or (actions,) without rows."""
+    """Return the scores of one decision: (n,) for rows (n, features), or (actions,) without rows."""
     z = (context.astype(np.float64) - arrays["context.mean"]) * arrays["context.scale"]
     if not spec.rows:
         return _action_scores(spec, arrays, z)
@@ -70,7 +70,7 @@ def _softmax(values: Array) -> Array:
 
 
 def random_arrays(spec: NetworkSpec, rng: np.random.Generator, *, value: bool = False) -> dict[str, Array]:
-    """Arrays of a network as training might leave them; with those of the value where wanted."""
+    """Draw arrays of a network as training might leave them, with those of the value if wanted."""
     shapes = tensor_shapes(spec) | (value_shapes(spec) if value else {})
     return {name: _random_array(name, shape, rng) for name, shape in shapes.items()}
 

@@ -29,7 +29,7 @@ from gpuyard.testing.reference.state import (
 
 @dataclass(frozen=True)
 class Placer:
-    """Chooses nodes for jobs: everything a placement may look at."""
+    """Chooses nodes for jobs, with everything a placement may look at."""
 
     yard: Yard
     cluster: Cluster
@@ -41,7 +41,7 @@ class Placer:
         return Question(self.yard, self.cluster, self.seed, self.mixes[node.partition], node, job, units)
 
     def score(self, placement: Placement, node: NodeState, job: JobState, units: int) -> float:
-        """The placement's score of a node that would take `units` of the job; lower is better."""
+        """Return the placement's score of a node that would take `units` of the job; lower is better."""
         if placement.function is None:
             return SCORES[placement.name](self.question(node, job, units))
         nodes = NodesView(self.yard, self.cluster)
@@ -55,7 +55,7 @@ class Placer:
         return score
 
     def choose(self, placement: Placement, job: JobState, rooms: dict[int, int]) -> list[tuple[int, int]]:
-        """(node, units) pairs for the job, out of rooms that suffice for it."""
+        """Return (node, units) pairs for the job, out of rooms that suffice for it."""
         scores = {n: self.score(placement, self.yard.nodes[n], job, min(rooms[n], job.units)) for n in rooms}
         whole = [n for n in rooms if rooms[n] >= job.units]
         if whole:
@@ -67,7 +67,7 @@ class Placer:
         return chosen
 
     def device(self, placement: Placement, node: NodeState, job: JobState) -> int | None:
-        """The device for a share, where the placement chooses it; None: the ordinary rule does."""
+        """Return the device for a share where the placement chooses it; None: the ordinary rule does."""
         if not job.is_shared or placement.function is not None or placement.name not in DEVICES:
             return None
         return DEVICES[placement.name](self.question(node, job, 1))
@@ -78,7 +78,7 @@ class Placer:
         return job.gpus >= 1 and is_whole(node) and units * job.chunk < len(node.wholly_free())
 
     def sparing(self, rooms: dict[int, int], scores: dict[int, float], job: JobState, most: int) -> list[tuple[int, int]]:
-        """As few nodes as possible of which none is broken open; empty if they are more than `most` or do not suffice."""
+        """Return as few nodes as possible without breaking one open; empty if that takes more than `most` or they do not suffice."""
         chosen: list[tuple[int, int]] = []
         unused = set(rooms)
         missing = job.units
@@ -133,7 +133,7 @@ def take_in_turn(order: list[int], rooms: dict[int, int], units: int) -> list[tu
 
 
 def longest_duration(job: JobState, yard: Yard, cluster: Cluster, rules: Rules) -> float:
-    """Seconds that a waiting job might be believed to hold its devices at most, on the slowest it may get."""
+    """Return the longest estimated time (s) for which a waiting job holds its devices: on the slowest it may get."""
     rate = 1.0
     if not job.is_cpu_job:
         rate = min(job.speed[node.gpu_type] for node in yard.nodes if may_use(node, job))
@@ -147,7 +147,7 @@ def longest_duration(job: JobState, yard: Yard, cluster: Cluster, rules: Rules) 
 
 
 def overhead_of(job: JobState, kinds: set[int], cluster: Cluster, rules: Rules) -> float:
-    """Seconds on the devices before work begins, if the job started now on devices of these types."""
+    """Return the seconds on the devices before work begins, if the job started now on devices of these types."""
     transfer = job.transfer if job.is_cpu_job else max(job.transfer * cluster.types[kind].transfer for kind in kinds)
     return transfer + (rules.restart_cost if job.preemptions > 0 else 0.0)
 
@@ -173,16 +173,16 @@ class BookingPlan:
         self.partition = partition
         self.now = now
         self.claims: list[Claim] = []
-        believed = {job.index: job.believed_end(now) for job in running}
+        ends = {job.index: job.expected_end(now) for job in running}
         for job in running:
-            self.add_hosts(job, job.parts, now, believed[job.index])
+            self.add_hosts(job, job.parts, now, ends[job.index])
             if not job.is_shared:
-                self.add_devices([(part.node, len(part.devices)) for part in job.parts], now, believed[job.index])
+                self.add_devices([(part.node, len(part.devices)) for part in job.parts], now, ends[job.index])
         shared = {job.index for job in running if job.is_shared}
         for node in yard.nodes:
             for sharers in node.holders:
                 if sharers & shared:
-                    self.add_devices([(node.number, 1)], now, max(believed[index] for index in sharers))
+                    self.add_devices([(node.number, 1)], now, max(ends[index] for index in sharers))
 
     def add_hosts(self, job: JobState, parts: list[Holding], start: float, end: float) -> None:
         """Claim the cpus, memory and quota of a job."""
@@ -196,16 +196,16 @@ class BookingPlan:
             self.claims.append(Claim(number, count, 0.0, 0.0, 0.0, start, end))
 
     def changes(self) -> list[float]:
-        """Now, and every later time at which something leaves or a booking begins or ends."""
+        """Return now, and every later time at which something leaves or a booking begins or ends."""
         times = {time for claim in self.claims for time in (claim.start, claim.end)}
         return [self.now, *sorted(time for time in times if self.now < time < math.inf)]
 
     def points(self, start: float, duration: float) -> list[float]:
-        """The times in [start, start + duration) at which the least free amounts can occur; `start` always."""
+        """Return the times in [start, start + duration) at which the least free amounts can occur; always `start`."""
         return [start, *(time for time in self.changes() if start < time < start + duration)]
 
     def room(self, node: NodeState, job: JobState, points: list[float]) -> int:
-        """Units that the node can take at all the points; a shared job needs a wholly free device."""
+        """Return the units that the node can take at all the points; a shared job needs a wholly free device."""
         if node.is_down or not may_use(node, job) or (job.is_shared and node.is_pool):
             return 0
         held = [[claim for claim in self.claims if claim.node == node.number and claim.start <= at < claim.end] for at in points]
@@ -223,7 +223,7 @@ class BookingPlan:
         return max(min(by_device, by_host), 0)
 
     def rooms(self, job: JobState, points: list[float]) -> dict[int, int]:
-        """Node number → units, for the nodes that can take any at all the points."""
+        """Map node numbers to units, for the nodes that can take any at all the points."""
         every = {node.number: self.room(node, job, points) for node in self.yard.nodes}
         return {number: units for number, units in every.items() if units >= 1}
 
@@ -244,7 +244,7 @@ class BookingPlan:
         return self.has_quota(job, points)
 
     def earliest(self, job: JobState, duration: float) -> float | None:
-        """The first time at which the job fits for its whole duration; None: never."""
+        """Return the first time at which the job fits for its whole duration; None: never."""
         for time in self.changes():
             points = self.points(time, duration)
             if sum(self.rooms(job, points).values()) >= job.units and self.has_quota(job, points):
@@ -263,7 +263,7 @@ class BookingPlan:
             self.add_devices([(n, 1 if job.is_shared else k * job.chunk) for n, k in units], start, end)
 
     def hold_started(self, job: JobState, duration: float, *, devices: bool) -> None:
-        """Claim what a job took that has just started. No run is believed to end at once, not even one of no length."""
+        """Claim what a job that has just started took. No run is expected to end at once, not even one of length 0."""
         end = self.now + duration if self.now + duration > self.now else self.now + 1
         self.add_hosts(job, job.parts, self.now, end)
         if devices and not job.is_cpu_job:

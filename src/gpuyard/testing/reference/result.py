@@ -12,7 +12,7 @@ from gpuyard.model.result import REASONS, ROW, SEGMENT, STATUS
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one job; the fields of `gpuyard.model.result.ROW` with names instead of codes."""
+    """The outcome of one job; the fields of `gpuyard.model.result.ROW` with names instead of codes."""
 
     status: str
     reason: str
@@ -40,7 +40,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class ReferenceResult:
-    """What came out, one row per job in index order; segments in the order in which runs ended."""
+    """The result of a simulation: one row per job in index order; segments in the order in which runs ended."""
 
     rows: list[Row]
     segments: list[Segment]
@@ -52,7 +52,7 @@ class ReferenceResult:
 
     @property
     def table(self) -> Array:
-        """The rows as an array of ROW."""
+        """Return the rows as an array of ROW."""
         table = np.zeros(len(self.rows), ROW)
         for i, row in enumerate(self.rows):
             for name in ROW.names or ():
@@ -62,5 +62,5 @@ class ReferenceResult:
 
     @property
     def segment_table(self) -> Array:
-        """The segments as an array of SEGMENT."""
+        """Return the segments as an array of SEGMENT."""
         return np.array([(s.job, s.node, s.gpus, s.devices, s.start, s.end) for s in self.segments], SEGMENT)

@@ -15,7 +15,7 @@ STEP = 10_000_000_000  # a tenth of a GPU, in millionths × 1/100,000 of the job
 
 
 def mix(x: int) -> int:
-    """Splitmix64's finaliser (Steele, Lea, Flood 2014), modulo 2**64."""
+    """Apply Splitmix64's finaliser (Steele, Lea, Flood 2014), modulo 2**64."""
     x = (x + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -23,13 +23,13 @@ def mix(x: int) -> int:
 
 
 def hash01(seed: int, a: int, b: int, c: int) -> float:
-    """A number in [0, 1) that depends on all four."""
+    """Return a number in [0, 1) that depends on all four."""
     h = mix(mix(mix(mix(seed & _MASK) ^ a) ^ b) ^ c)
     return (h >> 11) / 2**53
 
 
 def millionths(x: float) -> int:
-    """Rounded to whole millionths, halves up."""
+    """Round to whole millionths, halves up."""
     return math.floor(x * 1e6 + 0.5)
 
 
@@ -50,7 +50,7 @@ Mix = list[tuple[UnitRequest, int]]  # requests with their weights, in 1/100,000
 
 
 def request_mix(jobs: Iterable[JobState]) -> Mix:
-    """The most frequent requests that cover 95 % of the jobs, at most 64."""
+    """Return the most frequent requests that cover 95 % of the jobs, at most 64."""
     counts: dict[UnitRequest, int] = {}
     for job in jobs:
         request = UnitRequest(job.unit_gpus, job.unit_cpus, job.unit_memory, frozenset() if job.is_cpu_job else job.allowed)
@@ -74,7 +74,7 @@ class Device:
 
 
 def fragment(devices: list[Device], kind: int, cpus: float, memory: float, requests: Mix) -> int:
-    """The free share that a job drawn from the requests could not use: Σ weight × millionths."""
+    """Return the free share that a job drawn from the requests could not use: Σ weight × millionths."""
     everything = sum(device.free for device in devices)
     expected = 0
     for request, weight in requests:
@@ -94,12 +94,12 @@ def fragment(devices: list[Device], kind: int, cpus: float, memory: float, reque
 
 
 def devices_of(node: NodeState) -> dict[int, Device]:
-    """The devices in order, by number."""
+    """Return the devices in order, by number."""
     return {d: Device(millionths(node.free_share[d]), not node.holders[d]) for d in range(node.gpus) if not node.out[d]}
 
 
 def device_of_least_fragment(node: NodeState, job: JobState, requests: Mix) -> tuple[int, int]:
-    """(device, fragment of the node with the share taken from it); ties: the least free share that suffices, the lowest number."""
+    """Return (device, fragment of the node with the share taken from it); ties: the least free share that suffices, the lowest number."""
     devices = devices_of(node)
     best: tuple[int, int] | None = None
     for d in devices:
@@ -114,7 +114,7 @@ def device_of_least_fragment(node: NodeState, job: JobState, requests: Mix) -> t
 
 
 def growth(node: NodeState, job: JobState, units: int, requests: Mix) -> float:
-    """Growth of the node's expected fragment if it takes `units` of the job, in tenths of a GPU; then what stays free."""
+    """Return the growth of the node's expected fragment if it takes `units` of the job, in tenths of a GPU; then what stays free."""
     devices = list(devices_of(node).values())
     before = fragment(devices, node.gpu_type, node.free_cpus, node.free_memory, requests)
     left = sum(device.free for device in devices)
@@ -158,7 +158,7 @@ class Question:
         return hash01(self.seed, self.job.index, self.job.preemptions, self.node.number)
 
     def type_rank(self) -> int:
-        """How many better (speed, price) the cluster's types have for this job."""
+        """Count the better pairs (speed, price) that the cluster's types have for this job."""
         merits = [(-self.job.speed[kind], self.cluster.types[kind].price) for kind in range(len(self.cluster.types))]
         return sum(merit < merits[self.node.gpu_type] for merit in set(merits))
 
@@ -209,7 +209,7 @@ SCORES: dict[str, Callable[[Question], float]] = {
 
 
 def random_device(q: Question) -> int:
-    """The device with enough share that is drawn for a share of this job."""
+    """Draw a device with enough share for this job."""
     drawn = {
         hash01(q.seed, q.job.index, q.job.preemptions, len(q.yard.nodes) + d): d
         for d in devices_of(q.node)

@@ -38,8 +38,8 @@ class System:
     free: float  # wholly free GPUs on nodes that are up
     gpus: float  # all GPUs
     oldest: float  # s since the submit of the job that waits longest
-    urgent: float  # waiting jobs believed to miss their deadline even if started now
-    work: float  # reference GPU-seconds believed to wait
+    urgent: float  # waiting jobs expected to miss their deadline even if started now
+    work: float  # estimated reference GPU-seconds that wait
     recent: float  # jobs submitted in the last RECENT seconds
     schedulers: float  # to choose from
 
@@ -64,7 +64,7 @@ def reference(
 
 
 def next_multiple(period: float, after: float) -> float:
-    """The least multiple of `period` (0 included) that is later than `after`."""
+    """Return the least multiple of `period` (0 included) that is later than `after`."""
     k = max(math.floor(after / period) - 1, 0) if after > 0 else 0
     while k * period <= after:
         k += 1
@@ -99,11 +99,11 @@ class _Simulation:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def with_status(self, status: str, partition: int | None = None) -> list[JobState]:
-        """Jobs by index."""
+        """Return the jobs with a status, by index."""
         return [job for job in self.jobs if job.status == status and partition in (None, job.home)]
 
     def run(self) -> None:
-        """Instant after instant until nothing more can happen."""
+        """Process instant after instant until nothing more can happen."""
         time = self.next_time()
         while time is not None:
             if self.with_status("waiting"):
@@ -119,17 +119,17 @@ class _Simulation:
             time = self.next_time()
 
     def next_time(self) -> float | None:
-        """When the next instant is; None: the simulation is over."""
+        """Return the time of the next instant; None: the simulation is over."""
         if not any(job.status in ("pending", "waiting", "running") for job in self.jobs):
             return None
-        hopes = [job.run_end for job in self.with_status("running")] + [job.submit for job in self.with_status("pending")]
-        hopes += [state.outage.end for state in self.outages if not state.over and state.outage.end < math.inf]
-        if not hopes:
+        certain = [job.run_end for job in self.with_status("running")] + [job.submit for job in self.with_status("pending")]
+        certain += [state.outage.end for state in self.outages if not state.over and state.outage.end < math.inf]
+        if not certain:
             return None
         others = [state.outage.start for state in self.outages if not state.begun]
         if self.with_status("waiting") and self.timer_period < math.inf:
             others.append(next_multiple(self.timer_period, self.now))
-        return min(hopes + others)
+        return min(certain + others)
 
     # --- the events of an instant -----------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class _Simulation:
                     self.enqueue(job)
 
     def why_never(self, job: JobState) -> str:
-        """The reason why a job could not even fit on its partition empty and healthy; empty: it could."""
+        """Return why a job does not fit even on its partition empty and healthy; empty if it does."""
         if job.home < 0:
             return "no such partition"
         if not job.is_cpu_job and not job.allowed:
@@ -229,7 +229,7 @@ class _Simulation:
         job.run_end = self.now + (max(job.walltime - job.ran, 0.0) if job.killed_at_end else duration)
 
     def rate_of(self, job: JobState, parts: list[Holding]) -> float:
-        """Reference seconds of work per second on these parts."""
+        """Return reference seconds of work per second on these parts."""
         if job.is_cpu_job:
             return 1.0
         nodes = [self.yard.nodes[part.node] for part in parts]
@@ -239,11 +239,11 @@ class _Simulation:
         return slowest * self.cluster.span_nodes if len(nodes) > 1 else slowest
 
     def overhead_on(self, job: JobState, parts: list[Holding]) -> float:
-        """Seconds on these parts before work begins."""
+        """Return the seconds on these parts before work begins."""
         return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster, self.rules)
 
     def est_end_of(self, job: JobState, parts: list[Holding]) -> float:
-        """When a run that starts now on these parts is believed to end."""
+        """Return the estimated end of a run that starts now on these parts."""
         remaining = max(job.estimate - job.done, 0.0)
         end = self.now + (self.overhead_on(job, parts) + remaining / self.rate_of(job, parts))
         if self.rules.walltime_kill:
@@ -251,7 +251,7 @@ class _Simulation:
         return end
 
     def revise_end(self, job: JobState) -> None:
-        """A job that has outlived its believed end is believed to take twice as long, as often as it takes."""
+        """Double the estimated length of a run that has outlived its estimated end, as often as needed."""
         if job.est_end > self.now:
             return
         while job.est_end <= self.now:
@@ -261,7 +261,7 @@ class _Simulation:
             job.est_end = min(job.est_end, limit)
 
     def leave(self, job: JobState) -> float:
-        """End the present run, for any reason; returns its length."""
+        """End the present run, for any reason; return its length."""
         elapsed = self.now - job.run_start
         job.ran += elapsed
         job.attained = job.ran * job.gpus
@@ -291,7 +291,7 @@ class _Simulation:
     # --- policies ---------------------------------------------------------------------------------------------------
 
     def call(self, what: str, function: Callable[..., float], params: Any, job: JobState) -> float:
-        """A rule's number for a job now; NaN and exceptions are errors that name job and time."""
+        """Return a rule's number for a job now; NaN and exceptions are errors that name job and time."""
         where = f"{what}: job {job.index} at {self.now} s"
         try:
             with np.errstate(all="ignore"):
@@ -309,7 +309,7 @@ class _Simulation:
         return self.call(f"ordering {ordering.name}", ordering.function, ordering.params, job)
 
     def switch(self) -> None:
-        """Let the meta-scheduler's rule name the scheduler, where one is due."""
+        """Let the meta-scheduler's rule choose the scheduler, if a choice is due."""
         if self.meta is None or self.now < self.switch_due:
             return
         if self.meta.every > 0:
@@ -356,7 +356,7 @@ class _Simulation:
                 self.walk(partition, may_preempt=False)
 
     def walk(self, partition: int, *, may_preempt: bool) -> bool:
-        """Start jobs in order, deal with the first that does not fit; returns whether a job was preempted."""
+        """Start jobs in order and deal with the first that does not fit; return whether a job was preempted."""
         queue = self.with_status("waiting", partition)
         if self.active.ordering.reads_clock:
             for job in queue:
@@ -379,13 +379,13 @@ class _Simulation:
         return preempted
 
     def ordinary_parts(self, job: JobState) -> list[Holding]:
-        """Where the placement puts a job that fits now."""
+        """Return the parts that the placement gives a job that fits now."""
         units = self.placer.choose(self.active.placement, job, self.yard.rooms(job))
         device = self.placer.device(self.active.placement, self.yard.nodes[units[0][0]], job)
         return self.yard.parts_of(job, units, device)
 
     def victims_for(self, head: JobState) -> list[JobState]:
-        """The running jobs to stop so that the head fits; none: it cannot be made to fit."""
+        """Return the running jobs to stop so that the head fits; none if that is impossible."""
         rule = self.active.preemption
         if rule.function is None:
             return []
@@ -407,30 +407,30 @@ class _Simulation:
     # --- backfilling ------------------------------------------------------------------------------------------------
 
     def backfill_none(self, head: JobState, behind: list[JobState], depth: int) -> None:
-        """Nothing more starts."""
+        """Start nothing more."""
 
     def backfill_skip(self, head: JobState, behind: list[JobState], depth: int) -> None:
-        """Every later job that fits starts."""
+        """Start every later job that fits."""
         for job in behind[: depth or None]:
             if self.yard.fits(job):
                 self.start(job, self.ordinary_parts(job))
 
     def shadow_of(self, head: JobState) -> float | None:
-        """The earliest believed end at which the head fits; None: it fits at none."""
+        """Return the earliest expected end at which the head fits; None if there is none."""
         running = self.with_status("running", head.home)
-        for time in sorted({job.believed_end(self.now) for job in running}):
-            if self.yard.without(job for job in running if job.believed_end(self.now) <= time).fits(head):
+        for time in sorted({job.expected_end(self.now) for job in running}):
+            if self.yard.without(job for job in running if job.expected_end(self.now) <= time).fits(head):
                 return time
         return None
 
     def backfill_easy(self, head: JobState, behind: list[JobState], depth: int) -> None:
-        """A later job starts if it is believed to be gone at the shadow, or if the head can do without what it takes."""
+        """Start a later job if it is expected to end by the shadow time, or if the head does not need what it takes."""
         shadow = self.shadow_of(head)
         if shadow is None:
             self.backfill_skip(head, behind, depth)
             return
         running = self.with_status("running", head.home)
-        at_shadow = self.yard.without(job for job in running if job.believed_end(self.now) <= shadow)
+        at_shadow = self.yard.without(job for job in running if job.expected_end(self.now) <= shadow)
         for job in behind[: depth or None]:
             if not self.yard.fits(job):
                 continue
@@ -445,7 +445,7 @@ class _Simulation:
                 at_shadow.give_back(job, parts)
 
     def backfill_conservative(self, head: JobState, behind: list[JobState], depth: int) -> None:
-        """Every job gets a booking, the head first; those whose booking is now start."""
+        """Book every job, the head first; start those whose booking is now."""
         plan = BookingPlan(self.yard, head.home, self.with_status("running", head.home), self.now)
         for job in [head, *behind][: depth or None]:
             duration = longest_duration(job, self.yard, self.cluster, self.rules)
@@ -462,20 +462,20 @@ class _Simulation:
             plan.hold_started(job, duration, devices=True)
 
     def planned_parts(self, job: JobState, units: list[tuple[int, int]]) -> list[Holding]:
-        """The parts of a job that starts out of a plan: a shared job gets a device of its own."""
+        """Return the parts of a job that starts from a plan; a shared job gets a whole device."""
         if not job.is_shared:
             return self.yard.parts_of(job, units)
         number = units[0][0]
         return [Holding(number, job.gpus, (self.yard.nodes[number].wholly_free()[0],), job.cpus, job.memory)]
 
     def joins_sharers(self, job: JobState, plan: BookingPlan, duration: float) -> bool:
-        """Start a shared job on a device that is shared already, if its sharers are believed to stay as long."""
+        """Start a shared job on a device that is already shared, if its sharers are expected to stay as long."""
         if not self.yard.fits(job):
             return False
         parts = self.ordinary_parts(job)
         node = self.yard.nodes[parts[0].node]
         sharers = node.holders[parts[0].devices[0]]
-        last = max((self.jobs[index].believed_end(self.now) for index in sharers), default=-math.inf)
+        last = max((self.jobs[index].expected_end(self.now) for index in sharers), default=-math.inf)
         if self.now + duration > last or not plan.has_hosts(job, node, duration):
             return False
         self.start(job, parts)

@@ -1,4 +1,4 @@
-"""What the reference simulator knows at one instant: jobs, nodes with their devices, and what policies may see of both."""
+"""The state of the reference simulator at one instant: jobs, nodes with their devices, and what policies may see of both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuyard.model.jobs import COLUMNS
 from gpuyard.model.result import STATUS
 from gpuyard.model.workload import Workload
 
-TOLERANCE = 1e-6  # of cpus, GB, shares and quotas
+TOLERANCE = 1e-6  # for cpus, GB, shares and quotas
 UNLIMITED = 1 << 60  # units: more than any job has
 LIVE = ("attained", "ran", "remaining", "queued", "start", "run_start", "rate", "est_end", "done", "preemptions")
 FACTORS = ("usage", "fair_share", "size_factor", "partition_factor", "qos_factor")
@@ -56,8 +56,8 @@ class JobState:
     qos: int
     account: int
     id: int
-    runtime: float  # hidden: no policy gets it
-    home: int = -1  # the cluster's partition; -1: there is none
+    runtime: float  # hidden from policies
+    home: int = -1  # the cluster's partition; -1: none
     allowed: frozenset[int] = frozenset()  # device types
     speed: tuple[float, ...] = ()  # by device type, for the job's class
     status: str = "pending"
@@ -109,13 +109,13 @@ class JobState:
     def unit_memory(self) -> float:
         return self.memory if self.gpus < 1 else self.memory * self.chunk / self.gpus
 
-    def believed_end(self, now: float) -> float:
-        """When the present run is believed to end, always after `now`."""
+    def expected_end(self, now: float) -> float:
+        """Return the estimated end of the present run, always after `now`."""
         return self.est_end if self.est_end > now else now + 1
 
 
 def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
-    """The jobs of a workload, with labels resolved against the cluster."""
+    """Make the jobs of a workload, with labels resolved against the cluster."""
     jobs = workload.jobs
     states = []
     for row, runtime in zip(jobs.table, workload.runtime, strict=True):
@@ -131,7 +131,7 @@ def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
 
 
 def set_factors(job: JobState, workload: Workload, cluster: Cluster) -> None:
-    """What a job is relative to the whole cluster; a job without a partition has the first one's factor."""
+    """Set a job's factors relative to the whole cluster; a job without a partition has the first one's."""
     priorities = [partition.priority for partition in cluster.partitions]
     job.fair_share = 1.0 / len(workload.jobs.users)
     job.size_factor = job.gpus / cluster.gpus if cluster.gpus > 0 else 0.0
@@ -142,7 +142,7 @@ def set_factors(job: JobState, workload: Workload, cluster: Cluster) -> None:
 
 @dataclass(eq=False)
 class NodeState:
-    """One node. Every device has a set of holders (job indices) and a free share; a pool is kept alike but shows no numbers."""
+    """One node. Every device has a set of holders (job indices) and a free share; a pool is kept the same way but shows no numbers."""
 
     number: int
     gpu_type: int
@@ -170,15 +170,15 @@ class NodeState:
         return self.whole_outages > 0
 
     def wholly_free(self) -> list[int]:
-        """Numbers of the devices that nobody holds and no outage has taken."""
+        """Return the numbers of the devices that no job holds and no outage has taken."""
         return [d for d in range(self.gpus) if not self.holders[d] and not self.out[d]]
 
     def largest_share(self) -> float:
-        """The largest free share on one device."""
+        """Return the largest free share on one device."""
         return max((self.free_share[d] for d in range(self.gpus) if not self.out[d]), default=0.0)
 
     def device_for_share(self, share: float) -> int | None:
-        """The device with the least free share that suffices; shares closer than the tolerance are equal."""
+        """Return the device with the least free share that suffices; shares closer than the tolerance are equal."""
         if self.is_pool:
             return None
         best = None
@@ -190,7 +190,7 @@ class NodeState:
         return best
 
     def take(self, job: int, part: Holding) -> None:
-        """Job `job` gets `part`."""
+        """Give `part` to job `job`."""
         self.free_cpus -= part.cpus
         self.free_memory -= part.memory
         for device in part.devices:
@@ -198,7 +198,7 @@ class NodeState:
             self.free_share[device] -= min(part.gpus, 1.0)
 
     def give_back(self, job: int, part: Holding) -> None:
-        """Job `job` leaves `part`. A device that nobody holds any more is whole again, whatever rounding left."""
+        """Take `part` back from job `job`. A device that no job holds is whole again, whatever rounding left."""
         self.free_cpus += part.cpus
         self.free_memory += part.memory
         for device in part.devices:
@@ -206,7 +206,7 @@ class NodeState:
             self.free_share[device] = self.free_share[device] + min(part.gpus, 1.0) if self.holders[device] else 1.0
 
     def copy(self) -> NodeState:
-        """A node that may be changed without changing this one."""
+        """Return a copy that may be changed without changing this node."""
         return NodeState(
             self.number, self.gpu_type, self.rack, self.partition, self.cpus, self.memory, self.free_cpus, self.free_memory,
             [set(holders) for holders in self.holders], list(self.free_share), list(self.out), self.whole_outages,
@@ -214,7 +214,7 @@ class NodeState:
 
 
 def units_within(free: float, need: float) -> int:
-    """How many times `need` goes into `free`, tolerance included."""
+    """Return how many times `need` goes into `free`, with the tolerance."""
     if need <= 0 or math.isinf(free):
         return UNLIMITED
     return math.floor((free + TOLERANCE) / need)
@@ -226,7 +226,7 @@ def may_use(node: NodeState, job: JobState) -> bool:
 
 
 def device_room(node: NodeState, job: JobState) -> int:
-    """Units that the node's devices alone could take."""
+    """Return the units that the node's devices alone could take."""
     if job.is_cpu_job:
         return UNLIMITED
     if job.is_shared:
@@ -235,7 +235,7 @@ def device_room(node: NodeState, job: JobState) -> int:
 
 
 def room(node: NodeState, job: JobState) -> int:
-    """Units of the job that the node can take now."""
+    """Return the units of the job that the node can take now."""
     if node.is_down or not may_use(node, job):
         return 0
     by_host = min(units_within(node.free_cpus, job.unit_cpus), units_within(node.free_memory, job.unit_memory))
@@ -244,7 +244,7 @@ def room(node: NodeState, job: JobState) -> int:
 
 @dataclass(eq=False)
 class Yard:
-    """All nodes, and per partition the GPUs in use and the most that may be."""
+    """All nodes, and for each partition the GPUs in use and its quota."""
 
     nodes: list[NodeState]
     used: list[float]
@@ -252,7 +252,7 @@ class Yard:
 
     @classmethod
     def empty(cls, cluster: Cluster) -> Yard:
-        """The cluster idle and healthy."""
+        """Return the cluster idle and healthy."""
         columns = cluster.nodes
         nodes = []
         for n in range(len(columns)):
@@ -263,7 +263,7 @@ class Yard:
         return cls(nodes, [0.0] * len(cluster.partitions), [float(partition.quota) for partition in cluster.partitions])
 
     def rooms(self, job: JobState) -> dict[int, int]:
-        """Node number → units of the job it can take, for the nodes that can take any."""
+        """Map node numbers to units of the job, for the nodes that can take any."""
         every = {node.number: room(node, job) for node in self.nodes}
         return {number: units for number, units in every.items() if units >= 1}
 
@@ -275,7 +275,7 @@ class Yard:
         return sum(self.rooms(job).values()) >= job.units and self.has_quota(job)
 
     def parts_of(self, job: JobState, units: list[tuple[int, int]], device: int | None = None) -> list[Holding]:
-        """The parts of a job that gets (node, units) pairs, with the devices that each node's own rule gives, or `device` for a share."""
+        """Return the parts of a job for (node, units) pairs, with the devices that each node's rule gives, or `device` for a share."""
         parts = []
         for number, count in units:
             node = self.nodes[number]
@@ -300,7 +300,7 @@ class Yard:
             self.nodes[part.node].give_back(job.index, part)
 
     def without(self, jobs: Iterable[JobState]) -> Yard:
-        """A copy as it would be with these running jobs gone."""
+        """Return a copy as it would be without these running jobs."""
         later = Yard([node.copy() for node in self.nodes], list(self.used), self.quota)
         for job in jobs:
             later.give_back(job, job.parts)
@@ -332,7 +332,7 @@ class JobsView:
 
 
 class NodesView:
-    """The columns of the nodes as they are now, for placements of a user's own."""
+    """The columns of the nodes as they are now, for placements that a user wrote."""
 
     def __init__(self, yard: Yard, cluster: Cluster) -> None:
         read: dict[str, Callable[[NodeState], float | int]] = {

@@ -1,4 +1,4 @@
-"""The users' accounts in the reference simulator: what each has used of late, decaying with a half-life."""
+"""The users' accounts in the reference simulator: recent usage, which decays with a half-life."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Accounts:
         self.up_to = 0.0  # s
 
     def age(self, now: float) -> None:
-        """Let the time until now pass: usage decays and grows by what is held."""
+        """Advance to now: usage decays and grows by what is held."""
         if now > self.up_to:
             lost = math.expm1(-(now - self.up_to) / self.mean_life)
             for user, held in enumerate(self.held):
@@ -26,17 +26,17 @@ class Accounts:
             self.up_to = now
 
     def hold(self, user: int, gpus: float, now: float) -> None:
-        """The user gets GPUs."""
+        """Give GPUs to the user."""
         self.age(now)
         self.held[user] += self._rounded(gpus)
 
     def release(self, user: int, gpus: float, now: float) -> None:
-        """The user gives GPUs back."""
+        """Take GPUs back from the user."""
         self.age(now)
         self.held[user] -= self._rounded(gpus)
 
     def parts(self, now: float) -> list[float]:
-        """Each user's part of all usage, now."""
+        """Return each user's part of all usage, now."""
         self.age(now)
         total = 0.0
         for usage in self.usage:
