@@ -23,7 +23,7 @@ from gpuyard.metrics import counts, measure
 from gpuyard.model.units import format_seconds
 from gpuyard.traces import guess_cluster, reader_of
 from gpuyard.traces.opening import head_of
-from gpuyard.traces.readers.not_jobs import what_file
+from gpuyard.traces.readers.csv import what_file
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT.parent / "shared" / "traces"

@@ -30,9 +30,9 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 def info(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files, generators or dataset:NAME.", show_default=False)],
     *,
+    reading: inputs.Reading,
     cluster: Annotated[str | None, typer.Option(metavar="C", help="Show the load on this cluster.")] = None,
     seed: Seed = 0,
-    reading: inputs.Reading,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:

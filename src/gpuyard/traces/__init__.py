@@ -20,7 +20,7 @@ from gpuyard.traces.changes.transform import (
 from gpuyard.traces.datasets import DATASETS, Dataset, fetch
 from gpuyard.traces.estimates.predictors import accuracy
 from gpuyard.traces.estimates.sources import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
-from gpuyard.traces.generators import demo, eda, family, gangs, lublin, poisson, tasks
+from gpuyard.traces.generators import demo, eda, family, gangs, lublin, tasks
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.readers import batch, csv, public, swf, swf19
@@ -60,7 +60,6 @@ __all__ = [
     "load_workload",
     "lublin",
     "perturb",
-    "poisson",
     "public",
     "reader",
     "reader_of",

@@ -1,4 +1,4 @@
-"""From the texts of options to workloads, clusters and rules."""
+"""Turns the texts of options into workloads, clusters and rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reading:
         jobs: str | None = None,
         apply: Sequence[str] | None = None,
     ) -> Reading:
-        """From the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
+        """Read the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
         count = None
         if jobs is not None:
             from gpuyard.model.units import parse_count
@@ -211,7 +211,7 @@ def _tell_speed(cluster: Cluster) -> None:
 
 
 def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:
-    """From the options `--checkpoint`, `--restart-cost` and `--walltime-kill`."""
+    """Read the options `--checkpoint`, `--restart-cost` and `--walltime-kill`."""
     from gpuyard.model.rules import Rules
     from gpuyard.model.units import parse_seconds
 

@@ -36,7 +36,7 @@ def _output(metavar: str, text: str, *names: str) -> Any:
 
 @dataclass
 class Settings:
-    """What holds for the whole call; it lives in the context."""
+    """Settings of the whole call; they live in the context."""
 
     verbose: bool = False
 

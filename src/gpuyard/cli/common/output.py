@@ -47,7 +47,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Output:
-    """What a verb prints: `tables` and paragraphs of `text` for people, `data` for json, `records` for csv."""
+    """Everything that a verb prints: `tables` and paragraphs of `text` for people, `data` for json, `records` for csv."""
 
     tables: Sequence[Table]
     data: Any
@@ -96,7 +96,7 @@ def _md_cell(text: str) -> str:
 
 
 def _table_text(output: Output) -> str:
-    """As wide as the terminal; as wide as it takes where stdout is none."""
+    """Lay out tables and text as wide as the terminal, or as wide as needed where stdout is not a terminal."""
     import io
 
     from rich.console import Console

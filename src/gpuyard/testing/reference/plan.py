@@ -166,7 +166,7 @@ class Claim:
 
 
 class BookingPlan:
-    """What is free on the nodes of one partition from now on: capacity minus the claims that hold at a time."""
+    """The free capacity of one partition's nodes from now on: capacity minus the claims that hold at a time."""
 
     def __init__(self, yard: Yard, partition: int, running: list[JobState], now: float) -> None:
         self.yard = yard

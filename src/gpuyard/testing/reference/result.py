@@ -1,4 +1,4 @@
-"""What the reference simulator returns."""
+"""The result of the reference simulator."""
 
 from __future__ import annotations
 

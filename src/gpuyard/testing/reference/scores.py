@@ -38,7 +38,7 @@ def millionths(x: float) -> int:
 
 @dataclass(frozen=True)
 class UnitRequest:
-    """What one unit of a job asks for; `allowed` are device types."""
+    """The resources that one unit of a job asks for; `allowed` are device types."""
 
     gpus: float
     cpus: float
@@ -136,7 +136,7 @@ def growth(node: NodeState, job: JobState, units: int, requests: Mix) -> float:
 
 @dataclass(frozen=True)
 class Question:
-    """What a built-in score may look at: node, job, the units that the node would take, and the surroundings."""
+    """The view that a built-in score gets: node, job, the units that the node would take, and the surroundings."""
 
     yard: Yard
     cluster: Cluster

@@ -21,8 +21,7 @@ from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
-from gpuyard.testing.reference.state import Holding, JobState, JobsView, Yard, device_room, make_jobs, may_use
-from gpuyard.testing.reference.usage import Accounts
+from gpuyard.testing.reference.state import Accounts, Holding, JobState, JobsView, Yard, device_room, make_jobs, may_use
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
 
@@ -31,7 +30,7 @@ RECENT = 300.0  # s over which a switch rule counts submissions
 
 @dataclass(frozen=True)
 class System:
-    """What a switch rule sees of the whole cluster."""
+    """The view of the whole cluster that a switch rule gets."""
 
     waiting: float  # jobs
     running: float  # jobs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gpuyard.model.result import STATUS
 from gpuyard.model.workload import Workload
 
 TOLERANCE = 1e-6  # for cpus, GB, shares and quotas
+USAGE_UNIT = Fraction(1, 2**20)  # of a GPU: what users hold is rounded to it, half a unit upwards
 UNLIMITED = 1 << 60  # units: more than any job has
 LIVE = ("attained", "ran", "remaining", "queued", "start", "run_start", "rate", "est_end", "done", "preemptions")
 FACTORS = ("usage", "fair_share", "size_factor", "partition_factor", "qos_factor")
@@ -25,7 +27,7 @@ NODE_COLUMNS = (
 
 @dataclass(frozen=True)
 class Holding:
-    """What a run holds on one node. `gpus` is a number of whole devices or a share of one; `devices` are their numbers."""
+    """The part of a run on one node. `gpus` is a number of whole devices or a share of one; `devices` are their numbers."""
 
     node: int
     gpus: float
@@ -343,3 +345,43 @@ class NodesView:
         for name in NODE_COLUMNS:
             of_node = read.get(name, lambda node, name=name: getattr(node, name))
             setattr(self, name, Column(lambda n, of_node=of_node: of_node(yard.nodes[n]), len(yard.nodes)))  # type: ignore[misc]
+
+
+class Accounts:
+    """One account per user, in the order of their labels: recent usage, which decays with a half-life."""
+
+    def __init__(self, users: int, half_life: float) -> None:
+        self.mean_life = half_life / math.log(2.0)
+        self.usage = [0.0] * users  # GPU-s
+        self.held = [Fraction(0)] * users  # GPUs
+        self.up_to = 0.0  # s
+
+    def age(self, now: float) -> None:
+        """Advance to now: usage decays and grows by what is held."""
+        if now > self.up_to:
+            lost = math.expm1(-(now - self.up_to) / self.mean_life)
+            for user, held in enumerate(self.held):
+                self.usage[user] += lost * (self.usage[user] - float(held) * self.mean_life)
+            self.up_to = now
+
+    def hold(self, user: int, gpus: float, now: float) -> None:
+        """Give GPUs to the user."""
+        self.age(now)
+        self.held[user] += self._rounded(gpus)
+
+    def release(self, user: int, gpus: float, now: float) -> None:
+        """Take GPUs back from the user."""
+        self.age(now)
+        self.held[user] -= self._rounded(gpus)
+
+    def parts(self, now: float) -> list[float]:
+        """Return each user's part of all usage, now."""
+        self.age(now)
+        total = 0.0
+        for usage in self.usage:
+            total += usage
+        return [usage / total if total > 0 else 0.0 for usage in self.usage]
+
+    @staticmethod
+    def _rounded(gpus: float) -> Fraction:
+        return math.floor(Fraction(gpus) / USAGE_UNIT + Fraction(1, 2)) * USAGE_UNIT

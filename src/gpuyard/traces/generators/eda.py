@@ -17,14 +17,9 @@ LONGEST = 1e8  # s over which jobs may arrive, three years
 
 @generator("eda", title="CPU jobs on one host each: cores, memory, duration and arrivals per second from ranges")
 def eda(
-    seed: int,
-    *,
-    jobs: int = 1000,
-    cores: CountRange = Range(1, 8),  # noqa: B008 - frozen
-    memory: GigabyteRange = Range(1, 32),  # noqa: B008
-    duration: SecondsRange = Range(10, 600),  # noqa: B008
-    arrivals: Range = Range(0.2, 1.2),  # noqa: B008
-) -> Workload:
+    seed: int, *, jobs: int = 1000, cores: CountRange = Range(1, 8), memory: GigabyteRange = Range(1, 32),  # noqa: B008 - frozen
+    duration: SecondsRange = Range(10, 600), arrivals: Range = Range(0.2, 1.2),  # noqa: B008 - frozen
+) -> Workload:  # fmt: skip
     """Generate `jobs` jobs without GPUs. Cores (whole numbers), memory (GB) and run time are uniform, each in its range.
 
     Arrivals: in every second a Poisson number with a mean drawn from `arrivals`, at times uniform in the second. A job runs on one host;

@@ -16,14 +16,9 @@ LINK = 16.0  # GB/s from host to device
 
 @generator("tasks", title="tasks for a CPU or a GPU: size, compute intensity and memory decide which is faster")
 def tasks(
-    seed: int,
-    *,
-    jobs: int = 500,
-    size: Range = Range(500, 4000),  # noqa: B008 - frozen
-    intensity: Range = Range(0, 1),  # noqa: B008
-    memory: GigabyteRange = Range(0.1, 8),  # noqa: B008
-    gap: Seconds = 1.0,
-) -> Workload:
+    seed: int, *, jobs: int = 500, size: Range = Range(500, 4000), intensity: Range = Range(0, 1),  # noqa: B008 - frozen
+    memory: GigabyteRange = Range(0.1, 8), gap: Seconds = 1.0,  # noqa: B008
+) -> Workload:  # fmt: skip
     """Generate `jobs` tasks of one device each, for which CPUs and GPUs have different laws.
 
     On a CPU a task takes D = (size/1000)^1.5 / (c + 0.5) s, on a GPU D / (1 + 3c) after memory/16 GB/s.

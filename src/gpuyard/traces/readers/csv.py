@@ -19,9 +19,8 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
-from gpuyard.traces.opening import DEFAULT_LIMITS, Limits, read_text
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.origin import origin_note
-from gpuyard.traces.readers.not_jobs import what_table
 from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
@@ -39,6 +38,25 @@ MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
 _STEP = 4 << 20  # bytes looked at together when fields are counted
+# First columns of public tables that come with job traces but hold no jobs: an error says what they are.
+_NOT_JOBS: dict[tuple[str, ...], str] = {
+    (
+        "TIMESTAMP",
+        "ContextTokens",
+        "GeneratedTokens",
+    ): "requests to a language model (Azure 2023), which have token counts but no run times",
+    ("sn", "cpu_milli", "memory_mib", "gpu", "model"): "the machines of openb (the cluster preset `openb`)",
+    ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu"): "the machines of PAI 2020 (the cluster preset `pai2020`)",
+    ("ip", "DSW", "PSW", "ASW"): "the hosts and switches of Lingjun 2023 (the cluster preset `lingjun2023`)",
+    ("", "machineId", "number of GPUs"): "the machines of Philly (the cluster preset `philly`)",
+    ("vc", "node num"): "the sizes of Philly's virtual clusters",
+    ("id", "gpu_num", "job_num", "cpu_job_num"): "a summary of the Helios clusters",
+    ("date", "vchbv", "vc4om"): "the sizes of Helios' virtual clusters by day",
+    ("gpu_type", "model", "table", "placement"): "measured step times (a speed table, see --speeds)",
+    ("model", "exec_plan", "placement", "cpu_threads"): "measured iteration times (a speed table, see --speeds)",
+    ("dataset", "network", "batch_size", "optimizer", "power_limit"): "measured power and time per epoch",
+    ("dataset", "network", "batch_size", "optimizer", "learning_rate"): "measured epochs to a target",
+}
 
 
 @reader("csv", glob=("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz"), title="Table with named columns, plain or gzip")
@@ -94,6 +112,18 @@ def quantities(table: TextTable, unit: float = 1.0) -> tuple[dict[str, Array], t
     values |= {name: table.numbers(name) for name in NUMBERS if name in table}
     ids, id_notes = _ids(table)
     return values | {"id": ids}, (*notes, *id_notes)
+
+
+def what_table(names: Sequence[str]) -> str:
+    """Describe a table by its first columns; empty where it may hold jobs."""
+    return next((what for begin, what in _NOT_JOBS.items() if tuple(names[: len(begin)]) == begin), "")
+
+
+def what_file(head: Head) -> str:
+    """Describe a file by its first lines, as `what_table` does; Gavel's JSON is known as well."""
+    if head.lines and head.lines[0].lstrip().startswith("{") and "(batch size" in head.lines[0] + "".join(head.lines[1:5]):
+        return "measured throughputs (a speed table, see --speeds)"
+    return what_table(head.fields())
 
 
 def _refuse_known(path: Path, names: list[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gpuyard.errors import DataError
 from gpuyard.traces import guess_cluster, load_workload, reader_of
 from gpuyard.traces.opening import head_of
-from gpuyard.traces.readers.not_jobs import what_file
+from gpuyard.traces.readers.csv import what_file
 
 # file → reader, data rows (as the collection's README counts them), header lines
 FILES = {

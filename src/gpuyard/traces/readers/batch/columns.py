@@ -15,7 +15,7 @@ from gpuyard.traces.readers.batch.table import LogTable
 
 @dataclass(frozen=True)
 class ResourceColumns:
-    """What jobs asked for or got, row by row; nan where the log says nothing."""
+    """Resources that jobs asked for or got, row by row; nan where the log says nothing."""
 
     cpus: Array
     memory: Array  # GB

@@ -79,7 +79,7 @@ def gigabytes_of(text: str) -> tuple[float, str]:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a job asked for or got; nan where nothing is said. `gpu_type` is empty where the GPUs are untyped or of several types."""
+    """Resources that a job asked for or got; nan: not said. `gpu_type` is empty where the GPUs are untyped or of several types."""
 
     cpus: float = math.nan
     memory: float = math.nan  # GB

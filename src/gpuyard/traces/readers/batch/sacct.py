@@ -60,16 +60,9 @@ def _sniff(head: Head) -> bool:
 
 @reader("sacct", glob=("*sacct.txt", "*sacct.txt.gz", "*.sacct", "*.sacct.gz"), title="Slurm accounting, sacct --parsable2", sniff=_sniff)
 def read_sacct(
-    path: Path,
-    *,
-    count: Count = "auto",
-    gangs: Gangs = "free",
-    arrival: Arrival = "submit",
-    fields: str = "",
-    delimiter: str = "",
-    broken: Broken = "refuse",
-    limits: Limits = DEFAULT_LIMITS,
-) -> Workload:
+    path: Path, *, count: Count = "auto", gangs: Gangs = "free", arrival: Arrival = "submit", fields: str = "", delimiter: str = "",
+    broken: Broken = "refuse", limits: Limits = DEFAULT_LIMITS,
+) -> Workload:  # fmt: skip
     """Read a listing by `sacct --parsable2` or `--parsable`; steps are folded into their jobs, each run of a requeued job is a job.
 
     `count`: whether a device is a GPU, a CPU core or a whole node. `gangs`: `as-run` keeps a job's GPUs on a node together. `arrival`:

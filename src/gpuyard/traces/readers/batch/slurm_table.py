@@ -44,15 +44,9 @@ def _sniff(head: Head) -> bool:
     "slurm-table", glob=("*slurm-log*.csv*", "*job_table*.csv*"), title="Slurm's job table, exported with its column names", sniff=_sniff
 )
 def read_slurm_table(
-    path: Path,
-    *,
-    count: Count = "auto",
-    gangs: Gangs = "free",
-    gpu_tres: str = "1001 1002",
-    delimiter: str = "",
-    broken: Broken = "refuse",
-    limits: Limits = DEFAULT_LIMITS,
-) -> Workload:
+    path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpu_tres: str = "1001 1002", delimiter: str = "",
+    broken: Broken = "refuse", limits: Limits = DEFAULT_LIMITS,
+) -> Workload:  # fmt: skip
     """Read the jobs of a table with a header line: id_job, time_submit, time_start, time_end, tres_alloc, tres_req and so on.
 
     `gpu_tres`: the numbers under which the site's database counts GPUs (`sacctmgr show tres`), `1001 1002:a100 1003:v100` where they

@@ -37,7 +37,7 @@ class _Sieve:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What each record asks for, 0 where nothing is said."""
+    """Resources that each record asks for; 0 where nothing is said."""
 
     gpus: Array
     cpus: Array

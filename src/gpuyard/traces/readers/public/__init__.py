@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpuyard.traces.readers.public import gavel, google, helios, openb, pai, philly, philly_log, services, studies
+from gpuyard.traces.readers.public import gavel, google, helios, openb, others, pai, philly, philly_log
 
-__all__ = ["gavel", "google", "helios", "openb", "pai", "philly", "philly_log", "services", "studies"]
+__all__ = ["gavel", "google", "helios", "openb", "others", "pai", "philly", "philly_log"]
