@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
 from gpuyard.cli.common import options
 from gpuyard.cli.common.output import Format, Output, Table, emit, short
 from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.policies import Backfill, Decider, Ordering, Placement, Switch
+    from gpuyard.registry import Registry
+    from gpuyard.traces.parameters import Parametrised
 
 Record = dict[str, Any]
 _KIND_NAMES = (
@@ -55,16 +60,26 @@ def _hidden(value: Any) -> bool:
     return not isinstance(value, (str, int, float, Range))
 
 
-def _listed(registry: Any, columns: Callable[[Any], Record]) -> list[Record]:
+class Titled(Protocol):
+    """Anything that is registered with a title."""
+
+    @property
+    def title(self) -> str: ...
+
+
+T = TypeVar("T", bound=Titled)
+
+
+def _listed(registry: Registry[T] | Mapping[str, T], columns: Callable[[T], Record]) -> list[Record]:
     """Return a row for each entry of a registry: name, title, and what `columns` says about it."""
     return [{"name": name, "is": each.title} | columns(each) for name, each in registry.items()]
 
 
-def _parameters(policy: Any) -> Record:
+def _parameters(policy: Ordering | Placement | Backfill | Switch | Decider) -> Record:
     return {"parameters": parameters_text(policy.params)}
 
 
-def _arguments(each: Any) -> Record:
+def _arguments(each: Parametrised[Any]) -> Record:
     return {"parameters": parameters_text((p.name, p.default) for p in each.parameters)}
 
 
