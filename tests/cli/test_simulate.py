@@ -244,7 +244,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         ([*DEMO, "--with", "limits=3"], 2, "cannot be set here"),
         (["nan.csv", *MACHINE, "--reader", "sfw"], 2, "did you mean 'swf'?"),
         ([*DEMO, "--plot", "figure.bmp"], 2, "unknown kind of figure"),
-        ([*DEMO, "--plot", "absent/figure.png"], 2, "no folder"),
+        ([*DEMO, "--plot", "absent/figure.png"], 2, "no such folder"),
         ([*DEMO, "--save", "directory.csv/../broken.toml"], 1, "broken.toml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
