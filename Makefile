@@ -5,6 +5,8 @@ STAMP := $(VENV)/.installed
 DEMO_ARGS ?= compare demo --learned --checkpoint 10m --restart-cost 1m --report demo-report
 # compile the engine once before several processes ask for it
 WARM := @$(BIN)/python -c "from gpuyard.engine.compiler.entry import engine; engine()"
+# worksteal gives a worker whole files, so that what a file shares is made once and not once per worker
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal -q
 PYTEST_ARGS ?=
 
 .PHONY: demo test test-all lint format bench clean
@@ -14,11 +16,11 @@ demo: $(STAMP)  ## compare built-in and trained schedulers on an embedded worklo
 
 test: $(STAMP)  ## all tests but the long ones: some ten minutes on two cores
 	$(WARM)
-	$(BIN)/pytest -n 2 -q -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(STAMP)  ## every test
 	$(WARM)
-	$(BIN)/pytest -n 2 -q $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## style, strict types and import contracts
 	$(BIN)/ruff check .
