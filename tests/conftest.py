@@ -1,4 +1,4 @@
-"""Fixtures for every test: hypothesis without a clock and repeatable, and where the shared data lies."""
+"""Settings and fixtures for every test: one thread per worker, repeatable hypothesis, the shared data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+ROOT = Path(__file__).resolve().parent.parent
+
+# The workers of pytest-xdist use all cores already: the threads of numpy, scikit-learn and JAX would only wait for each other.
+# The libraries read these when they are imported, which no test has done yet.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for name in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", _COMMON, derandomize=True, max_examples=50)
 settings.register_profile("thorough", _COMMON, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
