@@ -46,10 +46,8 @@ def interpreted(first: int, last: int) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_compiled_equals_interpreted(part: int):
-    first = 500_000 + 30 * part
-    assert interpreted(first, first + 30) == [f"{seed} {digest(seed, scale_of(seed))}" for seed in range(first, first + 30)]
+def test_compiled_equals_interpreted():
+    assert interpreted(500_000, 500_060) == [f"{seed} {digest(seed, scale_of(seed))}" for seed in range(500_000, 500_060)]
 
 
 @pytest.mark.slow
