@@ -22,13 +22,20 @@ def test_version(cli):
     assert cli("--version") == (0, f"gpuyard {gpuyard.__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)], ids=lambda a: a[0])
-def test_help_imports_nothing_heavy(arguments):
+def test_help_imports_nothing_heavy():
+    """All helps in one process: nothing is loaded by the first, nor by the next …"""
     heavy = ("numpy", "numba", "polars", "matplotlib", "llvmlite")
-    code = f"import sys; from gpuyard.cli.main import run; run({arguments}); sys.exit(any(m in sys.modules for m in {heavy}))"
+    code = f"""
+import sys
+from gpuyard.cli.main import run
+for arguments in {[["--help"], *([verb, "--help"] for verb in VERBS)]}:
+    run(arguments)
+    loaded = [name for name in {heavy} if name in sys.modules]
+    assert not loaded, (arguments, loaded)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "Usage: gpuyard" in done.stdout
+    assert done.stdout.count("Usage: gpuyard") == 1 + len(VERBS)
 
 
 def test_no_argument_shows_the_help(cli):

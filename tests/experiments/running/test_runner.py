@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from gpuyard.cli.main import run as cli
 from gpuyard.engine.compiler.entry import engine
 from gpuyard.errors import UsageError
 from gpuyard.experiments.design.spec import load_experiment
@@ -221,8 +222,29 @@ def finish(file: Path, folder: Path) -> None:
 LONGER = ('seeds = "0-2"', 'seeds = "0-29"')
 
 
-def test_killed_three_times_the_end_is_the_same(tmp_path: Path, small_file: Write) -> None:
-    assert EXPERIMENT in kill_often(small_file(LONGER), tmp_path, 3, 11)
+def finish_here(file: Path, folder: Path) -> None:
+    """Run the command in this process: a start costs more than these experiments."""
+    assert cli(["run", str(file), "--out", str(folder), "--workers", "1"]) == 0
+
+
+def has_begun(folder: Path) -> bool:
+    """Tell whether some parts are done."""
+    return (folder / PARTS).is_dir() and len(list((folder / PARTS).iterdir())) > 3
+
+
+def test_killed_the_end_is_the_same(tmp_path: Path, small_file: Write) -> None:
+    file, folder = small_file(LONGER), tmp_path / "killed"
+    with started(file, folder) as process:
+        assert until(lambda: has_begun(folder))
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, "it was too quick"
+    assert until(lambda: not group(process.pid)), "a worker outlives its parent"
+    assert_whole(folder)
+    assert (folder / EXPERIMENT).exists() and not (folder / COMPLETE).exists()
+    for each in (folder, tmp_path / "undisturbed"):
+        finish_here(file, each)
+    assert bytes_of(folder) == bytes_of(tmp_path / "undisturbed")
+    assert not [path for path in folder.rglob("*") if ".part" in path.name]
 
 
 @pytest.mark.slow
@@ -231,40 +253,30 @@ def test_killed_at_twenty_random_moments_the_end_is_the_same(tmp_path: Path, sma
     assert {PARTS, EXPERIMENT} <= stages
 
 
-def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path, small_file: Write) -> None:
+def test_a_second_one_is_refused_and_after_ctrl_c_the_same_command_goes_on(
+    tmp_path: Path, small_file: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, folder = small_file(LONGER), tmp_path / "results"
-    first = started(file, folder)
-    try:
-        assert until(lambda: (folder / PARTS).is_dir())
-        with started(file, folder) as second:
-            _, err = second.communicate()
-        assert first.poll() is None, "the first one was too quick"
-        assert second.returncode == 2
-        assert f"results: in use by another gpuyard process ({first.pid})" in err
-        assert "hint" in err
-        assert len(err.strip().splitlines()) == 1
-    finally:
-        _, err = first.communicate()
-    assert first.returncode == 0, err
-    assert len(load_results(folder)) == 270
-
-
-def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, small_file: Write) -> None:
-    file, folder = small_file(LONGER), tmp_path / "results"
-    process = started(file, folder)
-    assert until(lambda: (folder / PARTS).is_dir() and len(list((folder / PARTS).iterdir())) > 3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers hear it too
-    _, err = process.communicate()
-    assert process.returncode == 130
+    with started(file, folder) as first:
+        try:
+            assert until(lambda: has_begun(folder))
+            code, refused = cli(["run", str(file), "--out", str(folder)]), capsys.readouterr().err
+            assert first.poll() is None, "the first one was too quick"
+        finally:
+            os.killpg(first.pid, signal.SIGINT)  # as a terminal does: the workers hear it too
+            _, err = first.communicate()
+    assert code == 2
+    assert f"results: in use by another gpuyard process ({first.pid})" in refused
+    assert "hint" in refused
+    assert len(refused.strip().splitlines()) == 1
+    assert first.returncode == 130
     assert "Traceback" not in err
     assert "what is done is kept; the same command goes on" in err
-    assert until(lambda: not group(process.pid))
+    assert until(lambda: not group(first.pid))
     assert_whole(folder)
     assert not (folder / COMPLETE).exists()
-    with started(file, folder) as process:
-        _, err = process.communicate()
-    assert process.returncode == 0
-    assert "were there" in err
+    finish_here(file, folder)
+    assert "were there" in capsys.readouterr().err
     assert len(load_results(folder)) == 270
 
 
