@@ -68,8 +68,15 @@ def test_rows(name: str) -> None:
     assert np.mean(right) > 0.85  # uniform choices: 0.5
 
 
-@pytest.mark.parametrize("name", ["dqn", "d3qn", "prioritised"])
-@pytest.mark.parametrize("problem", ["one-machine", "two-machines"])
+REPEATED = [
+    pytest.param(*pair, marks=pytest.mark.slow)
+    for pair in (("d3qn", "one-machine"), ("prioritised", "one-machine"), ("dqn", "two-machines"))
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("dqn", "one-machine"), ("d3qn", "two-machines"), ("prioritised", "two-machines"), *REPEATED]
+)
 def test_optimum_of_small_scheduling_problems(name: str, problem: str) -> None:
     """Wide exploration to the end and a rate that falls to 0: the second best order is within 2 % of the best."""
     probe = PROBES[problem](32)

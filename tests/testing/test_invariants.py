@@ -41,9 +41,10 @@ SCHEDULERS = {
 }
 
 
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 300), marks=pytest.mark.slow)], ids=["", "more"])
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_the_reference_keeps_the_invariants(name: str) -> None:
-    for seed in range(300):
+def test_the_reference_keeps_the_invariants(name: str, seeds: range) -> None:
+    for seed in seeds:
         case = random_case(seed)
         result = reference(case.workload, case.cluster, SCHEDULERS[name], seed, case.rules)
         try:
