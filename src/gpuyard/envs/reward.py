@@ -28,7 +28,7 @@ class Objective:
     per_job: bool = True  # divided by the number of jobs, so that a return is about the mean
 
     def with_weights(self, given: Mapping[str, float]) -> Objective:
-        """The same with other weights for some terms."""
+        """Return the objective with other weights for some terms."""
         for name, value in given.items():
             if name not in TERMS:
                 raise unknown_name(f"term of objective {self.name!r}:", name, TERMS)

@@ -54,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to compare. The first metric is the primary one: differences to the baseline are taken of it."""
+    """A comparison to make. The first metric is the primary one, whose differences to the baseline are taken."""
 
     sources: tuple[Source, ...]
     schedulers: tuple[AnyScheduler, ...]
@@ -85,7 +85,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What is kept of one simulation."""
+    """The values that are kept from one simulation."""
 
     values: Mapping[str, float]
     intervals: Mapping[str, Interval]  # by blocks of time, of metrics that are means over jobs, where there is one sample

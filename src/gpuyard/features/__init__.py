@@ -1,1 +1,1 @@
-"""What a learned policy sees: Snapshot or simulation → arrays, with names, masks and a hash; the same in training and in production."""
+"""Features of learned policies: arrays from a Snapshot or a simulation, with names, masks and a hash; the same in production."""

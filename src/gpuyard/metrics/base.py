@@ -1,4 +1,4 @@
-"""What a metric is, the registry, the aggregations and `measure`."""
+"""The class and registry of metrics, the aggregations, and `measure`."""
 
 from __future__ import annotations
 
@@ -49,32 +49,14 @@ METRICS: Registry[Metric] = Registry("metric")
 
 
 def metric(
-    name: str,
-    *,
-    unit: str,
-    better: Better,
-    title: str = "",
-    kind: Kind = "job",
-    formula: str = "",
-    source: str = "",
-    covers: str = "",
-    missing: str = "",
-    grouped: bool = False,
-    reproducible: bool = True,
-    segments: bool = False,
-) -> Callable[[F], F]:
+    name: str, *, unit: str, better: Better, title: str = "", kind: Kind = "job", formula: str = "", source: str = "", covers: str = "",
+    missing: str = "", grouped: bool = False, reproducible: bool = True, segments: bool = False,
+) -> Callable[[F], F]:  # fmt: skip
     """Register a function Result → (jobs,) array, (nodes,) array or float, as `kind` says; nan where it does not apply."""
     if "." in name:
         raise UsageError(f"metric name {name!r} has a dot", hint="what follows a dot is the aggregation, as in wait.p95")
-
-    def register(function: F) -> F:
-        METRICS.add(
-            name,
-            Metric(name, title or name, unit, better, kind, function, formula, source, covers, missing, grouped, reproducible, segments),
-        )
-        return function
-
-    return register
+    facts = (formula, source, covers, missing, grouped, reproducible, segments)
+    return METRICS.register(name, lambda function: Metric(name, title or name, unit, better, kind, function, *facts))
 
 
 def _percentile(share: float) -> Callable[[Array], float]:

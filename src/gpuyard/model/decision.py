@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do with job `job` (its index). START and MIGRATE carry the parts; with none the ordinary placement is used."""
+    """A decision about job `job` (its index). START and MIGRATE carry the parts; with none the ordinary placement is used."""
 
     job: int
     action: Action = Action.START

@@ -62,7 +62,7 @@ HALF_LIFE = 604_800.0  # s, a week: what Slurm takes where nothing else is said
 
 
 class NodeStatusRow(RecordRow):
-    """Which devices of a node can be used."""
+    """Return which devices of a node can be used."""
 
     down: i4  # whole outages
     off: i4  # devices out of order

@@ -1,4 +1,4 @@
-"""What is free on every node, for schedulers that place jobs in Python. The rules are those of the engine's semantics."""
+"""Free capacity of every node, for schedulers that place jobs in Python, by the rules of the engine's semantics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Parts = tuple[Part, ...]
 
 @dataclass(frozen=True, eq=False)
 class JobRequest:
-    """What a job asks for, as placement counts it."""
+    """The request of a job, as placement counts it."""
 
     row: int  # of the snapshot
     index: int
@@ -85,7 +85,7 @@ class Capacity:
 
     @classmethod
     def of(cls, snapshot: Snapshot, requests: Requests) -> Capacity:
-        """What the running jobs leave."""
+        """Return the capacity that the running jobs leave."""
         made = cls(snapshot.cluster, snapshot.nodes)
         for row, parts in held_parts(snapshot).items():
             made.take(requests[row], parts)

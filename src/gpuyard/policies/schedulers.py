@@ -262,12 +262,7 @@ def make_switch(function: Function, name: str, title: str = "", *, builtin: bool
 
 def switch(name: str, *, title: str = "") -> Callable[[F], F]:
     """Register a switch rule."""
-
-    def register(function: F) -> F:
-        SWITCHES.add(name, make_switch(function, name, title, builtin=is_builtin(function)))
-        return function
-
-    return register
+    return SWITCHES.register(name, lambda function: make_switch(function, name, title, builtin=is_builtin(function)))
 
 
 def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, inner: Scheduler | Several | None = None) -> Decider:
@@ -277,12 +272,7 @@ def make_decider(make: Callable[..., Decides], name: str, title: str = "", *, in
 
 def decider(name: str, *, title: str = "", inner: Scheduler | Several | None = None) -> Callable[[D], D]:
     """Register a class `(*, parameter=number …)` with `decide(snapshot)`; with `inner` it takes a scheduler, or several, first."""
-
-    def register(make: D) -> D:
-        DECIDERS.add(name, make_decider(make, name, title, inner=inner))
-        return make
-
-    return register
+    return DECIDERS.register(name, lambda make: make_decider(make, name, title, inner=inner))
 
 
 def decider_parameters(make: Callable[..., Any]) -> dict[str, float]:

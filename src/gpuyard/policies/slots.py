@@ -32,7 +32,7 @@ class Parametrised(Protocol):
 
 
 class TrainedNetwork(Protocol):
-    """What a slot needs to know about a trained network. The address is valid as long as the object lives."""
+    """A slot's view of a trained network. The address is valid as long as the object lives."""
 
     @property
     def address(self) -> int: ...
@@ -66,7 +66,7 @@ def values_of(policy: Parametrised) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Ordering:
-    """Which job goes next: `function(jobs, j, now, *params)`, lower first. Keyed once unless it reads the clock."""
+    """An ordering says which job goes next: `function(jobs, j, now, *params)`, lower first. Keyed once unless it reads the clock."""
 
     name: str
     title: str
@@ -118,7 +118,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Backfill:
-    """Which jobs may pass the head of the queue; at most `depth` jobs behind it are tried (0: all).
+    """A backfill rule says which jobs may pass the head of the queue; at most `depth` jobs behind it are tried (0: all).
 
     `words` follow the name of an ordering in a sentence: "shortest job first *with EASY*".
     """
@@ -139,7 +139,7 @@ class Backfill:
 
 @dataclass(frozen=True)
 class Preemption:
-    """Which jobs may be stopped for the head: running ones with a higher `function(jobs, j, now, *params)` than its own."""
+    """A preemption rule says which jobs may be stopped for the head: running ones with a higher `function(jobs, j, now, *params)`."""
 
     name: str
     title: str
@@ -179,12 +179,7 @@ def make_ordering(function: Function, name: str, title: str = "", *, builtin: bo
 
 def ordering(name: str, *, title: str = "", source: str = "") -> Callable[[F], F]:
     """Register an ordering. The function stays callable as it is."""
-
-    def register(function: F) -> F:
-        ORDERINGS.add(name, make_ordering(function, name, title, builtin=is_builtin(function), source=source))
-        return function
-
-    return register
+    return ORDERINGS.register(name, lambda function: make_ordering(function, name, title, builtin=is_builtin(function), source=source))
 
 
 def make_preemption(function: Function, name: str, title: str = "", *, every: float = 0.0, builtin: bool = False) -> Preemption:
@@ -194,12 +189,7 @@ def make_preemption(function: Function, name: str, title: str = "", *, every: fl
 
 def preemption(name: str, *, title: str = "", every: float = 0.0) -> Callable[[F], F]:
     """Register a preemption rule."""
-
-    def register(function: F) -> F:
-        PREEMPTIONS.add(name, make_preemption(function, name, title, every=every, builtin=is_builtin(function)))
-        return function
-
-    return register
+    return PREEMPTIONS.register(name, lambda function: make_preemption(function, name, title, every=every, builtin=is_builtin(function)))
 
 
 def make_placement(function: Function, name: str, title: str = "", *, span: Span = "score") -> Placement:
@@ -209,12 +199,7 @@ def make_placement(function: Function, name: str, title: str = "", *, span: Span
 
 def placement(name: str, *, title: str = "", span: Span = "score") -> Callable[[F], F]:
     """Register a placement."""
-
-    def register(function: F) -> F:
-        PLACEMENTS.add(name, make_placement(function, name, title, span=span))
-        return function
-
-    return register
+    return PLACEMENTS.register(name, lambda function: make_placement(function, name, title, span=span))
 
 
 def is_builtin(function: Function) -> bool:

@@ -1,4 +1,4 @@
-"""What is drawn, whatever draws it: a chart on paper and one on a screen are made from the same data.
+"""Charts as data: a chart on paper and one on a screen are made from the same data.
 
 Arrays are float64; nan is what is missing and is not drawn. `style` is the number of a scheduler among all: its colour, dash and marker are
 the same in every chart.
@@ -201,7 +201,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Gantt:
-    """Which job held which devices when."""
+    """A Gantt chart: which job held which devices when."""
 
     x: Axis
     window: tuple[float, float]
@@ -212,7 +212,7 @@ class Gantt:
 
 @dataclass(frozen=True)
 class Strip:
-    """What was chosen when: the choice `chosen[k]` holds from `times[k]` to `times[k + 1]`, of which there is one more."""
+    """Choices over time: `chosen[k]` holds from `times[k]` to `times[k + 1]`, of which there is one more."""
 
     x: Axis
     labels: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What all figures on paper share: fonts, and files without dates."""
+"""Parts shared by all figures on paper: fonts, and files without dates."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def _learning(study: Study, metric: str, found: Mapping[str, Sequence[Any]]) -> 
 
 @figure("choices")
 def choices(study: Study) -> list[Chart]:
-    """Which scheduler a learned switch had chosen when."""
+    """Draw which scheduler a learned switch had chosen when."""
     found: list[Chart] = []
     for line, result in study.examples:
         given = line.get("choices")
@@ -268,7 +268,7 @@ def _choices(line: Mapping[str, Any], given: Mapping[str, Any], result: Result, 
 
 @figure("gantt")
 def gantt(study: Study) -> list[Chart]:
-    """Which job held which devices when, in each example."""
+    """Draw which job held which devices when, in each example."""
     if not study.examples:
         raise NoData("no example was kept")
     return [_gantt(line, result, k + 1) for k, (line, result) in enumerate(study.examples)]

@@ -94,7 +94,7 @@ def oracle_gap(study: Study) -> list[Chart]:
 
 @figure("ablation_bar")
 def ablation_bar(study: Study) -> list[Chart]:
-    """What is lost when a part is removed: paired difference to the full agent."""
+    """Draw what is lost when a part is removed: paired difference to the full agent."""
     table, agents = study.summary.table, study.results.experiment.agents
     lines = [line for line in table.lines if line.versus and (line.scheduler in agents or table.baseline not in agents)]
     if not lines:
@@ -237,7 +237,7 @@ def degradation(study: Study) -> list[Chart]:
 
 
 def _single_changes(study: Study, changes: Sequence[str]) -> Chart:
-    """Those that there is one strength of."""
+    """Draw the changes that have only one strength."""
     shares = {(each.change, each.scheduler): each.share for each in study.summary.degradations if each.objective == study.objective}
     drawn = tuple(marks(study, name, [shares[change, name] for change in changes]) for name in study.shown)
     axis = _shares(f"{metric_title(study.objective)}: change for the worse", drawn)

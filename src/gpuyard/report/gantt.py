@@ -1,4 +1,4 @@
-"""Which job held which devices when, as a Gantt chart: a row per device, spans over neighbouring ones."""
+"""Draws which job held which devices when, as a Gantt chart: a row per device, spans over neighbouring ones."""
 
 from __future__ import annotations
 

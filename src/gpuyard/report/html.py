@@ -123,7 +123,7 @@ def _study(study: Study, charts: Sequence[Chart | Absent], number: int, *, title
 
 
 def _titled(sentence: str) -> str:
-    """What stands before the first colon is strong."""
+    """Make the text before the first colon strong."""
     title, colon, rest = sentence.partition(": ")
     return f"<strong>{text(title)}{colon.strip()}</strong> {text(rest)}" if colon else text(sentence)
 

@@ -71,7 +71,7 @@ def _broken(title: str) -> str:
 
 
 def _axis(axis: Axis, values: Any, **further: Any) -> dict[str, Any]:
-    """Of x, y or radius; a bent scale has its values placed already, and brings its ticks."""
+    """Return the axis of x, y or radius; a bent scale has its values placed already, and brings its ticks."""
     made: dict[str, Any] = {
         "title": {"text": _broken(axis.title), "font": {"size": 12}, "standoff": 8}, "gridcolor": GRID, "zeroline": False,
         "linecolor": MUTED, "automargin": True,

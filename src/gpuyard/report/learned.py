@@ -36,7 +36,7 @@ def has_values_over_time(explanation: Explanation) -> bool:
 
 
 def over_time_name(name: str) -> str:
-    """Of the second figure, without its suffix."""
+    """Return the name of the second figure, without its suffix."""
     return f"{name}-over-time"
 
 

@@ -68,12 +68,12 @@ class Study:
 
     @property
     def left_out(self) -> str:
-        """What a caption must say about schedulers that are not shown; empty if nothing."""
+        """Return what a caption must say about schedulers that are not shown; empty if nothing."""
         more = len(self.results.schedulers) - len(self.shown)
         return f" Shown are challengers, baselines and the best; {more} more schedulers are in the tables." if more else ""
 
     def style(self, scheduler: str) -> int:
-        """Those that are shown have the first numbers; −1 for what is no scheduler."""
+        """Return the number of a scheduler, those that are shown first; −1 for anything else."""
         others = [name for name in self.results.schedulers if name not in self.shown]
         order = [*self.shown, *others]
         return order.index(scheduler) if scheduler in order else -1
@@ -102,16 +102,11 @@ FIGURES: Registry[Maker] = Registry("figure")
 
 def figure(name: str) -> Callable[[Maker], Maker]:
     """Register what makes the charts of that name."""
-
-    def add(maker: Maker) -> Maker:
-        FIGURES.add(name, maker)
-        return maker
-
-    return add
+    return FIGURES.register(name, lambda maker: maker)
 
 
 def charts_of(study: Study) -> list[Chart | Absent]:
-    """Those that the experiment names, in its order; an unknown name is an error, missing data is not."""
+    """Return the charts that the experiment names, in its order; an unknown name is an error, missing data is not."""
     names = study.results.experiment.figures or USUAL
     makers = [(name, FIGURES[name]) for name in names]
     found: list[Chart | Absent] = []
@@ -134,7 +129,7 @@ def _with_note(study: Study, chart: Chart) -> Chart:
 
 
 def better_words(metric: str) -> str:
-    """Which end is good."""
+    """Say which direction of a metric is better."""
     words = {"lower": "lower is better", "higher": "higher is better", "neither": "neither end is better"}
     return words[resolve(metric)[0].better]
 
@@ -150,7 +145,7 @@ def scaled(metric: str, intervals: Sequence[Interval]) -> tuple[str, float]:
 
 
 def marks(study: Study, scheduler: str, intervals: Sequence[Interval | None], size: float = 1.0) -> Marks:
-    """Of one scheduler, one per row; None is not drawn."""
+    """Make the marks of one scheduler, one per row; None is not drawn."""
     mean, low, high = (_numbers(intervals, name, size) for name in ("mean", "low", "high"))
     return Marks(scheduler, study.style(scheduler), mean, low, high, study.strong(scheduler))
 

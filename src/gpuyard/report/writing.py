@@ -54,7 +54,7 @@ def figure_files(charts: Sequence[Chart | Absent]) -> Iterator[tuple[str, bytes]
 
 
 def file_name(name: str, used: set[str]) -> str:
-    """Without anything that means something to a file system, and never the same twice; adds itself to `used`."""
+    """Return a safe file name that is not in `used`, and add it there."""
     plain = re.sub(r"[^A-Za-z0-9._+-]+", "_", name).strip("._")[:80] or "figure"
     found = next(each for each in (plain, *(f"{plain}-{k}" for k in range(2, 10_000))) if each not in used)
     used.add(found)

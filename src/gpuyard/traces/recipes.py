@@ -80,7 +80,7 @@ class EpisodeSource(Protocol):
         """All the data that episodes may be of."""
 
     def episode(self, number: int) -> Episode:
-        """The same bytes for the same number, in any process."""
+        """Make the episode of that number: the same bytes in any process."""
 
 
 def episode_number(seed: int, env: int, episode: int) -> int:
@@ -94,7 +94,7 @@ def episode_number(seed: int, env: int, episode: int) -> int:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a text says, before anything is read."""
+    """A parsed text, before anything is read."""
 
     base: str
     weight: int = 1
@@ -108,7 +108,7 @@ class Recipe:
 
     @property
     def text(self) -> str:
-        """As it could have been written, without the weight."""
+        """Write the recipe as text, without the weight."""
         given = {
             "jobs": "all" if self.jobs == 0 else self.jobs or "", "from": self.begin, "until": self.until, "apply": "+".join(self.apply),
             "estimate": self.estimate, "reader": self.reader or "",
@@ -248,7 +248,7 @@ class GeneratorSource:
         return resolve(what, self.generator.parameters, {key: value for key, value in combination.items() if key != "cluster"})
 
     def episode(self, number: int) -> Episode:
-        """Its seed lies in the part's range."""
+        """Make the episode of that number; its seed lies in the part's range."""
         combination = self.combinations[number % len(self.combinations)]
         seed = int(self.seeds[number // len(self.combinations) % len(self.seeds)])
         values = self._resolved(combination)
@@ -382,7 +382,7 @@ class Mix:
         return tuple(use for member in self.members for use in member.uses)
 
     def episode(self, number: int) -> Episode:
-        """With weights 3 and 1: numbers 0, 1, 2 of the first, 3 of the second, and so on."""
+        """Choose a source by weight: with 3 and 1, numbers 0, 1, 2 come from the first, 3 from the second, and so on."""
         turn, slot = divmod(number, sum(self.weights))
         for member, weight in zip(self.members, self.weights, strict=True):
             if slot < weight:

@@ -63,7 +63,7 @@ def use_of_times(text: str, content: str, begin: float, end: float) -> Use:
 
 
 def data_of(use: Use) -> str:
-    """What tells data from other data: the name of a generator, or the hash of a trace."""
+    """Return the identity of data: the name of a generator, or the hash of a trace."""
     if use.times is not None:
         return use.workload.rpartition(TRACE_MARK)[2]
     return re.split(r"[:\[\s]", use.workload, maxsplit=1)[0]

@@ -30,7 +30,7 @@ _NETWORK = _BLOCK + BLOCK * ROWS
 
 
 def learned_chooser(ordering: str | Network) -> Chooser:
-    """What `rlscheduler(workload, processors, ordering=…)` takes: of `learned:NAME`, a path of a checkpoint, or a network."""
+    """Return what `rlscheduler(workload, processors, ordering=…)` takes, from `learned:NAME`, the path of a checkpoint, or a network."""
     network = ordering if isinstance(ordering, Network) else job_network(ordering)
     name = "network" if isinstance(ordering, Network) else ordering
     return Chooser(name, _kernel(), network.address, _NETWORK + network.scratch, keep=network)

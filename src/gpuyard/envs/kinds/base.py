@@ -47,7 +47,7 @@ class Demonstrator:
 
 @dataclass(frozen=True)
 class Explaining:
-    """What `gpuyard explain` compares a policy with, and how it tells choices apart."""
+    """The heuristics that `gpuyard explain` compares a policy with, and how it distinguishes choices."""
 
     heuristics: tuple[str, ...] = ()  # that could fill the open slot; none: there are no heuristics to compare with
     alike: Callable[[Answer, Mapping[str, Answer]], Mapping[str, tuple[float, float]]] = lambda mine, theirs: {}

@@ -1,4 +1,4 @@
-"""What the kinds on the engine share: options about rewards and episodes, and how a batch is made."""
+"""Parts shared by the kinds on the engine: options about rewards and episodes, and how a batch is made."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a TOML file to the Runs of an experiment."""
+"""Turns a TOML file into the Runs of an experiment."""

@@ -1,4 +1,4 @@
-"""From axes to what is run: cells (a workload on a cluster, changed and estimated in some way), units (a cell at a seed) and Runs.
+"""Turns axes into what is run: cells (a workload on a cluster, changed and estimated in some way), units (a cell at a seed) and Runs.
 
 A unit is what a worker takes at a time: its workload is made once, and every scheduler runs on it. Runs are numbered in the order of the
 axes: cells, then seeds, then schedulers, and an agent's training seeds.
@@ -235,7 +235,7 @@ def checkpoints_in(scheduler: AnyScheduler) -> list[str]:
 
 
 def parts_of(scheduler: AnyScheduler) -> tuple[Scheduler, ...]:
-    """Those that it is, switches between, or builds on."""
+    """Return the schedulers that it is, switches between, or builds on."""
     if isinstance(scheduler, Decider):
         inner = scheduler.inner
         return inner.schedulers if isinstance(inner, Several) else (inner,) if inner is not None else ()
@@ -243,7 +243,7 @@ def parts_of(scheduler: AnyScheduler) -> tuple[Scheduler, ...]:
 
 
 def files_of(scheduler: AnyScheduler) -> list[Path]:
-    """What a scheduler is read from, besides the package: checkpoints, and programs of the user's own."""
+    """Return the files that a scheduler is read from, besides the package: checkpoints and the user's own programs."""
     found = [find_checkpoint(text) for text in checkpoints_in(scheduler)]
     slots: list[Any] = [slot for part in parts_of(scheduler) for slot in (part.ordering, part.placement, part.preemption)]
     slots += [scheduler.rule] if isinstance(scheduler, Meta) else []

@@ -36,7 +36,7 @@ LATENCY = "decision_latency"  # a wall-clock figure: it stands in the manifest, 
 
 @dataclass(frozen=True)
 class Context:
-    """What every worker needs to know, in plain values."""
+    """Everything that a worker needs to know, in plain values."""
 
     experiment: Mapping[str, Any]  # its record
     agents: Mapping[str, bytes] = field(default_factory=dict)  # label of an entry → checkpoint file
@@ -45,7 +45,7 @@ class Context:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is kept of one Run."""
+    """The values that are kept from one Run."""
 
     run: int
     values: Mapping[str, Any]  # columns
@@ -78,7 +78,7 @@ class Prepared:
         self._check_names()
 
     def _check_names(self) -> None:
-        """What the file names must be there; what this kind has no use for must not."""
+        """Check that the names in the file exist, and refuse settings that this kind does not use."""
         experiment = self.experiment
         for name in experiment.curves if self.kind.has_workloads else ():
             with placed(f"{experiment.name}: curves"):
@@ -143,7 +143,7 @@ class Prepared:
         return str(path)
 
     def inputs(self) -> dict[str, str]:
-        """What the numbers depend on besides the experiment's text → a hash of its content: logs, checkpoints, programs."""
+        """Map what the numbers depend on besides the experiment's text (logs, checkpoints, programs) to a hash of its content."""
         if not self.kind.has_workloads:
             return {}
         agents = self.experiment.agents
@@ -173,7 +173,7 @@ NO_CELL = Cell("", Recipe(""), {}, "", "")  # of a kind whose units are seeds al
 
 
 def manifest_of(run: int, values: Mapping[str, Any], seconds: float, further: Mapping[str, Any]) -> dict[str, Any]:
-    """What a Run was, with what it was made, and how long it took."""
+    """Return the manifest of a Run: what it was, with what it was made, and how long it took."""
     place = {name: values[name] for name in values if name in _PLACE}
     return {
         "run": run, **place, **further, "gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(),
@@ -226,7 +226,7 @@ def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str
 
 
 def _bound(name: str, prepared: Prepared, episode: Episode) -> float:
-    """What no scheduler can pass; nan where nothing is known."""
+    """Return the bound that no scheduler can pass; nan where none is known."""
     found = bound(name, episode.workload, episode.cluster, rules=prepared.rules)
     return math.nan if found is None else found.value
 

@@ -140,7 +140,7 @@ class Experiment:
         return tuple(dict.fromkeys((*self.axes.objectives, *self.judge.metrics)))
 
     def text_of(self, name: str) -> str:
-        """What a scheduler or a workload of the axes is in full; an agent is its name."""
+        """Return a scheduler or a workload of the axes in full; an agent is its name."""
         return self.names.get(name, name)
 
     def record(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _filled(value: Any, holes: Mapping[str, str], where: str) -> Any:
 
 
 def from_table(table: Mapping[str, Any], where: str) -> Experiment:
-    """From TOML or JSON that was read; every key is accounted for."""
+    """Make an experiment from TOML or JSON that was read; refuse unknown keys."""
     root = Fields(table, where)
     agents = {name: _agent(name, fields, where) for name, fields in root.tables("agents")}
     names = _names(root.table("names"), where)
@@ -268,7 +268,7 @@ def from_table(table: Mapping[str, Any], where: str) -> Experiment:
 
 
 def _name(root: Fields, where: str) -> str:
-    """That of the file unless it is given; it becomes that of a folder."""
+    """Return the name of the file unless a name is given; it becomes the name of a folder."""
     name = root.text("name", re.sub(r"[^\w.+-]", "_", Path(where).name.removesuffix(SUFFIX)).lstrip("_.+-")[:100] or "experiment")
     if not _OWN_NAME.fullmatch(name):
         raise root.error("name", "is no name of an experiment", hint="letters, digits, . _ + and -, up to 100")

@@ -1,1 +1,1 @@
-"""What may be said about numbers: statistics, bounds, summaries and sentences."""
+"""Judgement of results: statistics, bounds, summaries and sentences, for `compare`, `evaluate` and `run` alike."""

@@ -1,4 +1,4 @@
-"""What no scheduler can beat on a workload and a cluster: a proven bound on a metric, preemptive and clairvoyant schedulers included.
+"""Proven bounds on metrics that no scheduler can beat on a workload and a cluster, not even a preemptive and clairvoyant one.
 
 The jobs are relaxed as in `relaxation`: submit r_j, at least d_j seconds on g_j devices, and a partition in which all jobs together work at
 no more than m, the sum of its devices' speeds. Work is a_j = g_j·d_j; a job that runs works at a rate of at most g_j. Let C_j be its end.
@@ -61,7 +61,7 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """What a bound may look at."""
+    """The inputs of a bound."""
 
     workload: Workload
     cluster: Cluster
@@ -212,7 +212,7 @@ def _span(relaxed: Relaxation, first: float) -> tuple[float, str]:
 
 
 def _makespan(case: _Case) -> Bound:
-    """From the first submit, of rejected jobs too."""
+    """Bound the time from the first submit, also of rejected jobs."""
     return Bound(*_span(case.relaxed, float(case.workload.jobs.submit[0])))
 
 

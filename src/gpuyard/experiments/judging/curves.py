@@ -1,4 +1,4 @@
-"""What is kept of a Run besides single numbers: distributions over its jobs, and how things went over time.
+"""The curves that are kept from a Run: distributions over its jobs, and values over time.
 
 Names: `cdf.METRIC`, quantiles of a metric over jobs; `box.GROUP.METRIC`, five quantiles for each group of jobs; `queue`, jobs waiting over
 time.

@@ -1,4 +1,4 @@
-"""What really happened: the Result that a log's own start times make, in the same form as a simulated one."""
+"""Makes a Result from a log's own start times: what actually happened, in the form of a simulated one."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Degradation:
 
 @dataclass(frozen=True)
 class Summary:
-    """What results say: a comparison for each objective, by groups, under changes, and notes."""
+    """Summary of results: a comparison for each objective, by groups, under changes, and notes."""
 
     results: Results
     tables: tuple[Comparison, ...]  # one for each objective, over all Runs
@@ -165,7 +165,7 @@ class Summary:
 
     @property
     def log(self) -> Standing | None:
-        """What actually happened, where the log says so."""
+        """Return what actually happened, where the log says so."""
         return self.lines[0] if self.lines[0].scheduler == LABEL else None
 
     @property
@@ -208,7 +208,7 @@ class Pivot:
         return replace(self.interval(values), of=self.resampled(len(values))[0])
 
     def resampled(self, training_seeds: int) -> tuple[Resampled, int]:
-        """What `units` takes as independent in the first place, and how many of them there are."""
+        """Return what `units` treats as independent, and how many of them there are."""
         if training_seeds > 1:
             return "training seed", training_seeds
         if len(self.seeds) == 1:
@@ -434,7 +434,7 @@ def _alike(mine: Array, other: Array) -> tuple[Array, Array]:
 
 
 def _untested(table: Comparison) -> Comparison:
-    """Without p values: those of groups are no part of what is corrected for."""
+    """Drop the p values: groups are not part of the correction."""
     lines = tuple(replace(line, versus=replace(line.versus, p=math.nan)) if line.versus else line for line in table.lines)
     return replace(table, lines=lines)
 
@@ -474,7 +474,7 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
 
 
 def _notes(pivot: Pivot) -> list[str]:
-    """What a reader must know: metrics that tell nothing apart, jobs that were left out, few seeds."""
+    """Return notes for the reader: metrics that show no difference, jobs that were left out, few seeds."""
     results, notes = pivot.results, []
     for name in results.experiment.metrics:
         if name not in results.columns:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def clean(text: str) -> str:
-    """Without control characters: names come from files of others and must not drive the terminal."""
+    """Remove control characters: names come from outside files and must not control the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
@@ -108,7 +108,7 @@ def telling_parts(texts: Sequence[str]) -> list[str]:
 
 
 def rounded(value: float, width: float, sign: str = "", most: int = 8) -> str:
-    """With as many digits as an interval of that width leaves any meaning, two of the width's own; at most so many after the point."""
+    """Write a number with as many digits as its interval justifies: two of the width's own, and at most so many after the point."""
     if not math.isfinite(value) or not math.isfinite(width) or width <= 0:
         return short(value, sign)
     digits = min(max(1 - math.floor(math.log10(width)), 0), most)

@@ -65,7 +65,7 @@ class AgentTrainer:
 
 
 def train_agent(label: str, agent: AgentSpec, seed: int, folder: Path) -> Trained:
-    """As `gpuyard train` does; Ctrl-C is heard between updates and leaves a training that can be gone on with."""
+    """Train as `gpuyard train` does; Ctrl-C stops between updates and leaves a training that can be resumed."""
     from gpuyard.learn.run.training import train
 
     began = time.perf_counter()

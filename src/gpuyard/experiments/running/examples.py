@@ -64,7 +64,7 @@ def _episode(experiment: Experiment, example: Example) -> Episode:
 
 
 def _plain(name: str) -> str:
-    """As part of a folder's name."""
+    """Turn a label into a part of a folder's name."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:60]
 
 

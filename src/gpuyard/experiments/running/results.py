@@ -1,4 +1,4 @@
-"""What was measured, as columns: the only way in for summaries, tables, figures and reports.
+"""Measured results as columns, from which summaries, tables, figures and reports are made.
 
 `gpuyard run` keeps Results in a folder and `load_results` reads them; `compare` and `evaluate` hold them in memory.
 """
@@ -26,7 +26,7 @@ from gpuyard.traces.recipes import parse_recipe
 
 @dataclass(frozen=True, eq=False)
 class OneSample:
-    """What one sample, such as a log, is judged by: there are no seeds to resample, so blocks of time are."""
+    """The values by which a single sample, such as a log, is judged: blocks of time are resampled, because there are no seeds."""
 
     submit: Array  # (jobs,) s
     intervals: Mapping[str, Mapping[str, Interval]]  # scheduler → metrics that are means over jobs → interval by blocks of time

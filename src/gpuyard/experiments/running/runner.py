@@ -45,7 +45,7 @@ def backend_of(on: str, workers: int | None) -> Backend:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a call did."""
+    """The outcome of a call."""
 
     runs: int  # in all
     done_before: int
@@ -98,7 +98,7 @@ def checked(experiment: Experiment) -> Prepared:
 
 
 def about(command: str) -> dict[str, Any]:
-    """Of the whole; the manifest of each Run says the same of itself."""
+    """Describe how the whole experiment was made; the manifest of each Run says the same about itself."""
     return {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(), "command": command}
 
 

@@ -1,4 +1,4 @@
-"""Who does the work: this process, processes of this machine, or a Ray cluster. The numbers do not depend on it.
+"""Backends that do the work: this process, processes on this machine, or a Ray cluster. The numbers do not depend on it.
 
 Each backend takes tasks by number and hands back what came of each, in any order. A worker process that dies is replaced and its task done
 again, up to `TRIES` times; an error that a task raises is the task's own and ends the whole.
@@ -113,7 +113,7 @@ def _ready(hands: list[_Hand]) -> list[_Hand]:
 
 
 def _received(hand: _Hand) -> Any:
-    """What it sent; None if it is dead."""
+    """Return what the worker sent; None if it is dead."""
     try:
         return hand.pipe.recv()
     except (EOFError, OSError):

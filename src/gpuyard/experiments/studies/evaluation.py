@@ -34,7 +34,7 @@ DATASET = "dataset:"  # a log that is fetched
 
 @dataclass(frozen=True)
 class Slots:
-    """What the other slots of a checkpoint's scheduler hold; empty: what it was trained with."""
+    """The other slots of a checkpoint's scheduler; an empty one is filled as in its training."""
 
     ordering: str = ""
     placement: str = ""
@@ -46,7 +46,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Held:
-    """Which episodes: of texts as `gpuyard train` takes them, or of the checkpoint's own training where there are none."""
+    """The held-out episodes: of texts as `gpuyard train` takes them, or by default of the checkpoint's own training."""
 
     workloads: tuple[str, ...] = ()
     cluster: str = ""

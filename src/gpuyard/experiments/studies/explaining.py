@@ -1,4 +1,4 @@
-"""What a policy looks at: decisions are recorded along its own runs, and made again with one feature permuted at a time.
+"""Explains what a policy looks at: its decisions are recorded and made again with one feature permuted at a time.
 
 Importance by permutation (Breiman 2001; Fisher et al. 2019): a feature takes values that it had in other decisions. Two numbers say how
 much that matters: the share of choices that become others, and by how much the objective of whole runs worsens.
@@ -82,7 +82,7 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All of it. Features come the most important first."""
+    """An explanation of a checkpoint, with the most important features first."""
 
     checkpoint: str
     decision: str
@@ -161,7 +161,7 @@ def _source(contender: Contender, workloads: Sequence[str], cluster: str) -> Epi
 
 @dataclass(frozen=True)
 class _Choices:
-    """What is told apart in choices, if anything: the schedulers of a switch, kinds of devices."""
+    """Labels of choices, if there are any: the schedulers of a switch, kinds of devices."""
 
     labels: tuple[str, ...] = ()
     column: int = -1  # the feature of the chosen row that says which it is, 0 or 1; -1: the choice itself is the number
@@ -173,7 +173,7 @@ class _Choices:
         return cls(explaining.labels(contender.scheduler), column)
 
     def taken(self, rows: Array, chosen: int) -> int:
-        """Which of the labels the choice of that row, or that action, is."""
+        """Return the number of the label of a choice: of that row, or of that action."""
         return chosen if self.column < 0 else int(rows[chosen, self.column])
 
 
@@ -397,7 +397,7 @@ def _over_time(stage: _Stage) -> dict[str, Any]:
 
 
 def choices_over_time(contender: Contender, episode: Episode) -> dict[str, list[Any]]:
-    """What a learned switch chose when in one run: the names of its schedulers, times in s, numbers of the chosen, and all its scores."""
+    """Return what a learned switch chose in one run: the names of its schedulers, times in s, numbers of the chosen, and all scores."""
     stage = _Stage(contender, [episode], np.random.default_rng(0), lambda done: None)
     return {
         "labels": list(stage.choices.labels),

@@ -25,7 +25,7 @@ _WINDOW = 20  # s after its arrival in which the relaxation may start a task; th
 
 @dataclass(frozen=True, eq=False)
 class Offline:
-    """What was found: the optimum lies between `bound` and the sum of `end` − arrivals."""
+    """The solution: the optimum lies between `bound` and the sum of `end` − arrivals."""
 
     end: Array  # (tasks,) s
     queues: tuple[tuple[int, ...], ...]  # of each device, in order; where the next is still to come, the device waits for it

@@ -49,7 +49,7 @@ class ShiftConfig:
 
 @dataclass(frozen=True, eq=False)
 class StrategyOutcome:
-    """What one strategy came to. Times are turnarounds, from submit to end."""
+    """The outcome of one strategy. Times are turnarounds, from submit to end."""
 
     result: Result
     makespan: float  # s from the first submit to the last end

@@ -57,7 +57,7 @@ class Bandit(Protocol):
         """An arm, for what is known (features,)."""
 
     def learn(self, context: Array, arm: int, payoff: float, probability: float | None = None) -> None:
-        """What came of it. `probability` is that with which `arm` was chosen; None: as in the last `choose`."""
+        """Learn from the outcome. `probability` is the one with which `arm` was chosen; None: as in the last `choose`."""
 
     def scores(self) -> tuple[Array, Array]:
         """(arms, features) and (arms,): the highest of weight · context + bias is the best known arm."""

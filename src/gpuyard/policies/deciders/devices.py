@@ -63,7 +63,7 @@ class Queues:
         self._seconds: dict[int, float] = {}  # job → how long it is believed to take there
 
     def admit(self, snapshot: Snapshot) -> tuple[DeviceView, list[JobRequest]]:
-        """What the decision is about, and the tasks that have no device yet, in order."""
+        """Return what the decision is about, and the tasks that have no device yet, in order."""
         _refuse_gangs(snapshot)
         board = DeviceView.of(snapshot)
         self._forget(snapshot, _rows(snapshot), set(board.lanes))

@@ -39,7 +39,7 @@ class Online:
         self._chosen = [0] * len(self._labels)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """What the scheduler in use would do."""
+        """Return what the scheduler in use would do."""
         self._hear(snapshot)
         if not len(snapshot.waiting):
             return []
@@ -74,7 +74,7 @@ class Online:
 
 
 def worth(submit: float, start: float, end: float, deadline: float, *, killed: bool = False) -> float:
-    """Of one job that has ended, at most 0; `start` is that of its last run."""
+    """Return the worth of one job that has ended, at most 0; `start` is the start of its last run."""
     slowdown = (end - submit) / max(end - start, 1e-9)
     missed = killed or end > deadline
     return -min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN - LATE * missed - WAIT * min(start - submit, MOST_WAIT) / MOST_WAIT

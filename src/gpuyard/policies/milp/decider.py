@@ -26,7 +26,7 @@ BETTER = 1e-9  # of the objective: less is no improvement
 
 @dataclass(frozen=True, eq=False)
 class _Queue:
-    """What the inner scheduler's pass did in one partition."""
+    """The pass of the inner scheduler in one partition."""
 
     partition: int
     rows: Array  # all waiting jobs, in its order
@@ -110,7 +110,7 @@ class Milp:
         return made + decide_once(self._program, with_starts(snapshot, starts))
 
     def report(self) -> Mapping[str, float]:
-        """What happened, over all decisions so far."""
+        """Return counts over all decisions so far."""
         return self._log.report()
 
     def _improve(self, pass_: _Pass, queue: _Queue, began: float) -> list[Start] | None:
@@ -149,7 +149,7 @@ class _Pass:
         return [_Queue(p, order[home == p], mine, k) for p, mine in sorted(starts.items())]
 
     def problem(self, queue: _Queue, *, in_order_only: bool) -> tuple[Problem, list[Start]]:
-        """What is to be placed, and the gangs over several types, which stay where the inner scheduler puts them."""
+        """Return the jobs to place, and the gangs over several types, which stay where the inner scheduler puts them."""
         taking = queue.first(in_order_only=in_order_only)
         capacity = self.capacity.copy()
         pinned: list[Start] = []

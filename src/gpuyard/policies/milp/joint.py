@@ -16,7 +16,7 @@ Placed = Mapping[int, Parts]  # position among the jobs → where
 
 @dataclass(frozen=True)
 class Weights:
-    """What a free device on a partly used node, a difference of loads of 1, and a device of the largest block are worth, in GPUs."""
+    """Weights, in GPUs, of a free device on a partly used node, a difference of loads of 1, and a device of the largest block."""
 
     frag: float
     balance: float
@@ -47,7 +47,7 @@ class Candidate:
 
     @property
     def worth(self) -> float:
-        """What it adds to the throughput at rate 1."""
+        """Return what it adds to the throughput at rate 1."""
         return self.weight * (self.request.gpus or CPU_SIZE)
 
 

@@ -20,7 +20,7 @@ MOST_NODES = 128  # in one model; beyond that of each kind of node some
 
 @dataclass
 class _Uses:
-    """Which column takes how much on which of the model's nodes."""
+    """The amounts that columns take on the model's nodes."""
 
     column: list[Array] = field(default_factory=list)
     node: list[Array] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""From placements to the columns of the joint model, and back."""
+"""Turns placements into columns of the joint model, and back."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Polish:
         return found
 
     def _fragments(self, left: Array, usable: Array) -> Array:
-        """What free devices cost where they are left on partly used nodes."""
+        """Return the cost of free devices that are left on partly used nodes."""
         return np.where(left < usable, left, 0.0) * self._frag
 
     def _move(self) -> bool:

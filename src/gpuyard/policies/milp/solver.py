@@ -97,7 +97,7 @@ def _joined(pieces: list[Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the solver found: a value per column (None: nothing), whether it is the optimum to the gap asked for, the gap left."""
+    """The solver's answer: a value per column (None: nothing), whether it is optimal to the gap asked for, and the gap left."""
 
     values: Array | None
     optimal: bool

@@ -44,7 +44,7 @@ REWARDS.add("slowdown", lambda outcome: -(outcome.wait + outcome.seconds) / max(
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """What is seen and what counts. The reward of a step is the weighted sum of the named ones, for the task that was assigned."""
+    """The observation and the reward. The reward of a step is the weighted sum of the named ones, for the task that was assigned."""
 
     rewards: tuple[tuple[str, float], ...] = (("turnaround", 1.0),)
     physics: bool = False  # whether believed seconds on each device are seen
@@ -124,7 +124,7 @@ class DeviceEpisode:
         return outcome
 
     def greedy(self) -> int:
-        """What `greedy-device` would choose now."""
+        """Return what `greedy-device` would choose now."""
         assert self._board is not None
         lane = self._board.lanes[greedy_lane(self._queues.believed_ends(self._board), self._board.seconds(self._pending[0]))]
         return self.lanes.index(lane)
@@ -143,11 +143,11 @@ class DeviceEpisode:
         mask[: len(self.lanes)] = self.suits
 
     def result(self) -> Result:
-        """What has happened so far; complete when it is over."""
+        """Return the result so far; it is complete when the episode is over."""
         return self.simulation.result()
 
     def _spread(self, values: Array, at: list[int]) -> Array:
-        """From the devices in order to all devices; 0 for those that are out of order."""
+        """Expand values of the devices in order to all devices; 0 for those out of order."""
         spread: Array = np.append(values, 0)[at]
         return spread
 
@@ -222,7 +222,7 @@ class DeviceEnvs:
 
     @property
     def episodes(self) -> list[DeviceEpisode]:
-        """What is going on in each."""
+        """Return the present episode of each environment."""
         return self._episodes
 
     def reset(self, seed: int) -> Observation:

@@ -187,7 +187,7 @@ class WholeEpisodes(EngineEnvs):
         raise UsageError(f"rules {', '.join(self.rules)}: episodes are run as a whole", hint="train with --learner evolution")
 
     def rollouts(self, like: Network, *, threads: int = 0) -> Any:
-        """All of them together."""
+        """Make rollouts under every rule, judged together."""
         return SeveralRules([self._judge(RULES[name], like, threads or self._threads) for name in self.rules])
 
     def _judge(self, rules: RuleSet, like: Network, threads: int) -> Judge:

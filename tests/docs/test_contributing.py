@@ -1,0 +1,59 @@
+"""The pages that describe the house name what is there: files, folders, decorators, rooms and their order."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "gpuyard"
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+OVERVIEW = (ROOT / "docs" / "concepts" / "overview.md").read_text(encoding="utf-8")
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table under a heading, without its first two lines."""
+    section = page.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+TO_ADD = {row[0]: row[1] for row in rows(CONTRIBUTING, "To add …")}
+
+
+@pytest.mark.parametrize("what", TO_ADD)
+def test_files_to_touch_exist(what):
+    names = re.findall(r"`([\w./]+)`", TO_ADD[what])
+    paths = [name for name in names if "/" in name or name in {path.name for path in PACKAGE.iterdir()}]
+    assert paths, f"{what}: no file is named"
+    assert [path for path in paths if not (PACKAGE / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["ordering", "placement", "metric", "reader", "generator", "learner", "feature", "decision kind", "resource", "backfill rule", "figure",
+     "perturbation"],
+)  # fmt: skip
+def test_every_extension_has_a_row(what):
+    assert any(what in each for each in TO_ADD)
+
+
+def test_decorators_exist():
+    source = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    named = {name for text in TO_ADD.values() for name in re.findall(r"`@(\w+)`", text)}
+    assert {name for name in named if not re.search(rf"^def {name}\(", source, re.M)} == set()
+
+
+def test_rooms_are_the_folders():
+    rooms = [row[0].strip("`") for row in rows(OVERVIEW, "The rooms")]
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert set(rooms) == folders
+
+
+def test_order_of_imports_is_the_contract():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["type"] == "layers")
+    assert " > ".join(layer.replace("(", "").replace(")", "") for layer in layers) in CONTRIBUTING
