@@ -48,7 +48,7 @@ def evaluate(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run checkpoints as schedulers on workloads they were not trained on, beside every baseline, and say who is better.
+    """Run checkpoints as schedulers on workloads they were not trained on, beside every baseline, and say which is better.
 
     All schedulers run the same workloads: differences are paired, with 95 % intervals, and taken to the best baseline.
     A workload that shares data with the training is refused.

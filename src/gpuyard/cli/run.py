@@ -1,4 +1,4 @@
-"""`gpuyard run`: an experiment, from its TOML file to results in a folder; interrupted, the same call goes on."""
+"""`gpuyard run`: runs an experiment from its TOML file to results in a folder; after an interruption the same call continues."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(
 ) -> None:
     """Run an experiment: every combination of its axes, with results in a folder.
 
-    Interrupted or killed, the same command goes on where it stopped, and ends with the same numbers.
+    If it is interrupted or killed, the same command continues where it stopped and ends with the same numbers.
     """
     from gpuyard.experiments.design.spec import load_experiment
     from gpuyard.experiments.running.runner import backend_of
@@ -87,7 +87,7 @@ def run(
 
 
 def show_results(folder: Path, how: Format) -> None:
-    """What a completed experiment says."""
+    """Show the results of a completed experiment."""
     from gpuyard.experiments.judging.summary import summarise
     from gpuyard.experiments.running.results import load_results
 
@@ -95,7 +95,7 @@ def show_results(folder: Path, how: Format) -> None:
 
 
 def _check_figures(experiment: Experiment) -> None:
-    """A figure that is none would be found when all is done."""
+    """Refuse unknown figures now, not when everything has run."""
     from gpuyard.experiments.design.spec import placed
     from gpuyard.report.studies import FIGURES
 
@@ -115,7 +115,7 @@ def _values(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _command(experiment: str, *, quick: bool, values: Sequence[str]) -> str:
-    """That gives the same numbers; where and with how many workers is no part of it."""
+    """Return the command that gives the same numbers; where it runs and with how many workers does not matter."""
     parts = ["gpuyard", "run", experiment, *(["--quick"] if quick else []), *(part for text in values for part in ("--set", text))]
     return shlex.join(parts)
 
@@ -134,7 +134,7 @@ def _tell(outcome: RunOutcome, folder: Path) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """One bar on stderr, where that is a terminal: agents first, then Runs."""
+    """Show one bar on stderr, if that is a terminal: first agents, then Runs."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -155,7 +155,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def describe_plan(experiment: Experiment) -> Output:
-    """The axes, and how many Runs their product is; whatever is wrong with it is found."""
+    """Show the axes and how many Runs their product is; raise errors about anything wrong."""
     from gpuyard.experiments.running.agents import labels_of
     from gpuyard.experiments.running.runner import checked
 
@@ -187,7 +187,7 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def describe(summary: Summary) -> Output:
-    """A table for each objective, one of how much worse things get under changes, and the answer in words."""
+    """Show a table for each objective, one of degradation under changes, and the answer in words."""
     from gpuyard.experiments.judging.words import findings, lead
     from gpuyard.report.tables import table_rows
 
@@ -201,7 +201,7 @@ def describe(summary: Summary) -> Output:
 
 
 def _degradation_table(summary: Summary) -> Table:
-    """Of the first objective: schedulers × kinds of change, the mean over severities."""
+    """Show schedulers × kinds of change for the first objective, as means over severities."""
     objective = summary.table.objective
     kinds = list(dict.fromkeys(each.kind for each in summary.degradations))
     rows = []

@@ -20,7 +20,7 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Reading:
-    """How workloads are read."""
+    """The way workloads are read: reader, columns, parameters, number of jobs, changes."""
 
     reader: str | None
     columns: dict[str, str]
@@ -53,11 +53,11 @@ class Reading:
         return cls(reader, _assignments("--column", column), _assignments("--with", with_), count, tuple(apply or ()))
 
     def load(self, text: str, seed: int) -> Workload:
-        """The workload that `text` names, after what is applied to it."""
+        """Return the workload that `text` names, after the changes of `--apply`."""
         return self.perturbed(self.read(text, seed), seed)
 
     def read(self, text: str, seed: int) -> Workload:
-        """The workload that `text` names, as it is."""
+        """Return the workload that `text` names, unchanged."""
         from gpuyard.traces import load_workload
 
         self._refuse_foreign(text)
@@ -68,29 +68,29 @@ class Reading:
         return workload if self.jobs is None else workload.head(self.jobs)
 
     def perturbed(self, workload: Workload, seed: int) -> Workload:
-        """The workload after the transforms of workloads among those of `--apply`."""
+        """Apply the transforms of workloads among those of `--apply`."""
         from gpuyard.traces import apply_all
 
         return apply_all(workload, self.apply, seed)
 
     def dipped(self, cluster: Cluster, workload: Workload, seed: int) -> Cluster:
-        """The cluster after the transforms of clusters among those of `--apply`."""
+        """Apply the transforms of clusters among those of `--apply`."""
         from gpuyard.traces import apply_all_to_cluster
 
         return apply_all_to_cluster(cluster, self.apply, workload, seed)
 
     def named(self, text: str) -> str:
-        """The workload's name in tables: with all that is applied."""
+        """Return the workload's name in tables, with all changes."""
         return "+".join((text, *self.apply))
 
     def is_random(self) -> bool:
-        """Whether what is applied differs from seed to seed."""
+        """Whether the changes differ from seed to seed."""
         from gpuyard.traces.changes.transform import check_transform
 
         return any(check_transform(text).random for text in self.apply)
 
     def format_of(self, text: str) -> str:
-        """The reader of a file, or what else the text names."""
+        """Return the reader of a file, or what else the text names."""
         from gpuyard.traces import DATASETS, fetch, reader_of
 
         name, _, rest = text.partition(":")
@@ -107,11 +107,11 @@ class Reading:
         return self.reader is None and text.partition(":")[0] in GENERATORS
 
     def names_workload(self, text: str) -> bool:
-        """Whether the text is a workload even where it is no file: a generator, a dataset, or what a named reader is to read."""
+        """Whether the text is a workload even if there is no such file: a generator, a dataset, or the input of a named reader."""
         return self.reader is not None or self.is_generator(text) or text.startswith("dataset:")
 
     def _refuse_foreign(self, text: str) -> None:
-        """`--with` sets what is written as text; limits and column tables are no texts."""
+        """Refuse `--with` for parameters that cannot be written as text, such as limits and column tables."""
         from gpuyard.traces import GENERATORS, READERS
 
         registered = [thing for registry in (READERS, GENERATORS) for _, thing in registry.items()]
@@ -137,15 +137,15 @@ def _assignments(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:
-    """The clusters that were asked for, or one that goes with the workload (and says so)."""
+    """Return the clusters that were asked for, or one that goes with the workload (and say so)."""
     from gpuyard.model.cluster_file import load_cluster
 
     if given:
         clusters = tuple(load_cluster(cluster) for cluster in given)
         for name in {kind.name: None for cluster in clusters for kind in cluster.types}:
-            _tell_unknown_type(name)
+            _note_unknown_type(name)
         for cluster in clusters:
-            _tell_speed(cluster)
+            _note_speed(cluster)
         return clusters
     if generated and not workload.preset:
         hint = "give --cluster 16x8:a100, 256 (a pool), a preset or a .toml file"
@@ -159,7 +159,7 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
 
 @dataclass(frozen=True)
 class Measured:
-    """A speed table that was given with --speeds, or none."""
+    """The speed table of --speeds; empty without one."""
 
     table: Mapping[str, Mapping[str, float]]
 
@@ -170,7 +170,7 @@ class Measured:
         return cls({} if text is None else speeds_text(text))
 
     def clusters(self, clusters: Sequence[Cluster], workload: Workload) -> tuple[Cluster, ...]:
-        """The clusters with the measured speeds of their types; says where the table is of no use."""
+        """Return the clusters with the measured speeds of their types; say where the table is useless."""
         from gpuyard.model.speeds import with_speeds
 
         if self.table and not set(workload.jobs.classes) & set(self.table):
@@ -182,26 +182,26 @@ class Measured:
         return tuple(with_speeds(cluster, self.table) for cluster in clusters)
 
     def workload(self, workload: Workload, clusters: Sequence[Cluster]) -> Workload:
-        """The workload with jobs kept off the types on which they do not fit."""
+        """Return the workload with jobs kept off the types on which they do not fit."""
         from gpuyard.model.speeds import fitting
 
         return fitting(workload, self.table, dict.fromkeys(kind.name for cluster in clusters for kind in cluster.types))
 
 
-def _tell_unknown_type(name: str) -> None:
-    """A made-up device type is legal, but is more often a slip."""
+def _note_unknown_type(name: str) -> None:
+    """Warn about an unknown device type: it is allowed, but more often a typing error."""
     from difflib import get_close_matches
 
     from gpuyard.model.presets import DEVICES
 
-    if name.lower() not in DEVICES and name != "gpu":  # the name for a device of which nothing is meant
+    if name.lower() not in DEVICES and name != "gpu":  # the name of an unspecified device
         near = get_close_matches(name.lower(), list(DEVICES), n=1)
         guess = f" (is it {near[0]!r}?)" if near else ""
         say(f"note: no figures are known for GPU type {name!r}{guess}: where the cluster says nothing, its speed is 1 and its watts are 0")
 
 
-def _tell_speed(cluster: Cluster) -> None:
-    """On devices of one type, whose speed is not 1, every run time is stretched or shortened alike; who replays a log may not mean that."""
+def _note_speed(cluster: Cluster) -> None:
+    """Warn about a cluster of one type whose speed is not 1: it scales every run time, which is rarely meant when a log is replayed."""
     if len(cluster.types) == 1 and cluster.types[0].speed != 1 and not cluster.speed:
         kind = cluster.types[0]
         say(
@@ -219,7 +219,7 @@ def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:
 
 
 def check_seed(seed: int) -> int:
-    """A seed that every part takes."""
+    """Return the seed if every part accepts it."""
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"seed {seed} does not lie in 0..2^63 − 1")
     return seed

@@ -68,16 +68,9 @@ class Milp:
     """
 
     def __init__(
-        self,
-        inner: Scheduler,
-        *,
-        k: float = 16,
-        limit: float = 0.1,
-        gap: float = 0.01,
-        w_frag: float = 0.05,
-        w_balance: float = 0.5,
+        self, inner: Scheduler, *, k: float = 16, limit: float = 0.1, gap: float = 0.01, w_frag: float = 0.05, w_balance: float = 0.5,
         w_room: float = 0.05,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if inner.preemption.function is not None:
             raise UsageError(f"milp places jobs and stops none, but {inner.label!r} preempts", hint="leave the fourth slot out")
         if not (1 <= k <= 1000 and k == int(k)):
