@@ -11,20 +11,6 @@ from gpuyard.metrics.groups import GROUPINGS, counts, measure_by
 from gpuyard.metrics.queue import backlog_level, recovery_after
 
 __all__ = [
-    "AGGREGATIONS",
-    "GROUPINGS",
-    "METRICS",
-    "Metric",
-    "aggregate",
-    "backlog_level",
-    "counts",
-    "jobs",
-    "measure",
-    "measure_by",
-    "metric",
-    "objective",
-    "queue",
-    "recovery_after",
-    "resolve",
-    "system",
-]
+    "AGGREGATIONS", "GROUPINGS", "METRICS", "Metric", "aggregate", "backlog_level", "counts", "jobs", "measure", "measure_by", "metric",
+    "objective", "queue", "recovery_after", "resolve", "system",
+]  # fmt: skip

@@ -21,19 +21,9 @@ from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, write_arra
 from gpuyard.registry import unknown_name
 
 __all__ = [
-    "SHIPPED",
-    "Checkpoint",
-    "Manifest",
-    "TrainingRecord",
-    "Use",
-    "check_schema",
-    "find_checkpoint",
-    "read_arrays",
-    "read_checkpoint",
-    "shipped_names",
-    "write_arrays",
-    "write_checkpoint",
-]
+    "SHIPPED", "Checkpoint", "Manifest", "TrainingRecord", "Use", "check_schema", "find_checkpoint", "read_arrays", "read_checkpoint",
+    "shipped_names", "write_arrays", "write_checkpoint",
+]  # fmt: skip
 
 KEY = "gpuyard"  # names the manifest in the metadata
 SUFFIX = ".safetensors"

@@ -17,17 +17,9 @@ from gpuyard.policies.learned import DECISIONS
 
 
 def write_linear(
-    path: Path,
-    decision: str,
-    weights: Mapping[str, float] | Sequence[Mapping[str, float]],
-    choices: Mapping[str, Any],
-    *,
-    objective: str = "bsld",
-    workloads: Sequence[str] = (),
-    cluster: str = "",
-    trained_on: Sequence[Use] = (),
-    schema: Schema | None = None,
-) -> Path:
+    path: Path, decision: str, weights: Mapping[str, float] | Sequence[Mapping[str, float]], choices: Mapping[str, Any], *,
+    objective: str = "bsld", workloads: Sequence[str] = (), cluster: str = "", trained_on: Sequence[Use] = (), schema: Schema | None = None,
+) -> Path:  # fmt: skip
     """Write a policy whose score is Σ weight × feature; a switch has a table of weights for each scheduler, which may hold `bias`."""
     seen = schema or DECISIONS[decision].schema
     tables = [weights] if isinstance(weights, Mapping) else list(weights)

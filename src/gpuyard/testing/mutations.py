@@ -82,14 +82,5 @@ def _digit(line: str, rng: random.Random) -> str:
 
 
 _WAYS: tuple[Callable[[str, random.Random], str], ...] = (
-    _delete,
-    _repeat,
-    _insert,
-    _replace,
-    _field,
-    _field,
-    _swap_delimiter,
-    _cut,
-    _digit,
-    _digit,
-)
+    _delete, _repeat, _insert, _replace, _field, _field, _swap_delimiter, _cut, _digit, _digit,
+)  # fmt: skip

@@ -15,24 +15,11 @@ if TYPE_CHECKING:
 LONG = 5_000  # jobs; for longer workloads conservative, 50 times slower than EASY on many nodes, is not a default
 # The first is the baseline: what a cluster does without a real scheduler.
 DEFAULTS = (
-    "fcfs",
-    "fcfs/fewest/easy",
-    "fcfs/fewest/conservative:depth=100",
-    "multifactor/fewest/easy",
-    "sjf/fewest/easy",
-    "ljf/fewest/easy",
-    "saf/fewest/easy",
-    "wfp3/fewest/easy",
-    "unicep/fewest/easy",
-    "f1/fewest/easy",
-    "edf/fewest/easy",
-    "priority/fewest/easy",
-    "dynamic/fewest/easy",
-    "srpt/fewest/easy/srpt",
-    "las/fewest/easy/las",
-    "tiresias/fewest/easy/tiresias",
+    "fcfs", "fcfs/fewest/easy", "fcfs/fewest/conservative:depth=100", "multifactor/fewest/easy", "sjf/fewest/easy", "ljf/fewest/easy",
+    "saf/fewest/easy", "wfp3/fewest/easy", "unicep/fewest/easy", "f1/fewest/easy", "edf/fewest/easy", "priority/fewest/easy",
+    "dynamic/fewest/easy", "srpt/fewest/easy/srpt", "las/fewest/easy/las", "tiresias/fewest/easy/tiresias",
     "meta:backlog(fcfs/fewest/easy, sjf/fewest/easy)",
-)
+)  # fmt: skip
 
 
 def one_scheduler(

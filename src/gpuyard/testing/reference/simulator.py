@@ -329,16 +329,12 @@ class _Simulation:
         for job in waiting:
             work += job.remaining * job.gpus
         return System(
-            waiting=float(len(waiting)),
-            running=float(len(self.with_status("running"))),
+            waiting=float(len(waiting)), running=float(len(self.with_status("running"))),
             free=float(sum(len(node.wholly_free()) for node in self.yard.nodes if not node.is_down)),
-            gpus=float(sum(node.gpus for node in self.yard.nodes)),
-            oldest=max((self.now - job.submit for job in waiting), default=0.0),
-            urgent=float(sum(job.deadline - self.now - job.remaining < 0 for job in waiting)),
-            work=work,
-            recent=float(sum(self.now - RECENT < job.submit <= self.now for job in self.jobs)),
-            schedulers=float(len(self.schedulers)),
-        )
+            gpus=float(sum(node.gpus for node in self.yard.nodes)), oldest=max((self.now - job.submit for job in waiting), default=0.0),
+            urgent=float(sum(job.deadline - self.now - job.remaining < 0 for job in waiting)), work=work,
+            recent=float(sum(self.now - RECENT < job.submit <= self.now for job in self.jobs)), schedulers=float(len(self.schedulers)),
+        )  # fmt: skip
 
     # --- the pass ---------------------------------------------------------------------------------------------------
 
@@ -486,19 +482,12 @@ class _Simulation:
     def result(self) -> ReferenceResult:
         rows = [
             Row(
-                status=job.status,
-                reason=job.reason,
-                start=job.start if job.start >= 0 else math.nan,
-                end=job.end,
-                ran=job.ran,
-                gpu_seconds=job.attained,
-                rate=job.rate,
-                nodes=len(job.last_nodes),
-                node=job.last_nodes[0] if job.last_nodes else -1,
+                status=job.status, reason=job.reason, start=job.start if job.start >= 0 else math.nan, end=job.end, ran=job.ran,
+                gpu_seconds=job.attained, rate=job.rate, nodes=len(job.last_nodes), node=job.last_nodes[0] if job.last_nodes else -1,
                 preemptions=job.preemptions,
             )
             for job in self.jobs
-        ]
+        ]  # fmt: skip
         totals = (self.passes, self.preemptions, self.failures, self.queue_integral, self.queue_max)
         return ReferenceResult(rows, self.segments, *totals)
 

@@ -68,15 +68,9 @@ SHAPES: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(
 
 @generator("family", title="Poisson, bursty and diurnal arrivals of short jobs with deadlines")
 def family(
-    seed: int,
-    *,
-    shape: Shape = "base",
-    intensity: Intensity = "high",
-    variant: Variant = "plain",
-    gpus: int = 8,
-    horizon: Seconds = 3600.0,
-    error: float = 0.5,
-) -> Workload:
+    seed: int, *, shape: Shape = "base", intensity: Intensity = "high", variant: Variant = "plain", gpus: int = 8,
+    horizon: Seconds = 3600.0, error: float = 0.5,
+) -> Workload:  # fmt: skip
     """Generate jobs that arrive for `horizon` seconds at rate 1/60 s⁻¹ × intensity (1, 2, 4, 6) × shape(t).
 
     `base` is constant; `bursty` alternates 300 s at ×3.0 and 300 s at ×0.3; `diurnal` is 1 + 0.5 sin(2πt/H), `shifted_diurnal`
