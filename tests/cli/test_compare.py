@@ -174,7 +174,7 @@ def test_the_report_of_a_log_has_what_happened_as_a_row(cli, tmp_path):
     ("arguments", "told"),
     [
         ([*SMALL, "--seeds", "0"], "does not lie in"),
-        ([*SMALL, "--seeds", "2", "--seed", "1"], "both say which seeds"),
+        ([*SMALL, "--seeds", "2", "--seed", "1"], "are both given"),
         ([*SMALL, "--threads", "0"], "does not lie in"),
         ([*SMALL, "--baseline", "sjf"], "unknown baseline"),
         ([*SMALL, "--scheduler", "meta:backlog"], "is not meta:RULE"),

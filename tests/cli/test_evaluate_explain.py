@@ -86,7 +86,7 @@ def test_seeds_as_text():
     assert parse_seeds("42,43, 50-52,43", "--seeds") == (42, 43, 50, 51, 52)
     assert parse_seeds("", "--seeds") == ()
     for text in ("a", "5-3", "1,,x", "-4"):
-        with pytest.raises(UsageError, match="no seed and no range"):
+        with pytest.raises(UsageError, match="not a seed or a range"):
             parse_seeds(text, "--seeds")
 
 

@@ -102,7 +102,7 @@ def test_a_dry_run_tells_what_would_be_done_and_does_nothing(cli: Callable, file
         (["short.toml", "--set", "job=1"], "did you mean 'jobs'?", 2),
         (["short.toml", "--set", "jobs=-1"], "short: [axes] workloads", 2),
         (["short.toml", "--workers", "0"], "--workers 0", 2),
-        (["short.toml", "--on", "lcoal"], "--on 'lcoal' is no place to run at", 2),
+        (["short.toml", "--on", "lcoal"], "--on 'lcoal' is not a place to run at", 2),
         (["short.toml", "--out", "short.toml"], "short.toml", 1),
         (["short.toml", "--out", "."], "is not empty and holds no experiment", 2),
         ([], "see gpuyard run --help", 2),

@@ -42,7 +42,7 @@ def compare(
     preemption: options.SlotList = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="S", help="What differences are taken to; the log itself, or else the first scheduler, unless given."),
+        typer.Option(metavar="S", help="The scheduler to compare with; unless given, the log itself, or else the first scheduler."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(metavar="N", help=f"Seeds 0 … N−1; {DEFAULT_SEEDS} unless given.")] = None,
     seed: Annotated[list[int] | None, typer.Option(metavar="K", help="A seed; repeatable, instead of --seeds.")] = None,
@@ -53,7 +53,7 @@ def compare(
     speeds: options.SpeedsOption = None,
     reading: inputs.Reading,
     metric: options.Metrics = None,
-    learned: Annotated[bool, typer.Option("--learned", help="Also the trained policies that come with the package.")] = False,
+    learned: Annotated[bool, typer.Option("--learned", help="Also compare the trained policies that come with the package.")] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None,
     how: options.FormatOption = Format.table,
@@ -133,7 +133,7 @@ def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading:
     machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
 
     def load(seed: int) -> Workload:
-        """A log is read once: it is the same whatever the seed, unless what is applied to it is not."""
+        """Load the workload at a seed; a log is read once and changes only if a random transform is applied."""
         return measured.workload(reading.perturbed(reading.read(text, seed) if generated else first, seed), machines)
 
     return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.dipped if reading.apply else None)
@@ -141,7 +141,7 @@ def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading:
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:
     if given and count is not None:
-        raise UsageError("--seeds and --seed both say which seeds", hint="use one of them")
+        raise UsageError("--seeds and --seed are both given", hint="use one of them")
     if given:
         return tuple(dict.fromkeys(inputs.check_seed(seed) for seed in given))
     number = DEFAULT_SEEDS if count is None else count

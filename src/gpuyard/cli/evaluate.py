@@ -27,16 +27,20 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="W[OPTIONS][ on C]",
-            help="As for `train`: family:shape=bursty on 8, log.swf[from=0.8; jobs=all]; those of its training unless given; repeatable.",
+            help="Written as for `train`: family:shape=bursty on 8, log.swf[from=0.8; jobs=all]; default: those of its training; repeatable.",
             rich_help_panel=_HELD,
         ),
     ] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="Of workloads that name none.", rich_help_panel=_HELD)] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="C", help="The cluster for workloads that name none.", rich_help_panel=_HELD)
+    ] = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="test, validation or train.", rich_help_panel=_HELD)] = "test",
-    seeds: Annotated[str | None, typer.Option(metavar="42,43,50-59", help="Of generators.", rich_help_panel=_HELD)] = None,
-    jobs: Annotated[str | None, typer.Option(metavar="N|all", help="In a window; 256 of a trace.", rich_help_panel=_HELD)] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="42,43,50-59", help="Seeds of generators.", rich_help_panel=_HELD)] = None,
+    jobs: Annotated[
+        str | None, typer.Option(metavar="N|all", help="Jobs in a window; 256 for a trace unless given.", rich_help_panel=_HELD)
+    ] = None,
     batches: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs per workload: random windows, or seeds; 10 unless given.", rich_help_panel=_HELD)
+        int | None, typer.Option(metavar="N", help="Runs per workload (random windows, or seeds); 10 unless given.", rich_help_panel=_HELD)
     ] = None,
     against: Annotated[list[str] | None, typer.Option(metavar="S", help="A further scheduler to compare with; repeatable.")] = None,
     ordering: options.OrderingOption = None,

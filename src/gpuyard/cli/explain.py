@@ -26,12 +26,12 @@ def explain(
     checkpoint: Annotated[list[str], typer.Argument(help="PATH.safetensors or learned:NAME; repeatable.")],
     workload: Annotated[
         list[str] | None,
-        typer.Option(metavar="W[OPTIONS][ on C]", help="As for `train`; its validation workloads unless given; repeatable."),
+        typer.Option(metavar="W[OPTIONS][ on C]", help="Written as for `train`; default: its validation workloads; repeatable."),
     ] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="Of workloads that name none.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="The cluster for workloads that name none.")] = None,
     episodes: Annotated[int, typer.Option(metavar="N", help="Runs along which decisions are recorded.")] = 12,
     top: Annotated[int, typer.Option(metavar="N", help="Features in the table; json and csv have all.")] = TOP,
-    seed: Annotated[int, typer.Option(help="Of the permutations.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the permutations.")] = 0,
     report: options.Report = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
@@ -59,7 +59,7 @@ def explain(
 
 
 def describe(explanations: Sequence[Explanation], top: int = TOP) -> Output:
-    """Tables for people; json has everything, csv a row for each feature."""
+    """Describe explanations: tables for people; json has everything, csv a row for each feature."""
     tables = [table for explanation in explanations for table in _tables(explanation, top)]
     records = [
         {"checkpoint": explanation.checkpoint, **_feature_data(feature)} for explanation in explanations for feature in explanation.features
@@ -125,7 +125,7 @@ def _likeness(explanation: Explanation) -> Table:
 
 
 def _words(explanation: Explanation) -> str:
-    """One sentence, from the numbers."""
+    """Sum up an explanation in one sentence."""
     first = [feature.name for feature in explanation.features[:3] if feature.changed > 0]
     text = f"{explanation.checkpoint} looks at {', '.join(first)} most" if first else f"{explanation.checkpoint} looks at nothing"
     if explanation.regimes:

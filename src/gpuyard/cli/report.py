@@ -12,7 +12,7 @@ from gpuyard.cli.common.output import Format, Output, Table, emit
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `gpuyard run` wrote.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `gpuyard run` wrote.", show_default=False)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write; the folder itself unless given.")] = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,

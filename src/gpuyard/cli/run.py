@@ -28,7 +28,7 @@ _SHORT_LIST = 12  # values of an axis that are shown
 def run(
     experiment: Annotated[str, typer.Argument(help="NAME (`gpuyard list experiments`) or FILE.toml.", show_default=False)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The short form of it: minutes become seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run the short form: minutes become seconds.")] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -76,7 +76,7 @@ def run(
         try:
             outcome = run_all(found, folder, backend, command=command, progress=progress)
         except KeyboardInterrupt:
-            say(f"{folder}: what is done is kept; the same command goes on")
+            say(f"{folder}: finished Runs are kept; the same command resumes")
             raise
     _tell(outcome, folder)
     show_results(folder, how)

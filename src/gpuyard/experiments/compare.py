@@ -1,8 +1,8 @@
-"""Schedulers side by side: the cross of workloads, clusters and estimates, every scheduler on the same seeds.
+"""Compare schedulers: all combinations of workloads, clusters and estimates, with every scheduler on the same seeds.
 
 A seed makes the workload, the noise of its estimates and the engine's own draws, so that schedulers differ in nothing else and their
 differences may be taken pair by pair. A log is one sample whatever the seed; its intervals come from blocks of time. Where it says when
-its jobs started, what really happened is the first line, and the baseline unless another is named.
+its jobs started, the first line is what actually happened, and it is the baseline unless another is named.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ AHEAD = 4  # cells per thread that are prepared before the oldest is waited for:
 
 @dataclass(frozen=True)
 class Source:
-    """A workload to be, on some clusters. `seeded`: a generator, another sample at every seed; else a log."""
+    """A workload and the clusters to run it on. `seeded`: a generator, which makes another sample at every seed; else a log."""
 
     name: str
     load: Callable[[int], Workload]
     seeded: bool
     clusters: tuple[Cluster, ...]
-    change: Callable[[Cluster, Workload, int], Cluster] | None = None  # what becomes of a cluster at a seed
+    change: Callable[[Cluster, Workload, int], Cluster] | None = None  # changes a cluster at a seed
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Plan:
     schedulers: tuple[AnyScheduler, ...]
     metrics: tuple[str, ...]
     seeds: tuple[int, ...] = tuple(range(8))
-    estimates: tuple[str | None, ...] = (None,)  # None: as the workload has them
-    baseline: str = ""  # a scheduler's label; the log, or else the first, unless given
-    challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline of each table is the best of all others
+    estimates: tuple[str | None, ...] = (None,)  # None: the workload's own
+    baseline: str = ""  # a scheduler's label; empty: the log, or else the first scheduler
+    challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline is the best of all others
     rules: Rules = field(default_factory=Rules)
 
     @property
@@ -78,7 +78,7 @@ class Plan:
         return [scheduler.label for scheduler in self.schedulers]
 
     def cells(self) -> int:
-        """Simulations in all."""
+        """Count the simulations."""
         pairs = [(source, estimate) for source in self.sources for estimate in self.estimates]
         return sum(len(self.seeds_of(*pair)) * len(pair[0].clusters) * len(self.schedulers) for pair in pairs)
 
@@ -94,12 +94,12 @@ class _Measured:
     per_job: Array | None  # (jobs,) of the primary metric, where it is a mean over jobs and there is one sample
     simulated: bool
     preempted: bool  # some job was stopped, and not by an outage
-    limited: int  # times that the time limit of a decider struck
+    limited: int  # times that a decider reached its time limit
 
 
 @dataclass
 class _Pending:
-    """The cells of one comparison while they come in."""
+    """A comparison whose simulations are under way."""
 
     source: Source
     cluster: Cluster
@@ -110,7 +110,7 @@ class _Pending:
 
     @property
     def log(self) -> bool:
-        """The first cell of each row is what really happened."""
+        """Whether the first cell of each row is what actually happened."""
         return self.counted is not None
 
     cells: list[list[_Measured]] = field(default_factory=list)  # by seed, by scheduler
@@ -178,7 +178,7 @@ def _collect(waiting: deque[tuple[list[_Measured], Future[_Measured]]], done: in
 
 
 def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured], Callable[[], _Measured]]]:
-    """Where each cell belongs, and the call that computes it; fills `tables` in the order in which they are shown."""
+    """Yield where each cell belongs and the call that computes it; fills `tables` in the order in which they are shown."""
     for source in plan.sources:
         log = None if source.seeded else source.load(plan.seeds[0])
         made = {
@@ -209,7 +209,7 @@ def _logged(plan: Plan, table: _Pending, workload: Workload) -> Callable[[], _Me
 
 
 def _counted(workload: Workload, cluster: Cluster) -> Array:
-    """(jobs,) bool: the log has a start and the cluster room. Rejection depends on no scheduler and no run time: jobs of no length tell."""
+    """(jobs,) bool: the log has a start and the cluster has room, which depends on neither scheduler nor run time."""
     idle = simulate(replace(workload, runtime=np.zeros(len(workload))), cluster, parse_scheduler("fcfs"))
     counted: Array = np.isfinite(workload.known_start) & (idle.table["reason"] == 0)
     return counted
@@ -276,7 +276,7 @@ def _refuse_all_rejected(table: _Pending, workload: Workload) -> None:
 
 
 def _columns(plan: Plan, table: _Pending, axes: Axes) -> dict[str, Array]:
-    """Columns by Run: seeds, then schedulers."""
+    """Make the columns, a row per Run: seeds, then schedulers."""
     cells = [cell for row in table.cells for cell in row]
     preempting = {scheduler.label: preempts(scheduler) for scheduler in plan.schedulers}
     names = list(axes.schedulers) * len(table.seeds)
@@ -302,11 +302,11 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
     one = len(table.seeds) == 1
     if not table.source.seeded:
         if one:
-            notes.append("a log is one sample: intervals are by blocks of time, of means over jobs only; pairs are jobs")
+            notes.append("a log is one sample: only means over jobs have intervals, by blocks of time; pairs are jobs")
         else:
             notes.append(f"{len(table.seeds)} seeds vary the noise of the estimates only: the jobs are one log")
     elif one:
-        notes.append("one seed: intervals are by blocks of time, of means over jobs only; pairs are jobs")
+        notes.append("one seed: only means over jobs have intervals, by blocks of time; pairs are jobs")
     notes += filter(None, [caveat(len(table.seeds), "seed") if not one else ""])
     stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(preempts, plan.schedulers))
     if stopping and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
@@ -320,13 +320,13 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
     left = {label: cell.counts["unfinished"] for label, cell in zip(plan.labels, simulated, strict=True)}
     notes += [f"{label}: {count:,} jobs never ended" for label, count in left.items() if count]
     struck = {label: sum(row[k - len(plan.labels)].limited for row in table.cells) for k, label in enumerate(plan.labels)}
-    notes += [f"{label}: its time limit struck {n:,} times, so its numbers depend on the machine" for label, n in struck.items() if n]
+    notes += [f"{label}: it reached its time limit {n:,} times, so its numbers depend on the machine" for label, n in struck.items() if n]
     return tuple(notes)
 
 
 def preempts(scheduler: AnyScheduler) -> bool:
-    """Whether it may stop running jobs, as far as that is known before it is asked."""
+    """Whether a scheduler may stop running jobs, as far as that is known before it decides."""
     if isinstance(scheduler, Decider):
-        return False  # not known before it is asked
+        return False  # not known before it decides
     parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
     return any(part.preemption.function is not None for part in parts)

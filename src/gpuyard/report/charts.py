@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 
-# Okabe and Ito (2008): told apart with any kind of colour vision; their yellow is too pale for lines; a
+# Okabe and Ito (2008): distinct with any kind of colour vision; their yellow is too pale for lines; a
 # dark grey and a wine red (Tol 2021) take its place.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#3C3C3C", "#882255")
 GREY = "#767676"
@@ -27,7 +27,7 @@ LOG_FROM = 8.0  # largest over smallest value from which a scale is logarithmic
 
 @dataclass(frozen=True)
 class Style:
-    """How a scheduler looks everywhere. Colour alone does not tell it apart: dash and marker do so too."""
+    """The look of a scheduler in every chart. It differs from others not by colour alone, but by dash and marker too."""
 
     colour: str
     dash: str
@@ -35,7 +35,7 @@ class Style:
 
 
 def style_of(number: int) -> Style:
-    """Of the scheduler with that number; the first 8 differ in colour, the first 40 in colour or dash. −1: what is no scheduler."""
+    """Return the style of a scheduler by its number; 8 differ in colour, 40 in colour or dash. −1: not a scheduler."""
     if number < 0:
         return Style(GREY, "dot", "circle")
     lap, place = divmod(number, len(PALETTE))
@@ -52,7 +52,7 @@ class Axis:
     percent: bool = False  # values are shares, shown as percent
 
     def place(self, values: Array) -> Array:
-        """Where a value lies on a bent scale; other scales are left to the library."""
+        """Compute where a value lies on a bent scale; other scales are left to the library."""
         if self.scale != "bent":
             return values
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -73,14 +73,14 @@ class Axis:
 
 
 def axis_of(title: str, values: Sequence[Array], *, log: bool | None = None) -> Axis:
-    """Of quantities: logarithmic where all are positive and lie far apart, or as `log` says."""
+    """Make an axis of quantities: logarithmic where all are positive and lie far apart, or as `log` says."""
     known = _known(values)
     far = len(known) and known.min() > 0 and (known.max() > LOG_FROM * known.min() if log is None else log)
     return Axis(title, "log" if far else "linear")
 
 
 def share_axis(title: str, values: Sequence[Array], focus: Sequence[Array] = (), least: float = 0.001) -> Axis:
-    """Of shares, as percent: bent where those in focus (or most of them) are far smaller than the largest. None below `least` matters."""
+    """Make an axis of shares in percent: bent where those in focus (or most) are far smaller than the largest, `least` at least."""
     sizes, watched = (np.abs(each[each != 0]) for each in (_known(values), _known(focus or values)))
     if not len(sizes) or not len(watched):
         return Axis(title, percent=True)
@@ -162,7 +162,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Radar:
-    """Outwards is more."""
+    """Values around a centre; outwards is more."""
 
     spokes: tuple[str, ...]
     value: Axis
@@ -245,7 +245,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Absent:
-    """A figure that was asked for and for which there is no data."""
+    """A requested figure that has no data."""
 
     name: str
     reason: str

@@ -1,4 +1,4 @@
-"""Figures of what Runs kept besides numbers: distributions over jobs, courses over time, trainings, single runs."""
+"""Figures from curves, trainings and examples: distributions over jobs, courses over time, learning curves, single runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_GROUPS = 12
 
 
 def _name_of_curve(study: Study, prefix: str) -> str:
-    """The first kept one whose name begins so."""
+    """Find the first kept curve whose name begins so."""
     names = [name for name in study.results.experiment.curves if name.startswith(prefix)]
     if not names or not study.results.curves(names[0]):
         raise NoData(f"no curve {prefix}… was kept of the runs")
@@ -62,13 +62,13 @@ def cdf_jct(study: Study) -> list[Chart]:
 
 @figure("by_priority")
 def by_priority(study: Study) -> list[Chart]:
-    """Boxes by priority of jobs."""
+    """Draw boxes by priority of jobs."""
     return [_boxes(study, "priority", "by_priority")]
 
 
 @figure("by_user")
 def by_user(study: Study) -> list[Chart]:
-    """Boxes by user."""
+    """Draw boxes by user."""
     return [_boxes(study, "user", "by_user")]
 
 

@@ -1,4 +1,4 @@
-"""Figures of numbers that schedulers have: means, differences, gaps, by groups and under changes."""
+"""Figures of schedulers' numbers: means, differences and gaps, by groups and under changes."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
     y = Axis("utilisation (higher is better)", percent=True)
     caption = (
         "Share of GPU time in use over the number of GPUs, mean over all runs of that size; bands are 95 % bootstrap intervals over seeds; "
-        "lines close together mean that a scheduler decides who waits more than how much is used."
+        "lines close together mean that schedulers decide which jobs wait rather than how much is used."
     )
     drawing = Lines(Axis("GPUs"), y, tuple(lines), markers=True, categories=tuple(sizes))
     return [Chart("util_vs_gpus", "Utilisation by number of GPUs", caption, drawing)]

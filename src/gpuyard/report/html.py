@@ -292,7 +292,7 @@ def _hurt(share: Interval) -> str:
 
 
 def method(summary: Summary) -> list[str]:
-    """How the numbers come about."""
+    """Explain how the numbers were computed."""
     table, oracle = summary.table, summary.results.experiment.judge.oracle
     summed = "" if table.resampled in ("workload", "time block") else ", each summed up over all workloads"
     both = "; the seeds of the workloads are resampled too, apart, and the wider interval and the larger p are shown"
@@ -368,7 +368,7 @@ def _facts(caption: str, rows: Mapping[str, object]) -> str:
 
 
 def _experiment_rows(record: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    """Nested tables as `axes.seeds`; what is empty is left out."""
+    """Flatten nested tables to names such as `axes.seeds`; what is empty is left out."""
     rows: dict[str, object] = {}
     for key, value in record.items():
         if isinstance(value, Mapping):

@@ -35,7 +35,7 @@ PATTERNS = ("", "/", ".", "\\", "x", "-", "+", "|")
 
 
 def figure_of(chart: Chart) -> dict[str, Any]:
-    """`{"data": […], "layout": {…}}`, ready for JSON: no nan, no numpy."""
+    """Make `{"data": […], "layout": {…}}`, ready for JSON: no nan, no numpy."""
     data, layout = _MAKERS[type(chart.drawing)](chart.drawing)
     base: dict[str, Any] = {
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": INK, "size": 13},
@@ -47,7 +47,7 @@ def figure_of(chart: Chart) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Six digits are enough for a screen."""
+    """Round to six digits, which are enough for a screen."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray):
@@ -64,7 +64,7 @@ def _escaped(text: str, longest: int = 40) -> str:
 
 
 def _broken(title: str) -> str:
-    """In lines that fit a phone."""
+    """Break a text into lines that fit a phone."""
     head, bracket, tail = title.rpartition(" (")
     parts = [head, f"({tail}"] if bracket and len(title) > 44 else [title]
     return "<br>".join(html.escape(line) for part in parts for line in textwrap.wrap(part, 44))
@@ -183,7 +183,7 @@ def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _marks(drawn: Points, mark: Marks, offset: float, count: int) -> dict[str, Any]:
-    """One scheduler in all rows."""
+    """Draw one scheduler in all rows."""
     style, name, shown = style_of(mark.style), _escaped(mark.name), np.isfinite(mark.mean)
     mean, low, high = (each[shown] for each in (mark.mean, mark.low, mark.high))
     place = drawn.value.place(mean)

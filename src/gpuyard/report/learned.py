@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LONGEST = 34  # characters of a label
 MOST_FEATURES = 16
 MOST_CURVES = 6
-MOST_CHOICES = 240  # of a run, that can still be told apart
+MOST_CHOICES = 240  # of a run that a reader can still distinguish
 LEARNED, OTHERS = PALETTE[1], PALETTE[0]
 
 
@@ -41,7 +41,7 @@ def over_time_name(name: str) -> str:
 
 
 def save_explanation(explanation: Explanation, paths: Sequence[Path]) -> None:
-    """Importance of features, their partial dependence, and choices by regime or likeness to heuristics; a second figure has Q-values."""
+    """Draw importance and partial dependence of features, and choices by regime or likeness to heuristics; a second figure has Q-values."""
     features = explanation.features[:MOST_FEATURES]
     count = len(features)
     figure = new_figure(12.5, 2.2 + 0.26 * max(count, 10))
@@ -130,7 +130,7 @@ def _draw_likeness(axes: Axes, explanation: Explanation) -> None:
 
 
 def _draw_over_time(figure: Any, explanation: Explanation) -> None:
-    """Scores of each scheduler over one run, and below which one was in use."""
+    """Draw the scores of each scheduler over one run, and below which one was in use."""
     scores, use = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
     values = np.array(explanation.over_time)[:MOST_CHOICES]  # (decisions, actions)
     hours = np.array(explanation.times)[:MOST_CHOICES] / 3600.0

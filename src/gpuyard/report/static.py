@@ -46,7 +46,7 @@ LEGEND = 24  # characters of a name
 
 
 def draw(chart: Chart) -> Figure:
-    """The figure; write it with `drawing.write_figure`."""
+    """Draw a chart; write the figure with `drawing.write_figure`."""
     return _DRAWERS[type(chart.drawing)](chart)
 
 
@@ -61,7 +61,7 @@ def _plain(axes: Axes) -> None:
 
 
 def _legend(figure: Figure, axes: Axes, count: int) -> None:
-    """Outside, on the right where there are many."""
+    """Put the legend outside, on the right where there are many names."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
@@ -72,7 +72,7 @@ def _legend(figure: Figure, axes: Axes, count: int) -> None:
 
 
 def _scale(axes: Axes, axis: Axis, which: str, values: Any) -> None:
-    """Title, scale and ticks of x or y."""
+    """Set title, scale and ticks of x or y."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     target = getattr(axes, f"{which}axis")

@@ -1,4 +1,4 @@
-"""An experiment's folder, read and summed up, and the figures that can be made of it by name."""
+"""A study: results with their summary and examples, and the figures that can be made of it by name."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Study:
         return scheduler in self.results.experiment.judge.challengers
 
     def runs_of(self, scheduler: str) -> list[int]:
-        """Numbers of its Runs."""
+        """The numbers of a scheduler's Runs."""
         return [int(run) for run in self.results.columns["run"][self.results.columns["scheduler"] == scheduler]]
 
 
@@ -119,7 +119,7 @@ def charts_of(study: Study) -> list[Chart | Absent]:
 
 
 def _with_note(study: Study, chart: Chart) -> Chart:
-    """A figure that leaves schedulers out says so."""
+    """Add to the caption that schedulers are left out."""
     drawn = chart.drawing
     crowded = isinstance(drawn, (Lines, Radar, Boxes)) or (isinstance(drawn, Points) and not drawn.alone)
     return replace(chart, caption=chart.caption + study.left_out) if crowded else chart
@@ -155,5 +155,5 @@ def _numbers(intervals: Sequence[Interval | None], name: str, size: float) -> Ar
 
 
 def at_row(row: int, rows: int, interval: Interval | None) -> list[Interval | None]:
-    """The interval in one row, nothing in the others."""
+    """Put the interval in one row, and nothing in the others."""
     return [interval if k == row else None for k in range(rows)]

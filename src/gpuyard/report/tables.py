@@ -26,7 +26,7 @@ LATENCY = "decision_latency_us"
 
 
 def csv_files(summaries: Sequence[Summary]) -> dict[str, str]:
-    """File name → text; several summaries below each other."""
+    """Make the CSV files, name → text, with several summaries below each other."""
     rows = {
         "runs.csv": [row for each in summaries for row in run_rows(each.results)],
         "summary.csv": [row for each in summaries for row in summary_rows(each)],
@@ -37,7 +37,7 @@ def csv_files(summaries: Sequence[Summary]) -> dict[str, str]:
 
 
 def by_place(summaries: Sequence[Summary]) -> list[list[Summary]]:
-    """The summaries of each workload and cluster that have several sources of estimates."""
+    """Group the summaries by workload and cluster, where these have several sources of estimates."""
     groups: dict[tuple[str, str], list[Summary]] = {}
     for summary in summaries:
         groups.setdefault((summary.workload, summary.cluster), []).append(summary)
@@ -45,7 +45,7 @@ def by_place(summaries: Sequence[Summary]) -> list[list[Summary]]:
 
 
 def run_rows(results: Results) -> list[dict[str, Any]]:
-    """The usual columns under their usual names first, empty where the experiment does not measure them; then all others."""
+    """Make a row per Run: the usual columns under their usual names first, empty where they are not measured; then all others."""
     columns: dict[str, Any] = {"regime": regimes(results), "scheduler": results.columns["scheduler"], "seed": results.columns["seed"]}
     nothing = np.full(len(results), np.nan)
     columns |= {name: results.columns.get(column, nothing) for name, column in NAMES.items()}
@@ -95,13 +95,13 @@ def group_label(table: Comparison) -> str:
 
 
 def summary_rows(summary: Summary) -> list[dict[str, Any]]:
-    """All statistics of all objectives; where there is one workload and cluster, with its name."""
+    """List all statistics of all objectives; for one workload and cluster, with their names."""
     place = {"workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate} if summary.single else {}
     return [place | row for row in table_rows(summary.tables)]
 
 
 def table_rows(tables: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """All statistics, a row per objective, group and scheduler; shares are of the baseline, the oracle or the bound."""
+    """List all statistics, a row per objective, group and scheduler; shares are of the baseline, the oracle or the bound."""
     rows = [_line_row(table, line) for table in tables for line in table.lines]
     for table in tables:
         for name, value in (("oracle", table.oracle), ("bound", table.bound)):
@@ -152,7 +152,7 @@ def _degradation_rows(summary: Summary) -> list[dict[str, Any]]:
 
 
 def as_record(summary: Summary, line: Standing) -> dict[str, Any]:
-    """The line as one flat row, for csv; units are those of the metrics."""
+    """Flatten the standing of one scheduler to a row, for csv; units are those of the metrics."""
     table, found = summary.table, line.versus
     row: dict[str, Any] = {
         "workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate, "seeds": len(summary.seeds),
@@ -170,7 +170,7 @@ def as_record(summary: Summary, line: Standing) -> dict[str, Any]:
 
 
 def as_data(summary: Summary) -> dict[str, Any]:
-    """The summary of one workload on one cluster as plain values, for json."""
+    """Turn the summary of one workload on one cluster into plain values, for json."""
     table, metrics = summary.table, summary.metrics
     return {
         "workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate, "seeds": list(summary.seeds),

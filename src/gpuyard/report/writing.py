@@ -40,7 +40,7 @@ def write_studies(studies: Sequence[Study], out: Path) -> Path:
 
 
 def figure_files(charts: Sequence[Chart | Absent]) -> Iterator[tuple[str, bytes]]:
-    """(file name, content) of every chart, as PDF and PNG."""
+    """Yield (file name, content) of every chart, as PDF and PNG."""
     used: set[str] = set()
     for chart in charts:
         if isinstance(chart, Absent):

@@ -139,7 +139,7 @@ BAD = {
     "a name of several words": (("[names]", '[names]\n"a b" = "fcfs"'), r"small.toml: \[names\]: 'a b'"),
     "an agent outside the folder": (
         ("[judge]", '[agents."../../x"]\nenv = "Switch"\nlearner = "d3qn"\nworkloads = ["demo"]\nsteps = "1k"\n[judge]'),
-        r"small.toml: \[agents\]: '../../x' is no name of an agent",
+        r"small.toml: \[agents\]: '../../x' is not a valid name of an agent",
     ),
     "an agent that is a name": (
         ("[judge]", '[agents.busy]\nenv = "Switch"\nlearner = "d3qn"\nworkloads = ["demo"]\nsteps = "1k"\n[judge]'),

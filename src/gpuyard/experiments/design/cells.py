@@ -53,7 +53,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Entry:
-    """A scheduler of the axis; of an agent one for each training seed."""
+    """A scheduler of the axis; an agent has one for each training seed."""
 
     name: str
     training_seed: int | None = None
@@ -64,7 +64,7 @@ class Entry:
 
 
 def cells_of(experiment: Experiment) -> list[Cell]:
-    """In the order of the axes; refuses what no workload could be made of, without reading a log."""
+    """List the cells in the order of the axes; refuses what cannot become a workload, without reading a log."""
     axes, name = experiment.axes, experiment.name
     for key, texts, check in (("changes", axes.changes, _parts_of), ("estimates", axes.estimates, _check_estimate)):
         for text in texts:
@@ -86,7 +86,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
 
 
 def _check_size(experiment: Experiment) -> None:
-    """Counted from the texts, before anything is made of them."""
+    """Count cells and Runs from the texts, before anything is made."""
     axes, places = experiment.axes, 0
     for given in axes.workloads:
         recipe = parse_recipe(experiment.names.get(given, given))
@@ -101,7 +101,7 @@ def _check_size(experiment: Experiment) -> None:
 
 
 def _places_of(experiment: Experiment, given: str) -> list[tuple[str, Recipe, dict[str, str]]]:
-    """The workloads that a text stands for, each on each cluster; the axis of clusters is for those that name none."""
+    """List the workloads that a text stands for, each on each cluster; the axis `clusters` is for workloads that name none."""
     text = experiment.names.get(given, given)
     first = parse_recipe(text)
     if first.weight != 1:
@@ -124,7 +124,7 @@ def _distinct(places: list[tuple[str, Recipe, dict[str, str]]], name: str) -> li
 
 
 def entries_of(experiment: Experiment) -> list[Entry]:
-    """The schedulers, agents once for each training seed."""
+    """List the schedulers, agents once for each training seed."""
     return [
         Entry(name, seed)
         for name in experiment.axes.schedulers
@@ -133,7 +133,7 @@ def entries_of(experiment: Experiment) -> list[Entry]:
 
 
 def count_runs(experiment: Experiment, cells: int) -> int:
-    """Runs in all; refuses more than can be kept."""
+    """Count the Runs; refuses more than can be kept."""
     runs = cells * len(experiment.axes.seeds) * len(entries_of(experiment))
     if runs > MOST_RUNS:
         raise UsageError(f"{experiment.name}: {runs:,} Runs; at most {MOST_RUNS:,}", hint="make an axis shorter")
@@ -141,7 +141,7 @@ def count_runs(experiment: Experiment, cells: int) -> int:
 
 
 def _alternatives(recipe: Recipe, seeds: Sequence[int]) -> list[tuple[Recipe, dict[str, str]]]:
-    """A recipe without `|` for each combination, with its parameters."""
+    """Make a recipe without `|` for each combination, with its parameters."""
     if not recipe.is_generator:
         return [(replace(recipe, cluster=each.strip()), {}) for each in recipe.cluster.split("|")]
     made = []
@@ -158,7 +158,7 @@ def _changed(recipe: Recipe, change: str, estimate: str) -> Recipe:
 
 
 def _parts_of(change: str) -> tuple[str, ...]:
-    """The transforms in a text such as `burst:severity=3+load:0.9`."""
+    """Split a text such as `burst:severity=3+load:0.9` into transforms."""
     texts = tuple(text.strip() for text in change.split("+")) if change else ()
     for text in texts:
         check_transform(text)
@@ -197,7 +197,7 @@ class Sources:
         return self._window(part, self._at[seed])
 
     def uses(self, cell: Cell) -> tuple[Use, ...]:
-        """The data that its units are of."""
+        """The data that the units of a cell use."""
         return self._parts(cell.recipe).uses
 
     def _part(self, recipe: Recipe) -> GeneratorSource | TraceSource:
@@ -207,7 +207,7 @@ class Sources:
         return self._traces(replace(recipe, begin=recipe.begin or "0")).part("test", whole=True)  # all of it unless a range is named
 
     def _window(self, part: TraceSource, k: int) -> Episode:
-        """Windows that do not overlap, as many as there are seeds, spread over the whole part."""
+        """Cut window `k` of as many as there are seeds; they do not overlap and are spread over the whole part."""
         there, wanted = len(part.rows) // part.jobs, len(self._seeds)
         if there < wanted:
             what = f"{there:,} windows of {part.jobs:,} jobs do not overlap, and {wanted:,} seeds ask for as many"
@@ -227,7 +227,7 @@ def check_unseen(scheduler: AnyScheduler, name: str, cells: Sequence[Cell], sour
 
 
 def checkpoints_in(scheduler: AnyScheduler) -> list[str]:
-    """The texts of the checkpoints that fill slots of a scheduler."""
+    """Find the texts of the checkpoints that fill slots of a scheduler."""
     found = [scheduler.rule.name] if isinstance(scheduler, Meta) and scheduler.rule.network is not None else []
     found += [scheduler.name] if isinstance(scheduler, Decider) and is_learned(scheduler.name) else []
     slots = [slot for part in parts_of(scheduler) for slot in (part.ordering, part.placement)]

@@ -40,7 +40,7 @@ class Context:
 
     experiment: Mapping[str, Any]  # its record
     agents: Mapping[str, bytes] = field(default_factory=dict)  # label of an entry → checkpoint file
-    version: str = __version__  # of who asks: numbers of another are not comparable
+    version: str = __version__  # of the process that asks; numbers of another version are not comparable
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Prepared:
 
     @cached_property
     def units(self) -> list[Unit]:
-        """In the order of the axes."""
+        """All units, in the order of the axes."""
         seeds, width = self.experiment.axes.seeds, len(self.entries)
         return [
             Unit(c * len(seeds) + s, c, seed, (c * len(seeds) + s) * width) for c in range(len(self.cells)) for s, seed in enumerate(seeds)
@@ -112,11 +112,11 @@ class Prepared:
 
     @cached_property
     def schedulers(self) -> list[AnyScheduler]:
-        """One for each entry, compiled."""
+        """The scheduler of each entry, compiled."""
         return [self.scheduler_of(entry) for entry in self.entries]
 
     def scheduler_of(self, entry: Entry) -> AnyScheduler:
-        """Read and compiled."""
+        """Read and compile the scheduler of an entry."""
         text = self.text_of(entry)
         with placed(f"{self.experiment.name}: scheduler {entry.label!r}"):
             made = parse_scheduler(text)
@@ -126,11 +126,11 @@ class Prepared:
 
     @property
     def ready(self) -> list[Entry]:
-        """The entries but for agents that are not trained yet."""
+        """All entries except agents that are not trained yet."""
         return [entry for entry in self.entries if entry.name not in self.experiment.agents or entry.label in self._agents]
 
     def text_of(self, entry: Entry) -> str:
-        """The text of a scheduler; of an agent the path of its checkpoint here."""
+        """The text of a scheduler; for an agent, the path of its checkpoint here."""
         if entry.name not in self.experiment.agents:
             return self.experiment.text_of(entry.name)
         if entry.label not in self._agents:
@@ -154,7 +154,7 @@ class Prepared:
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in dict.fromkeys(paths)}
 
     def check(self) -> None:
-        """Whatever can be wrong with schedulers and data is found here, before the first Run."""
+        """Find whatever is wrong with schedulers and data, before the first Run."""
         self.kind.check(self)
 
 
@@ -221,7 +221,7 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
 
 
 def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str, float]:
-    """Nothing is proven of a Run in which some job did not end: what it shows of that job is only how long it had lasted so far."""
+    """Drop the bounds of a Run in which some job did not end: its metrics show only how long that job had lasted so far."""
     return dict(bounds) if not values["n_unfinished"] else dict.fromkeys(bounds, math.nan)
 
 
@@ -232,7 +232,7 @@ def _bound(name: str, prepared: Prepared, episode: Episode) -> float:
 
 
 def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:
-    """The metrics that repeat, and how jobs ended."""
+    """Measure the metrics that are reproducible, and count how jobs ended."""
     names = [name for name in experiment.metrics if resolve(name)[0].reproducible]
     return {**measure(result, names), **{f"n_{name}": count for name, count in counts(result).items()}}
 
@@ -298,7 +298,7 @@ def _shift_config(experiment: Experiment) -> Any:
             raise unknown_name(f"setting in {experiment.name}: [settings]:", name, list(_SHIFT))
         low, high, whole = _SHIFT[name]
         if not low <= value <= high or (whole and value != int(value)):
-            raise DataError(f"{experiment.name}: [settings]: {name} = {value:g} is no {'whole ' * whole}number in {low:g}..{high:,g}")
+            raise DataError(f"{experiment.name}: [settings]: {name} = {value:g} must be a {'whole ' * whole}number in {low:g}..{high:,g}")
         made[name] = int(value) if whole else value
     return ShiftConfig(**made)
 
@@ -325,7 +325,7 @@ KINDS.add("shift", ExperimentKind("shift", _shift_unit, _check_shift, has_worklo
 
 
 class Worker:
-    """One process's share of the work: it prepares once and is then asked for units by number."""
+    """A worker process prepares once and then makes units by number."""
 
     def __init__(self, context: Context) -> None:
         if context.version != __version__:
@@ -335,5 +335,5 @@ class Worker:
         self._prepared = Prepared(context)
 
     def work(self, number: int) -> list[RunRecord]:
-        """All Runs of a unit."""
+        """Make all Runs of a unit."""
         return self._prepared.kind.execute(self._prepared, self._prepared.units[number])

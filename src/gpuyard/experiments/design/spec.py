@@ -60,7 +60,7 @@ _RANGE = re.compile(r"(?P<first>[0-9]{1,19})(?:[-–](?P<last>[0-9]{1,19}))?")
 
 @dataclass(frozen=True)
 class Axes:
-    """Texts, as they are given."""
+    """The axes, as the texts of the file."""
 
     workloads: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ("",)
@@ -77,15 +77,15 @@ class Judging:
 
     baseline: str = ""  # empty: the best of the rivals on each objective
     challengers: tuple[str, ...] = ()
-    oracle: tuple[str, ...] = ()  # of each run the best of these, in hindsight; empty: there is none
+    oracle: tuple[str, ...] = ()  # the best of these in each run, in hindsight; empty: no oracle
     metrics: tuple[str, ...] = ()  # besides the objectives
     groups: tuple[str, ...] = ()  # parameters of the workloads, by whose values there are tables too
-    rivals: tuple[str, ...] = ()  # from whom the baseline comes; empty: all that are no challengers
+    rivals: tuple[str, ...] = ()  # the baseline is one of these; empty: all that are not challengers
 
 
 @dataclass(frozen=True)
 class RulesText:
-    """Times, in seconds."""
+    """Rules of the simulation; times are in seconds."""
 
     checkpoint: float = 0.0
     restart_cost: float = 0.0
@@ -94,7 +94,7 @@ class RulesText:
 
 @dataclass(frozen=True)
 class Example:
-    """A simulation of which all is kept, for pictures of single jobs and choices."""
+    """A simulation that is kept whole, for pictures of single jobs and choices."""
 
     workload: str
     schedulers: tuple[str, ...]
@@ -118,7 +118,7 @@ class AgentSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that decides the numbers. What it is run with, and on how many workers, is no part of it."""
+    """Everything that decides the numbers. The machine and the number of workers are not part of it."""
 
     name: str
     title: str
@@ -144,7 +144,7 @@ class Experiment:
         return self.names.get(name, name)
 
     def record(self) -> dict[str, Any]:
-        """In JSON's terms."""
+        """Return the experiment as JSON values."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
@@ -158,12 +158,12 @@ class Experiment:
 
 
 def shipped() -> dict[str, Path]:
-    """Experiments that come with the package, by name."""
+    """List the experiments that come with the package, by name."""
     return {path.stem: path for path in sorted(SPECS.glob(f"*{SUFFIX}"))}
 
 
 def load_experiment(text: str, *, quick: bool = False, values: Mapping[str, str] | None = None) -> Experiment:
-    """The experiment that a text names: one that comes with the package, or a TOML file.
+    """Load the experiment that a text names: one that comes with the package, or a TOML file.
 
     `values` fill holes such as `${traces}`, where they are not what the file's table [values] says.
     """
@@ -186,7 +186,7 @@ def _path(text: str) -> Path:
 
 @contextmanager
 def placed(where: str) -> Iterator[None]:
-    """An error in here is told with the place it is about before it."""
+    """Put the place before the message of an error that is raised in here."""
     try:
         yield
     except GpuyardError as error:
@@ -196,13 +196,13 @@ def placed(where: str) -> Iterator[None]:
 
 
 def parse_experiment(text: bytes | str, where: str, *, quick: bool = False, values: Mapping[str, str] | None = None) -> Experiment:
-    """The experiment in the text of a TOML file; `where` names the file in errors, and gives the experiment its name."""
+    """Parse the text of a TOML file; `where` names the file in errors, and gives the experiment its name."""
     table = parse_toml(text, where)
     short = table.pop("quick", {})
     if not isinstance(short, dict):
         raise DataError(f"{where}: quick is not a table", hint="write [quick.axes]")
     if quick and not short:
-        raise UsageError(f"{where}: there is no quick form", hint="add a table [quick.axes] with shorter axes")
+        raise UsageError(f"{where}: has no quick form", hint="add a table [quick.axes] with shorter axes")
     whole = _made(table, values or {}, where)
     if not short:
         return whole
@@ -217,7 +217,7 @@ def _made(table: Mapping[str, Any], values: Mapping[str, str], where: str) -> Ex
 
 def _known_values(holes: Any, given: Mapping[str, str], where: str) -> dict[str, str]:
     if not isinstance(holes, dict) or not all(isinstance(value, str) for value in holes.values()):
-        raise DataError(f"{where}: [values] is no table of texts")
+        raise DataError(f"{where}: [values] must be a table of texts")
     for name in given:
         if name not in holes:
             raise unknown_name(f"value of {where}", name, list(holes))
@@ -225,7 +225,7 @@ def _known_values(holes: Any, given: Mapping[str, str], where: str) -> dict[str,
 
 
 def _filled(value: Any, holes: Mapping[str, str], where: str) -> Any:
-    """Texts with `${name}` replaced."""
+    """Replace `${name}` in all texts."""
     if isinstance(value, dict):
         return {key: _filled(each, holes, where) for key, each in value.items()}
     if isinstance(value, list):
@@ -271,7 +271,7 @@ def _name(root: Fields, where: str) -> str:
     """Return the name of the file unless a name is given; it becomes the name of a folder."""
     name = root.text("name", re.sub(r"[^\w.+-]", "_", Path(where).name.removesuffix(SUFFIX)).lstrip("_.+-")[:100] or "experiment")
     if not _OWN_NAME.fullmatch(name):
-        raise root.error("name", "is no name of an experiment", hint="letters, digits, . _ + and -, up to 100")
+        raise root.error("name", "is not a valid name of an experiment", hint="letters, digits, . _ + and -, up to 100")
     return name
 
 
@@ -296,14 +296,14 @@ def _seeds(fields: Fields, key: str = "seeds") -> tuple[int, ...]:
 
 
 def parse_seeds(text: str, what: str) -> tuple[int, ...]:
-    """`42,43,50-59` → the seeds, each once."""
+    """Parse `42,43,50-59` into seeds, each once."""
     found: dict[int, None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _RANGE.fullmatch(part)
         first = int(match["first"]) if match else 0
         last = int(match["last"] or first) if match else -1
         if not first <= last <= MAX_SEED:
-            raise UsageError(f"{what} {shorten(text)}: {shorten(part)} is no seed and no range of seeds", hint="e.g. 42,43,44 or 0-99")
+            raise UsageError(f"{what} {shorten(text)}: {shorten(part)} is not a seed or a range of seeds", hint="e.g. 42,43,44 or 0-99")
         found |= dict.fromkeys(range(first, min(last, first + MOST_SEEDS) + 1))
         if len(found) > MOST_SEEDS:
             raise UsageError(f"{what} {shorten(text)}: more than {MOST_SEEDS:,} seeds")
@@ -314,7 +314,7 @@ def _names(fields: Fields, where: str) -> dict[str, str]:
     made = {}
     for name in fields.names:
         if not _NAME.fullmatch(name):
-            raise DataError(f"{where}: [names]: {shorten(name)} is no short name", hint="letters, digits, . _ + and -, up to 40")
+            raise DataError(f"{where}: [names]: {shorten(name)} is not a valid short name", hint="letters, digits, . _ + and -, up to 40")
         made[name] = fields.text(name, limit=LONG)
     fields.done()
     return made
@@ -343,7 +343,7 @@ def _example(fields: Fields) -> Example:
 
 def _agent(name: str, fields: Fields, where: str) -> AgentSpec:
     if not _AGENT.fullmatch(name):
-        raise DataError(f"{where}: [agents]: {shorten(name)} is no name of an agent", hint="letters, digits, . _ and -, up to 40")
+        raise DataError(f"{where}: [agents]: {shorten(name)} is not a valid name of an agent", hint="letters, digits, . _ and -, up to 40")
     made = AgentSpec(
         env=fields.text("env"), learner=fields.text("learner"), workloads=fields.texts("workloads", limit=LONG), steps=_steps(fields),
         cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,),
@@ -355,7 +355,7 @@ def _agent(name: str, fields: Fields, where: str) -> AgentSpec:
 
 
 def _steps(fields: Fields) -> str:
-    """A number, or a text such as `100k`."""
+    """Read a number, or a text such as `100k`."""
     given = fields.peek("steps") if "steps" in fields else None
     return str(fields.whole("steps", low=1)) if isinstance(given, int) and not isinstance(given, bool) else fields.text("steps")
 
@@ -367,7 +367,7 @@ def _settings(fields: Fields) -> dict[str, float]:
 
 
 def _check(made: Experiment, where: str) -> None:
-    """An empty product, or one that is too large, names that point at nothing, metrics that are none."""
+    """Refuse an empty or too large product, names that refer to nothing, and unknown metrics."""
     _check_axes(made, where)
     _check_metrics(made, where)
     axes = made.axes

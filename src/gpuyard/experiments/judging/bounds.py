@@ -71,7 +71,7 @@ class _Case:
 
     @property
     def wasteful(self) -> bool:
-        """Whether a job that is stopped may hold devices for longer than it needs."""
+        """Whether a job that is stopped may hold devices longer than it needs."""
         rules = self.rules
         return self.stops and bool(rules.checkpoint > 0 or rules.restart_cost > 0 or (self.workload.jobs.transfer > 0).any())
 
@@ -87,7 +87,7 @@ class _Terms:
 
 
 def bound(metric: str, workload: Workload, cluster: Cluster, *, rules: Rules | None = None, stops: bool = True) -> Bound | None:
-    """The bound on `metric` for whatever schedules `workload` on `cluster`; None where there is none for that metric.
+    """Return the bound on `metric` for `workload` on `cluster`; None where none is known for that metric.
 
     It holds where all accepted jobs come to their end. `stops`: schedulers may preempt; without it `wait` and `utilization` are
     bounded more tightly (outages stop jobs too). Of metrics with one value per job it is of the mean. O(n log n).
@@ -107,7 +107,7 @@ def bound(metric: str, workload: Workload, cluster: Cluster, *, rules: Rules | N
 
 
 def _turnaround(case: _Case) -> Bound:
-    """weight 1."""
+    """Every weight is 1."""
     least = case.relaxed.least
     return _mean(case.relaxed, _Terms(np.ones(len(least)), np.zeros(len(least)), least, alike=True), case.relaxed.speed)
 
@@ -120,13 +120,13 @@ def _waiting(case: _Case) -> Bound:
 
 
 def _wait(case: _Case) -> Bound:
-    """Until the first start. A job that may be stopped can start at once and be stopped in the next instant: nothing above 0 holds.
+    """Bound the wait until the first start. A job that may be stopped can start and be stopped at once: then no bound above 0 holds.
     Where no job is stopped, it is all the time without devices."""
     return Bound(0.0, "a job that may be stopped can start at once") if case.stops else _waiting(case)
 
 
 def _slowdown(case: _Case) -> Bound:
-    """weight 1 / runtime on the reference GPU; a job of 0 s has (turnaround + 1) / 1."""
+    """The weight is 1 / runtime on the reference GPU; a job of 0 s has (turnaround + 1) / 1."""
     alone = case.relaxed.alone
     zero = np.where(alone == 0, 1.0, 0.0)
     weight = 1.0 / (alone + zero)
@@ -134,14 +134,14 @@ def _slowdown(case: _Case) -> Bound:
 
 
 def _bsld(case: _Case) -> Bound:
-    """weight 1 / max(runtime, 10 s), and no job below 1."""
+    """The weight is 1 / max(runtime, 10 s), and no job is below 1."""
     weight = 1.0 / np.maximum(case.relaxed.alone, SHORT)
     floor = np.maximum(weight * case.relaxed.least, 1.0)
     return _mean(case.relaxed, _Terms(weight, np.zeros(len(weight)), floor), case.relaxed.speed)
 
 
 def _mean(relaxed: Relaxation, terms: _Terms, speed: Array) -> Bound:
-    """Partition by partition the greatest of the bounds; jobs that take no device time are alone."""
+    """Take the greatest of the bounds, partition by partition; jobs that take no device time count by themselves."""
     total, methods = float(terms.floor.sum()), set()
     for p, rows in relaxed.parts():
         mine = _Terms(terms.weight[rows], terms.offset[rows], terms.floor[rows], terms.alike)
@@ -156,7 +156,7 @@ def _mean(relaxed: Relaxation, terms: _Terms, speed: Array) -> Bound:
 
 
 def _sizes(gpus: Array, speed: float, devices: float) -> Iterator[tuple[Array, float]]:
-    """(jobs,) what a job takes while it runs, and how much there is of it."""
+    """(jobs,) what each job takes while it runs, and how much of it there is."""
     yield gpus, speed
     share = gpus / devices
     for epsilon in _WIDE:
@@ -175,7 +175,7 @@ def _sums(submit: Array, least: Array, size: Array, capacity: float, terms: _Ter
 
 
 def _mean_busy_sum(submit: Array, least: Array, work: Array, capacity: float, terms: _Terms) -> float:
-    """3. and 4."""
+    """Bounds 3 and 4 of the list above."""
     share = np.ones(len(submit))
     best = -np.inf
     for step in range(_ROUNDS):
@@ -187,7 +187,7 @@ def _mean_busy_sum(submit: Array, least: Array, work: Array, capacity: float, te
 
 
 def _srpt_sum(submit: Array, work: Array, capacity: float, terms: _Terms) -> float:
-    """2., of all jobs and of those only that wait for others in it: what is left out cannot make a run worse."""
+    """Bound 2 of the list above, for all jobs and for those only that wait for others in it: what is left out cannot make a run worse."""
     best, chosen = -np.inf, np.arange(len(submit))
     for _ in range(_SUBSETS):
         end, _busy = one_machine(submit[chosen], work[chosen], capacity, None)
@@ -201,7 +201,7 @@ def _srpt_sum(submit: Array, work: Array, capacity: float, terms: _Terms) -> flo
 
 
 def _span(relaxed: Relaxation, first: float) -> tuple[float, str]:
-    """s from `first` to the last end. What is submitted from an instant on can only be worked on after it: C_max ≥ r + Σ work / m."""
+    """Seconds from `first` to the last end. What is submitted from an instant on can only be worked on after it: C_max ≥ r + Σ work / m."""
     last, method = float((relaxed.submit + relaxed.least).max()), ALONE
     for p, rows in relaxed.parts():
         submit, least = relaxed.submit[rows], relaxed.least[rows]
@@ -251,7 +251,7 @@ def _deadline_met(case: _Case) -> Bound | None:
 
 
 def _most_on_time(submit: Array, deadline: Array, work: Array, speed: float) -> int:
-    """The least over batches of 2, 4, 8 … jobs, and over one of all."""
+    """Take the least over batches of 2, 4, 8 … jobs, and over one batch of all jobs."""
     n, best, size = len(submit), len(submit), 2
     while n and size < 2 * n:
         batch = np.arange(n) // size

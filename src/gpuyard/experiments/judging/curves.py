@@ -26,7 +26,7 @@ BINS = 120  # of time
 
 @dataclass(frozen=True)
 class Curve:
-    """Pairs of numbers; `labels` name the x where these are no quantities."""
+    """Pairs of numbers; `labels` name the x values where these are not quantities."""
 
     x: Array
     y: Array
@@ -34,13 +34,13 @@ class Curve:
 
 
 def curve_of(name: str, result: Result) -> Curve:
-    """The curve of that name."""
+    """Compute the curve of that name."""
     kind, _, rest = name.partition(".")
     return _MAKERS[kind](rest, result)
 
 
 def check_curve(name: str) -> None:
-    """Refuse a name that is none."""
+    """Refuse an unknown name."""
     kind, _, rest = name.partition(".")
     if kind not in _MAKERS:
         raise unknown_name("curve", kind, list(_MAKERS))
@@ -76,7 +76,7 @@ def _box(text: str, result: Result) -> Curve:
 
 
 def _queue(text: str, result: Result) -> Curve:
-    """Mean over each of `BINS` stretches of time, from the first submit to the last end."""
+    """The mean queue over each of `BINS` stretches of time, from the first submit to the last end."""
     bins = result.timeline
     if not len(bins):
         return Curve(np.zeros(0), np.zeros(0))

@@ -23,7 +23,7 @@ def has_log(workload: Workload) -> bool:
 
 
 def logged_result(workload: Workload, cluster: Cluster) -> Result:
-    """The log as a Result on `cluster`, which it needs for shares of its devices only.
+    """Turn a log into a Result on `cluster`, which matters for shares of its devices only.
 
     Nodes are not known; jobs without a start are pending.
     A log has one run of each job, at the speed that it had: what was stopped and started again in between cannot be seen.
@@ -54,7 +54,7 @@ def logged_result(workload: Workload, cluster: Cluster) -> Result:
 
 
 def _by_type(workload: Workload, cluster: Cluster, gpu_seconds: Array, length: float) -> dict[str, float]:
-    """Busy and available device-seconds. What ran on a type that is not told is spread over all by their devices."""
+    """Busy and available device-seconds by type. Work on an unknown type is spread over all types by their devices."""
     labels = np.array(workload.jobs.gpu_types)[workload.jobs.gpu_type]
     nodes = cluster.nodes
     devices = np.bincount(nodes.gpu_type, weights=nodes.gpus, minlength=len(cluster.types))

@@ -1,4 +1,4 @@
-"""A workload on a cluster, relaxed to what no scheduler can get around: least seconds on devices, and so many devices.
+"""A workload and a cluster reduced to what no scheduler can change: the least seconds on devices, and how many devices there are.
 
 Whoever decides, preempts or knows the future: job j is accepted or rejected by the same rule, it holds its g_j devices for at least d_j
 seconds after its submit r_j, and jobs that run at once do not hold more than there is. All else is given up: which devices, which nodes,
@@ -27,7 +27,7 @@ from gpuyard.model.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """The accepted jobs, by submit, and what their partitions have.
+    """The accepted jobs, by submit, and the devices of their partitions.
 
     `least`: s on devices, min over the types t that job j may use of D_jt = transfer·factor_t + runtime / speed_jt; a gang of several types
     is as slow as on the slowest, so no faster than on any one of them. A job that is stopped pays the transfer again, hence seconds h_t on
@@ -46,14 +46,14 @@ class Relaxation:
     speed: Array  # (partitions,) s of the best devices, per second
 
     def parts(self) -> Iterator[tuple[int, Array]]:
-        """Each partition with the positions of its jobs that take any device time. The others wait for nobody."""
+        """Each partition with the positions of its jobs that take any device time. The others never wait."""
         takes = (self.gpus > 0) & (self.least > 0)
         for p in np.unique(self.partition[takes]).tolist():
             yield p, np.flatnonzero(takes & (self.partition == p))
 
 
 def relax(workload: Workload, cluster: Cluster, rules: Rules) -> Relaxation:
-    """With `rules.walltime_kill` a job is over after its walltime on devices, if that is earlier."""
+    """Reduce a workload; with `rules.walltime_kill` a job ends after its walltime on devices, if that is earlier."""
     rows = np.flatnonzero(accepted_jobs(workload, cluster))
     jobs, runtime = workload.jobs.table[rows], workload.runtime[rows]
     partition = np.maximum(partition_numbers(workload.jobs, cluster), 0)[jobs["partition"]]
@@ -107,7 +107,7 @@ def _capacity(cluster: Cluster, jobs: Array, partition: Array, seconds: Array, l
 
 
 def accepted_jobs(workload: Workload, cluster: Cluster) -> Array:
-    """(jobs,) bool: not rejected at submit, as the engine decides, whoever schedules."""
+    """(jobs,) bool: not rejected at submit, as the engine decides, whatever the scheduler."""
     jobs = workload.jobs
     number = partition_numbers(jobs, cluster)[jobs.partition]
     part = np.maximum(number, 0)
@@ -164,7 +164,7 @@ def one_machine(submit: Array, work: Array, speed: float, key: Array | None) -> 
 
 @cache
 def _machine() -> Any:
-    """Compiled when first used."""
+    """Compile the kernel when it is first used."""
     column, source = types.float64[::1], source_hash(__name__)
 
     @entry(types.void(column, column, column, types.float64, types.boolean, column, column, column, types.int32[::1], column))
@@ -181,7 +181,7 @@ def _machine() -> Any:
 def _work_off(
     submit: Any, work: Any, key: Any, speed: Any, shortest: Any, end: Any, busy: Any, heap_keys: Any, heap_jobs: Any, left: Any
 ) -> None:
-    """Fills `end` and `busy`; the last three are room to work in."""
+    """Fill `end` and `busy`; the last three arguments are scratch space."""
     n, size, coming, now = len(submit), 0, 0, 0.0
     while coming < n or size > 0:
         if size == 0:
@@ -209,7 +209,7 @@ def _work_off(
 
 
 def most_on_time(batch: Array, begin: Array, deadline: Array, work: Array, speed: float) -> int:
-    """The most jobs that can end by their deadlines if each batch has one machine for itself and its jobs are all there at `begin`.
+    """Count the most jobs that can end by their deadlines if each batch has one machine for itself and its jobs are all there at `begin`.
 
     Jobs by batch, then by deadline. J. M. Moore, Management Science 15 (1968): take jobs by deadline, and whenever one would be late leave
     out the longest so far. A deadline may be missed by a rounding error.
@@ -220,7 +220,7 @@ def most_on_time(batch: Array, begin: Array, deadline: Array, work: Array, speed
 
 @cache
 def _moore() -> Any:
-    """Compiled when first used."""
+    """Compile the kernel when it is first used."""
     column, source = types.float64[::1], source_hash(__name__)
 
     @entry(types.int64(types.int64[::1], column, column, column, types.float64, column, types.int32[::1]))

@@ -111,7 +111,7 @@ def block_bootstrap(
 ) -> Interval:
     """The mean of the values (jobs,) of one long run, with an interval by blocks of time (Carlstein 1986).
 
-    Jobs close in time share a queue, so they are no independent values; stretches of time much longer than a busy period nearly are.
+    Jobs close in time share a queue, so they are not independent; stretches of time much longer than a busy period nearly are.
     The span of `times` (jobs,) s is cut into equal stretches of at most `block` seconds (default: 20 of them), which are drawn with
     replacement; each brings its sum and its count. For two schedulers on one trace give the differences job by job.
     `n` is the number of blocks that hold values. Blocks that are not long enough give intervals that are too narrow: with blocks of 5
@@ -121,7 +121,7 @@ def block_bootstrap(
     if given.shape != when.shape or not np.isfinite(when).all():
         raise UsageError(f"block bootstrap: {len(given)} values need as many finite times, not {len(when)}")
     if block is not None and not block > 0:
-        raise UsageError(f"block bootstrap: a block of {block} s is no stretch of time")
+        raise UsageError(f"block bootstrap: a block must be longer than 0 s, not {block} s")
     keep = ~np.isnan(given)
     kept = given[keep]
     if not len(kept):
@@ -185,7 +185,7 @@ def paired_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
 
 
 def paired_t_test(differences: npt.ArrayLike) -> float:
-    """Two-sided p of "the mean difference is 0" (Student 1908); nan of fewer than two, 0 where all are equal and not 0.
+    """Two-sided p of "the mean difference is 0" (Student 1908); nan for fewer than two values, 0 where all are equal and not 0.
 
     Differences that are means over many runs or jobs are nearly normal. A sign-flip test assumes less, but with 8 values its p is never
     below 0.0078, which no correction for many comparisons leaves small enough.
@@ -201,7 +201,7 @@ def paired_t_test(differences: npt.ArrayLike) -> float:
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
-    """The p values (comparisons,) corrected for their number (Holm 1979), valid however they depend on each other.
+    """Correct p values (comparisons,) for their number (Holm 1979); valid however they depend on each other.
 
     nan stays nan and is not counted.
     """

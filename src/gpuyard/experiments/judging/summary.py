@@ -327,7 +327,7 @@ def _rank(pivot: Pivot, metric: str, scheduler: str) -> float:
 
 
 def _best_rival(pivot: Pivot, objective: str) -> str:
-    """The baseline unless one is named: the best mean of all rivals, by default every simulated scheduler that is no challenger."""
+    """The baseline unless one is named: the best mean of all rivals, by default every simulated scheduler that is not a challenger."""
     judge, schedulers = pivot.results.experiment.judge, pivot.results.schedulers
     plain = judge.rivals or [name for name in schedulers if name not in (*judge.challengers, LABEL)]
     return min(plain or schedulers, key=lambda name: _rank(pivot, objective, name))
@@ -341,13 +341,13 @@ def best_means(pivot: Pivot, metric: str) -> set[str]:
 
 
 def _stand_in(schedulers: Sequence[str]) -> str:
-    """First come, first served with EASY where it is among them, as what most batch systems do; else the first simulated scheduler."""
+    """Choose first come, first served with EASY, as most batch systems work, where it is among them; else the first simulated scheduler."""
     usual = [name for name in schedulers if name.startswith("fcfs/") and name.endswith("/easy")]
     return usual[0] if usual else schedulers[1]
 
 
 def _finite(values: Array) -> Array:
-    """inf has no mean: it counts as missing."""
+    """Replace inf, which has no mean, by nan."""
     return np.where(np.isinf(values), np.nan, values)
 
 
@@ -358,14 +358,14 @@ def _best_of(values: Mapping[str, Array], names: Sequence[str], sign: float) -> 
 
 
 def _bound(pivot: Pivot, objective: str) -> Array | None:
-    """(cells, seeds): what no scheduler can pass, as far as some scheduler's Run tells."""
+    """(cells, seeds): the value that no scheduler can pass, as far as it is known from some scheduler's Run."""
     each = [pivot.bound(objective, name) for name in pivot.results.schedulers]
     known = [bound for bound in each if bound is not None]
     return np.fmax.reduce([_mean(bound, 0) for bound in known]) if known else None
 
 
 def _gap(pivot: Pivot, values: Array, best: Array | None, sign: float) -> Interval | None:
-    """The mean over Runs of the share by which each is behind."""
+    """Average over Runs the share by which each is behind."""
     if best is None:
         return None
     size = np.where(best == 0, np.nan, np.abs(best))
@@ -421,14 +421,14 @@ def _per_run(values: Array) -> Array:
 
 
 def _counted(mine: Array, other: Array) -> tuple[int, int, int]:
-    """Runs in which less is mine, both are the same (but for rounding, as of a mean of equal values), and less is the other's."""
+    """Count the Runs in which mine is less, both are equal (but for rounding, as in a mean of equal values), and the other is less."""
     a, b = (np.where(np.isfinite(each), each, np.nan) for each in (mine, other))
     same = (mine == other) | (np.abs(a - b) <= TIES * np.maximum(np.abs(a), np.abs(b)))
     return int((~same & (mine < other)).sum()), int(same.sum()), int((~same & (mine > other)).sum())
 
 
 def _alike(mine: Array, other: Array) -> tuple[Array, Array]:
-    """Both with as many training seeds as the one that has more."""
+    """Repeat the one with fewer training seeds, so that both have as many."""
     count = max(len(mine), len(other))
     return tuple(np.repeat(each, count, axis=0) if len(each) == 1 and count > 1 else each for each in (mine, other))  # type: ignore[return-value]
 
@@ -440,7 +440,7 @@ def _untested(table: Comparison) -> Comparison:
 
 
 def _corrected(tables: Sequence[Comparison]) -> tuple[list[Comparison], int]:
-    """Holm over every comparison of every objective."""
+    """Correct the p values over every comparison of every objective (Holm)."""
     p = [line.versus.p for table in tables for line in table.lines if line.versus is not None]
     adjusted = iter(holm(p).tolist() if p else [])
     made = []
@@ -451,7 +451,7 @@ def _corrected(tables: Sequence[Comparison]) -> tuple[list[Comparison], int]:
 
 
 def _degradations(pivot: Pivot) -> list[Degradation]:
-    """Where the axis `changes` has what is unchanged too: ratios of means for each seed."""
+    """Compute ratios of means for each seed, where the axis `changes` also has the unchanged workload."""
     results = pivot.results
     changes = results.experiment.axes.changes
     if "" not in changes or len(changes) < 2:

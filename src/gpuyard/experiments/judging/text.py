@@ -1,4 +1,4 @@
-"""Texts and numbers as people, and as other programs, read them."""
+"""Format texts and numbers for people and for other programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def clean(text: str) -> str:
 
 
 def json_text(data: Any) -> str:
-    """JSON with null for what is not a finite number."""
+    """Write JSON, with null for what is not a finite number."""
     import json
 
     return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """A header of all keys in order of appearance; empty for what is missing or not a number."""
+    """Write CSV: a header of all keys in order of appearance; empty cells for what is missing or not a number."""
     import csv
     import io
 
@@ -75,7 +75,7 @@ _AGGREGATIONS = {"mean": "", "p50": "median of ", "max": "largest ", "min": "sma
 
 
 def metric_title(name: str) -> str:
-    """In words: `95th percentile of turnaround (JCT)`."""
+    """Name a metric in words: `95th percentile of turnaround (JCT)`."""
     from gpuyard.metrics import resolve
 
     found, aggregation = resolve(name)
@@ -92,7 +92,7 @@ _FOLDERS = re.compile(rf"(?<![\w./])(?:~|\.{{1,2}})?/?(?:[^/\s,;|()\[\]:=]+/)*(?
 
 
 def readable(text: str, longest: int = 60) -> str:
-    """A name from outside: no control characters, of the paths of files the last part, cut in the middle where it is long."""
+    """Shorten a name from outside: no control characters, no folders before file names, cut in the middle where it is long."""
     shown = _FOLDERS.sub("", clean(text).replace("\n", " "))
     if len(shown) <= longest:
         return shown
@@ -101,7 +101,7 @@ def readable(text: str, longest: int = 60) -> str:
 
 
 def telling_parts(texts: Sequence[str]) -> list[str]:
-    """Texts such as `family:shape=base,gpus=2; burst` without the parts that all of them have."""
+    """Drop the parts that all texts have, such as `gpus=2` in `family:shape=base,gpus=2; burst`."""
     parts = [re.split(r"[,;]\s*", text) for text in texts]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     return [", ".join(part for part in each if part not in common) or text for each, text in zip(parts, texts, strict=True)]
@@ -116,7 +116,7 @@ def rounded(value: float, width: float, sign: str = "", most: int = 8) -> str:
 
 
 def short(value: float, sign: str = "") -> str:
-    """Three digits or so: `0.746`, `12.3`, `1,234`; `–` for what is not a number. `sign="+"` shows it always."""
+    """Write three digits or so: `0.746`, `12.3`, `1,234`; `–` for what is not a number. `sign="+"` always shows the sign."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else f"{value:{sign}}"
     size = abs(value)
@@ -127,5 +127,5 @@ def short(value: float, sign: str = "") -> str:
 
 
 def with_interval(mean: float, low: float, high: float, sign: str = "") -> str:
-    """The mean, and below it the interval where there is one."""
+    """Write the mean, and below it the interval where there is one."""
     return short(mean, sign) + (f"\n[{short(low, sign)}, {short(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else "")

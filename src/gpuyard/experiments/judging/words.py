@@ -74,7 +74,7 @@ def count(number: int, what: str) -> str:
 
 
 def _record(summary: Summary, name: str) -> str:
-    """One challenger over all objectives."""
+    """Describe one challenger over all objectives."""
     found: dict[Verdict, dict[str, list[str]]] = {}  # verdict → baseline → objectives
     for table in summary.tables:
         line = table.line(name)
@@ -125,7 +125,7 @@ def signed_share(versus: Versus) -> str:
 
 
 def percent(interval: Interval, sign: Literal["", "+"] = "") -> str:
-    """A share with its interval, as percent."""
+    """Write a share with its interval, in percent."""
     low, high = 100 * interval.low, 100 * interval.high
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{short(100 * interval.mean, sign)} %" if math.isfinite(interval.mean) else "–"
@@ -180,7 +180,7 @@ def _objective(summary: Summary, table: Comparison) -> str:
 
 
 def value_text(interval: Interval, size: float = 1.0, unit: str = "") -> str:
-    """A mean with its interval in a unit of that size, with the digits that mean something."""
+    """Write a mean with its interval in a unit of that size, with meaningful digits only."""
     tail = f" {unit}" if unit else ""
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return short(interval.mean / size) + tail
@@ -201,7 +201,7 @@ _CHALLENGER: dict[Verdict, str] = {
     "loses": "{name} is worse than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "equal": "{name} is exactly as good as {base}, the {role}.",
     "unclear": "{name} cannot be told apart from {base}, the {role}: {share}.",
-    "unsure": "{name} against {base}, the {role}: {share}; the interval does not hold 0, but the corrected test is not sure (p {p}).",
+    "unsure": "{name} against {base}, the {role}: {share}; the interval excludes 0, but the corrected test is not sure (p {p}).",
     "untested": "{name} against {base}, the {role}: {share}; one value gives no interval, so nothing can be claimed.",
 }
 
@@ -221,7 +221,7 @@ def _challenger(table: Comparison, line: Standing, role: str) -> str:
 
 
 def p_text(p: float, equals: str = "") -> str:
-    """`< 0.001`, or two digits."""
+    """Write a p value: `< 0.001`, or two digits."""
     if not math.isfinite(p):
         return "–"
     return "< 0.001" if p < 0.001 else f"{equals}{p:.2g}" if p < 0.995 else f"{equals}1"
@@ -251,7 +251,7 @@ def _bound(table: Comparison, best: Sequence[Standing]) -> list[str]:
 
 
 def _changes(summary: Summary) -> list[str]:
-    """For the challengers and the baseline, what hurt most on the first objective."""
+    """Say what hurt the challengers and the baseline most on the first objective."""
     table = summary.table
     names = [line.scheduler for line in table.lines if line.challenger] + [table.baseline]
     sentences = []
@@ -336,7 +336,7 @@ def gain_of(summary: Summary, line: Standing) -> Interval:
 
 
 def _upwards(gain: Interval) -> Interval:
-    """The size of a gain or of a loss."""
+    """Turn a loss around, so that its size is positive."""
     return gain if gain.mean > 0 else Interval(-gain.mean, -gain.high, -gain.low, gain.n)
 
 

@@ -1,7 +1,7 @@
 """Policies that an experiment trains before its Runs: one task for each agent and training seed.
 
 What comes back is the best checkpoint and the curve of its training. Locally a training goes on where it was interrupted, for its folder
-lies in that of the experiment; elsewhere it begins anew.
+lies in that of the experiment; elsewhere it starts again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """A checkpoint file, and how it came to be."""
+    """A checkpoint file, and how it was made."""
 
     label: str
     checkpoint: bytes
@@ -35,7 +35,7 @@ class Trained:
 
 
 def labels_of(experiment: Experiment) -> list[tuple[str, str, int]]:
-    """(label, agent, training seed) of all that are asked for by the axis of schedulers."""
+    """List (label, agent, training seed) of all agents on the axis `schedulers`."""
     return [
         (f"{name}-{seed}", name, seed)
         for name, agent in experiment.agents.items()
@@ -55,7 +55,7 @@ class AgentTrainer:
         return self
 
     def work(self, number: int) -> Trained:
-        """Train one."""
+        """Train the agent with that number."""
         label, agent, seed = self.agents[number]
         kept = Path(self.folder)
         if kept.is_dir():
@@ -91,7 +91,7 @@ def _plan(label: str, agent: AgentSpec, seed: int) -> Plan:
 
 
 def check_agents(experiment: Experiment) -> None:
-    """Refuse settings that no training would begin with."""
+    """Refuse settings that training would refuse."""
     for label, name, seed in labels_of(experiment):
         agent = experiment.agents[name]
         with placed(f"{experiment.name}: [agents.{name}]"):
@@ -102,6 +102,6 @@ def check_agents(experiment: Experiment) -> None:
 
 
 def trainer_of(experiment: Experiment, labels: Sequence[str], folder: Path) -> AgentTrainer:
-    """For those of the agents that are still to be trained."""
+    """Make the trainer of the agents that are not trained yet."""
     chosen = [(label, experiment.agents[name], seed) for label, name, seed in labels_of(experiment) if label in labels]
     return AgentTrainer(tuple(chosen), str(folder))

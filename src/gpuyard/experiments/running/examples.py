@@ -1,4 +1,4 @@
-"""Whole results of a few Runs, for pictures of single jobs; of a learned switch also what it chose when."""
+"""Whole results of a few Runs, for pictures of single jobs; for a learned switch, also its choices over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INDEX = "index.json"
 
 
 def keep_examples(prepared: Prepared, store: Store) -> None:
-    """Simulate them again, here, with who held which devices when."""
+    """Simulate the examples again, here, and record which job held which devices when."""
     if not prepared.experiment.examples:
         return
     schedulers: dict[str, AnyScheduler] = {}
@@ -50,7 +50,7 @@ def keep_examples(prepared: Prepared, store: Store) -> None:
 
 
 def check_examples(experiment: Experiment) -> None:
-    """Refuse an example that could not be made."""
+    """Refuse an example that cannot be simulated."""
     for k, example in enumerate(experiment.examples):
         with placed(f"{experiment.name}: [[examples]] #{k + 1}"):
             _episode(experiment, example)
@@ -69,7 +69,7 @@ def _plain(name: str) -> str:
 
 
 def load_examples(folder: Path) -> list[tuple[dict[str, Any], Result]]:
-    """(what the index says, the result) of each."""
+    """Load each example: its line of the index, and its result."""
     index = folder / EXAMPLES / INDEX
     if not index.exists():
         return []

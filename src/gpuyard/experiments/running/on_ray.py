@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuyard.errors import GpuyardError, UsageError
-from gpuyard.experiments.running.workers import TRIES, Makes, Outcomes, portable
+from gpuyard.experiments.running.workers import TRIES, MakeWorker, Outcomes, portable
 from gpuyard.model.units import shorten
 
 AUTO = "auto"  # the cluster that this machine is part of
-TOKEN = "ray status says whether it runs; one that wants a token is told it by RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN on other machines"
+TOKEN = "`ray status` says whether it runs; if it wants a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN on other machines"
 REACHABLE = 10.0  # s in which a cluster must answer: Ray itself would wait for minutes
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 
@@ -31,13 +31,13 @@ class OnRay:
         self._address, self._workers = address, workers
         if address and address != AUTO and not _ADDRESS.fullmatch(address):
             raise UsageError(
-                f"--on {shorten(address)} is no place to run at", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto"
+                f"--on {shorten(address)} is not a place to run at", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto"
             )
         if importlib.util.find_spec("ray") is None:
             raise UsageError("Ray is not installed", hint="pip install 'gpuyard[ray]'")
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
-        """In the order in which they are done."""
+    def run(self, make: MakeWorker, numbers: Iterable[int]) -> Outcomes:
+        """Yield outcomes as they are done."""
         import ray
 
         waiting = deque(numbers)
@@ -72,13 +72,13 @@ class OnRay:
             socket.create_connection((match["host"].strip("[]"), int(match["port"])), REACHABLE).close()
         except (OSError, OverflowError) as error:
             what = getattr(error, "strerror", None) or error
-            raise GpuyardError(f"Ray cluster {self._address}: nobody answers: {what}", hint="ray status says whether it runs") from None
+            raise GpuyardError(f"Ray cluster {self._address}: no answer: {what}", hint="ray status says whether it runs") from None
 
 
-def _spread(make: Makes, waiting: deque[int], count: int) -> Outcomes:
-    """One task at a time for each actor that is there: a cluster may have room for fewer than are asked for.
+def _spread(make: MakeWorker, waiting: deque[int], count: int) -> Outcomes:
+    """Give each running actor one task at a time: a cluster may have room for fewer actors than requested.
 
-    Ray starts an actor anew that has died, and its task with it.
+    Ray restarts an actor that has died, and its task with it.
     """
     import ray
 
@@ -112,15 +112,15 @@ def _outcome(reference: Any) -> Any:
 
 
 class _Actor:
-    """A worker in a process of Ray's."""
+    """A worker in one of Ray's processes."""
 
     def __init__(self) -> None:
         self._worker: Any = None
 
     def ready(self) -> None:
-        """It is there."""
+        """Return once the process runs."""
 
-    def work(self, make: Makes, number: int) -> Any:
-        """The worker is made at the first task, whose errors then are told like those of any task."""
+    def work(self, make: MakeWorker, number: int) -> Any:
+        """Work on a task; the worker is made at the first one, so that its errors are reported like those of any task."""
         self._worker = self._worker or make()
         return self._worker.work(number)

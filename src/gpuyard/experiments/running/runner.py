@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]  # what is done, how much, of how muc
 
 
 def backend_of(on: str, workers: int | None) -> Backend:
-    """`local`; `ray`, a Ray cluster of this machine that is started; or the address of one that runs."""
+    """Choose where to run: `local`, `ray` (starts a Ray cluster here), or the address of a running one."""
     if on == "local":
         count = check_workers(workers)
         return Here() if count == 1 else Processes(count)
@@ -55,7 +55,7 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class _Make:
-    """Makes a worker from plain data, wherever it arrives."""
+    """Make a worker from plain data, in whatever process."""
 
     context: Context
 
@@ -64,8 +64,8 @@ class _Make:
 
 
 def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str = "", progress: Progress | None = None) -> RunOutcome:
-    """All Runs, with results in the folder; `progress` hears of Runs and of agents."""
-    heard = progress or (lambda what, done, total: None)
+    """Make all Runs, with results in the folder; `progress` is called as Runs and agents are done."""
+    report = progress or (lambda what, done, total: None)
     began, store = time.perf_counter(), Store(folder)
     plain = checked(experiment)  # before anything is written
     store.refuse_others()
@@ -77,19 +77,19 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
             return RunOutcome(plain.runs, plain.runs, time.perf_counter() - began, 0)
         if not INTERPRETED:
             engine()  # compiled once, before several processes ask for it
-        agents, trained = _agents(experiment, store, backend, heard)
+        agents, trained = _agents(experiment, store, backend, report)
         context = Context(experiment.record(), agents)
         prepared = Prepared(context)
         if experiment.agents:
             prepared.check()
-        before = _do_units(prepared, context, store, backend, heard)
+        before = _do_units(prepared, context, store, backend, report)
         keep_examples(prepared, store)
         store.finish(prepared.runs)
     return RunOutcome(prepared.runs, before, time.perf_counter() - began, trained)
 
 
 def checked(experiment: Experiment) -> Prepared:
-    """The experiment prepared, having refused whatever can be known to be wrong with it before agents are trained and Runs are made."""
+    """Prepare an experiment; refuses whatever can be known to be wrong before agents are trained and Runs are made."""
     made = Prepared(Context(experiment.record()))
     made.check()
     check_examples(experiment)
@@ -102,23 +102,23 @@ def about(command: str) -> dict[str, Any]:
     return {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform(), "command": command}
 
 
-def _do_units(prepared: Prepared, context: Context, store: Store, backend: Backend, heard: Progress) -> int:
-    """The units that are not done yet; how many Runs were done before."""
+def _do_units(prepared: Prepared, context: Context, store: Store, backend: Backend, report: Progress) -> int:
+    """Do the units that are not done yet; returns how many Runs were done before."""
     width, done = len(prepared.entries), store.done()
     left = [unit.number for unit in prepared.units if unit.number not in done]
     before = prepared.runs - len(left) * width
     finished = before
-    heard("runs", finished, prepared.runs)
+    report("runs", finished, prepared.runs)
     with closing(backend.run(_Make(context), left)) as outcomes:
         for number, records in outcomes:
             store.add(number, records)
             finished += width
-            heard("runs", finished, prepared.runs)
+            report("runs", finished, prepared.runs)
     return before
 
 
-def _agents(experiment: Experiment, store: Store, backend: Backend, heard: Progress) -> tuple[dict[str, bytes], int]:
-    """The checkpoints of all agents, trained where they are not there yet."""
+def _agents(experiment: Experiment, store: Store, backend: Backend, report: Progress) -> tuple[dict[str, bytes], int]:
+    """Return the checkpoints of all agents, training those that are missing."""
     wanted = [label for label, _, _ in labels_of(experiment)]
     if not wanted:
         return {}, 0
@@ -130,17 +130,17 @@ def _agents(experiment: Experiment, store: Store, backend: Backend, heard: Progr
         _forget_training(store, label)  # a killed process may have left it
     make = trainer_of(experiment, missing, folder)
     done = len(wanted) - len(missing)
-    heard("agents", done, len(wanted))
+    report("agents", done, len(wanted))
     with closing(backend.run(make, range(len(missing)))) as outcomes:
         for _, trained in outcomes:
             keep_agent(store, trained)
             done += 1
-            heard("agents", done, len(wanted))
+            report("agents", done, len(wanted))
     return {label: read_bytes(folder / f"{label}.safetensors", MAX_BYTES, "a checkpoint") for label in wanted}, len(missing)
 
 
 def keep_agent(store: Store, trained: Trained) -> None:
-    """The checkpoint, then its curve, which says that it is whole; the training's own folder is no longer needed."""
+    """Write the checkpoint, then its record, which marks it as whole; the training's own folder is no longer needed."""
     store.write(f"{AGENTS}/{trained.label}.safetensors", trained.checkpoint)
     record: Mapping[str, Any] = {
         "label": trained.label, "objective": trained.objective, "steps": trained.steps, "wall_s": round(trained.seconds, 3),

@@ -52,7 +52,7 @@ class Store:
     # ── the experiment ──
 
     def begin(self, record: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-        """RunRecord what is run here, or check that it is the same as before; return whether a record was there."""
+        """Record what is run here, or check that it is the same as before; return whether a record was there."""
         before = self.read_experiment() if (self.path / EXPERIMENT).exists() else None
         if before is None:
             self.refuse_others()

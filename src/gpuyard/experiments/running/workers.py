@@ -1,6 +1,6 @@
 """Backends that do the work: this process, processes on this machine, or a Ray cluster. The numbers do not depend on it.
 
-Each backend takes tasks by number and hands back what came of each, in any order. A worker process that dies is replaced and its task done
+Each backend takes tasks by number and returns the outcome of each, in any order. A worker process that dies is replaced and its task done
 again, up to `TRIES` times; an error that a task raises is the task's own and ends the whole.
 """
 
@@ -25,21 +25,21 @@ PATIENCE = 5.0  # s that a worker with nothing to do gets to end by itself
 Outcomes = Generator[tuple[int, Any], None, None]
 
 
-class Makes(Protocol):
-    """Makes the worker, an object whose method `work` takes a number, in its process; travels there: a plain, picklable object."""
+class MakeWorker(Protocol):
+    """Makes the worker, an object whose method `work` takes a number, in its process; it is pickled on its way there."""
 
     def __call__(self) -> Any: ...
 
 
 class Backend(Protocol):
-    """Runs tasks."""
+    """A place that runs tasks."""
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
-        """(number, outcome) as they come; closed early, it stops all workers."""
+    def run(self, make: MakeWorker, numbers: Iterable[int]) -> Outcomes:
+        """Yield (number, outcome) as they come; closed early, stop all workers."""
 
 
 def check_workers(count: int | None) -> int:
-    """A number of workers; as many as there are cores unless given, at most 8."""
+    """Check a number of workers; unless given, as many as there are cores, at most 8."""
     number = min(len(os.sched_getaffinity(0)), 8) if count is None else count
     if not 1 <= number <= MAX_WORKERS:
         raise UsageError(f"--workers {number} does not lie in 1..{MAX_WORKERS:,}")
@@ -47,10 +47,10 @@ def check_workers(count: int | None) -> int:
 
 
 class Here:
-    """One after the other, in this process."""
+    """Runs tasks one after the other, in this process."""
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
-        """In order."""
+    def run(self, make: MakeWorker, numbers: Iterable[int]) -> Outcomes:
+        """Yield outcomes in order."""
         worker = None
         for number in numbers:
             worker = worker or make()
@@ -58,8 +58,8 @@ class Here:
 
 
 @dataclass
-class _Hand:
-    """A worker process and what it is at."""
+class _WorkerProcess:
+    """A worker process and its task."""
 
     process: Any
     pipe: Connection
@@ -67,71 +67,71 @@ class _Hand:
 
 
 class Processes:
-    """Fresh processes, so that none inherits threads, locks or a compiler at work; each has a pipe of its own and ends when it closes."""
+    """Runs tasks in fresh processes, so that none inherits threads, locks or a running compiler; each ends when its pipe closes."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def run(self, make: Makes, numbers: Iterable[int]) -> Outcomes:
-        """In the order in which they are done."""
+    def run(self, make: MakeWorker, numbers: Iterable[int]) -> Outcomes:
+        """Yield outcomes as they are done."""
         waiting = deque(numbers)
         tries: dict[int, int] = {}
-        hands: list[_Hand] = []
+        workers: list[_WorkerProcess] = []
         try:
             for _ in range(min(self._count, len(waiting))):
-                hands.append(_start(make))
-            while waiting or any(hand.task is not None for hand in hands):
-                _hand_out(hands, waiting)
-                for hand in _ready(hands):
-                    found = _received(hand)
+                workers.append(_start(make))
+            while waiting or any(worker.task is not None for worker in workers):
+                _assign(workers, waiting)
+                for worker in _ready(workers):
+                    found = _received(worker)
                     if found is None:
-                        hands[hands.index(hand)] = _replaced(hand, make, waiting, tries)
+                        workers[workers.index(worker)] = _replaced(worker, make, waiting, tries)
                         continue
-                    number, hand.task = hand.task, None
+                    number, worker.task = worker.task, None
                     if isinstance(found, _Failure):
                         raise found.error
                     assert number is not None
                     yield number, found
         finally:
-            for hand in hands:
-                _dismiss(hand)
-            for hand in hands:
-                _stop(hand)
+            for worker in workers:
+                _dismiss(worker)
+            for worker in workers:
+                _stop(worker)
 
 
-def _hand_out(hands: list[_Hand], waiting: deque[int]) -> None:
-    for hand in hands:
-        if hand.task is None and waiting:
-            hand.task = waiting.popleft()
-            with suppress(OSError):  # it is dead: that shows when it is listened to
-                hand.pipe.send(hand.task)
+def _assign(workers: list[_WorkerProcess], waiting: deque[int]) -> None:
+    for worker in workers:
+        if worker.task is None and waiting:
+            worker.task = waiting.popleft()
+            with suppress(OSError):  # it is dead: `_received` will notice
+                worker.pipe.send(worker.task)
 
 
-def _ready(hands: list[_Hand]) -> list[_Hand]:
-    busy = {hand.pipe: hand for hand in hands if hand.task is not None}
+def _ready(workers: list[_WorkerProcess]) -> list[_WorkerProcess]:
+    busy = {worker.pipe: worker for worker in workers if worker.task is not None}
     return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
 
 
 def _received(hand: _Hand) -> Any:
     """Return what the worker sent; None if it is dead."""
     try:
-        return hand.pipe.recv()
+        return worker.pipe.recv()
     except (EOFError, OSError):
         return None
 
 
-def _replaced(hand: _Hand, make: Makes, waiting: deque[int], tries: dict[int, int]) -> _Hand:
-    """Another worker in place of a dead one; its task is the next."""
-    task = hand.task
+def _replaced(worker: _WorkerProcess, make: MakeWorker, waiting: deque[int], tries: dict[int, int]) -> _WorkerProcess:
+    """Replace a dead worker; its task is the next."""
+    task = worker.task
     assert task is not None
-    hand.process.join(5)
+    worker.process.join(5)
     tries[task] = tries.get(task, 0) + 1
     if tries[task] >= TRIES:
         raise GpuyardError(
-            f"a worker died {TRIES} times at the same task, number {task} (exit code {hand.process.exitcode})",
+            f"a worker died {TRIES} times at the same task, number {task} (exit code {worker.process.exitcode})",
             hint="out of memory? try --workers 1; what was done before is kept",
         )
-    _stop(hand)
+    _stop(worker)
     waiting.appendleft(task)
     return _start(make)
 
@@ -143,35 +143,35 @@ class _Failure:
     error: GpuyardError
 
 
-def _start(make: Makes) -> _Hand:
+def _start(make: MakeWorker) -> _WorkerProcess:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(make, theirs), daemon=True)
     process.start()
     theirs.close()
-    return _Hand(process, ours)
+    return _WorkerProcess(process, ours)
 
 
-def _dismiss(hand: _Hand) -> None:
-    """One that is idle ends by itself, and tidies up, when its pipe closes; one that is at work is told to end."""
-    hand.pipe.close()
-    if hand.task is not None:
-        hand.process.terminate()
+def _dismiss(worker: _WorkerProcess) -> None:
+    """Close the pipe: an idle worker then ends by itself and tidies up; a busy one is terminated."""
+    worker.pipe.close()
+    if worker.task is not None:
+        worker.process.terminate()
 
 
-def _stop(hand: _Hand) -> None:
-    """Until it is gone, whatever it takes."""
-    _dismiss(hand)
-    for end in (hand.process.terminate, hand.process.kill):
-        hand.process.join(PATIENCE)
-        if not hand.process.is_alive():
+def _stop(worker: _WorkerProcess) -> None:
+    """Stop a worker, by force if needed."""
+    _dismiss(worker)
+    for end in (worker.process.terminate, worker.process.kill):
+        worker.process.join(PATIENCE)
+        if not worker.process.is_alive():
             break
         end()
-    hand.process.join()
+    worker.process.join()
 
 
-def _serve(make: Makes, pipe: Connection) -> None:
-    """In the worker: until the pipe closes. Ctrl-C is the parent's business."""
+def _serve(make: MakeWorker, pipe: Connection) -> None:
+    """Serve tasks in the worker until the pipe closes. The parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     worker = None
@@ -185,7 +185,7 @@ def _serve(make: Makes, pipe: Connection) -> None:
             found = worker.work(number)
         except Exception as error:
             found = _Failure(portable(error))
-        except KeyboardInterrupt:  # a training hears it by itself
+        except KeyboardInterrupt:  # a training handles it by itself
             return
         try:
             pipe.send(found)
@@ -194,7 +194,7 @@ def _serve(make: Makes, pipe: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """A task may take hours, and nobody would hear of what comes of it; another process may be at it already."""
+    """End with the parent: a task may take hours, its outcome would be lost, and another process may already work on it."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -202,7 +202,7 @@ def _end_with_parent() -> None:
 
 
 def portable(error: Exception) -> GpuyardError:
-    """gpuyard's own errors as they are; others as one line, for they may not travel."""
+    """Make an error that can be pickled: gpuyard's own as they are, others as one line."""
     if isinstance(error, GpuyardError):
         made = type(error)(str(error))
         made.hint = error.hint

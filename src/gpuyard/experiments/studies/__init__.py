@@ -1,1 +1,1 @@
-"""Experiments that need code of their own."""
+"""Studies that need their own code: evaluating, explaining, the shift of a distribution."""

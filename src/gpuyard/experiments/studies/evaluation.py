@@ -1,4 +1,4 @@
-"""Checkpoints as schedulers, against every baseline, on workloads that no training has seen.
+"""Evaluate checkpoints as schedulers, against every baseline, on workloads that no training has seen.
 
 Every scheduler runs the same episodes, so that differences are paired. The baseline of each table is the best of those that are not
 learned, found on the same episodes: that favours the baselines.
@@ -58,7 +58,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Contender:
-    """A checkpoint that is evaluated, as a scheduler."""
+    """A checkpoint to evaluate, as a scheduler."""
 
     text: str
     checkpoint: Checkpoint
@@ -68,7 +68,7 @@ class Contender:
 
 
 def contender(text: str, slots: Slots | None = None) -> Contender:
-    """The checkpoint that a text names, in the slots it was trained with or in others."""
+    """Load the checkpoint that a text names, in the slots it was trained with or in others."""
     found = checkpoint_of(text)
     manifest = found.manifest
     kind = kind_of(manifest.schema.decision)
@@ -107,7 +107,7 @@ def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[EpisodeS
 
 
 def _with_jobs(text: str, jobs: str) -> str:
-    """The text with the number of jobs among its options."""
+    """Add the number of jobs to the options of a text."""
     if "[" in text:
         return text.replace("[", f"[jobs={jobs}; ", 1)
     base, on, cluster = text.partition(" on ")
@@ -115,7 +115,7 @@ def _with_jobs(text: str, jobs: str) -> str:
 
 
 def _trained_on(contenders: Sequence[Contender]) -> tuple[tuple[str, ...], str]:
-    """The workloads that the first checkpoint was trained on, of which a part was held out."""
+    """Return the workloads of the first checkpoint's training, of which a part was held out."""
     first = contenders[0]
     config = first.checkpoint.manifest.training.config
     texts, cluster = config.get("workloads"), config.get("cluster", "")
@@ -125,7 +125,7 @@ def _trained_on(contenders: Sequence[Contender]) -> tuple[tuple[str, ...], str]:
 
 
 def check_logs_are_here(contender: Contender, texts: Sequence[str]) -> None:
-    """The logs of a training are somebody's files: who has only the checkpoint names workloads."""
+    """Refuse to evaluate on a training's logs that are not here; a user who has only the checkpoint names other workloads."""
     bases = [recipe.base for recipe in map(parse_recipe, texts) if not recipe.is_generator]
     missing = [base for base in dict.fromkeys(bases) if not base.startswith(DATASET) and not _exists(base)]
     if missing:
@@ -192,7 +192,7 @@ def _with_values(summary: Summary) -> Summary:
 
 
 def _schedulers(contenders: Sequence[Contender], against: Sequence[str]) -> tuple[AnyScheduler, ...]:
-    """The checkpoints, then what they are compared with, each once."""
+    """List the checkpoints, then what they are compared with, each once."""
     made: dict[str, AnyScheduler] = {}
     for each in contenders:
         if each.scheduler.label in made:
@@ -206,7 +206,7 @@ def _schedulers(contenders: Sequence[Contender], against: Sequence[str]) -> tupl
 
 
 def default_metrics(contenders: Sequence[Contender]) -> tuple[str, ...]:
-    """The objective that the first was trained for, and what else is of interest."""
+    """List the objective that the first checkpoint was trained for, and other metrics of interest."""
     manifest = contenders[0].checkpoint.manifest
     name = OBJECTIVES[manifest.objective].metric if manifest.objective in OBJECTIVES else manifest.objective
     if name.partition(".")[0] not in METRICS:

@@ -108,7 +108,7 @@ def steps(contender: Contender, episodes: int) -> int:
 
 
 def _plays(contender: Contender, episodes: int) -> int:
-    """Every episode is run once, and once for each feature."""
+    """Count the runs: every episode once, and once more for each feature."""
     schema = contender.checkpoint.manifest.schema
     return episodes * (1 + len(schema.rows) + len(schema.context))
 
@@ -124,12 +124,12 @@ def explain(
 ) -> Explanation:
     """Record, permute, and ask heuristics; on the validation workloads of the checkpoint unless others are given. `seed`: of the draws.
 
-    Episodes without a choice are left out. `progress` hears how many of the `steps` are done.
+    Episodes without a choice are left out. `progress` is called with the number of `steps` that are done.
     """
     source = _source(contender, workloads, cluster)
     chosen = [source.episode(number) for number in range(min(episodes, source.size))]
-    hear = progress or (lambda _: None)
-    stage = _Stage(contender, chosen, np.random.default_rng(seed), hear)
+    report = progress or (lambda _: None)
+    stage = _Stage(contender, chosen, np.random.default_rng(seed), report)
     features = stage.features()
     manifest = contender.checkpoint.manifest
     common: dict[str, Any] = {
@@ -143,7 +143,7 @@ def explain(
     if contender.kind.explaining.heuristics and isinstance(contender.scheduler, Scheduler):
         before = _plays(contender, len(chosen)) + CURVES
         rng = np.random.default_rng(seed)
-        common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, rng, lambda done: hear(before + done))}
+        common |= {"likeness": _likeness(contender, contender.scheduler, stage.episodes, rng, lambda done: report(before + done))}
     return Explanation(**common)
 
 
@@ -178,7 +178,7 @@ class _Choices:
 
 
 def _options_of_one(contender: Contender) -> Any:
-    """For an environment of one episode, rewarded by the checkpoint's objective if that is a reward."""
+    """Make the options of an environment of one episode, rewarded by the checkpoint's objective if that is a reward."""
     options = contender.options
     alone = {field.name: 1 for field in fields(options) if field.name in ("pool", "threads")}
     for objective in (contender.checkpoint.manifest.objective, contender.kind.objective):
@@ -226,7 +226,7 @@ class _Stage:
             raise UsageError(f"{self.contender.text}: {which} it a choice", hint=hint)
 
     def _play(self, number: int, disturb: Disturb | None) -> float:
-        """The return of one episode; what is seen is recorded unless it is disturbed."""
+        """Play one episode and return its return; choices are recorded unless a feature is disturbed."""
         envs = self._envs[number]
         seen = envs.reset(0)
         gained, done = 0.0, False
@@ -248,7 +248,7 @@ class _Stage:
     # ── importance ──
 
     def features(self) -> tuple[Feature, ...]:
-        """Every feature; those with the largest effect on choices and objective first, with their partial dependence."""
+        """Measure every feature, with its partial dependence; those with the largest effect on choices and objective come first."""
         schema = self.contender.checkpoint.manifest.schema
         named = [(name, k, True) for k, name in enumerate(schema.rows)] + [(name, k, False) for k, name in enumerate(schema.context)]
         found = []
@@ -264,13 +264,13 @@ class _Stage:
         return (*curved, *(feature for feature, _ in found[CURVES:]))
 
     def _values(self, k: int, of_row: bool) -> Array:
-        """All recorded values of a feature."""
+        """Return all recorded values of a feature."""
         if of_row:
             return np.concatenate([each.rows[:, k] for each in self.sample])
         return np.array([each.context[k] for each in self.sample])
 
     def _feature(self, name: str, k: int, of_row: bool, before: int) -> Feature:
-        """`before`: steps that were done before it."""
+        """Measure one feature; `before` steps were done before it."""
         values = self._values(k, of_row)
         if values.min() == values.max():
             return Feature(name, of_row, 0.0, 0.0)
@@ -336,7 +336,7 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Only:
-    """A source of one episode."""
+    """A source that has one episode."""
 
     kept: Episode
 
@@ -356,7 +356,7 @@ class _Only:
         return self.kept
 
 
-# ── choices that can be told apart ──
+# ── groups of choices ──
 
 
 def _by_regime(stage: _Stage) -> tuple[Regime, ...]:
@@ -375,7 +375,7 @@ def _by_regime(stage: _Stage) -> tuple[Regime, ...]:
 
 
 def _situations(name: str, values: Array) -> dict[str, Array]:
-    """Decisions by what a feature was: each value where there are few, else thirds; none where it was always the same."""
+    """Group decisions by the value of a feature: each value where there are few, else thirds; nothing where it never varied."""
     found = np.unique(values)
     if len(found) < 2:
         return {}
@@ -386,7 +386,7 @@ def _situations(name: str, values: Array) -> dict[str, Array]:
 
 
 def _over_time(stage: _Stage) -> dict[str, Any]:
-    """The values of all choices along the run with most of them."""
+    """Return the values of all choices along the run with most of them."""
     shown = int(np.argmax(np.bincount([each.episode for each in stage.seen])))
     run = [each for each in stage.seen if each.episode == shown]
     return {
@@ -415,7 +415,7 @@ def _regime(name: str, chosen: Array, count: int) -> Regime:
 
 
 def _regimes(episodes: Sequence[Episode]) -> dict[str, list[int]]:
-    """Values of the parameters that differ between runs → the runs: arrival shapes, intensities, GPUs."""
+    """Map the values of parameters that differ between runs (arrival shapes, intensities, GPUs) to the runs."""
     named: dict[str, dict[str, list[int]]] = {}
     for k, episode in enumerate(episodes):
         recipe = parse_recipe(episode.text)
@@ -464,7 +464,7 @@ def _mean_likeness(name: str, pairs: Sequence[tuple[float, float]]) -> Likeness:
 def _snapshots(
     contender: Contender, scheduler: Scheduler, episodes: Sequence[Episode], rng: np.random.Generator, progress: Callable[[int], None]
 ) -> list[Snapshot]:
-    """Some of those at which so many jobs wait, and one starts, along its own runs; as many of each run."""
+    """Choose snapshots along its own runs at which enough jobs wait and one starts; as many from each run."""
     found: list[Snapshot] = []
     runs = episodes[:RUNS]
     for done, episode in enumerate(runs):

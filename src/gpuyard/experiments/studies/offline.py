@@ -1,4 +1,4 @@
-"""The offline optimum of device choice: who knows all tasks, their arrivals and their true seconds on each device, before the first comes.
+"""The offline optimum of device choice: it knows all tasks, their arrivals and their true seconds on each device, in advance.
 
 To find the least sum of turnarounds of tasks that arrive over time is NP-hard even for one device (Lenstra et al. 1977), so the optimum
 is enclosed. From above: the best queues found by a local search (move one task to any place of any queue, with seeded kicks), which
@@ -34,7 +34,7 @@ class Offline:
 
 
 def offline_optimum(arrival: Array, seconds: Array, start: Sequence[Sequence[int]], seed: int = 0, *, kicks: int = 10_000) -> Offline:
-    """For tasks with `arrival` (tasks,) s and `seconds` (tasks, devices), inf where they cannot run; `start`: queues to improve on."""
+    """Search the optimum from queues `start`; `arrival` (tasks,) s, `seconds` (tasks, devices), inf where a task cannot run."""
     tasks, devices = seconds.shape
     if sorted(task for queue in start for task in queue) != list(range(tasks)) or len(start) != devices:
         raise UsageError(f"the queues to start from do not hold each of the {tasks} tasks once")
@@ -61,7 +61,7 @@ def offline_optimum(arrival: Array, seconds: Array, start: Sequence[Sequence[int
 
 
 def _kick(queue: Array, count: Array, arrival: Array, seconds: Array, when: float, rng: np.random.Generator) -> None:
-    """Three tasks that came at about the same time change to a place of about that time in any queue that suits them."""
+    """Move three tasks that came at about the same time to a place of about that time in any queue that suits them."""
     near = np.argsort(np.abs(arrival - when))[:12]
     for task in rng.choice(near, min(3, len(near)), replace=False).tolist():
         source = int(np.argmax([(queue[d, : count[d]] == task).any() for d in range(len(count))]))
@@ -83,7 +83,7 @@ def _search(arrival: Array, seconds: Array, queue: Array, count: Array, low: flo
 
 
 def lower_bound(arrival: Array, seconds: Array) -> float:
-    """Seconds below which no sum of turnarounds can be.
+    """Compute seconds below which no sum of turnarounds can be.
 
     Relaxed: a task may be split into parts that start at different times, and in each second the devices of a kind (equal seconds for
     every task) together give no more than their time. What a run takes of each second is piecewise linear in its start, with bends
@@ -148,7 +148,7 @@ def _prices(arrival: Array, kinds: Array, size: Array, horizon: int) -> Array:
 
 @cache
 def _kernel() -> Any:
-    """Compiled when first used."""
+    """Compile the kernel when it is first used."""
     arrays = (
         types.float64[::1],
         types.float64[:, ::1],

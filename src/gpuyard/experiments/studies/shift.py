@@ -1,4 +1,4 @@
-"""A change of distribution: trained on compute-heavy tasks, tested on low-intensity, memory-heavy ones.
+"""A change of distribution: policies are trained on compute-heavy tasks and tested on low-intensity, memory-heavy ones.
 
 What is trained before (forest, network, linear bandit) sees the same profile of compute-heavy tasks. In the test the forest stays as it
 is; the network and the bandit learn from each task that ends. All three use the seconds that they predict in the same way.
@@ -42,7 +42,7 @@ class ShiftConfig:
     training_memory: Range = Range(0.1, 1.0)  # noqa: RUF009 - GB
     intensity: Range = Range(0.0, 0.3)  # noqa: RUF009
     memory: Range = Range(4.0, 12.0)  # noqa: RUF009 - GB
-    replan: bool = True  # whether those who predict seconds assign and order anew who waits; False: assigned stays, first in first out
+    replan: bool = True  # policies that predict seconds reassign and reorder waiting tasks; False: first in, first out
     epsilon: float = 0.02  # of the online agent, at its first task
     kicks: int = 10_000  # of the search for the offline optimum
 
@@ -61,7 +61,7 @@ class StrategyOutcome:
 
 @dataclass(frozen=True, eq=False)
 class ShiftReport:
-    """One seed. `bound`: s of total time that no strategy whatever can be below."""
+    """The outcome of one seed. `bound`: s of total time that no strategy can be below."""
 
     seed: int
     config: ShiftConfig
@@ -75,7 +75,7 @@ class ShiftReport:
 
 @dataclass(frozen=True)
 class ShiftSummary:
-    """Over seeds, paired by seed."""
+    """Means over seeds, paired by seed."""
 
     ratio: Mapping[str, Interval]  # strategy → total time over that of the offline optimum
     online_minus_forest: Difference  # of these ratios
@@ -83,7 +83,7 @@ class ShiftSummary:
 
 
 def shift(seed: int, config: ShiftConfig | None = None) -> ShiftReport:
-    """Train by one seed, test by another, every strategy on the same tasks."""
+    """Train on one seed and test on another, every strategy on the same tasks."""
     config = config or ShiftConfig()
     cluster = load_cluster("tasks")
     trained_on = tasks(TRAINING_SEEDS + seed, jobs=config.training_jobs, intensity=config.training_intensity, memory=config.training_memory)
@@ -99,7 +99,7 @@ def shift(seed: int, config: ShiftConfig | None = None) -> ShiftReport:
 
 
 def learned(data: Profile, seed: int, config: ShiftConfig) -> list[LearnedDevice]:
-    """Forest, online network and linear bandit, trained on the same profile."""
+    """Train forest, online network and linear bandit on the same profile."""
     from gpuyard.learn.device import ForestModel, LinearModel, Model
     from gpuyard.learn.online import NetworkModel
 
@@ -113,7 +113,7 @@ def learned(data: Profile, seed: int, config: ShiftConfig) -> list[LearnedDevice
 
 
 def report_of(seed: int, config: ShiftConfig, results: Mapping[str, Result], bound: float) -> ShiftReport:
-    """All figures, from the results alone."""
+    """Compute all numbers from the results alone."""
     spent = {name: _turnarounds(result) for name, result in results.items()}
     outcomes = {
         name: StrategyOutcome(
@@ -126,7 +126,7 @@ def report_of(seed: int, config: ShiftConfig, results: Mapping[str, Result], bou
 
 
 def summarise(reports: Sequence[ShiftReport]) -> ShiftSummary:
-    """Means over the seeds with 95 % intervals."""
+    """Average over the seeds, with 95 % intervals."""
     names = list(reports[0].outcomes)
     ratio = {name: [report.ratio(name) for report in reports] for name in names}
     bounds = [report.bound / report.outcomes[OPTIMAL].total_time for report in reports]
@@ -141,7 +141,7 @@ def _lanes(cluster: Cluster) -> list[tuple[int, int]]:
 
 
 def _offline(workload: Workload, cluster: Cluster, seed: int, config: ShiftConfig) -> Offline:
-    """The offline optimum on true seconds, started from what `optimal-device` does, who knows no task before it comes."""
+    """The offline optimum on true seconds, started from what `optimal-device` does, which knows no task before it comes."""
     lanes = _lanes(cluster)
     kinds = np.array([int(cluster.types[cluster.nodes.gpu_type[n]].name != "cpu") for n, _ in lanes])
     seconds = profile(workload, cluster).seconds[:, kinds]
