@@ -27,7 +27,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="W[OPTIONS][ on C]",
-            help="Written as for `train`: family:shape=bursty on 8, log.swf[from=0.8; jobs=all]; default: those of its training; repeatable.",
+            help="Written as for `train`: family:shape=bursty on 8, log.swf[from=0.8; jobs=all]; default: its training's; repeatable.",
             rich_help_panel=_HELD,
         ),
     ] = None,

@@ -114,7 +114,8 @@ def _study(study: Study, charts: Sequence[Chart | Absent], number: int, *, title
         yield _objective_table(summary, table)
     yield from _further_metrics(summary)
     yield '<h2 id="charts-section">Charts</h2>' if titled else ""
-    yield "<p>Drag to zoom, double-click to zoom out, point at a mark for its values, click a name in the legend to hide it.</p>"
+    if number == 1:
+        yield "<p>Drag to zoom, double-click to zoom out, point at a mark for its values, click a name in the legend to hide it.</p>"
     yield from _figures(charts, number)
     yield from _groups(summary)
     yield from _degradations(summary)

@@ -295,9 +295,9 @@ def test_a_program_or_log_that_changes_between_two_calls_is_noticed(tmp_path: Pa
     assert (first.runs, run(load_experiment(str(spec)), folder, Here()).done_before) == (2, 2)
     kept = rule.read_text()
     rule.write_text(kept + "# other\n")
-    with pytest.raises(UsageError, match="rule.py is not what it was"):
+    with pytest.raises(UsageError, match="rule.py has changed since the first Run"):
         run(load_experiment(str(spec)), folder, Here())
     rule.write_text(kept)
     log.write_text(log.read_text().replace("50,1", "51,1", 1))
-    with pytest.raises(UsageError, match="log.csv is not what it was"):
+    with pytest.raises(UsageError, match="log.csv has changed since the first Run"):
         run(load_experiment(str(spec)), folder, Here())

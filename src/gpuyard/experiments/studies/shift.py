@@ -6,7 +6,7 @@ is; the network and the bandit learn from each task that ends. All three use the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
-from gpuyard.experiments.judging.statistics import Difference, Interval, bootstrap_mean, paired_difference
 from gpuyard.experiments.studies.offline import Offline, offline_optimum
 from gpuyard.learn.device import Exploration, LearnedDevice, Profile, profile
 from gpuyard.model.cluster import Cluster
@@ -73,15 +72,6 @@ class ShiftReport:
         return self.outcomes[name].total_time / self.outcomes[OPTIMAL].total_time
 
 
-@dataclass(frozen=True)
-class ShiftSummary:
-    """Means over seeds, paired by seed."""
-
-    ratio: Mapping[str, Interval]  # strategy → total time over that of the offline optimum
-    online_minus_forest: Difference  # of these ratios
-    bound: Interval  # the bound over the total time of the offline optimum: how sure it is that this is one
-
-
 def shift(seed: int, config: ShiftConfig | None = None) -> ShiftReport:
     """Train on one seed and test on another, every strategy on the same tasks."""
     config = config or ShiftConfig()
@@ -89,8 +79,8 @@ def shift(seed: int, config: ShiftConfig | None = None) -> ShiftReport:
     trained_on = tasks(TRAINING_SEEDS + seed, jobs=config.training_jobs, intensity=config.training_intensity, memory=config.training_memory)
     workload = tasks(seed, jobs=config.jobs, intensity=config.intensity, memory=config.memory, gap=config.gap)
     results, offline = {}, _offline(workload, cluster, seed, config)
-    lanes = _lanes(cluster)
-    results[OPTIMAL] = simulate(workload, cluster, PlannedDevices(dict(zip(lanes, offline.queues, strict=True))), seed)
+    devices = _devices(cluster)
+    results[OPTIMAL] = simulate(workload, cluster, PlannedDevices(dict(zip(devices, offline.queues, strict=True))), seed)
     for name in (ROUND_ROBIN, "random-device", "greedy-device"):
         results[name] = simulate(workload, cluster, parse_scheduler(name), seed)
     for scheduler in learned(profile(trained_on, cluster), seed, config):
@@ -125,31 +115,20 @@ def report_of(seed: int, config: ShiftConfig, results: Mapping[str, Result], bou
     return ShiftReport(seed, config, MappingProxyType(outcomes), bound)
 
 
-def summarise(reports: Sequence[ShiftReport]) -> ShiftSummary:
-    """Average over the seeds, with 95 % intervals."""
-    names = list(reports[0].outcomes)
-    ratio = {name: [report.ratio(name) for report in reports] for name in names}
-    bounds = [report.bound / report.outcomes[OPTIMAL].total_time for report in reports]
-    return ShiftSummary(
-        MappingProxyType({name: bootstrap_mean(values) for name, values in ratio.items()}),
-        paired_difference(ratio[ONLINE], ratio[FOREST]), bootstrap_mean(bounds),
-    )  # fmt: skip
-
-
-def _lanes(cluster: Cluster) -> list[tuple[int, int]]:
+def _devices(cluster: Cluster) -> list[tuple[int, int]]:
     return [(n, d) for n, gpus in enumerate(cluster.nodes.gpus.tolist()) for d in range(gpus)]
 
 
 def _offline(workload: Workload, cluster: Cluster, seed: int, config: ShiftConfig) -> Offline:
     """The offline optimum on true seconds, started from what `optimal-device` does, which knows no task before it comes."""
-    lanes = _lanes(cluster)
-    kinds = np.array([int(cluster.types[cluster.nodes.gpu_type[n]].name != "cpu") for n, _ in lanes])
+    devices = _devices(cluster)
+    kinds = np.array([int(cluster.types[cluster.nodes.gpu_type[n]].name != "cpu") for n, _ in devices])
     seconds = profile(workload, cluster).seconds[:, kinds]
-    limit = cluster.nodes.memory[[n for n, _ in lanes]]
+    limit = cluster.nodes.memory[[n for n, _ in devices]]
     seconds = np.where(workload.jobs.memory[:, None] <= limit[None, :], seconds, np.inf)
     rolling = simulate(workload, cluster, parse_scheduler(f"optimal-device:most={min(max(config.jobs, 1), 2000)}"), seed)
     order = np.argsort(rolling.table["start"], kind="stable")
-    start = [[int(j) for j in order if rolling.table["node"][j] == n] for n, _ in lanes]
+    start = [[int(j) for j in order if rolling.table["node"][j] == n] for n, _ in devices]
     return offline_optimum(workload.jobs.submit, seconds, start, seed, kicks=config.kicks)
 
 
