@@ -117,7 +117,7 @@ BAD = {
     "no seeds": (('seeds = "0-2"', ""), r"small.toml: \[axes\]: seeds is missing"),
     "empty seeds": (('seeds = "0-2"', 'seeds = ""'), "small.toml: the axis seeds is empty"),
     "empty schedulers": (('schedulers = ["fcfs", "shortest", "switch"]', "schedulers = []"), "small.toml: the axis schedulers is empty"),
-    "seeds backwards": (('seeds = "0-2"', 'seeds = "5-2"'), "small.toml: seeds.*5-2.*no range"),
+    "seeds backwards": (('seeds = "0-2"', 'seeds = "5-2"'), "small.toml: seeds.*5-2.*not a seed or a range"),
     "negative seed": (('seeds = "0-2"', "seeds = [-1]"), "small.toml.*seeds has a seed that does not lie"),
     "seed of a wrong type": (('seeds = "0-2"', "seeds = [1.5]"), "small.toml.*seeds is not a list of whole numbers"),
     "too many seeds": (('seeds = "0-2"', 'seeds = "0-99999,200000-299999"'), "small.toml: seeds.*more than 100,000 seeds"),

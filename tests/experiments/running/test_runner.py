@@ -271,7 +271,7 @@ def test_a_second_one_is_refused_and_after_ctrl_c_the_same_command_goes_on(
     assert len(refused.strip().splitlines()) == 1
     assert first.returncode == 130
     assert "Traceback" not in err
-    assert "what is done is kept; the same command goes on" in err
+    assert "finished Runs are kept; the same command resumes" in err
     assert until(lambda: not group(first.pid))
     assert_whole(folder)
     assert not (folder / COMPLETE).exists()

@@ -112,7 +112,7 @@ def _ready(workers: list[_WorkerProcess]) -> list[_WorkerProcess]:
     return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
 
 
-def _received(hand: _Hand) -> Any:
+def _received(worker: _WorkerProcess) -> Any:
     """Return what the worker sent; None if it is dead."""
     try:
         return worker.pipe.recv()
