@@ -15,7 +15,8 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.experiments.studies.offline import Offline, offline_optimum
-from gpuyard.learn.device import Exploration, LearnedDevice, Profile, profile
+from gpuyard.learn.devices.choice import Exploration, LearnedDevice
+from gpuyard.learn.devices.models import Profile, profile
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.result import Result
@@ -90,11 +91,11 @@ def shift(seed: int, config: ShiftConfig | None = None) -> ShiftReport:
 
 def learned(data: Profile, seed: int, config: ShiftConfig) -> list[LearnedDevice]:
     """Train forest, online network and linear bandit on the same profile."""
-    from gpuyard.learn.device import ForestModel, LinearModel, Model
-    from gpuyard.learn.online import NetworkModel
+    from gpuyard.learn.devices.models import DurationModel, ForestModel, LinearModel
+    from gpuyard.learn.devices.network import NetworkModel
 
     forest, network = ForestModel.fit(data, seed), NetworkModel.trained(data, seed)
-    models: tuple[tuple[str, Callable[[], Model], float], ...] = (
+    models: tuple[tuple[str, Callable[[], DurationModel], float], ...] = (
         (FOREST, lambda: forest, 0.0),
         (ONLINE, lambda: network.fresh(seed), config.epsilon),
         ("linucb", lambda: LinearModel(data), 0.0),

@@ -17,7 +17,7 @@ _DTYPES = {"roots": "<i4", "feature": "<i4", "left": "<i4", "right": "<i4", "thr
 
 @dataclass(frozen=True)
 class ForestConfig:
-    """As scikit-learn's RandomForestRegressor calls them."""
+    """Settings of the forest, named as in scikit-learn's RandomForestRegressor."""
 
     trees: int = 50
     max_depth: int = 12
@@ -30,7 +30,7 @@ class Forest:
 
     features: int
     roots: Array  # (trees,) i4: node of each root
-    feature: Array  # (nodes,) i4: what is looked at; 0 at a leaf
+    feature: Array  # (nodes,) i4: the feature compared; 0 at a leaf
     threshold: Array  # (nodes,) f8: left if the feature, as float32, is not above it
     left: Array  # (nodes,) i4
     right: Array  # (nodes,) i4
@@ -49,7 +49,7 @@ class Forest:
 
     @classmethod
     def of(cls, model: object) -> Forest:
-        """The trees of a fitted RandomForestRegressor."""
+        """Take the trees of a fitted RandomForestRegressor."""
         trees = [each.tree_ for each in model.estimators_]  # type: ignore[attr-defined]
         starts = np.cumsum([0] + [tree.node_count for tree in trees])
         joined: dict[str, list[Array]] = {name: [] for name in _DTYPES}
@@ -65,7 +65,7 @@ class Forest:
         return cls(int(model.n_features_in_), **arrays)  # type: ignore[attr-defined]
 
     def predict(self, x: Array) -> Array:
-        """(samples, outputs) of x (samples, features): the mean over the trees."""
+        """Return (samples, outputs) for x (samples, features): the mean over the trees."""
         seen = np.asarray(x, np.float32)
         at = np.broadcast_to(self.roots, (len(seen), len(self.roots))).copy()
         sample = np.arange(len(seen))[:, None]
@@ -91,13 +91,13 @@ class Forest:
         return made
 
     def _check(self, path: str) -> None:
-        """That every sample reaches a leaf, in every tree."""
+        """Check that every sample reaches a leaf, in every tree."""
         nodes = len(self.left)
         shaped = all(a.shape == (nodes,) for a in (self.feature, self.threshold, self.left, self.right))
         shaped = shaped and self.value.ndim == 2 and len(self.value) == nodes and self.roots.ndim == 1
         plain = all(getattr(self, name).dtype == np.dtype(kind) for name, kind in _DTYPES.items())
         if not (plain and shaped):
-            raise DataError(f"{path}: the arrays of this forest do not go together")
+            raise DataError(f"{path}: the arrays of this forest do not fit together")
         here, inner = np.arange(nodes), self.left >= 0
         down = (self.left > here) & (self.right > here) & (self.left < nodes) & (self.right < nodes)
         known = (self.feature >= 0) & (self.feature < self.features)

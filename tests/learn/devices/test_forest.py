@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.ensemble import RandomForestRegressor
 
 from gpuyard.errors import DataError
-from gpuyard.learn.forest import Forest, ForestConfig
+from gpuyard.learn.devices.forest import Forest, ForestConfig
 
 
 def data(seed: int, samples: int = 300) -> tuple[np.ndarray, np.ndarray]:

@@ -11,14 +11,15 @@ import pytest
 from gpuyard import Cluster, Simulation, Workload, load_cluster, simulate
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import HasDecide
-from gpuyard.learn.device import Exploration, ForestModel, LearnedDevice, LinearModel, Model, PredictedDevice, Profile, profile
-from gpuyard.learn.online import NetworkModel, OnlineConfig
+from gpuyard.learn.devices.choice import Exploration, LearnedDevice, PredictedDevice
+from gpuyard.learn.devices.models import DurationModel, ForestModel, LinearModel, Profile, profile
+from gpuyard.learn.devices.network import NetworkModel, OnlineConfig
 from gpuyard.model.units import Range
 from gpuyard.policies import parse_scheduler
 from gpuyard.traces.generators.tasks import tasks
 
 CLUSTER = load_cluster("tasks")
-TINY = OnlineConfig(hidden=(16,), steps=300, online_steps=8)
+TINY = OnlineConfig(layers=(16,), updates=300, online_updates=8)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def network(heavy: Profile) -> NetworkModel:
     return NetworkModel.trained(heavy, 0, TINY)
 
 
-class Known(Model):
+class Known(DurationModel):
     """Tells the law of tasks."""
 
     def predict(self, facts: Array) -> Array:
@@ -45,7 +46,7 @@ class Known(Model):
         return np.stack([on_cpu, on_cpu / (1 + 3 * c) + memory / 16], axis=1)
 
 
-class Size(Model):
+class Size(DurationModel):
     """Seconds are the estimate, on any device."""
 
     def predict(self, facts: Array) -> Array:
@@ -81,7 +82,7 @@ def test_who_waits_changes_its_place_only_with_replanning():
     assert ends == [[4.0, 7.0, 8.0, 10.0], [4.0, 10.0, 5.0, 7.0]]
 
 
-def errors(model: Model, data: Profile) -> Array:
+def errors(model: DurationModel, data: Profile) -> Array:
     """(kinds,) mean error of log seconds."""
     found: Array = np.abs(np.log(model.predict(data.facts) / data.seconds)).mean(axis=0)
     return found
@@ -89,7 +90,7 @@ def errors(model: Model, data: Profile) -> Array:
 
 @pytest.mark.parametrize("name", ["network", "linear"])
 def test_learning_in_evaluation_adapts_and_a_frozen_one_stays(name: str, heavy: Profile, light: Workload, network: NetworkModel):
-    makers: dict[str, Callable[[], Model]] = {"network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy)}
+    makers: dict[str, Callable[[], DurationModel]] = {"network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy)}
     model = makers[name]()
     truth = profile(light, CLUSTER)
     assert (errors(model, heavy) < 0.1).all()  # it has learned what it was shown
@@ -117,7 +118,7 @@ def test_what_is_learned_stays_in_its_simulation_and_the_seed_decides(light: Wor
 
 
 def test_the_memory_keeps_the_latest(network: NetworkModel):
-    model = network.fresh(0, memory=4)
+    model = network.fresh(0, capacity=4)
     facts = np.full((6, 3), 1.0)
     model.learn(facts, np.zeros(6, int), np.arange(1.0, 7.0))
     assert sorted(np.exp(model._target).round(3).tolist()) == [3.0, 4.0, 5.0, 6.0]
@@ -164,7 +165,7 @@ def choices(workload: Workload, decider: HasDecide, until: float) -> dict[int, t
 
 @pytest.mark.parametrize("name", ["forest", "network", "linear"])
 def test_true_times_of_unfinished_tasks_do_not_influence_a_choice(name: str, heavy: Profile, light: Workload, network: NetworkModel):
-    makers: dict[str, Callable[[], Model]] = {
+    makers: dict[str, Callable[[], DurationModel]] = {
         "forest": lambda: ForestModel.fit(heavy, 0), "network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy),
     }  # fmt: skip
     until = 60.0

@@ -1,7 +1,7 @@
-"""A small Q-network that goes on learning while it decides: seconds of a task on each kind of device, with replay.
+"""A small Q-network of the seconds that a task takes on each kind of device, which goes on learning while it decides, with replay.
 
-The action is the kind of device, the cost of an action the seconds that the task then takes; the target has one step, since what comes
-after a task is in the queues, which are seen. Trained before on a profile, then by what is measured.
+The action is the kind of device, its cost the seconds that the task then takes. The target has one step, since what comes after a task
+is in the queues, which are observed. The network is trained on a profile first, then on what is measured.
 """
 
 from __future__ import annotations
@@ -18,57 +18,59 @@ import optax
 
 from gpuyard.arrays import Array
 from gpuyard.learn.base import Arrays
-from gpuyard.learn.device import KINDS, Model, Profile
+from gpuyard.learn.devices.models import KINDS, DurationModel, Profile
 
 
 @dataclass(frozen=True)
 class OnlineConfig:
-    """Hyper-parameters; the first four of the training before, the others of learning while it decides."""
+    """Settings of the network; the first four are for training on a profile, the others for learning while it decides."""
 
-    hidden: tuple[int, ...] = (32, 32)
-    steps: int = 2000
-    batch: int = 64
-    rate: float = 3e-3
+    layers: tuple[int, ...] = (32, 32)
+    updates: int = 2000
+    batch_size: int = 64
+    learning_rate: float = 3e-3
     learning: bool = True  # False: frozen
-    online_rate: float = 1e-2
-    online_steps: int = 16  # gradient steps after each decision at which a task has ended
-    memory: int = 256  # measured tasks that are kept, the latest ones
+    online_learning_rate: float = 1e-2
+    online_updates: int = 16  # after each decision at which a task has ended
+    capacity: int = 256  # measured tasks that are kept, the latest ones
 
 
 def inputs_of(facts: Array) -> Array:
-    """(tasks, 4) f4: log size, intensity, memory / 8 GB and its logarithm; scaled alike whatever the tasks are."""
+    """Return (tasks, 4) f4: log size, intensity, memory / 8 GB and its logarithm; the scale does not depend on the tasks."""
     size, intensity, memory = np.asarray(facts, np.float64).T
     columns = (np.log(np.maximum(size, 1e-3)), 2 * intensity - 1, memory / 8, np.log2(1 + memory) / 2 - 1)
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-class NetworkModel(Model):
+class NetworkModel(DurationModel):
     """Log seconds by a network with tanh layers. `weights` are plain arrays."""
 
     def __init__(self, weights: Arrays, seed: int, config: OnlineConfig | None = None) -> None:
         self.config = config or OnlineConfig()
         self._weights = {name: jnp.asarray(value) for name, value in weights.items()}
-        self._state = _optimizer(self.config.online_rate).init(self._weights)
+        self._state = _optimizer(self.config.online_learning_rate).init(self._weights)
         self._rng = np.random.default_rng([seed, 4])
-        self._inputs = np.zeros((self.config.memory, 4), np.float32)
-        self._kind = np.zeros(self.config.memory, np.int32)
-        self._target = np.zeros(self.config.memory, np.float32)
-        self.measured = 0  # tasks that it was told of
+        self._inputs = np.zeros((self.config.capacity, 4), np.float32)
+        self._kind = np.zeros(self.config.capacity, np.int32)
+        self._target = np.zeros(self.config.capacity, np.float32)
+        self.measured = 0  # tasks learned from
 
     @classmethod
     def trained(cls, data: Profile, seed: int, config: OnlineConfig | None = None) -> NetworkModel:
-        """One that was trained on a profile, where every task was measured on both kinds."""
+        """Train a network on a profile, where every task was measured on both kinds."""
         config = config or OnlineConfig()
         rng = np.random.default_rng([seed, 3])
-        weights = _initial(rng, config.hidden)
-        picks = rng.integers(0, len(data), (config.steps, config.batch))
+        weights = _initial(rng, config.layers)
+        picks = rng.integers(0, len(data), (config.updates, config.batch_size))
         every = np.ones((len(data), len(KINDS)), np.float32)
-        state = _optimizer(config.rate).init(weights)
-        weights, _ = _descend(config.rate, weights, state, inputs_of(data.facts), np.log(data.seconds).astype(np.float32), every, picks)
+        state = _optimizer(config.learning_rate).init(weights)
+        weights, _ = _descend(
+            config.learning_rate, weights, state, inputs_of(data.facts), np.log(data.seconds).astype(np.float32), every, picks
+        )
         return cls({name: np.asarray(value) for name, value in weights.items()}, seed, config)
 
     def fresh(self, seed: int, **changes: Any) -> NetworkModel:
-        """Another with the same weights and no memory."""
+        """Return another model with the same weights and an empty memory."""
         return NetworkModel(self.weights, seed, replace(self.config, **changes))
 
     @property
@@ -83,18 +85,20 @@ class NetworkModel(Model):
         return np.exp(np.clip(np.asarray(_forward(self._weights, padded), np.float64)[: len(inputs)], -9.0, 14.0))
 
     def learn(self, facts: Array, kind: Array, seconds: Array) -> bool:
-        """Store, and learn from what is stored."""
+        """Store the tasks, and learn from what is stored."""
         if not self.config.learning:
             return False
         for row, k, target in zip(inputs_of(facts), kind.tolist(), np.log(seconds).tolist(), strict=True):
-            at = self.measured % self.config.memory
+            at = self.measured % self.config.capacity
             self._inputs[at], self._kind[at], self._target[at] = row, k, target
             self.measured += 1
-        stored = min(self.measured, self.config.memory)
-        picks = self._rng.integers(0, stored, (self.config.online_steps, self.config.batch))
+        stored = min(self.measured, self.config.capacity)
+        picks = self._rng.integers(0, stored, (self.config.online_updates, self.config.batch_size))
         chosen = np.eye(len(KINDS), dtype=np.float32)[self._kind]
         targets = np.broadcast_to(self._target[:, None], chosen.shape)
-        self._weights, self._state = _descend(self.config.online_rate, self._weights, self._state, self._inputs, targets, chosen, picks)
+        self._weights, self._state = _descend(
+            self.config.online_learning_rate, self._weights, self._state, self._inputs, targets, chosen, picks
+        )
         return True
 
 
@@ -103,8 +107,8 @@ def _optimizer(rate: float) -> Any:
     return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
 
-def _initial(rng: np.random.Generator, hidden: tuple[int, ...]) -> dict[str, Any]:
-    widths = (4, *hidden, len(KINDS))
+def _initial(rng: np.random.Generator, layers: tuple[int, ...]) -> dict[str, Any]:
+    widths = (4, *layers, len(KINDS))
     weights = {}
     for i, (before, after) in enumerate(pairwise(widths)):
         weights[f"{i}.weight"] = jnp.asarray(rng.normal(0, before**-0.5, (after, before)), jnp.float32)
@@ -114,16 +118,16 @@ def _initial(rng: np.random.Generator, hidden: tuple[int, ...]) -> dict[str, Any
 
 @jax.jit
 def _forward(weights: dict[str, Any], x: Any) -> Any:
-    layers = len(weights) // 2
-    for i in range(layers):
+    depth = len(weights) // 2
+    for i in range(depth):
         x = x @ weights[f"{i}.weight"].T + weights[f"{i}.bias"]
-        x = jnp.tanh(x) if i < layers - 1 else x
+        x = jnp.tanh(x) if i < depth - 1 else x
     return x
 
 
 @partial(jax.jit, static_argnums=0)
 def _descend(rate: float, weights: Any, state: Any, inputs: Any, targets: Any, known: Any, picks: Any) -> tuple[Any, Any]:
-    """One gradient step for each row of `picks` (steps, batch); `known` (samples, kinds) says which targets count."""
+    """Make one gradient step for each row of `picks` (steps, batch); `known` (samples, kinds) says which targets count."""
     optimizer = _optimizer(rate)
 
     def loss(weights: Any, pick: Any) -> Any:

@@ -1,0 +1,135 @@
+"""Models of how long a task takes on a CPU and on a GPU, from its size, intensity and memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.arrays import Array
+from gpuyard.features.devices import task_facts
+from gpuyard.learn.devices.forest import Forest, ForestConfig
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.workload import Workload
+
+KINDS = ("cpu", "gpu")
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Tasks measured on each kind of device, on which a model is trained before it decides anything."""
+
+    facts: Array  # (tasks, 3) of gpuyard.features.devices.TaskFacts
+    seconds: Array  # (tasks, 2) on a CPU, on a GPU
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+
+def profile(workload: Workload, cluster: Cluster) -> Profile:
+    """Measure every task once on the first type of each kind, alone: its transfer, then its run time at the device's speed."""
+    jobs, types = workload.jobs, list(cluster.types)
+    cpu = next(kind for kind in types if kind.name == "cpu")
+    gpu = next(kind for kind in types if kind.name != "cpu")
+    facts = np.array([task_facts(jobs, row) for row in range(len(jobs))]).reshape(-1, 3)
+    columns = []
+    for kind in (cpu, gpu):
+        speed = np.array([cluster.speed_of(label, kind) for label in jobs.classes])[jobs.job_class]
+        columns.append(jobs.transfer * kind.transfer + workload.runtime / speed)
+    return Profile(facts, np.stack(columns, axis=1))
+
+
+class DurationModel(ABC):
+    """Predicts seconds on each kind of device."""
+
+    @abstractmethod
+    def predict(self, facts: Array) -> Array:
+        """Return (tasks, 2) s for tasks with `facts` (tasks, 3)."""
+
+    def hope(self, facts: Array) -> Array:
+        """Return (tasks, 2) s as a choice should see them: less than predicted where little is known."""
+        return self.predict(facts)
+
+    def learn(self, facts: Array, kind: Array, seconds: Array) -> bool:
+        """Learn that tasks with `facts` (n, 3) took `seconds` (n,) on a CPU (`kind` 0) or GPU (1); return whether predictions changed."""
+        return False
+
+
+class ForestModel(DurationModel):
+    """A random forest, trained beforehand and frozen."""
+
+    def __init__(self, forest: Forest) -> None:
+        self.forest = forest
+
+    @classmethod
+    def fit(cls, data: Profile, seed: int, config: ForestConfig | None = None) -> ForestModel:
+        return cls(Forest.fit(data.facts, data.seconds, seed, config))
+
+    def predict(self, facts: Array) -> Array:
+        return self.forest.predict(facts)
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """Settings of LinUCB for costs (Li et al. 2010): a ridge regression of log seconds for each kind, and its lower confidence bound."""
+
+    alpha: float = 0.1  # width of the bound, in standard deviations of log seconds
+    prior: float = 10.0  # tasks that the offline data counts as
+    ridge: float = 0.01
+
+
+class LinearModel(DurationModel):
+    """Log seconds as a quadratic function of log size, intensity and memory; it learns from each measured task at once."""
+
+    def __init__(self, data: Profile, config: LinearConfig | None = None) -> None:
+        self.config = config or LinearConfig()
+        basis = _quadratic(data.facts)
+        width = basis.shape[1]
+        self._gram = np.empty((len(KINDS), width, width))
+        self._sums = np.empty((len(KINDS), width))
+        for k in range(len(KINDS)):
+            full = basis.T @ basis + 1e-3 * np.eye(width)
+            weights = np.linalg.solve(full, basis.T @ np.log(data.seconds[:, k]))
+            self._gram[k] = full * self.config.prior / max(len(data), 1) + self.config.ridge * np.eye(width)
+            self._sums[k] = self._gram[k] @ weights
+        self._solve()
+
+    @property
+    def weights(self) -> Array:
+        """(kinds, terms)."""
+        return self._weights
+
+    def predict(self, facts: Array) -> Array:
+        return _seconds(_quadratic(facts) @ self._weights.T)
+
+    def hope(self, facts: Array) -> Array:
+        basis = _quadratic(facts)
+        spread = np.sqrt(np.einsum("ni,kij,nj->nk", basis, self._inverse, basis))
+        return _seconds(basis @ self._weights.T - self.config.alpha * spread)
+
+    def learn(self, facts: Array, kind: Array, seconds: Array) -> bool:
+        for row, k, target in zip(_quadratic(facts), kind.tolist(), np.log(seconds).tolist(), strict=True):
+            self._gram[k] += np.outer(row, row)
+            self._sums[k] += row * target
+        self._solve()
+        return True
+
+    def _solve(self) -> None:
+        self._inverse = np.linalg.inv(self._gram)
+        self._weights: Array = np.einsum("kij,kj->ki", self._inverse, self._sums)
+
+
+def _quadratic(facts: Array) -> Array:
+    """Return (tasks, 10): all products of at most two of log size, intensity and memory / 8 GB."""
+    size, intensity, memory = facts.T
+    terms = np.stack([np.ones(len(facts)), np.log(np.maximum(size, 1e-3)), intensity, memory / 8], axis=1)
+    a, b = np.triu_indices(4)
+    products: Array = terms[:, a] * terms[:, b]
+    return products
+
+
+def _seconds(logs: Array) -> Array:
+    """Turn log seconds into seconds, kept within 1e-4 s and 1e6 s."""
+    seconds: Array = np.exp(np.clip(logs, -9.0, 14.0))
+    return seconds
