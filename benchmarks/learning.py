@@ -28,8 +28,8 @@ from gpuyard.envs.opened import Opened
 from gpuyard.envs.rollout import Rollouts
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.learn.evolution import initial
-from gpuyard.learn.run.plan import Request, plan_of
-from gpuyard.learn.run.presets import network_for
+from gpuyard.learn.parts.presets import network_for
+from gpuyard.learn.run.plan import TrainingRequest, plan_of
 from gpuyard.learn.run.training import parts_of
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.networks.network import Network
@@ -121,7 +121,7 @@ def plain_job_steps() -> Callable[[], int]:
 def learner_steps(env: str, learner: str, workload: str, *sets: str) -> Callable[[], int]:
     """Choices that a learner makes and learns from, environments and all."""
     settings = tuple(f"training.{text}" if text.startswith(("envs", "steps", "validation")) else text for text in sets)
-    request = Request(env=env, learner=learner, workloads=(workload,), sets=(*settings, "training.validation_episodes=1"))
+    request = TrainingRequest(env=env, learner=learner, workloads=(workload,), sets=(*settings, "training.validation_episodes=1"))
     agent = parts_of(plan_of(request)).learner
 
     def steps() -> int:

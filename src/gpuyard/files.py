@@ -16,7 +16,7 @@ import stat
 import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -36,28 +36,16 @@ _PIECE = 1 << 20  # bytes read at a time
 Stream = IO[bytes] | gzip.GzipFile
 
 
-# ── failures ──
+# ── writing ──
 
 
 @contextmanager
-def _naming(path: Path, done: str, hint: str) -> Iterator[None]:
+def writing(path: Path, *, hint: str = "") -> Iterator[None]:
+    """Turn a failure of the file system into one line that names the file."""
     try:
         yield
     except (OSError, ValueError) as error:
-        raise DataError(f"{str(path)[:_LONGEST]}: cannot be {done}: {_reason(error)}", hint=hint) from error
-
-
-def writing(path: Path, *, hint: str = "") -> AbstractContextManager[None]:
-    """Turn a failure of the file system into one line that names the file to be written."""
-    return _naming(path, "written", hint)
-
-
-def reading(path: Path, *, hint: str = "") -> AbstractContextManager[None]:
-    """Turn a failure of the file system into one line that names the file to be read."""
-    return _naming(path, "read", hint)
-
-
-# ── writing ──
+        raise DataError(f"{path}: cannot be written: {_reason(error)}", hint=hint) from error
 
 
 @contextmanager
@@ -136,6 +124,15 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 # ── reading ──
+
+
+@contextmanager
+def reading(path: Path, *, hint: str = "") -> Iterator[None]:
+    """Turn a failure of the file system into one line that names the file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DataError(f"{str(path)[:_LONGEST]}: cannot be read: {_reason(error)}", hint=hint) from None
 
 
 def read_bytes(path: Path, most: int, what: str) -> bytes:

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from gpuyard.errors import LearningError, UsageError
-from gpuyard.learn.bandits import Bandit, EpsilonGreedy, EpsilonGreedyConfig, Exp3, Exp3Config, LinUcb, LinUcbConfig
+from gpuyard.learn import bandits  # noqa: F401  (it registers)
 from gpuyard.learn.base import LEARNERS
+from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGreedySettings, Exp3, Exp3Settings, LinUcb, LinUcbSettings
 from gpuyard.testing.learning import exported_scores, trained
 from gpuyard.testing.probes import PROBES
 
 MAKERS: dict[str, Callable[[int, int], Bandit]] = {
-    "epsilon-greedy": lambda actions, features: EpsilonGreedy(actions, features, EpsilonGreedyConfig()),
-    "exp3": lambda actions, features: Exp3(actions, features, Exp3Config()),
-    "linucb": lambda actions, features: LinUcb(actions, features, LinUcbConfig()),
+    "epsilon-greedy": lambda actions, features: EpsilonGreedy(actions, features, EpsilonGreedySettings()),
+    "exp3": lambda actions, features: Exp3(actions, features, Exp3Settings()),
+    "linucb": lambda actions, features: LinUcb(actions, features, LinUcbSettings()),
 }
 
 
@@ -42,7 +43,7 @@ def test_regret_is_far_below_that_of_uniform_choice(name: str) -> None:
 
 def test_linucb_uses_the_context() -> None:
     rng = np.random.default_rng(0)
-    bandit = LinUcb(2, 1, LinUcbConfig())
+    bandit = LinUcb(2, 1, LinUcbSettings())
     won = []
     for _ in range(400):
         signal = rng.choice([-1.0, 1.0], size=1)
@@ -54,7 +55,7 @@ def test_linucb_uses_the_context() -> None:
 
 def test_linucb_is_ridge_regression() -> None:
     rng = np.random.default_rng(1)
-    bandit = LinUcb(2, 3, LinUcbConfig(ridge=0.7))
+    bandit = LinUcb(2, 3, LinUcbSettings(ridge=0.7))
     x, y, actions = rng.normal(size=(50, 3)), rng.normal(size=50), rng.integers(0, 2, size=50)
     for context, reward, action in zip(x, y, actions, strict=True):
         bandit.learn(context, int(action), float(reward))
@@ -66,7 +67,7 @@ def test_linucb_is_ridge_regression() -> None:
 
 
 def test_one_step_of_exp3_by_hand() -> None:
-    bandit = Exp3(2, 1, Exp3Config(gamma=0.2))
+    bandit = Exp3(2, 1, Exp3Settings(gamma=0.2))
     bandit.learn(np.zeros(1), 0, 0.0, 0.5)  # the only reward so far counts ½
     bandit.learn(np.zeros(1), 1, 4.0, 0.25)  # the highest so far counts 1
     expected = np.exp([0.2 * 0.5 / 0.5 / 2, 0.2 * 1.0 / 0.25 / 2])
@@ -74,7 +75,7 @@ def test_one_step_of_exp3_by_hand() -> None:
 
 
 def test_epsilon_greedy_follows_a_change_with_a_constant_step() -> None:
-    bandit = EpsilonGreedy(2, 1, EpsilonGreedyConfig(step=0.2))
+    bandit = EpsilonGreedy(2, 1, EpsilonGreedySettings(step=0.2))
     rng = np.random.default_rng(0)
     for step in range(600):
         action = bandit.choose(np.zeros(1), rng)

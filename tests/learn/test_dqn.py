@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +14,8 @@ import pytest
 from gpuyard.envs.base import Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.learn.dqn import D3qnConfig, Dqn, DqnConfig, RainbowConfig, project
+from gpuyard.learn.dqn import D3qnConfig, DoubleDqn, Dqn, DqnConfig, RainbowConfig, make_dqn, project
 from gpuyard.learn.parts import heads, networks
-from gpuyard.learn.parts.off_policy import merged
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
 from gpuyard.testing.probes import PROBES, ActionByObservation, Machines
@@ -30,7 +31,7 @@ CONFIGS = {
     "noisy": DqnConfig(**COMMON, noisy=True),
     "no target": DqnConfig(**COMMON, target_network=False),
     "balanced": DqnConfig(**COMMON, balanced=True),
-    "not normalised": DqnConfig(**COMMON, normalise=False),
+    "not normalised": DqnConfig(**COMMON, normalise_observations=False),
     "d3qn": D3qnConfig(**COMMON),
     "rainbow": RainbowConfig(**COMMON),
 }
@@ -39,7 +40,7 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_future_is_discounted_once(name: str) -> None:
     probe = PROBES["two-steps"](32)
-    learner = trained(Dqn(probe, CONFIGS[name], seed=1), 6000)
+    learner = trained(make_dqn(probe, CONFIGS[name], seed=1), 6000)
     for _ in range(2):  # what is seen first, and second
         seen = probe.observe()
         assert exported_scores(learner, seen) == pytest.approx(np.repeat(probe.values(0.9)[:, None], 2, 1), abs=0.05)
@@ -49,7 +50,7 @@ def test_future_is_discounted_once(name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_best_legal_choice(name: str) -> None:
     probe = PROBES["masked-action"](32)
-    learner = trained(Dqn(probe, CONFIGS[name], seed=2), 6000)
+    learner = trained(make_dqn(probe, CONFIGS[name], seed=2), 6000)
     seen = probe.observe()
     scores = exported_scores(learner, seen)
     assert probe.best()[np.arange(32), scores.argmax(1)].all()
@@ -60,7 +61,7 @@ def test_best_legal_choice(name: str) -> None:
 @pytest.mark.parametrize("name", ["dqn", "dueling", "prioritised", "noisy"])
 def test_rows(name: str) -> None:
     probe = PROBES["largest-row"](64)
-    learner = trained(Dqn(probe, CONFIGS[name], seed=3), 12_000)
+    learner = trained(make_dqn(probe, CONFIGS[name], seed=3), 12_000)
     right = []
     for _ in range(8):
         seen = probe.step(np.zeros(64, dtype=int)).observation
@@ -81,8 +82,8 @@ def test_optimum_of_small_scheduling_problems(name: str, problem: str) -> None:
     """Wide exploration to the end and a rate that falls to 0: the second best order is within 2 % of the best."""
     probe = PROBES[problem](32)
     assert isinstance(probe, Machines)
-    config = replace(CONFIGS[name], discount=1.0, width=32, network="pool", rate="linear", steps=20_000, steps_per_update=2)
-    learner = trained(Dqn(probe, replace(config, epsilon_last=0.3, epsilon_steps=8000), seed=4), 20_000)
+    config = replace(CONFIGS[name], discount=1.0, width=32, network="pool", schedule="linear", steps=20_000, steps_per_update=2)
+    learner = trained(make_dqn(probe, replace(config, epsilon_end=0.3, epsilon_steps=8000), seed=4), 20_000)
     assert greedy_return(learner, PROBES[problem](32)) == pytest.approx(np.repeat(probe.optimum(), 32), abs=1e-5)
 
 
@@ -99,7 +100,7 @@ class Remembered(ActionByObservation):
 @pytest.mark.parametrize("history", [0, 1])
 def test_regime_embedding(history: int) -> None:
     probe = Remembered(32)
-    learner = trained(Dqn(probe, replace(CONFIGS["d3qn"], history=history), seed=5), 5000)
+    learner = trained(make_dqn(probe, replace(CONFIGS["d3qn"], history=history), seed=5), 5000)
     spec, arrays = learner.network()
     assert bool(spec.memory_layers) == any(name.startswith("memory.") for name in arrays) == bool(history)
     assert exported_scores(learner, probe.observe()) == pytest.approx(probe.rewards(), abs=0.05)
@@ -144,7 +145,7 @@ def test_export_chooses_the_same(spec: NetworkSpec, noisy: bool, dueling: bool) 
     rows, context = rng.normal(size=(200, actions if spec.rows else 0, spec.rows)), rng.normal(size=(200, 5))
     mask = rng.random((200, actions)) < 0.6
     mask[:, 0] = True
-    used = merged(heads.quiet(params), scaling)  # type: ignore[arg-type]
+    used = heads.quiet(params) | scaling  # type: ignore[arg-type]
     seen = (rows.astype(np.float32), context.astype(np.float32), mask)
     values = np.asarray(heads.expected(spec, heads.outputs(spec, used, *seen, dueling=dueling), mask))  # type: ignore[arg-type]
     exported_spec, arrays = heads.plain(spec, params, dueling=dueling)
@@ -165,7 +166,7 @@ def test_noise_has_the_spread_it_says() -> None:
 
 
 def test_epsilon_falls_to_its_last_value_and_all_is_explored_before() -> None:
-    learner = Dqn(PROBES["masked-action"](32), replace(CONFIGS["dqn"], warmup=10**9, epsilon_steps=1000), seed=0)
+    learner = make_dqn(PROBES["masked-action"](32), replace(CONFIGS["dqn"], warmup=10**9, epsilon_steps=1000), seed=0)
     assert learner.epsilon == 1.0
     trained(learner, 500)
     assert learner.epsilon == pytest.approx(1 - 0.95 * learner.steps / 1000)
@@ -176,7 +177,7 @@ def test_epsilon_falls_to_its_last_value_and_all_is_explored_before() -> None:
 
 
 def test_target_network_is_copied_every_so_often() -> None:
-    learner = Dqn(PROBES["two-steps"](32), replace(CONFIGS["dqn"], target_every=48, updates_per_round=16), seed=0)
+    learner = make_dqn(PROBES["two-steps"](32), replace(CONFIGS["dqn"], target_every=48, updates_per_round=16), seed=0)
     trained(learner, 256)
     copied = []
     for _ in range(6):
@@ -190,8 +191,57 @@ def test_target_network_is_copied_every_so_often() -> None:
 
 def test_refused() -> None:
     with pytest.raises(UsageError, match="a fixed number of actions.*distributional=false"):
-        Dqn(PROBES["largest-row"](4), RainbowConfig(), seed=0)
+        make_dqn(PROBES["largest-row"](4), RainbowConfig(), seed=0)
     with pytest.raises(UsageError, match="'moon', which is not observed; hint: observed: signal"):
-        Dqn(PROBES["two-steps"](4), DqnConfig(balanced=True, balance_by=("moon",)), seed=0)
+        make_dqn(PROBES["two-steps"](4), DqnConfig(balanced=True, balance_by=("moon",)), seed=0)
     with pytest.raises(LearningError, match="GiB are available"):
-        Dqn(PROBES["largest-row"](4), DqnConfig(capacity=10**13), seed=0)
+        make_dqn(PROBES["largest-row"](4), DqnConfig(capacity=10**13), seed=0)
+
+
+class Myopic(Dqn):
+    """Sees no further than the next reward."""
+
+    def target(self, *given: Any) -> jax.Array:
+        return 0.0 * super().target(*given)
+
+
+def test_a_variant_overrides_one_step() -> None:
+    probe = PROBES["two-steps"](32)
+    learner = trained(Myopic(probe, CONFIGS["dqn"], seed=1), 6000)
+    seen = probe.observe()
+    expected = np.where(seen.context[:, 0] == 1.0, 1.0, 0.0)  # the reward comes with the second step
+    assert exported_scores(learner, seen) == pytest.approx(np.repeat(expected[:, None], 2, 1), abs=0.05)
+
+
+def test_double_lets_the_online_network_choose_what_the_target_network_judges() -> None:
+    learner = make_dqn(PROBES["action-by-observation"](8), CONFIGS["double"], seed=1)
+    assert type(learner) is DoubleDqn
+    trained(learner, 300)
+    flipped = learner.state._replace(target={name: -each for name, each in learner.state.params.items()})
+    batch, _ = learner.replay.sample(1, 64, np.random.default_rng(0))
+    one = type(batch)(*(each[0] for each in batch))
+    given = (flipped, flipped.params, learner.scaling(), one, jax.numpy.zeros((3, 0)))
+    judged = learner.outputs(flipped.target, learner.scaling(), one.next_seen, np.zeros(0))[..., 0]
+    assert np.array_equal(Dqn.target(learner, *given)[:, 0], judged.max(1))
+    assert np.array_equal(
+        learner.target(*given)[:, 0], judged[np.arange(64), learner.greedy(flipped.params, given[2], one.next_seen, np.zeros(0))]
+    )
+    assert not np.array_equal(Dqn.target(learner, *given), learner.target(*given))
+
+
+def test_equal_learners_share_compiled_code_which_does_not_keep_them_alive() -> None:
+    traced = []
+
+    class Counted(Dqn):
+        def target(self, *given: Any) -> jax.Array:
+            traced.append(1)
+            return super().target(*given)
+
+    first = trained(Counted(PROBES["two-steps"](8), CONFIGS["dqn"], seed=1), 600)
+    once = len(traced)
+    trained(Counted(PROBES["two-steps"](8), CONFIGS["dqn"], seed=2), 600)
+    assert 0 < once == len(traced)
+    alive = weakref.ref(first)
+    del first
+    gc.collect()
+    assert alive() is None

@@ -8,8 +8,8 @@ from gpuyard.envs.base import Observation
 from gpuyard.errors import LearningError
 from gpuyard.learn.imitation import DOUBT, agreement, demonstrations, doubt, imitate, shuffled, softened, taught
 from gpuyard.learn.parts import networks
+from gpuyard.learn.parts.presets import network_for
 from gpuyard.learn.ppo import Ppo, PpoConfig
-from gpuyard.learn.run.presets import network_for
 from gpuyard.testing.probes import LargestRow, Machines
 
 

@@ -5,22 +5,22 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from gpuyard.envs.base import Observation, Step
 from gpuyard.errors import DataError, LearningError, UsageError
-from gpuyard.learn import ppo
 from gpuyard.learn.base import LEARNERS
-from gpuyard.learn.parts import memory, networks
+from gpuyard.learn.parts import backend, networks, normalise
 from gpuyard.learn.ppo import Ppo, PpoConfig
 from gpuyard.testing.probes import PROBES, ActionByObservation, LargestRow, Machines, Probe, TwoSteps
 
-CONFIG = PpoConfig(rollout=16, epochs=4, minibatches=4, gamma=0.9, learning_rate=1e-2, updates=60, width=16)
+CONFIG = PpoConfig(rollout=16, epochs=4, minibatches=4, discount=0.9, learning_rate=1e-2, updates=60, width=16)
 SMALL = PpoConfig(rollout=4, epochs=2, minibatches=2, updates=8, width=4)
 
 
 def config_for(name: str) -> PpoConfig:
-    return replace(CONFIG, gamma=1.0) if "machine" in name else CONFIG
+    return replace(CONFIG, discount=1.0) if "machine" in name else CONFIG
 
 
 def trained_on(envs: Probe, config: PpoConfig, seed: int = 1) -> tuple[Ppo, list[dict[str, float]]]:
@@ -29,7 +29,7 @@ def trained_on(envs: Probe, config: PpoConfig, seed: int = 1) -> tuple[Ppo, list
 
 
 def greedy(learner: Ppo, seen: Observation) -> np.ndarray:
-    return np.asarray(jax.jit(networks.apply, static_argnums=0)(learner.spec, learner.agent.params, *seen)).argmax(1)
+    return np.asarray(jax.jit(networks.apply, static_argnums=0)(learner.spec, learner.state.params, *seen)).argmax(1)
 
 
 @pytest.mark.parametrize("name", list(PROBES))
@@ -37,7 +37,7 @@ def test_probes_are_solved(name: str) -> None:
     envs = PROBES[name](64)
     learner, _ = trained_on(envs, config_for(name))
     seen = envs.observe()
-    np.testing.assert_allclose(learner.values(seen), envs.values(learner.config.gamma), atol=0.05)
+    np.testing.assert_allclose(learner.value(learner.state, seen), envs.values(learner.config.discount), atol=0.05)
     assert envs.best()[np.arange(envs.count), greedy(learner, seen)].all()
 
 
@@ -45,13 +45,13 @@ def test_probes_are_solved(name: str) -> None:
 def test_values_are_learned_without_normalisation_too(name: str) -> None:
     envs = PROBES[name](64)
     learner, _ = trained_on(envs, replace(CONFIG, normalise_values=False, normalise_observations=False, value_clip=0.0))
-    np.testing.assert_allclose(learner.values(envs.observe()), envs.values(CONFIG.gamma), atol=0.05)
+    np.testing.assert_allclose(learner.value(learner.state, envs.observe()), envs.values(CONFIG.discount), atol=0.05)
 
 
 @pytest.mark.parametrize(("kind", "speeds"), [("kernel", (1.0,)), ("attention", (1.0, 2.0))])
 def test_optimum_of_small_scheduling_problems_is_reached(kind: str, speeds: tuple[float, ...]) -> None:
     envs = Machines.random(64, problems=2, jobs=5, seed=21, speeds=speeds)
-    learner, _ = trained_on(envs, replace(CONFIG, gamma=1.0, rollout=20, network=kind, updates=80))
+    learner, _ = trained_on(envs, replace(CONFIG, discount=1.0, rollout=20, network=kind, updates=80))
     seen, total = envs.reset(0), np.zeros(64)
     for _ in range(5):
         seen, reward, _ = envs.step(greedy(learner, seen))
@@ -74,7 +74,8 @@ def test_advantages_equal_the_plain_recursion() -> None:
                 if done[t, env]:
                     break
                 factor *= gamma * lam
-    got = ppo.advantages(*(jnp.asarray(each, jnp.float32) for each in (reward, done, value, last)), gamma, lam)
+    learner = Ppo(TwoSteps(8), replace(SMALL, discount=gamma, gae_lambda=lam), seed=1)
+    got = learner.advantages(*(jnp.asarray(each, jnp.float32) for each in (reward, done, value, last)))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -82,24 +83,26 @@ def test_policy_loss_by_hand() -> None:
     ratio = jnp.asarray([1.5, 0.5, 1.5, 0.5])
     advantage = jnp.asarray([1.0, 1.0, -1.0, -1.0])
     expected = -np.mean([1.2, 0.5, -1.5, -0.8])  # what would go too far pays no more; what went wrong pays in full
-    np.testing.assert_allclose(ppo.policy_loss(jnp.log(ratio), jnp.zeros(4), advantage, 0.2), expected, rtol=1e-6)
+    learner = Ppo(TwoSteps(8), replace(SMALL, clip=0.2), seed=1)
+    np.testing.assert_allclose(learner.policy_loss(jnp.log(ratio), jnp.zeros(4), advantage), expected, rtol=1e-6)
 
 
 def test_value_loss_by_hand() -> None:
     value, old, target = jnp.asarray([1.0, 1.0]), jnp.asarray([0.0, 0.0]), jnp.asarray([1.0, 3.0])
-    np.testing.assert_allclose(ppo.value_loss(value, old, target, 0.2), 0.5 * np.mean([0.8**2, 2.8**2]), rtol=1e-6)
-    np.testing.assert_allclose(ppo.value_loss(value, old, target, 0.0), 0.5 * np.mean([0.0, 2.0**2]), rtol=1e-6)
-    assert jax.grad(lambda v: ppo.value_loss(v, jnp.zeros(()), jnp.ones(()), 0.2))(jnp.asarray(1.0)) == 0.0
+    clipped, free = (Ppo(TwoSteps(8), replace(SMALL, value_clip=clip), seed=1).value_loss for clip in (0.2, 0.0))
+    np.testing.assert_allclose(clipped(value, old, target), 0.5 * np.mean([0.8**2, 2.8**2]), rtol=1e-6)
+    np.testing.assert_allclose(free(value, old, target), 0.5 * np.mean([0.0, 2.0**2]), rtol=1e-6)
+    assert jax.grad(lambda v: clipped(v, jnp.zeros(()), jnp.ones(())))(jnp.asarray(1.0)) == 0.0
 
 
 def test_gradients_are_clipped_to_their_norm() -> None:
     gradient = {"a": jnp.asarray([3.0, 0.0]), "b": jnp.asarray([4.0])}
-    clipped = ppo.optimiser(replace(SMALL, max_gradient=0.5))
-    as_is = ppo.optimiser(replace(SMALL, max_gradient=0.0))
+    clipped = backend.clipped_adam(0.5)
+    as_is = backend.clipped_adam(0.0)
     (_, adam), (_, free) = clipped.update(gradient, clipped.init(gradient))[1], as_is.update(gradient, as_is.init(gradient))[1]
     np.testing.assert_allclose(adam.mu["a"], 0.1 * np.array([0.3, 0.0]), rtol=1e-5)  # 3 · 0.5 / 5, first moment 1 − 0.9
     np.testing.assert_allclose(free.mu["b"], [0.4], rtol=1e-5)
-    assert float(ppo.norm(adam.mu)) == pytest.approx(0.05, rel=1e-5)
+    assert float(optax.tree.norm(adam.mu)) == pytest.approx(0.05, rel=1e-5)
 
 
 @pytest.mark.parametrize("make", [lambda: LargestRow(8), lambda: TwoSteps(8), lambda: Machines.random(8, 2, 5, seed=1)])
@@ -165,7 +168,7 @@ def test_what_is_kept_of_a_rollout_is_what_was_seen() -> None:
     rollout = jax.device_get(learner._rollout)
     for t in range(SMALL.rollout):
         assert all(np.array_equal(kept[t], now) for kept, now in zip(rollout[:3], seen, strict=True))
-        scores = networks.apply(learner.spec, learner.agent.params, *seen)
+        scores = networks.apply(learner.spec, learner.state.params, *seen)
         expected = np.take_along_axis(np.asarray(jax.nn.log_softmax(scores)), rollout.action[t][:, None], 1)[:, 0]
         np.testing.assert_allclose(rollout.log_probability[t], expected, rtol=1e-5)
         seen, reward, _ = again.step(rollout.action[t])
@@ -188,16 +191,16 @@ def test_normalisation_is_that_of_what_was_seen() -> None:
 def test_statistics_of_rollouts_of_one_size_are_those_of_all_together() -> None:
     random = np.random.default_rng(0)
     rollouts = [random.normal(loc=k, scale=1 + k, size=(6, 4, 3)).astype(np.float32) for k in range(3)]
-    seen = ppo.nothing_seen(3, 0).rows
+    seen = normalise.no_statistics(3, 0).rows
     for each in rollouts:
-        seen = ppo.merge(seen, jnp.asarray(each))
+        seen = normalise.merge(seen, jnp.asarray(each))
     together = np.concatenate(rollouts).reshape(-1, 3)
     np.testing.assert_allclose(seen.mean, together.mean(0), rtol=1e-4)
     np.testing.assert_allclose(seen.variance, together.var(0), rtol=1e-4)
 
 
 def test_an_update_ends_where_the_policy_has_moved_enough() -> None:
-    far = replace(CONFIG, learning_rate=0.3, rate="constant", rollout=16, entropy=0.0)
+    far = replace(CONFIG, learning_rate=0.3, schedule="constant", rollout=16, entropy=0.0)
     free, bound = (Ppo(ActionByObservation(64), replace(far, target_kl=kl), seed=1).update() for kl in (0.0, 1e-3))
     assert free["minibatches"] == 16
     assert 1 <= bound["minibatches"] < 16
@@ -220,7 +223,7 @@ class BrokenObservation(Broken):
 
 
 def test_reward_that_is_no_number_is_named() -> None:
-    with pytest.raises(LearningError, match=r"the reward of environment 5 at its step 2 is not finite"):
+    with pytest.raises(LearningError, match=r"the reward of environment 5 at its step 2 is nan"):
         Ppo(Broken(8), SMALL, seed=1).update()
 
 
@@ -235,7 +238,7 @@ def test_minibatches_that_do_not_divide_are_refused() -> None:
 
 
 def test_a_rollout_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    monkeypatch.setattr(backend, "available_memory", lambda: 1000)
     with pytest.raises(LearningError, match="a rollout needs .* GiB of memory"):
         Ppo(LargestRow(4), PpoConfig(rollout=64), seed=0)
 
@@ -257,3 +260,24 @@ def test_is_found_by_name() -> None:
     assert facts["return"] == 1.0
     spec, params = learner.network()
     assert {name: each.shape for name, each in params.items()} == networks.shapes(spec)
+
+
+class OneStep(Ppo):
+    """Advantages from one step alone: GAE with λ = 0."""
+
+    def advantages(self, reward, done, value, last):  # type: ignore[no-untyped-def]
+        after = jnp.concatenate([value[1:], last[None]])
+        return reward + self.config.discount * (1.0 - done) * after - value
+
+
+def test_a_variant_overrides_one_step() -> None:
+    variant, usual, same = (
+        make(TwoSteps(8), replace(SMALL, gae_lambda=gae_lambda), seed=3) for make, gae_lambda in ((OneStep, 0.95), (Ppo, 0.95), (Ppo, 0.0))
+    )
+    for learner in (variant, usual, same):
+        for _ in range(3):
+            learner.update()
+    ours, others, expected = (learner.network()[1] for learner in (variant, usual, same))
+    for name in ours:
+        np.testing.assert_allclose(ours[name], expected[name], rtol=1e-4, atol=1e-6)
+    assert any(not np.allclose(ours[name], others[name], rtol=1e-4, atol=1e-6) for name in ours)

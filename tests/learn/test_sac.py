@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuyard.learn.parts import networks
-from gpuyard.learn.sac import Sac, SacConfig, temperature_loss
+from gpuyard.learn.sac import Sac, SacConfig
 from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
 from gpuyard.testing.probes import PROBES, Machines
 
@@ -50,14 +51,14 @@ def test_temperature_falls_without_end_where_all_rewards_are_equal() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_gradient_of_the_temperature(share: float) -> None:
     mask = jnp.array([[True, True, True, False], [True, False, False, False]])
-    slope = jax.grad(temperature_loss)
+    slope = jax.grad(Sac(PROBES["action-reward"](2), replace(CONFIG, entropy_share=share), seed=1).temperature_loss)
     uniform = jnp.where(mask, -jnp.log(mask.sum(1, keepdims=True)), -1e9)
     certain = jnp.array([[0.0, -50.0, -50.0, -1e9], [0.0, -1e9, -1e9, -1e9]])
     alpha = 0.3
     at = jnp.log(alpha)
     # α · mean over states of (entropy − share · log legal); the second state has one legal action and adds nothing
-    assert float(slope(at, uniform, mask, share)) == pytest.approx(alpha * (1 - share) * np.log(3) / 2, rel=1e-5)
-    assert float(slope(at, certain, mask, share)) == pytest.approx(-alpha * share * np.log(3) / 2, rel=1e-5)
+    assert float(slope(at, uniform, mask)) == pytest.approx(alpha * (1 - share) * np.log(3) / 2, rel=1e-5)
+    assert float(slope(at, certain, mask)) == pytest.approx(-alpha * share * np.log(3) / 2, rel=1e-5)
 
 
 def test_soft_value_of_the_future() -> None:
@@ -70,6 +71,23 @@ def test_soft_value_of_the_future() -> None:
     for critic in range(2):
         params = {name: each[critic] for name, each in learner.state.parts["critics"].items()} | learner.scaling()
         assert np.asarray(networks.apply(learner.spec, params, *seen)) == pytest.approx(np.repeat(expected[:, None], 2, 1), abs=0.05)
+
+
+class HardTarget(Sac):
+    """Values the future without its entropy."""
+
+    def target(self, parts: Any, target: Any, scaling: Any, batch: Any) -> jax.Array:
+        return super().target(parts | {"log_temperature": -jnp.inf}, target, scaling, batch)
+
+
+def test_a_variant_overrides_one_step() -> None:
+    """Two steps as above: without the entropy of the second choice, the first is worth γ."""
+    probe = PROBES["two-steps"](32)
+    learner = trained(HardTarget(probe, replace(CONFIG, learn_temperature=False, temperature=0.5, tau=0.05), seed=3), 12_000)
+    seen = probe.observe()
+    params = {name: each[0] for name, each in learner.state.parts["critics"].items()} | learner.scaling()
+    expected = np.where(seen.context[:, 0] == 1.0, 1.0, 0.9)
+    assert np.asarray(networks.apply(learner.spec, params, *seen)) == pytest.approx(np.repeat(expected[:, None], 2, 1), abs=0.05)
 
 
 def test_best_legal_choice() -> None:

@@ -200,7 +200,7 @@ def _objectives() -> list[Record]:
 
 
 def _learners() -> list[Record]:
-    from gpuyard.learn.catalog import learners
+    from gpuyard.learn.base import learners
 
     return _listed(learners(), lambda _: {})
 

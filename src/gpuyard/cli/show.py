@@ -224,15 +224,11 @@ def _objective(name: str) -> Facts:
 
 
 def _learner(name: str) -> Facts:
-    from gpuyard.learn.base import LEARNERS
-    from gpuyard.learn.catalog import learners
+    from gpuyard.learn.base import learners
 
-    if not name.isidentifier() and "-" not in name:
+    if (not name.isidentifier() and "-" not in name) or name not in (known := learners()):
         return []
-    learners()
-    if name not in LEARNERS:
-        return []
-    each = LEARNERS[name]
+    each = known[name]
     return [("title", each.title), ("definition", _doc(each.make)), *(("setting", f"{k}={v!r}") for k, v in vars(each.config()).items())]
 
 

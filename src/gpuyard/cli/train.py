@@ -18,8 +18,8 @@ from gpuyard.cli.common.output import Format, Output, Table, clean, emit, say, s
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.learn.run.plan import Request
-    from gpuyard.learn.run.training import Outcome, Trainer
+    from gpuyard.learn.run.plan import TrainingRequest
+    from gpuyard.learn.run.training import Trainer, TrainingOutcome
 
 _LEARNING, _RUN = "Learning", "Run"
 PAUSE = 10.0  # s between lines
@@ -79,9 +79,9 @@ def train(
 
     Ctrl-C saves and stops; --resume continues from there.
     """
-    from gpuyard.learn.run.plan import Request
+    from gpuyard.learn.run.plan import TrainingRequest
 
-    request = Request(
+    request = TrainingRequest(
         env, learner, tuple(workload or ()), cluster, tuple(validation or ()), objective,
         None if seed is None else inputs.check_seed(seed), config, tuple(set_ or ()),
         {
@@ -96,7 +96,7 @@ def train(
         raise typer.Exit(_INTERRUPTED)
 
 
-def _run(request: Request, out: Path | None, *, resume: bool) -> Outcome:
+def _run(request: TrainingRequest, out: Path | None, *, resume: bool) -> TrainingOutcome:
     from dataclasses import replace
 
     from gpuyard.learn.run.folder import Folder
@@ -114,7 +114,7 @@ def _run(request: Request, out: Path | None, *, resume: bool) -> Outcome:
         return run(plan, folder, resume=resume, say=say, watch=watch)
 
 
-def command_of(request: Request) -> str:
+def command_of(request: TrainingRequest) -> str:
     """Return the command for the same training, without options that do not change the outcome."""
     words = ["gpuyard", "train", request.env or ""]
     single: dict[str, Any] = {
@@ -134,7 +134,7 @@ def command_of(request: Request) -> str:
     return shlex.join(words)
 
 
-def describe(outcome: Outcome) -> Output:
+def describe(outcome: TrainingOutcome) -> Output:
     """Show the best and the last policy beside the baselines."""
     from gpuyard.learn.run.folder import BEST, LAST
 

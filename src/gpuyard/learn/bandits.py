@@ -1,4 +1,4 @@
-"""Bandits: cheap opponents of learned meta-schedulers."""
+"""Bandits as learners: cheap opponents of learned meta-schedulers."""
 
 from __future__ import annotations
 
@@ -14,43 +14,49 @@ from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.parts.episodes import Episodes
 from gpuyard.learn.parts.saving import generator_from, generator_state, nested, part
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.policies.deciders import bandits as policies
-from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, Exp3, LinUcb, draw
-
-__all__ = ["Bandit", "BanditLearner", "EpsilonGreedy", "EpsilonGreedyConfig", "Exp3", "Exp3Config", "LinUcb", "LinUcbConfig"]
-
-
-@dataclass(frozen=True)
-class EpsilonGreedyConfig(policies.EpsilonGreedySettings):
-    """Of the learner."""
-
-    round_steps: int = 32  # choices in each environment per update
-
-
-@dataclass(frozen=True)
-class Exp3Config(policies.Exp3Settings):
-    """Of the learner."""
-
-    round_steps: int = 32
+from gpuyard.policies.deciders.bandits import (
+    Bandit,
+    EpsilonGreedy,
+    EpsilonGreedySettings,
+    Exp3,
+    Exp3Settings,
+    LinUcb,
+    LinUcbSettings,
+    draw,
+)
 
 
 @dataclass(frozen=True)
-class LinUcbConfig(policies.LinUcbSettings):
-    """Of the learner."""
+class EpsilonGreedyConfig(EpsilonGreedySettings):
+    """Settings of the ε-greedy learner."""
 
-    round_steps: int = 32
+    rollout: int = 32  # steps in each environment per update
+
+
+@dataclass(frozen=True)
+class Exp3Config(Exp3Settings):
+    """Settings of the EXP3 learner."""
+
+    rollout: int = 32  # steps in each environment per update
+
+
+@dataclass(frozen=True)
+class LinUcbConfig(LinUcbSettings):
+    """Settings of the LinUCB learner."""
+
+    rollout: int = 32  # steps in each environment per update
 
 
 class BanditLearner:
-    """One bandit for all environments: it chooses in each, then learns from what all got, in order."""
+    """Uses one bandit for all environments: it chooses in each, then learns from their rewards in order."""
 
-    def __init__(self, envs: Envs, bandit: Bandit, round_steps: int, seed: int) -> None:
+    def __init__(self, envs: Envs, bandit: Bandit, rollout: int, seed: int) -> None:
         if envs.schema.rows:
             message = f"bandits choose among a fixed number of actions, and those of a {envs.schema.decision} decision come and go"
             raise UsageError(message, hint="use ppo, dqn or sac")
-        if round_steps < 1:
-            raise UsageError(f"bandit: round_steps = {round_steps} is below 1")
-        self.envs, self.bandit, self.round_steps = envs, bandit, round_steps
+        if rollout < 1:
+            raise UsageError(f"bandit: rollout = {rollout} is below 1")
+        self.envs, self.bandit, self.rollout = envs, bandit, rollout
         seeds = np.random.SeedSequence(seed).generate_state(2)
         self.rng = np.random.Generator(np.random.PCG64(seeds[0]))
         self._seen = envs.reset(int(seeds[1]))
@@ -62,9 +68,9 @@ class BanditLearner:
         return self._steps
 
     def update(self) -> Mapping[str, float]:
-        """`round_steps` choices in every environment."""
+        """Choose `rollout` times in every environment."""
         began, learning = perf_counter(), 0.0
-        for _ in range(self.round_steps):
+        for t in range(self.rollout):
             context, mask = self._seen.context.copy(), self._seen.mask.copy()
             chances = [self.bandit.probabilities(context[e], mask[e]) for e in range(self.envs.count)]
             actions = np.array([draw(chance, self.rng) for chance in chances], dtype=np.int32)
@@ -73,13 +79,13 @@ class BanditLearner:
             for e, action in enumerate(actions):
                 self.bandit.learn(context[e], int(action), float(step.reward[e]), float(chances[e][action]))
             learning += perf_counter() - learn_began
-            self.episodes.add(step.reward, step.done)
+            self.episodes.add(step.reward, step.done, self._steps // self.envs.count + t)
             self._seen = step.observation
-        self._steps += self.round_steps * self.envs.count
+        self._steps += self.rollout * self.envs.count
         return {"return": self.episodes.mean(), "time/collect": perf_counter() - began - learning, "time/learn": learning}
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """One linear layer; exploration is left out."""
+        """Return one linear layer, without exploration."""
         weight, bias = self.bandit.scores()
         features = len(self.envs.schema.context)
         spec = NetworkSpec(rows=0, context=features, actions=self.envs.actions, head_layers=(), value_layers=())
@@ -105,17 +111,17 @@ class BanditLearner:
 
 @learner("epsilon-greedy", title="ε-greedy bandit", config=EpsilonGreedyConfig)
 def epsilon_greedy(envs: Envs, config: EpsilonGreedyConfig, seed: int) -> BanditLearner:
-    """The best mean so far, or with probability ε any action."""
-    return BanditLearner(envs, EpsilonGreedy(envs.actions, len(envs.schema.context), config), config.round_steps, seed)
+    """Chooses the action with the best mean so far, or with probability ε any."""
+    return BanditLearner(envs, EpsilonGreedy(envs.actions, len(envs.schema.context), config), config.rollout, seed)
 
 
 @learner("exp3", title="EXP3, a bandit against any opponent", config=Exp3Config)
 def exp3(envs: Envs, config: Exp3Config, seed: int) -> BanditLearner:
-    """Exponential weights."""
-    return BanditLearner(envs, Exp3(envs.actions, len(envs.schema.context), config), config.round_steps, seed)
+    """Chooses with probabilities that grow exponentially with what an action has earned."""
+    return BanditLearner(envs, Exp3(envs.actions, len(envs.schema.context), config), config.rollout, seed)
 
 
 @learner("linucb", title="LinUCB, a bandit linear in the context", config=LinUcbConfig)
 def linucb(envs: Envs, config: LinUcbConfig, seed: int) -> BanditLearner:
-    """Upper confidence bounds of linear models."""
-    return BanditLearner(envs, LinUcb(envs.actions, len(envs.schema.context), config), config.round_steps, seed)
+    """Chooses by the upper confidence bounds of linear models."""
+    return BanditLearner(envs, LinUcb(envs.actions, len(envs.schema.context), config), config.rollout, seed)

@@ -1,17 +1,23 @@
-"""What all learners have in common."""
+"""The interface of a learner, and the registry that finds learners by name.
+
+A learner's module is imported when somebody asks for it: most need JAX, which the rest of the package does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 from gpuyard.arrays import Array
 from gpuyard.envs.base import Envs
+from gpuyard.errors import UsageError
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.registry import Registry
 
 Arrays = dict[str, Array]
+MODULES = ("ppo", "dqn", "sac", "bandits", "evolution")  # each registers its learners when it is imported
 
 
 class Learner(Protocol):
@@ -22,24 +28,24 @@ class Learner(Protocol):
         """Choices made in the environments so far."""
 
     def update(self) -> Mapping[str, float]:
-        """One round: collect and learn. What it returns goes to the progress display and to TensorBoard.
+        """Run one round: collect, then learn. The result goes to the progress display and to TensorBoard.
 
-        Always among it: `return` (mean of the episodes that ended, NaN if none did), `time/collect` and `time/learn` in seconds.
+        It always has `return` (mean over the episodes that ended, NaN if none did), `time/collect` and `time/learn` in seconds.
         """
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """The policy as it is now, in the form of gpuyard.networks.spec."""
+        """Return the current policy in the form of gpuyard.networks.spec."""
 
     def save(self) -> Arrays:
-        """All that is needed to go on exactly as if never stopped: weights, optimiser, random state, buffers, environments."""
+        """Return everything needed to continue exactly: weights, optimiser, random state, buffers, environments."""
 
     def restore(self, saved: Arrays) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
 
 
 @dataclass(frozen=True)
 class LearnerKind:
-    """A learner by name: `make(envs, config, seed)` with a frozen dataclass of hyper-parameters."""
+    """A learner by name: `make(envs, config, seed)` with a frozen dataclass of settings."""
 
     name: str
     title: str
@@ -52,10 +58,38 @@ L = TypeVar("L", bound=Callable[..., Any])
 
 
 def learner(name: str, *, title: str, config: type[Any]) -> Callable[[L], L]:
-    """Register a class `(envs, config, seed)` that is a Learner."""
+    """Register a class or function `(envs, config, seed)` that makes a Learner."""
 
     def register(make: L) -> L:
         LEARNERS.add(name, LearnerKind(name, title, config, make))
         return make
 
     return register
+
+
+def learners() -> Registry[LearnerKind]:
+    """Return the registry with every learner whose libraries are installed."""
+    for _ in _missing():
+        pass
+    return LEARNERS
+
+
+def find_learner(name: str) -> LearnerKind:
+    """Find a learner by name, importing no more modules than needed."""
+    lacking = [library for library in _missing(until=name) if library]
+    if name not in LEARNERS and lacking:
+        raise UsageError(f"learners need {lacking[0]}, which is not installed", hint="pip install 'gpuyard[learn]'")
+    return LEARNERS[name]
+
+
+def _missing(until: str = "") -> Iterator[str]:
+    """Import module after module until `until` is registered; yield the library that each one lacks, or an empty text."""
+    for module in MODULES:
+        if until in LEARNERS:
+            return
+        try:
+            import_module(f"gpuyard.learn.{module}")
+        except ModuleNotFoundError as error:
+            yield error.name or "a library"
+        else:
+            yield ""

@@ -1,10 +1,11 @@
-"""Deep Q-learning (Mnih et al. 2015) with the parts of Rainbow (Hessel et al. 2018) as switches."""
+"""Deep Q-learning (Mnih et al. 2015) with the parts of Rainbow (Hessel et al. 2018) as settings.
+
+The steps are methods, so that a variant overrides one: double Q-learning overrides `target`, a distribution of returns `errors`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,19 +18,22 @@ from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import UsageError
 from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.parts import heads
-from gpuyard.learn.parts.networks import Params, support
-from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig, merged
+from gpuyard.learn.parts.backend import clipped_adam, compiled, descend
+from gpuyard.learn.parts.networks import AnyArray, Params, support
+from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig
+from gpuyard.learn.parts.presets import network_for
 from gpuyard.learn.parts.replay import Batch, Data
 from gpuyard.learn.parts.schedules import anneal
-from gpuyard.learn.run.presets import network_for
 from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.shapes import check_spec
 from gpuyard.networks.spec import NetworkSpec
 
+ADAM_EPS = 1.5e-4
+
 
 @dataclass(frozen=True)
 class DqnConfig(OffPolicyConfig):
-    """Of `Dqn`."""
+    """Settings of the DQN learner."""
 
     double: bool = False  # the online network chooses, the target network judges (van Hasselt et al. 2016)
     dueling: bool = False  # value and advantages apart (Wang et al. 2016)
@@ -40,21 +44,20 @@ class DqnConfig(OffPolicyConfig):
     atoms: int = 51
     low: float = -20.0  # support of the distribution of returns
     high: float = 20.0
-    epsilon_first: float = 1.0
-    epsilon_last: float = 0.05
-    epsilon_steps: int = 50_000  # from the first to the last, linearly
+    epsilon: float = 1.0  # share of random choices in the first step
+    epsilon_end: float = 0.05  # … and after `epsilon_steps`; linear in between
+    epsilon_steps: int = 50_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits = {"target_every": (1, MOST), "epsilon_first": (0.0, 1.0), "epsilon_last": (0.0, 1.0), "epsilon_steps": (0, MOST)}
-        check_limits("dqn", self, limits)
+        check_limits("dqn", self, {"target_every": (1, MOST), "epsilon": (0.0, 1.0), "epsilon_end": (0.0, 1.0), "epsilon_steps": (0, MOST)})
         if self.distributional and (self.atoms < 2 or self.low >= self.high):
-            raise UsageError(f"{self.atoms} atoms from {self.low} to {self.high} are no support of a distribution", hint="low < high")
+            raise UsageError(f"{self.atoms} atoms from {self.low} to {self.high} cannot support a distribution", hint="low < high")
 
 
 @dataclass(frozen=True)
 class D3qnConfig(DqnConfig):
-    """Dueling double DQN."""
+    """Settings of dueling double DQN."""
 
     double: bool = True
     dueling: bool = True
@@ -62,7 +65,7 @@ class D3qnConfig(DqnConfig):
 
 @dataclass(frozen=True)
 class RainbowConfig(D3qnConfig):
-    """All parts."""
+    """Settings of DQN with all its parts."""
 
     prioritised: bool = True
     n_step: int = 3
@@ -71,7 +74,7 @@ class RainbowConfig(D3qnConfig):
 
 
 class DqnState(NamedTuple):
-    """All that updates change."""
+    """Everything that updates change. The names of the fields are those of the saved arrays."""
 
     params: Params
     target: Params
@@ -79,55 +82,130 @@ class DqnState(NamedTuple):
     updates: jax.Array  # () i4
 
 
-@learner("dqn", title="Deep Q-network", config=DqnConfig)
-@learner("d3qn", title="Dueling double deep Q-network", config=D3qnConfig)
-@learner("rainbow", title="Rainbow: DQN with all its parts", config=RainbowConfig)
 class Dqn(OffPolicy):
-    """Values of choices, learned from what was tried; the highest is chosen."""
+    """Learns the values of choices from what was tried, and chooses the highest. `make_dqn` picks the variant that settings ask for."""
+
+    config: DqnConfig
+    state: DqnState
 
     def __init__(self, envs: Envs, config: DqnConfig, seed: int) -> None:
         super().__init__(envs, config, seed)
-        self.config = config
         self.spec = _spec(envs, config)
         params = heads.initial(self.spec, self.key, dueling=config.dueling, noisy=config.noisy)
-        self.state = jax.device_put(DqnState(params, params, _optimiser(config).init(params), jnp.zeros((), jnp.int32)), self.device)
-
-    @property
-    def state(self) -> DqnState:
-        return self._state
-
-    @state.setter
-    def state(self, state: DqnState) -> None:
-        self._state = state
+        optimiser = clipped_adam(config.max_grad_norm, ADAM_EPS).init(params)
+        self.state = jax.device_put(DqnState(params, params, optimiser, jnp.zeros((), jnp.int32)), self.device)
 
     @property
     def epsilon(self) -> float:
         """Share of random choices now."""
         c = self.config
-        return 0.0 if c.noisy else anneal("linear", c.epsilon_first, c.epsilon_last, self.steps / max(1, c.epsilon_steps))
+        return 0.0 if c.noisy else anneal("linear", c.epsilon, c.epsilon_end, self.steps / max(1, c.epsilon_steps))
 
     def choose(self, seen: Observation, scaling: Params) -> Array:
-        """The best, or with probability ε any legal one."""
-        best = np.asarray(_greedy(self.spec, self.config.dueling, self.state.params, scaling, *seen, self._noise()))
+        """Choose the best action, or with probability ε any legal one."""
+        best = np.asarray(self.greedy(self.state.params, scaling, seen, self.noise()))
         if self.config.noisy:
             return best
         random = np.where(seen.mask, self.rng.random(seen.mask.shape), -1.0).argmax(axis=1)
         return np.where(self.rng.random(len(best)) < self.epsilon, random, best).astype(np.int32)
 
-    def learn(self, batches: Batch, scaling: Params, rate: float) -> tuple[Array, Mapping[str, float]]:
-        """One call for all updates of the round."""
-        noise = self._noise(self.updates, 3)
-        self.state, (errors, shown) = _all_updates(self.spec, self.config, self.state, scaling, batches, np.float32(rate), noise)
-        return np.asarray(errors), {"epsilon": self.epsilon} | {name: float(value) for name, value in shown.items()}
-
-    def _noise(self, *shape: int) -> Array:
-        """Standard normal numbers for `heads.perturbed`; none where no layer is noisy."""
+    def noise(self, *shape: int) -> Array:
+        """Draw standard normal numbers for `heads.perturbed`; none where no layer is noisy."""
         return self.rng.standard_normal((*shape, heads.noise_size(self.state.params)), dtype=np.float32)
 
+    def draw(self) -> Array:
+        """Draw noise for the three evaluations of each update: what was chosen, what is judged next, what chooses next."""
+        return self.noise(self.updates, 3)
+
+    def facts(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon}
+
+    # ── steps ──
+
+    def outputs(self, params: Params, scaling: Params, seen: Observation, noise: jax.Array) -> jax.Array:
+        """Evaluate the network: values, or with atoms > 1 logits of distributions (…, actions, atoms)."""
+        return heads.outputs(self.spec, heads.perturbed(params, noise) | scaling, *seen, dueling=self.config.dueling)
+
+    def best(self, outputs: jax.Array, mask: AnyArray) -> jax.Array:
+        """Return the legal actions (…,) of the highest expected value."""
+        return jnp.argmax(heads.expected(self.spec, outputs, mask), -1)
+
+    @compiled
+    def greedy(self, params: Params, scaling: Params, seen: Observation, noise: Data) -> jax.Array:
+        """Choose the best actions (envs,) i4."""
+        return self.best(self.outputs(params, scaling, seen, noise), seen.mask).astype(jnp.int32)
+
+    def target(self, state: DqnState, params: Params, scaling: Params, batch: Batch, noise: jax.Array) -> jax.Array:
+        """Return the target network's outputs (batch, atoms) for the next action, which it chooses itself."""
+        judged = self.outputs(state.target, scaling, batch.next_seen, noise[1])
+        return at_action(judged, self.best(judged, batch.next_mask))
+
+    def errors(self, taken: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Compare the outputs (batch, atoms) of what was chosen with what followed: loss, error and value (batch,)."""
+        error = taken[:, 0] - (batch.returns + batch.discount * following[:, 0])
+        return optax.huber_loss(error), jnp.abs(error), taken[:, 0]
+
+    def loss(
+        self, params: Params, state: DqnState, scaling: Params, batch: Batch, noise: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """Return the weighted loss, the errors (batch,) that become priorities, and the values of what was chosen."""
+        taken = at_action(self.outputs(params, scaling, batch.seen, noise[0]), batch.action)
+        following = jax.lax.stop_gradient(self.target(state, params, scaling, batch, noise))
+        loss, errors, values = self.errors(taken, following, batch)
+        return jnp.mean(batch.weight * loss), (errors, values)
+
+    def improve(
+        self, state: DqnState, scaling: Params, batch: Batch, noise: jax.Array, rate: jax.Array
+    ) -> tuple[DqnState, tuple[jax.Array, dict[str, jax.Array]]]:
+        (loss, (errors, values)), slopes = jax.value_and_grad(self.loss, has_aux=True)(state.params, state, scaling, batch, noise)
+        changes, optimiser = clipped_adam(self.config.max_grad_norm, ADAM_EPS).update(slopes, state.optimiser)
+        params = descend(state.params, changes, rate)
+        count = state.updates + 1
+        due = (count % self.config.target_every == 0) | (not self.config.target_network)
+        target = jax.tree.map(lambda new, old: jnp.where(due, new, old), params, state.target)
+        shown = {"loss": loss, "value": values.mean(), "gradient": optax.tree.norm(slopes)}
+        return DqnState(params, target, optimiser, count), (errors, shown)
+
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """Q-values as scores; advantages for dueling networks over rows, which choose the same."""
+        """Return Q-values as scores; advantages for dueling networks over rows, which choose the same."""
         spec, arrays = heads.plain(self.spec, self.state.params, dueling=self.config.dueling)
-        return spec, arrays | {name: np.asarray(each) for name, each in self.scaling().items()}
+        return spec, self.exported(arrays)
+
+
+class DoubleDqn(Dqn):
+    """Lets the online network choose the next action, and the target network judge it (van Hasselt et al. 2016)."""
+
+    def target(self, state: DqnState, params: Params, scaling: Params, batch: Batch, noise: jax.Array) -> jax.Array:
+        judged = self.outputs(state.target, scaling, batch.next_seen, noise[1])
+        return at_action(judged, self.best(self.outputs(params, scaling, batch.next_seen, noise[2]), batch.next_mask))
+
+
+class DistributionalDqn(Dqn):
+    """Learns the distribution of returns on a fixed support (C51, Bellemare et al. 2017)."""
+
+    def errors(self, taken: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        atoms = support(self.spec)
+        goal = project(atoms, jax.nn.softmax(following), batch.returns, batch.discount)
+        loss = optax.softmax_cross_entropy(taken, goal)
+        distance = loss + jnp.sum(goal * jnp.log(jnp.maximum(goal, 1e-12)), -1)  # Kullback & Leibler: 0 once nothing is left to learn
+        return loss, jnp.maximum(distance, 0.0), jax.nn.softmax(taken) @ atoms
+
+
+class DistributionalDoubleDqn(DistributionalDqn, DoubleDqn):
+    """Does both."""
+
+
+_VARIANTS = {
+    (False, False): Dqn, (True, False): DoubleDqn, (False, True): DistributionalDqn, (True, True): DistributionalDoubleDqn,
+}  # fmt: skip
+
+
+@learner("dqn", title="Deep Q-network", config=DqnConfig)
+@learner("d3qn", title="Dueling double deep Q-network", config=D3qnConfig)
+@learner("rainbow", title="Rainbow: DQN with all its parts", config=RainbowConfig)
+def make_dqn(envs: Envs, config: DqnConfig, seed: int) -> Dqn:
+    """Learns the values of choices from what was tried, and chooses the highest."""
+    return _VARIANTS[config.double, config.distributional](envs, config, seed)
 
 
 def _spec(envs: Envs, config: DqnConfig) -> NetworkSpec:
@@ -142,74 +220,13 @@ def _spec(envs: Envs, config: DqnConfig) -> NetworkSpec:
     return made
 
 
-def _optimiser(config: DqnConfig) -> Any:
-    """Adam after clipping of the gradient's norm; the learning rate is applied by the caller."""
-    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.scale_by_adam(eps=1.5e-4))
-
-
-@partial(jax.jit, static_argnames=("spec", "dueling"))
-def _greedy(
-    spec: NetworkSpec, dueling: bool, params: Params, scaling: Params, rows: Data, context: Data, mask: Data, noise: Data
-) -> jax.Array:
-    found = heads.outputs(spec, merged(heads.perturbed(params, noise), scaling), rows, context, mask, dueling=dueling)
-    return jnp.argmax(heads.expected(spec, found, mask), -1).astype(jnp.int32)
-
-
-@partial(jax.jit, static_argnames=("spec", "config"))
-def _all_updates(
-    spec: NetworkSpec, config: DqnConfig, state: DqnState, scaling: Params, batches: Batch, rate: Data, noise: Data
-) -> tuple[DqnState, tuple[jax.Array, dict[str, jax.Array]]]:
-    """One update after the other, within one compiled loop."""
-
-    def update(state: DqnState, given: tuple[Batch, jax.Array]) -> tuple[DqnState, tuple[jax.Array, dict[str, jax.Array]]]:
-        gradient = jax.value_and_grad(partial(_loss, spec, config), has_aux=True)
-        (loss, (errors, values)), slopes = gradient(state.params, state.target, scaling, *given)
-        changes, optimiser_state = _optimiser(config).update(slopes, state.optimiser)
-        params = jax.tree.map(lambda old, change: old - rate * change, state.params, changes)
-        count = state.updates + 1
-        due = (count % config.target_every == 0) | (not config.target_network)
-        target = jax.tree.map(lambda new, old: jnp.where(due, new, old), params, state.target)
-        shown = {"loss": loss, "value": values.mean(), "gradient": optax.tree.norm(slopes)}
-        return DqnState(params, target, optimiser_state, count), (errors, shown)
-
-    state, (errors, shown) = jax.lax.scan(update, state, (batches, noise))
-    return state, (errors, {name: each.mean() for name, each in shown.items()})
-
-
-def _loss(
-    spec: NetworkSpec, config: DqnConfig, params: Params, target: Params, scaling: Params, batch: Batch, noise: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Weighted loss; errors (batch,) that become priorities; values of what was chosen."""
-    evaluate = partial(heads.outputs, spec, dueling=config.dueling)
-    found = evaluate(merged(heads.perturbed(params, noise[0]), scaling), batch.rows, batch.context, batch.mask)
-    then = (batch.next_rows, batch.next_context, batch.next_mask)
-    judged = evaluate(merged(heads.perturbed(target, noise[1]), scaling), *then)
-    chooser = evaluate(merged(heads.perturbed(params, noise[2]), scaling), *then) if config.double else judged
-    next_action = jnp.argmax(heads.expected(spec, chooser, batch.next_mask), -1)
-    taken, following = _of(found, batch.action), jax.lax.stop_gradient(_of(judged, next_action))
-    loss, errors, values = (_distribution_loss if spec.atoms > 1 else _value_loss)(spec, taken, following, batch)
-    return jnp.mean(batch.weight * loss), (errors, values)
-
-
-def _of(found: jax.Array, action: jax.Array) -> jax.Array:
-    """(batch, atoms) of the chosen actions."""
-    return jnp.take_along_axis(found, action[:, None, None], axis=1)[:, 0]
-
-
-def _value_loss(spec: NetworkSpec, taken: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
-    error = taken[:, 0] - (batch.returns + batch.discount * following[:, 0])
-    return optax.huber_loss(error), jnp.abs(error), taken[:, 0]
-
-
-def _distribution_loss(spec: NetworkSpec, taken: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
-    goal = project(support(spec), jax.nn.softmax(following), batch.returns, batch.discount)
-    loss = optax.softmax_cross_entropy(taken, goal)
-    distance = loss + jnp.sum(goal * jnp.log(jnp.maximum(goal, 1e-12)), -1)  # Kullback & Leibler: 0 where nothing is to be learned
-    return loss, jnp.maximum(distance, 0.0), jax.nn.softmax(taken) @ support(spec)
+def at_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
+    """Return the outputs (batch, atoms) of the chosen actions."""
+    return jnp.take_along_axis(outputs, action[:, None, None], axis=1)[:, 0]
 
 
 def project(support: jax.Array, probabilities: jax.Array, returns: jax.Array, discount: jax.Array) -> jax.Array:
-    """(batch, atoms): the distribution of returns + discount · Z put back on the support, each atom shared by its two neighbours."""
+    """Put the distribution of returns + discount · Z back on the support (batch, atoms); each atom is shared by its two neighbours."""
     moved = jnp.clip(returns[:, None] + discount[:, None] * support, support[0], support[-1])
     apart = jnp.abs(moved[:, None, :] - support[None, :, None]) / (support[1] - support[0])
     return jnp.einsum("bkj,bj->bk", jnp.clip(1.0 - apart, 0.0, 1.0), probabilities)

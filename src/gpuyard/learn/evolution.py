@@ -1,4 +1,4 @@
-"""Evolution strategies on the compiled engine: the metric itself is optimised, over whole episodes, with no credit assignment.
+"""Evolution strategies on the compiled engine: they optimise the metric itself, over whole episodes, without credit assignment.
 
 Salimans et al. 2017: gradients of the expected outcome under Gaussian noise on the weights, from mirrored pairs, outcomes replaced by their
 ranks; all members of a generation run the same episodes. No learning framework is needed.
@@ -19,8 +19,8 @@ from gpuyard.envs.base import Envs, Judge, Observation
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays, learner
+from gpuyard.learn.parts.presets import network_for
 from gpuyard.learn.parts.schedules import COURSES, anneal
-from gpuyard.learn.run.presets import network_for
 from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.network import Network
 from gpuyard.networks.shapes import NORMALISATION, tensor_shapes
@@ -31,7 +31,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
 
 
 def centred_ranks(outcomes: Array) -> Array:
-    """(members, episodes) outcomes → their ranks among the members of an episode, −0.5 … 0.5; equal outcomes share a rank."""
+    """Rank outcomes (members, episodes) among the members of an episode, from −0.5 to 0.5; equal outcomes share a rank."""
     members = len(outcomes)
     below = (outcomes[None, :, :] < outcomes[:, None, :]).sum(axis=1)
     same = (outcomes[None, :, :] == outcomes[:, None, :]).sum(axis=1)
@@ -52,22 +52,22 @@ FITNESS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class EvolutionConfig:
-    """Sizes of the search."""
+    """Settings of the evolution learner."""
 
     pairs: int = 16  # mirrored pairs in a generation
-    episodes: int = 16  # that each member runs
+    episodes: int = 16  # run by each member
     sigma: float = 0.05  # standard deviation of the noise on a weight
     learning_rate: float = 0.02
-    schedule: str = "cosine"  # of the learning rate, down to a tenth
-    decay: float = 0.0005  # of the weights, per generation
+    schedule: str = "cosine"  # how the learning rate falls, down to a tenth: constant, linear, exponential, cosine, warm-up-cosine
+    decay: float = 0.0005  # share by which weights shrink per generation
     updates: int = 500  # generations over which the learning rate falls
-    network: str = ""  # kernel, attention …; by the kind of decision unless given
-    width: int = 32  # of its layers
-    history: int = 0  # the last features of the context that are history
+    network: str = ""  # see gpuyard.learn.parts.presets; empty: kernel where there are rows, else mlp
+    width: int = 32
+    history: int = 0  # how many of the last context features are history
     threads: int = 0  # 0: as many as the environments have
-    fitness: str = "ranks"  # of a member, from its outcomes: see FITNESS
-    averaging: float = 0.0  # share of the past in the running mean of the search that is the policy; 0: its latest place
-    first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: a score to begin with, besides small random weights
+    fitness: str = "ranks"  # how outcomes become fitness: see FITNESS
+    averaging: float = 0.0  # share of the past in the policy, a running mean of the search; 0: its latest place
+    first: tuple[str, ...] = ()  # FEATURE=WEIGHT of a row: an initial score, besides small random weights
 
     def __post_init__(self) -> None:
         positive = ("pairs", "episodes", "sigma", "learning_rate", "updates")
@@ -79,9 +79,9 @@ class EvolutionConfig:
             raise UsageError(f"evolution: averaging = {self.averaging} does not lie in [0, 1)")
 
 
-@learner("evolution", title="evolution strategies on the outcome of whole episodes", config=EvolutionConfig)
+@learner("evolution", title="Evolution strategies on the outcome of whole episodes", config=EvolutionConfig)
 class Evolution:
-    """One generation is one update. `start_from` begins with given weights."""
+    """Searches for weights from generation to generation; one generation is one update."""
 
     def __init__(self, envs: Envs, config: EvolutionConfig, seed: int) -> None:
         self.config = config
@@ -96,7 +96,7 @@ class Evolution:
         self._first, self._second = np.zeros_like(self._mean), np.zeros_like(self._mean)
         self._generation = 0
         self._judge = self._judge_of(envs)
-        self._before = 0  # asked before this object was made
+        self._before = 0  # choices made before this object was made
 
     def _judge_of(self, envs: Envs) -> Judge:
         make = getattr(envs, "rollouts", None)
@@ -115,13 +115,13 @@ class Evolution:
         return self._generation
 
     def start_from(self, arrays: Mapping[str, Array]) -> None:
-        """Begin with these weights."""
+        """Start with these weights."""
         self._arrays = {name: np.asarray(arrays[name], np.float32) for name in tensor_shapes(self.spec)}
         self._mean = self._flat(self._arrays)
         self._average = self._mean.copy()
 
     def update(self) -> Mapping[str, float]:
-        """One generation."""
+        """Run one generation."""
         began = time.perf_counter()
         config = self.config
         rng = np.random.default_rng([self._seed, self._generation])
@@ -145,7 +145,7 @@ class Evolution:
         }  # fmt: skip
 
     def _gradient(self, noise: Array, outcomes: Array) -> Array:
-        """Of the expected fitness, up to a factor."""
+        """Estimate the gradient of the expected fitness, up to a factor."""
         fitness = FITNESS[self.config.fitness](outcomes)
         gradient: Array = (fitness[0::2] - fitness[1::2]) @ noise / (2 * self.config.pairs * self.config.sigma)
         return gradient
@@ -175,17 +175,16 @@ class Evolution:
         return Network.of(self.spec, self._unflat(vector))
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """The mean of the search, or the running mean of it."""
+        """Return the latest place of the search, or its running mean."""
         return self.spec, self._unflat(self._average)
 
     def save(self) -> Arrays:
-        """A generation is decided by the seed and its number: nothing else is random."""
+        """Return the state. The seed and the number of a generation decide it: nothing else is random."""
         numbers = np.array([self._generation, self.steps, self._seed], np.int64)
         fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in NORMALISATION}
         return {"mean": self._mean, "average": self._average, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
 
     def restore(self, saved: Arrays) -> None:
-        """Go on from there."""
         if saved["mean"].shape != self._mean.shape:
             raise LearningError(f"saved with {saved['mean'].size} weights, not {self._mean.size}")
         self._mean, self._first, self._second = saved["mean"], saved["first"], saved["second"]
@@ -196,7 +195,7 @@ class Evolution:
 
 
 def initial(spec: NetworkSpec, seed: int) -> Arrays:
-    """Weights N(0, 1 / inputs), the last layer of the head a tenth of that; biases 0, no normalisation."""
+    """Draw weights N(0, 1 / inputs), in the last layer of the head a tenth of that; biases 0, no normalisation."""
     rng = np.random.default_rng([seed, 0x65766F])
     last = f"head.{len(spec.head_layers)}.weight"
     found = {}
@@ -210,7 +209,7 @@ def initial(spec: NetworkSpec, seed: int) -> Arrays:
 
 
 def begin_with(spec: NetworkSpec, arrays: Arrays, schema: Schema, first: Sequence[str]) -> None:
-    """Let the first unit of each layer carry the score Σ weight · feature, so that it is what is chosen by at first."""
+    """Let the first unit of each layer carry the score Σ weight · feature, so that choices follow it at first."""
     if spec.row_layers or spec.pool != "none" or not spec.head_layers:
         raise UsageError("evolution: first is for networks whose head sees the features of rows as they are", hint="network=kernel")
     weights = np.zeros(arrays["head.0.weight"].shape[1], np.float32)
@@ -234,7 +233,7 @@ def _number(text: str, value: str) -> float:
 
 
 class _SteppedEpisodes:
-    """For environments that are only stepped: one episode in each of the batch counts as one."""
+    """Judges networks in environments that can only be stepped: one episode in each of the batch counts as one."""
 
     def __init__(self, envs: Envs, seed: int) -> None:
         self._envs = envs
@@ -261,7 +260,7 @@ class _SteppedEpisodes:
 
 
 def best_actions(network: Network, seen: Observation) -> Array:
-    """(envs,) the highest-scored legal actions."""
+    """Return the highest-scored legal actions (envs,)."""
     chosen = np.zeros(len(seen.mask), np.int32)
     for e, mask in enumerate(seen.mask):
         if network.spec.rows:

@@ -1,4 +1,4 @@
-"""Behaviour cloning: a network that chooses as a teacher does, to start reinforcement learning from."""
+"""Behaviour cloning: train a network to choose as a teacher does, as a start for reinforcement learning."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from gpuyard.envs.base import Envs, Observation
 from gpuyard.errors import LearningError
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.parts import networks
-from gpuyard.learn.parts.jax_setup import setup
-from gpuyard.learn.parts.memory import refuse_if_too_large
+from gpuyard.learn.parts.backend import refuse_if_too_large, setup
 from gpuyard.learn.parts.networks import Params
-from gpuyard.learn.parts.normalise import Seen, merge, normalised_params, nothing_seen
+from gpuyard.learn.parts.normalise import merge_observations, no_statistics, normalised_params
 from gpuyard.networks.spec import NetworkSpec
 
 Teacher = Callable[[Observation], Array]  # (envs,) i4
 
-
-EXPLORE = 0.1  # share of random choices on the way through episodes: what a teacher would do where it never comes to is learned too
-BATCH, EPOCHS, RATES = 256, 6, (3e-3, 1e-3, 3e-4)  # so many epochs with each learning rate
-DOUBT = 0.5  # entropy of the choices to begin with, as a share of that of pure chance
-KEPT_BACK = 8  # one of so many parts of what was demonstrated is not learned from
+EXPLORE = 0.1  # share of random choices in demonstrations, so that situations are learned that a teacher never reaches
+BATCH_SIZE, EPOCHS, LEARNING_RATES = 256, 6, (3e-3, 1e-3, 3e-4)  # so many epochs at each learning rate
+DOUBT = 0.5  # entropy of the first choices, as a share of that of pure chance
+HELD_OUT = 8  # one of so many parts of the demonstrations is not learned from
 
 
 class Imitated(NamedTuple):
-    """What imitation gives: the network, and how well it chose as the teacher did, batch by batch."""
+    """The network, and how well it chose as the teacher did, batch by batch."""
 
     params: Params
     losses: list[float]  # masked cross-entropy in nats
@@ -40,10 +38,10 @@ class Imitated(NamedTuple):
 
 
 def demonstrations(envs: Envs, teacher: Teacher, steps: int, seed: int, explore: float = 0.0) -> Iterator[tuple[Observation, Array]]:
-    """One batch (envs,) for each step: what was seen, and what the teacher chose.
+    """Yield a batch (envs,) for each step: the observation, and the teacher's choice.
 
     With probability `explore` a random legal choice is made instead, so that situations off the teacher's way are seen too;
-    what is learned is the teacher's choice all the same.
+    the teacher's choice is yielded all the same.
     """
     random = np.random.default_rng(seed)
     seen = envs.reset(seed)
@@ -56,7 +54,7 @@ def demonstrations(envs: Envs, teacher: Teacher, steps: int, seed: int, explore:
 
 
 def shuffled(pairs: Iterable[tuple[Observation, Array]], size: int, random: np.random.Generator) -> list[tuple[Observation, Array]]:
-    """The same pairs in random order, in batches of `size`; a rest that does not fill one is left out."""
+    """Return the pairs in random order, in batches of `size`; a rest that does not fill one is left out."""
     together = [np.concatenate(parts) for parts in zip(*((*seen, actions) for seen, actions in pairs), strict=True)]
     order = random.permutation(len(together[-1]))
     found = []
@@ -81,9 +79,9 @@ def imitate(
     if normalise or epochs > 1:
         batches = list(batches)
     if normalise:
-        seen = nothing_seen(spec.rows, spec.context)
+        seen, add = no_statistics(spec.rows, spec.context), jax.jit(merge_observations)
         for observation, _ in batches:
-            seen = _count(spec, seen, observation)
+            seen = add(seen, *observation)
         params = normalised_params(params, seen)
     adam = optax.adam(1.0).init(networks.trained(params))
     losses, agreement = [], []
@@ -98,19 +96,19 @@ def imitate(
 
 
 def taught(spec: NetworkSpec, arrays: Arrays, envs: Envs, teacher: Teacher, steps: int, seed: int) -> tuple[Arrays, float]:
-    """The network after `steps` choices of a teacher, on the CPU, and how often it chooses as the teacher does where it has not learned.
+    """Train a network on `steps` choices of a teacher, on the CPU; also return how often it agrees on demonstrations held out.
 
-    What is kept back to see that is the last part of what was demonstrated. It is left in enough doubt to learn from here on.
+    The last part of the demonstrations is held out. The network is left uncertain enough to go on learning.
     """
     rounds = max(steps // envs.count, 2)
-    size = 3 * rounds * sum(each.nbytes for each in envs.reset(seed))  # as they come, put together, and in batches
+    size = 3 * rounds * sum(each.nbytes for each in envs.reset(seed))  # as collected, concatenated, and in batches
     refuse_if_too_large("imitation", size, "lower training.start_steps")
     pairs = list(demonstrations(envs, teacher, rounds, seed, EXPLORE))
-    last = max(rounds // KEPT_BACK, 1)
-    batches = shuffled(pairs[:-last], BATCH, np.random.default_rng([seed, 0x696D69]))
+    last = max(rounds // HELD_OUT, 1)
+    batches = shuffled(pairs[:-last], BATCH_SIZE, np.random.default_rng([seed, 0x696D69]))
     with jax.default_device(setup("cpu")):
         params = {name: jnp.asarray(array) for name, array in arrays.items()}
-        for k, rate in enumerate(RATES):
+        for k, rate in enumerate(LEARNING_RATES):
             params = imitate(params, spec, batches, rate, normalise=k == 0, epochs=EPOCHS).params
         same = agreement(params, spec, pairs[-last:])
         params = softened(params, spec, pairs[-last:])
@@ -118,7 +116,7 @@ def taught(spec: NetworkSpec, arrays: Arrays, envs: Envs, teacher: Teacher, step
 
 
 def softened(params: Params, spec: NetworkSpec, batches: Sequence[tuple[Observation, Array]]) -> Params:
-    """The same network with its scores divided by a number, unless it doubts enough: the same is best, but others are tried as well."""
+    """Divide the scores by the number that gives enough doubt: the same choice stays best, but others are tried as well."""
     low, high = 1.0, 1000.0
     for _ in range(20):
         middle = (low * high) ** 0.5
@@ -127,26 +125,26 @@ def softened(params: Params, spec: NetworkSpec, batches: Sequence[tuple[Observat
 
 
 def doubt(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
-    """The mean entropy of choices as a share of that of pure chance."""
+    """Return the mean entropy of choices as a share of that of pure chance."""
     entropy, most = np.sum([_entropies(spec, params, observation) for observation, _ in batches], axis=0)
     return float(entropy / most) if most else 1.0
 
 
 def _divided(params: Params, spec: NetworkSpec, by: float) -> Params:
-    """With scores divided by a number."""
+    """Return the network with its scores divided by a number."""
     last = f"head.{len(spec.head_layers)}"
     return {name: each / np.float32(by) if name in (f"{last}.weight", f"{last}.bias") else each for name, each in params.items()}
 
 
 @partial(jax.jit, static_argnames="spec")
 def _entropies(spec: NetworkSpec, params: Params, observation: Observation) -> jax.Array:
-    """Sums over a batch: that of the choices, and that of pure chance."""
-    of_all = networks.log_probabilities(networks.apply(spec, params, *observation))
-    return jnp.stack([networks.entropy(of_all).sum(), jnp.log(jnp.asarray(observation.mask).sum(-1)).sum()])
+    """Return sums over a batch: the entropy of the choices, and that of pure chance."""
+    every = networks.log_probabilities(networks.apply(spec, params, *observation))
+    return jnp.stack([networks.entropy(every).sum(), jnp.log(jnp.asarray(observation.mask).sum(-1)).sum()])
 
 
 def agreement(params: Params, spec: NetworkSpec, batches: Iterable[tuple[Observation, Array]]) -> float:
-    """The share of choices that are the teacher's."""
+    """Return the share of choices that are the teacher's."""
     same = [np.asarray(_choices(spec, params, observation)) == chosen for observation, chosen in batches]
     return float(np.mean(np.concatenate(same)))
 
@@ -157,12 +155,6 @@ def _choices(spec: NetworkSpec, params: Params, observation: Observation) -> jax
 
 
 @partial(jax.jit, static_argnames="spec")
-def _count(spec: NetworkSpec, seen: Seen, observation: Observation) -> Seen:
-    seen = seen._replace(context=merge(seen.context, jnp.asarray(observation.context)))
-    return seen._replace(rows=merge(seen.rows, jnp.asarray(observation.rows), jnp.asarray(observation.mask))) if spec.rows else seen
-
-
-@partial(jax.jit, static_argnames="spec")
 def _imitation_step(
     spec: NetworkSpec, params: Params, adam: Any, observation: Observation, chosen: jax.Array, rate: jax.Array
 ) -> tuple[Params, Any, jax.Array, jax.Array]:
@@ -170,8 +162,8 @@ def _imitation_step(
 
     def cross_entropy(trained: Params) -> tuple[jax.Array, jax.Array]:
         scores = networks.apply(spec, {**trained, **fixed}, *observation)
-        of_all = networks.log_probabilities(scores)
-        loss = -jnp.take_along_axis(of_all, chosen[:, None], -1).mean()
+        every = networks.log_probabilities(scores)
+        loss = -jnp.take_along_axis(every, chosen[:, None], -1).mean()
         return loss, (scores.argmax(-1) == chosen).mean()
 
     (loss, same), gradient = jax.value_and_grad(cross_entropy, has_aux=True)(networks.trained(params))

@@ -82,16 +82,11 @@ class Fields:
         """Take an amount of memory: a number of GB or a text such as `512MB`."""
         return self._number(key, default, 0.0, MAX_GIGABYTES, None, parse_gigabytes)
 
-    def texts(self, key: str, default: tuple[str, ...] = _REQUIRED, *, limit: int | None = None) -> tuple[str, ...]:
-        """Take a list of strings. With a `limit` of characters, control characters are refused too."""
+    def texts(self, key: str, default: tuple[str, ...] = _REQUIRED) -> tuple[str, ...]:
+        """Take a list of strings."""
         value = self._take(key, default)
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             raise self.error(key, "is not a list of texts")
-        for item in value if limit is not None else ():
-            if len(item) > (limit or 0):
-                raise self.error(key, f"has a text that is longer than {limit:,} characters")
-            if any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in item):
-                raise self.error(key, f"has a control character: {shorten(item)}")
         return tuple(value)
 
     def numbers(self, key: str, *, whole: bool = False) -> tuple[float, ...]:

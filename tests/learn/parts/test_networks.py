@@ -8,7 +8,7 @@ import pytest
 from gpuyard.errors import DataError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.parts import networks
-from gpuyard.learn.run.presets import NETWORKS, network_for
+from gpuyard.learn.parts.presets import NETWORKS, network_for
 from gpuyard.networks.spec import NetworkSpec
 
 ROWS = Schema("host", 1, tuple("abcdefghij"), tuple("klmnopqr"))

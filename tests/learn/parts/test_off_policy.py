@@ -16,15 +16,15 @@ from gpuyard.learn.base import LEARNERS, Learner
 from gpuyard.testing.learning import SMALL, exported_scores, trained
 from gpuyard.testing.probes import PROBES, ConstantReward, LargestRow, MaskedAction, ObservedReward, Probe
 
-OFF: dict[str, Any] = {**SMALL, "capacity": 600, "warmup": 200, "updates_per_round": 8, "batch": 16}
+OFF: dict[str, Any] = {**SMALL, "capacity": 600, "warmup": 200, "updates_per_round": 8, "batch_size": 16}
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("dqn", OFF, "two-machines"),
     ("d3qn", {**OFF, "prioritised": True, "balanced": True, "n_step": 2}, "two-steps"),
-    ("rainbow", {**OFF, "atoms": 5, "low": -2.0, "high": 2.0, "rate": "cosine"}, "masked-action"),
+    ("rainbow", {**OFF, "atoms": 5, "low": -2.0, "high": 2.0, "schedule": "cosine"}, "masked-action"),
     ("sac", OFF, "largest-row"),
-    ("epsilon-greedy", {"round_steps": 3}, "masked-action"),
-    ("exp3", {"round_steps": 3}, "masked-action"),
-    ("linucb", {"round_steps": 3}, "masked-action"),
+    ("epsilon-greedy", {"rollout": 3}, "masked-action"),
+    ("exp3", {"rollout": 3}, "masked-action"),
+    ("linucb", {"rollout": 3}, "masked-action"),
 ]
 NAMES = [name for name, _, _ in CASES]
 

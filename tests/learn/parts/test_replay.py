@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.envs.base import Observation
 from gpuyard.errors import DataError, LearningError
-from gpuyard.learn.parts import memory
+from gpuyard.learn.parts import backend
 from gpuyard.learn.parts.replay import Replay, ReplayConfig
 from gpuyard.learn.parts.saving import generator_from, generator_state
 
@@ -133,7 +133,7 @@ def test_refused_when_memory_is_too_small() -> None:
 
 
 def test_refused_when_the_allocation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 62)  # what a system that overcommits says
+    monkeypatch.setattr(backend, "available_memory", lambda: 1 << 62)  # what a system that overcommits says
     with pytest.raises(LearningError, match="GiB are available"):
         Replay(observation(0, rows=1000), ReplayConfig(capacity=10**13))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.learn.parts.sum_tree import SumTree
+from gpuyard.learn.parts.replay import SumTree
 
 
 @settings(max_examples=60, deadline=None)

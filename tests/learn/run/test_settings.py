@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
 
 from gpuyard.errors import GpuyardError
 from gpuyard.files import merge_tables
-from gpuyard.learn.run.settings import assign, build, read_file
+from gpuyard.learn.base import learners
+from gpuyard.learn.run.plan import TrainingRequest, plan_of
+from gpuyard.learn.run.settings import RENAMED, assign, build, names_of, read_file
 from gpuyard.traces.parameters import Seconds
 
 
@@ -135,3 +137,55 @@ def test_bad_files(tmp_path, text):
     with pytest.raises(GpuyardError) as caught:
         build("one", One, read_file(file, list(KINDS))["one"])
     assert FILES[text] in str(caught.value)
+
+
+EARLIER = {
+    "ppo": {"gamma": 0.9, "max_gradient": 0.3, "rate": "cosine"},
+    "dqn": {"gradient_clip": 3.0, "rate": "linear", "batch": 32, "normalise": False, "epsilon_first": 0.8, "epsilon_last": 0.1},
+    "sac": {"gradient_clip": 3.0, "rate": "linear", "batch": 32, "normalise": False},
+    "linucb": {"round_steps": 7},
+}
+
+
+@pytest.mark.parametrize("learner", EARLIER)
+def test_earlier_names_of_settings_still_work(learner, tmp_path):
+    """In a table, as of an old config.json, in a TOML file and as --set."""
+    kind, old = learners()[learner].config, EARLIER[learner]
+    expected = kind(**{RENAMED[name]: value for name, value in old.items()})
+    assert build("learner", kind, old) == expected != kind()
+    path = tmp_path / "old.toml"
+    path.write_text(
+        "[learner]\n" + "\n".join(f"{name} = {str(value).lower() if value is False else repr(value)}" for name, value in old.items())
+    )
+    request = TrainingRequest("Switch", learner, ("family:gpus=4 on 4",))
+    texts = tuple(f"learner.{name}={value}" for name, value in old.items())
+    plans = [plan_of(replace(request, file=path)), plan_of(replace(request, sets=texts))]
+    for plan in plans:
+        assert {name: getattr(plan.config, name) for name in map(RENAMED.get, old)} == {RENAMED[name]: value for name, value in old.items()}
+
+
+def test_the_later_layer_wins_by_either_name(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text("[learner]\nmax_gradient = 0.3")
+    request = TrainingRequest("Switch", "ppo", ("family:gpus=4 on 4",), file=path, sets=("max_grad_norm=0.7",))
+    assert plan_of(request).config.max_grad_norm == 0.7
+
+
+def test_one_setting_by_two_names_is_refused():
+    kind = learners()["ppo"].config
+    with pytest.raises(GpuyardError, match="learner.discount is given twice; hint: once by an earlier name; leave out 'gamma'"):
+        build("learner", kind, {"discount": 0.9, "gamma": 0.8})
+    with pytest.raises(GpuyardError, match="'learner.gamma' is given twice"):
+        assign({"learner": kind}, ("discount=0.9", "learner.gamma=0.8"))
+
+
+def test_an_earlier_name_that_is_still_a_setting_elsewhere_means_that():
+    kind = learners()["exp3"].config
+    assert "gamma" in names_of(kind)
+    assert build("learner", kind, {"gamma": 0.2}).gamma == 0.2
+
+
+def test_no_setting_has_two_names():
+    every = {name for _, each in learners().items() for name in names_of(each.config)}
+    assert set(RENAMED.values()) <= every
+    assert set(RENAMED) & every == {"gamma"}  # of EXP3, a share of random choices

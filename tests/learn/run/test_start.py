@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuyard.errors import CheckpointError, UsageError
-from gpuyard.learn.run.plan import Plan, Request, plan_of
+from gpuyard.learn.run.plan import TrainingPlan, TrainingRequest, plan_of
 from gpuyard.learn.run.training import Parts, parts_of, train
 from gpuyard.networks.checkpoint import read_checkpoint, write_checkpoint
 from gpuyard.traces.splits import overlap
@@ -15,16 +15,16 @@ from gpuyard.traces.splits import overlap
 SETS = ("learner.width=8", "env.pool=4", "training.envs=4", "training.validation_episodes=2")
 
 
-def plan(learner: str, *sets: str, env: str = "PickJob", workload: str = "lublin:jobs=40,nodes=16 on 16") -> Plan:
-    return plan_of(Request(env=env, learner=learner, workloads=(workload,), sets=(*SETS, "training.update_limit=1", *sets)))
+def plan(learner: str, *sets: str, env: str = "PickJob", workload: str = "lublin:jobs=40,nodes=16 on 16") -> TrainingPlan:
+    return plan_of(TrainingRequest(env=env, learner=learner, workloads=(workload,), sets=(*SETS, "training.update_limit=1", *sets)))
 
 
-def trained(made: Plan, folder: Path) -> Path:
+def trained(made: TrainingPlan, folder: Path) -> Path:
     train(made, folder, resume=False, say=lambda text: None, watch=lambda trainer: None)
     return folder / "last.safetensors"
 
 
-def started(made: Plan, start: Path) -> Parts:
+def started(made: TrainingPlan, start: Path) -> Parts:
     return parts_of(replace(made, training=replace(made.training, start=str(start))))
 
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
 
 def test_settings_for_the_network_of_a_checkpoint_are_told(tmp_path: Path) -> None:
     start = trained(plan("evolution"), tmp_path / "first")
-    other = plan_of(Request(env="PickJob", learner="evolution", workloads=plan("evolution").workloads, sets=SETS[1:]))
+    other = plan_of(TrainingRequest(env="PickJob", learner="evolution", workloads=plan("evolution").workloads, sets=SETS[1:]))
     with pytest.raises(UsageError, match=r"head_layers \(8, 4\), not \(32, 16\)") as caught:
         started(other, start)
     assert caught.value.hint == "--network kernel --set learner.width=8"
@@ -90,5 +90,5 @@ def test_a_run_of_which_nothing_was_saved_begins_anew_and_says_so(tmp_path: Path
     trained(made, tmp_path / "killed")
     (tmp_path / "killed" / "state.safetensors").unlink()
     train(made, tmp_path / "killed", resume=True, say=said.append, watch=lambda trainer: None)
-    assert any("begins anew" in line for line in said)
+    assert any("starting from the beginning" in line for line in said)
     assert whole.read_bytes() == (tmp_path / "killed" / "last.safetensors").read_bytes()

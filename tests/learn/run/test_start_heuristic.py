@@ -12,7 +12,7 @@ from gpuyard.cli.main import run
 from gpuyard.envs.kinds.base import find_env
 from gpuyard.errors import UsageError
 from gpuyard.learn.evolution import best_actions
-from gpuyard.learn.run.plan import Plan, Request, plan_of
+from gpuyard.learn.run.plan import TrainingPlan, TrainingRequest, plan_of
 from gpuyard.learn.run.training import Parts, parts_of, train
 from gpuyard.networks.checkpoint import read_checkpoint
 from gpuyard.networks.network import Network
@@ -22,18 +22,18 @@ WORKLOAD = "lublin:jobs=96,nodes=64,load=1.1 on 64"
 SETS = ("env.pool=32", "training.envs=4", "training.validation_episodes=8", "training.update_limit=1")
 
 
-def plan(learner: str, start: str, *sets: str, env: str = "PickJob", workload: str = WORKLOAD) -> Plan:
-    return plan_of(Request(env=env, learner=learner, workloads=(workload,), sets=(*SETS, f"training.start={start}", *sets)))
+def plan(learner: str, start: str, *sets: str, env: str = "PickJob", workload: str = WORKLOAD) -> TrainingPlan:
+    return plan_of(TrainingRequest(env=env, learner=learner, workloads=(workload,), sets=(*SETS, f"training.start={start}", *sets)))
 
 
-def begun(made: Plan) -> tuple[Parts, str]:
+def begun(made: TrainingPlan) -> tuple[Parts, str]:
     said: list[str] = []
     parts = parts_of(made, say=said.append)
     (line,) = said
     return parts, line
 
 
-def agreement(made: Plan, network: Network, seed: int, steps: int = 150) -> float:
+def agreement(made: TrainingPlan, network: Network, seed: int, steps: int = 150) -> float:
     """How often a network chooses as the heuristic does in episodes of another seed, on the heuristic's way."""
     kind = find_env(made.env)
     by = kind.demonstrator(Workloads(made.workloads).part("validation"), made.options, made.training.start, 8, seed)
@@ -54,7 +54,7 @@ def test_chooses_as_sjf_does_where_it_has_never_been(learner: str) -> None:
     assert agreement(made, Network.of(spec, arrays), seed=7) > 0.9 > agreement(made, drawn, seed=7)
     sjf = parts.validator.baselines["sjf/fewest/none"]
     assert parts.validator(spec, arrays) == pytest.approx(sjf, rel=0.2)
-    assert line.startswith("begins as an imitation of sjf: chooses as it does in 9")
+    assert line.startswith("starts as an imitation of sjf: makes the same choice in 9")
 
 
 def test_a_placement_can_be_imitated() -> None:
@@ -70,7 +70,7 @@ def test_one_of_the_schedulers_can_be_imitated() -> None:
 
 def test_a_choice_of_devices_can_be_imitated() -> None:
     sets = ("training.start=greedy-device", "start_steps=2048", "training.envs=4")
-    parts, _ = begun(plan_of(Request("PickDevice", "ppo", ("tasks:jobs=60 on tasks",), sets=sets)))
+    parts, _ = begun(plan_of(TrainingRequest("PickDevice", "ppo", ("tasks:jobs=60 on tasks",), sets=sets)))
     assert parts.validator(*parts.learner.network()) < parts.validator.baselines["random-device"]
 
 
@@ -90,7 +90,7 @@ def test_resumed_without_imitating_again(learner: str, tmp_path: Path) -> None:
     whole = replace(part, training=replace(part.training, update_limit=3))
     said: list[str] = []
 
-    def go(made: Plan, folder: str, *, resume: bool) -> dict[str, np.ndarray]:
+    def go(made: TrainingPlan, folder: str, *, resume: bool) -> dict[str, np.ndarray]:
         train(made, tmp_path / folder, resume=resume, say=said.append, watch=lambda trainer: None)
         return dict(read_checkpoint(tmp_path / folder / "last.safetensors").arrays)
 
@@ -120,21 +120,21 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for text in ("env.pool=16", "training.start_steps=4096", "learner.pairs=2", "learner.episodes=2", "validation_episodes=2"):
         words += ["--set", text]
     assert run([str(word) for word in words]) == 0
-    assert "begins as an imitation of sjf: chooses as it does in" in capsys.readouterr().err
+    assert "starts as an imitation of sjf: makes the same choice in" in capsys.readouterr().err
     manifest = read_checkpoint(tmp_path / "run" / "best.safetensors").manifest
     assert "--start sjf" in manifest.command
     assert manifest.training.config["settings"]["training"]["start_steps"] == 4096
     assert run([str(word).replace("sjf", "sfj").replace("run", "other") for word in words]) != 0
     error = capsys.readouterr().err
-    assert "start = 'sfj' is no checkpoint, and no heuristic that can be imitated in PickJob" in error
+    assert "start = 'sfj' is neither a checkpoint nor a heuristic that can be imitated in PickJob" in error
     assert "fcfs, lcfs, sjf" in error
 
 
 def test_what_cannot_be_imitated_is_refused() -> None:
-    with pytest.raises(UsageError, match="no heuristic that can be imitated in PickHost") as refused:
+    with pytest.raises(UsageError, match="neither a checkpoint nor a heuristic that can be imitated in PickHost") as refused:
         parts_of(plan("ppo", "random", env="PickHost", workload="family on 2x4:gpu"))
     assert "first, best, worst" in str(refused.value.hint)
-    with pytest.raises(UsageError, match="no heuristic that can be imitated in Switch"):
+    with pytest.raises(UsageError, match="neither a checkpoint nor a heuristic that can be imitated in Switch"):
         parts_of(plan("ppo", "sjf", env="Switch", workload="family on 4"))
     with pytest.raises(UsageError, match="dqn cannot start from a checkpoint or a heuristic"):
         parts_of(plan("dqn", "sjf"))

@@ -19,7 +19,7 @@ import pytest
 from gpuyard.cli.main import run
 from gpuyard.cli.train import facts
 from gpuyard.learn.run.folder import BEST, CONFIG, LAST, METRICS, STATE, Folder
-from gpuyard.learn.run.plan import Request, plan_again, plan_of
+from gpuyard.learn.run.plan import TrainingRequest, plan_again, plan_of
 from gpuyard.learn.run.training import train
 from gpuyard.networks.checkpoint import read_arrays, read_checkpoint, write_arrays
 from gpuyard.traces.recipes import Workloads
@@ -34,7 +34,7 @@ STEPS = 64 * 14  # 14 updates of 64 steps
 
 def request(toy, **changes):
     sets = tuple(SMALL[k + 1] for k, word in enumerate(SMALL) if word == "--set")
-    base = Request(toy, "ppo", ("demo:jobs=60,load=2",), sets=sets, flags={"training": {"steps": STEPS, "envs": 8}})
+    base = TrainingRequest(toy, "ppo", ("demo:jobs=60,load=2",), sets=sets, flags={"training": {"steps": STEPS, "envs": 8}})
     return dataclasses.replace(base, **changes)
 
 
@@ -97,9 +97,22 @@ def test_interrupted_and_resumed_is_never_stopped(unbroken, tmp_path, update):
     assert outcome.interrupted
     assert outcome.progress.update == update
     assert any("stopping after this update" in line for line in said)
-    plan = plan_again(Folder.found(folder).read_config(), Request(), str(folder))
+    plan = plan_again(Folder.found(folder).read_config(), TrainingRequest(), str(folder))
     outcome, _ = trained(plan, folder, resume=True)
     assert not outcome.interrupted
+    assert_same(unbroken[0], folder)
+
+
+def test_a_training_of_the_first_version_is_resumed_as_if_its_settings_had_never_been_renamed(unbroken, tmp_path):
+    folder = tmp_path / "run"
+    trained(plan_of(request("Toy")), folder, stop_after=4)
+    record = json.loads((folder / CONFIG).read_text())
+    renamed = {"discount": "gamma", "max_grad_norm": "max_gradient", "schedule": "rate"}
+    learner = record["settings"]["learner"]
+    assert set(renamed) <= set(learner)
+    record["settings"]["learner"] = {renamed.get(name, name): value for name, value in learner.items()}
+    (folder / CONFIG).write_text(json.dumps(record))
+    trained(plan_again(Folder.found(folder).read_config(), TrainingRequest(), str(folder)), folder, resume=True)
     assert_same(unbroken[0], folder)
 
 
@@ -107,12 +120,12 @@ def test_interrupted_and_resumed_is_never_stopped(unbroken, tmp_path, update):
 @pytest.mark.parametrize("learner", ["rainbow", "sac", "linucb"])
 def test_any_learner_interrupted_and_resumed_is_never_stopped(toy, tmp_path, learner):
     sets = ("validate_every=3", "save_every=4", "validation_episodes=2", f"plain={learner != 'sac'}")
-    sets += ("width=4", "warmup=64", "capacity=512", "batch=8", "updates_per_round=4") if learner != "linucb" else ()
+    sets += ("width=4", "warmup=64", "capacity=512", "batch_size=8", "updates_per_round=4") if learner != "linucb" else ()
     asked = request(toy, learner=learner, sets=sets)
     trained(plan_of(asked), tmp_path / "whole")
     stopped, _ = trained(plan_of(asked), tmp_path / "run", stop_after=2 if learner == "linucb" else 7)
     assert stopped.interrupted
-    plan = plan_again(Folder.found(tmp_path / "run").read_config(), Request(), "run")
+    plan = plan_again(Folder.found(tmp_path / "run").read_config(), TrainingRequest(), "run")
     assert plan == plan_of(asked)
     trained(plan, tmp_path / "run", resume=True)
     assert_same(tmp_path / "whole", tmp_path / "run")
@@ -195,7 +208,7 @@ def test_unless_it_is_said_how_often_it_validates_fifty_times(toy, tmp_path):
 def test_more_steps_may_be_asked_for_when_resuming(toy, unbroken, tmp_path):
     folder = tmp_path / "run"
     trained(plan_of(request(toy, flags={"training": {"steps": 128, "envs": 8}})), folder)
-    plan = plan_again(Folder.found(folder).read_config(), Request(flags={"training": {"steps": "256"}}), str(folder))
+    plan = plan_again(Folder.found(folder).read_config(), TrainingRequest(flags={"training": {"steps": "256"}}), str(folder))
     outcome, _ = trained(plan, folder, resume=True)
     assert outcome.progress.steps == 256
 
@@ -242,14 +255,14 @@ WRONG = {
     ("train", *SMALL): "no environment to train in",
     ("train", "Toy", "--learner", "ppoo", *SMALL): "did you mean 'ppo'",
     ("train", "Toy", *SMALL, "--set", "learning_rat=1"): "did you mean 'learning_rate'",
-    ("train", "Toy", *SMALL, "--set", "gamma=much"): "learner.gamma = 'much' is not a finite number",
+    ("train", "Toy", *SMALL, "--set", "gamma=much"): "learner.discount = 'much' is not a finite number",
     ("train", "Toy", *SMALL, "--set", "epochs=1.5"): "learner.epochs = '1.5' is not a whole number",
     ("train", "Toy", *SMALL, "--set", "flavour=salty"): "unknown value of env.flavour 'salty'",
     ("train", "Toy", *SMALL, "--set", "epochs"): "is not NAME=VALUE",
     ("train", "Toy", *SMALL, "--set", "patience=-1"): "training: patience = -1 is below 0",
-    ("train", "Toy", *SMALL, "--set", "training.name=Big One"): "training.name = 'Big One' is no name of a policy",
+    ("train", "Toy", *SMALL, "--set", "training.name=Big One"): "training.name = 'Big One' is not a valid name",
     ("train", "Toy", *SMALL, "--set", "save_every=9"): "'save_every' is given twice",
-    ("train", "Toy", *SMALL, "--config", "nowhere.toml"): "nowhere.toml: No such file",
+    ("train", "Toy", *SMALL, "--config", "nowhere.toml"): "nowhere.toml: cannot be read: No such file",
     ("train", "Toy", *SMALL, "--objective", "bsd"): "did you mean 'bsld'",
     ("train", "Toy", *SMALL, "--network", "kernal"): "kernal",
     ("train", "Toy", *SMALL, "--device", "tpu"): "unknown device 'tpu'",
@@ -289,11 +302,11 @@ def test_a_folder_that_is_there_is_refused(toy, capsys, unbroken, tmp_path):
 
 
 CHANGED = {
-    ("--set", "gamma=0.5"): "was begun with learner.gamma = 0.99, not 0.5",
-    ("--set", "rows=7"): "was begun with env.rows = 4, not 7",
-    ("--workload", "lublin on 8"): "was begun with workloads = ['demo:jobs=60,load=2'], not ['lublin on 8']",
-    ("--seed", "5"): "was begun with seed = 0, not 5",
-    ("--objective", "bsld"): "was begun with objective = wait, not bsld",
+    ("--set", "gamma=0.5"): "was started with learner.discount = 0.99, not 0.5",
+    ("--set", "rows=7"): "was started with env.rows = 4, not 7",
+    ("--workload", "lublin on 8"): "was started with workloads = ['demo:jobs=60,load=2'], not ['lublin on 8']",
+    ("--seed", "5"): "was started with seed = 0, not 5",
+    ("--objective", "bsld"): "was started with objective = wait, not bsld",
 }
 
 
@@ -313,14 +326,14 @@ def test_a_finished_training_may_be_resumed_and_stays_as_it_is(toy, capsys, unbr
 def test_a_longer_training_goes_on_learning(toy_program, unbroken, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(unbroken[0], folder)
-    longer = plan_again(Folder(folder).read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), str(folder))
+    longer = plan_again(Folder(folder).read_config(), TrainingRequest(flags={"training": {"steps": 2 * STEPS}}), str(folder))
     assert longer.config.updates == 28
     trained(longer, folder, resume=True)
     rates = [row["learning_rate"] for row in metrics_of(folder)]
     assert rates[14:] == pytest.approx([1e-3 * (28 - k) / 28 for k in range(14, 28)])
     given = plan_of(request("Toy", sets=(*request("Toy").sets, "updates=20")))
     trained(given, tmp_path / "given")
-    again = plan_again(Folder(tmp_path / "given").read_config(), Request(flags={"training": {"steps": 2 * STEPS}}), "given")
+    again = plan_again(Folder(tmp_path / "given").read_config(), TrainingRequest(flags={"training": {"steps": 2 * STEPS}}), "given")
     assert again.config.updates == 20  # was asked for
 
 
@@ -357,7 +370,7 @@ def test_a_trace_that_has_changed_is_noticed(toy, capsys, tmp_path):
     assert run(["train", toy, *SMALL[2:], "--workload", f"{log}[jobs=20] on 8", "--steps", "64", "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     log.write_text(text.replace(" 50 1 ", " 60 1 "))
-    assert "the workloads are not what they were" in fails(capsys, "train", "--resume", "--out", tmp_path / "run")
+    assert "the workloads have changed since the training was started" in fails(capsys, "train", "--resume", "--out", tmp_path / "run")
 
 
 def test_a_folder_in_use_is_refused_with_the_process(toy, capsys, tmp_path):

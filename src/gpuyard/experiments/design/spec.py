@@ -256,8 +256,8 @@ def from_table(table: Mapping[str, Any], where: str) -> Experiment:
         names=names,
         judge=_judge(root.table("judge")),
         rules=_rules(root.table("rules")),
-        curves=root.texts("curves", (), limit=LONG),
-        figures=root.texts("figures", (), limit=LONG),
+        curves=_texts(root, "curves", ()),
+        figures=_texts(root, "figures", ()),
         examples=tuple(_example(fields) for fields in root.rows("examples")),
         agents=agents,
         settings=_settings(root.table("settings")),
@@ -275,11 +275,22 @@ def _name(root: Fields, where: str) -> str:
     return name
 
 
+def _texts(fields: Fields, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """A list of strings, each as `Fields.text` has them."""
+    found = fields.texts(key) if default is None else fields.texts(key, default)
+    for text in found:
+        if len(text) > LONG:
+            raise fields.error(key, f"has a text that is longer than {LONG:,} characters")
+        if any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in text):
+            raise fields.error(key, f"has a control character: {shorten(text)}")
+    return found
+
+
 def _axes(fields: Fields, where: str) -> Axes:
     for key in fields.names:
         if key not in AXES:
             raise unknown_name(f"axis in {where}:", key, list(AXES))
-    made = {name: fields.texts(name, getattr(Axes(), name), limit=LONG) for name in AXES if name != "seeds"}
+    made = {name: _texts(fields, name, getattr(Axes(), name)) for name in AXES if name != "seeds"}
     if "seeds" not in fields:
         raise fields.error("seeds", "is missing", hint='e.g. seeds = "0-7"')
     return Axes(**made, seeds=_seeds(fields))
@@ -323,7 +334,7 @@ def _names(fields: Fields, where: str) -> dict[str, str]:
 def _judge(fields: Fields) -> Judging:
     made = Judging(
         fields.text("baseline", "", limit=LONG),
-        *(fields.texts(key, (), limit=LONG) for key in ("challengers", "oracle", "metrics", "groups", "rivals")),
+        *(_texts(fields, key, ()) for key in ("challengers", "oracle", "metrics", "groups", "rivals")),
     )
     fields.done()
     return made
@@ -336,7 +347,7 @@ def _rules(fields: Fields) -> RulesText:
 
 
 def _example(fields: Fields) -> Example:
-    made = Example(fields.text("workload", limit=LONG), fields.texts("schedulers", limit=LONG), fields.whole("seed", 0, high=MAX_SEED))
+    made = Example(fields.text("workload", limit=LONG), _texts(fields, "schedulers"), fields.whole("seed", 0, high=MAX_SEED))
     fields.done()
     return made
 
@@ -345,9 +356,8 @@ def _agent(name: str, fields: Fields, where: str) -> AgentSpec:
     if not _AGENT.fullmatch(name):
         raise DataError(f"{where}: [agents]: {shorten(name)} is not a valid name of an agent", hint="letters, digits, . _ and -, up to 40")
     made = AgentSpec(
-        env=fields.text("env"), learner=fields.text("learner"), workloads=fields.texts("workloads", limit=LONG), steps=_steps(fields),
-        cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,),
-        settings=fields.texts("settings", (), limit=LONG),
+        env=fields.text("env"), learner=fields.text("learner"), workloads=_texts(fields, "workloads"), steps=_steps(fields),
+        cluster=fields.text("cluster", ""), seeds=_seeds(fields) if "seeds" in fields else (0,), settings=_texts(fields, "settings", ()),
         start=fields.text("start", ""), objective=fields.text("objective", ""),
     )  # fmt: skip
     fields.done()

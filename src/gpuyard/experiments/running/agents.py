@@ -19,7 +19,7 @@ from gpuyard.model.units import shorten
 from gpuyard.policies.learned import PROGRAM
 
 if TYPE_CHECKING:
-    from gpuyard.learn.run.plan import Plan
+    from gpuyard.learn.run.plan import TrainingPlan
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ def train_agent(label: str, agent: AgentSpec, seed: int, folder: Path) -> Traine
     )
 
 
-def _plan(label: str, agent: AgentSpec, seed: int) -> Plan:
-    from gpuyard.learn.run.plan import Request, plan_of
+def _plan(label: str, agent: AgentSpec, seed: int) -> TrainingPlan:
+    from gpuyard.learn.run.plan import TrainingRequest, plan_of
 
     flags: dict[str, Any] = {"training": {"start": agent.start or None, "steps": agent.steps, "name": label.lower()}}
     return plan_of(
-        Request(
+        TrainingRequest(
             agent.env, agent.learner, agent.workloads, agent.cluster or None, (), agent.objective or None, seed, None, agent.settings, flags
         )
     )

@@ -1,4 +1,4 @@
-"""What value-based learners add to a network while they train, and how it is folded into the plain form afterwards.
+"""Dueling and noisy heads of value-based learners, and how they are folded into the plain network afterwards.
 
 Dueling (Wang et al. 2016): Q = V + A − mean of A. The advantages A come from `head`, V from `value_head`, which has as many hidden
 layers of the same width. Noise (Fortunato et al. 2018, factorised) is on the weights of `head` and `value_head`.
@@ -18,7 +18,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.learn.base import Arrays
 from gpuyard.learn.parts import networks
-from gpuyard.learn.parts.networks import Params
+from gpuyard.learn.parts.networks import AnyArray, Params
 from gpuyard.networks.spec import NetworkSpec
 
 SIGMA = 0.5  # initial noise × √(inputs of the layer)
@@ -26,7 +26,7 @@ _NOISE = "noise/"
 
 
 def initial(spec: NetworkSpec, key: jax.Array, *, dueling: bool, noisy: bool) -> Params:
-    """Parameters that gradients change; of a spec whose value layers are those of the head."""
+    """Draw the parameters that gradients change, for a spec whose value layers are those of the head."""
     params = networks.trained(networks.init(spec, key))
     if not dueling:
         params = {name: each for name, each in params.items() if not name.startswith("value_head.")}
@@ -49,17 +49,17 @@ def _initial_noise(name: str, params: Params) -> jax.Array:
 
 
 def quiet(params: Params) -> Params:
-    """The means alone."""
+    """Return the means, without noise."""
     return {name: each for name, each in params.items() if not name.startswith(_NOISE)}
 
 
 def noise_size(params: Mapping[str, Any]) -> int:
-    """Random numbers that `perturbed` needs: one for each input and output of a noisy layer."""
+    """Count the random numbers that `perturbed` needs: one for each input and output of a noisy layer."""
     return sum(sum(each.shape) for name, each in params.items() if name.startswith(_NOISE) and name.endswith(".weight"))
 
 
 def perturbed(params: Params, noise: jax.Array) -> Params:
-    """Means plus noise, from `noise_size` standard normal numbers; the same as `quiet` where no layer is noisy."""
+    """Return means plus noise, from `noise_size` standard normal numbers; equal to `quiet` where no layer is noisy."""
     found, used = quiet(params), 0
     for weight in sorted(name[len(_NOISE) :] for name in params if name.startswith(_NOISE) and name.endswith(".weight")):
         bias = weight.removesuffix("weight") + "bias"
@@ -72,8 +72,8 @@ def perturbed(params: Params, noise: jax.Array) -> Params:
     return found
 
 
-def outputs(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array, *, dueling: bool) -> jax.Array:
-    """(…, actions, atoms), not masked where there are no rows: values, or with atoms > 1 logits of distributions."""
+def outputs(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray, *, dueling: bool) -> jax.Array:
+    """Return (…, actions, atoms), not masked where there are no rows: values, or with atoms > 1 logits of distributions."""
     if spec.rows:
         return _row_values(spec, params, rows, context, mask, dueling=dueling)[..., None]
     found = networks.distribution(spec, params, context)
@@ -84,7 +84,7 @@ def outputs(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Arr
     return value[..., None, :] + found - found.mean(-2, keepdims=True)
 
 
-def _row_values(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax.Array, mask: jax.Array, *, dueling: bool) -> jax.Array:
+def _row_values(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray, *, dueling: bool) -> jax.Array:
     if not dueling:
         return networks.apply(spec, params, rows, context, mask)
     advantage, value = networks.apply_and_value(spec, params, rows, context, mask)
@@ -93,14 +93,14 @@ def _row_values(spec: NetworkSpec, params: Params, rows: jax.Array, context: jax
     return jnp.where(mask, advantage + (value - mean)[..., None], networks.ILLEGAL)
 
 
-def expected(spec: NetworkSpec, found: jax.Array, mask: jax.Array) -> jax.Array:
-    """(…, actions): values, or means of distributions; ILLEGAL where the mask says no."""
+def expected(spec: NetworkSpec, found: jax.Array, mask: AnyArray) -> jax.Array:
+    """Return (…, actions): values, or means of distributions; ILLEGAL where the mask is false."""
     values = found[..., 0] if spec.atoms == 1 else jax.nn.softmax(found) @ networks.support(spec)
     return jnp.where(mask, values, networks.ILLEGAL)
 
 
 def plain(spec: NetworkSpec, params: Params, *, dueling: bool) -> tuple[NetworkSpec, Arrays]:
-    """The network in the form of gpuyard.networks.spec, without noise.
+    """Return the network in the form of gpuyard.networks.spec, without noise.
 
     Without rows its scores are the Q-values. A dueling network over rows keeps its advantages as scores: they differ from the
     Q-values by the same amount in every row, so the same row wins.
@@ -114,12 +114,12 @@ def plain(spec: NetworkSpec, params: Params, *, dueling: bool) -> tuple[NetworkS
 
 
 def _folded(spec: NetworkSpec, arrays: Arrays) -> Arrays:
-    """Both streams side by side in each hidden layer of the head; the last layer adds them up."""
+    """Put both streams side by side in each hidden layer of the head; the last layer adds them up."""
     found: Arrays = {}
     last = len(spec.head_layers)
     for number in range(last):
         a, v = arrays[f"head.{number}.weight"], arrays[f"value_head.{number}.weight"]
-        found[f"head.{number}.weight"] = np.vstack([a, v]) if number == 0 else _beside(a, v)
+        found[f"head.{number}.weight"] = np.vstack([a, v]) if number == 0 else _block_diagonal(a, v)
         found[f"head.{number}.bias"] = np.concatenate([arrays[f"head.{number}.bias"], arrays[f"value_head.{number}.bias"]])
     advantage = _less_mean(arrays[f"head.{last}.weight"].reshape(spec.actions, spec.atoms, -1))
     value = np.broadcast_to(arrays[f"value_head.{last}.weight"], advantage.shape)
@@ -134,8 +134,8 @@ def _less_mean(values: Array) -> Array:
     return found
 
 
-def _beside(a: Array, v: Array) -> Array:
-    """Block diagonal."""
+def _block_diagonal(a: Array, v: Array) -> Array:
+    """Return the block diagonal matrix of both."""
     found = np.zeros((a.shape[0] + v.shape[0], a.shape[1] + v.shape[1]), dtype=np.float32)
     found[: a.shape[0], : a.shape[1]] = a
     found[a.shape[0] :, a.shape[1] :] = v

@@ -1,4 +1,4 @@
-"""Networks in JAX, in the form of gpuyard.networks.spec; the same arrays are evaluated compiled by gpuyard.networks.network.
+"""Networks in JAX, in the form of gpuyard.networks.spec; gpuyard.networks.network evaluates the same arrays without JAX.
 
 All functions take any number of leading axes: rows (…, n, features), context (…, features), mask (…, actions).
 """
@@ -19,8 +19,8 @@ from gpuyard.networks.spec import NetworkSpec
 Params = dict[str, jax.Array]
 AnyArray = jax.Array | Array
 
-ILLEGAL = -1e9  # score of what may not be chosen: finite, so that probability × logarithm is 0 and not NaN
-SMALL_GAIN = 0.01  # of the last layer of the head: all choices begin nearly equal
+ILLEGAL = -1e9  # score of an illegal choice: finite, so that probability × logarithm is 0 and not NaN
+SMALL_GAIN = 0.01  # of the last layer of the head: at first all choices are nearly equal
 ACTS: Mapping[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
@@ -28,13 +28,13 @@ ACTS: Mapping[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "ta
 
 
 def shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every array of a network, with those of its value; without rows it has no `rows.mean` and `rows.scale`."""
+    """Return name → shape of every array of a network and its value head; without rows there is no `rows.mean` and `rows.scale`."""
     check_spec(spec)
     return tensor_shapes(spec) | value_shapes(spec)
 
 
 def init(spec: NetworkSpec, key: jax.Array) -> Params:
-    """Orthogonal weights (Saxe et al. 2014) with gain √2, or 0.01 in the last layer of the head; biases 0, no normalisation."""
+    """Draw orthogonal weights (Saxe et al. 2014) with gain √2, or 0.01 in the last layer of the head; biases 0, no normalisation."""
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     last = f"head.{len(spec.head_layers)}.weight"
     last_of_value = f"value_head.{len(spec.value_layers)}.weight"
@@ -48,17 +48,17 @@ def init(spec: NetworkSpec, key: jax.Array) -> Params:
 
 
 def parameter_count(spec: NetworkSpec) -> int:
-    """How many numbers are trained."""
+    """Count the numbers that are trained."""
     return sum(math.prod(shape) for name, shape in shapes(spec).items() if name not in NORMALISATION)
 
 
 def trained(params: Params) -> Params:
-    """The part that gradients change."""
+    """Return the arrays that gradients change."""
     return {name: each for name, each in params.items() if name not in NORMALISATION}
 
 
 def normalisation(params: Params) -> Params:
-    """The part that running statistics change."""
+    """Return the arrays that running statistics change."""
     return {name: each for name, each in params.items() if name in NORMALISATION}
 
 
@@ -75,7 +75,7 @@ def _orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> Array:
 
 
 def apply(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> jax.Array:
-    """Scores (…, actions), ILLEGAL where the mask says no."""
+    """Return scores (…, actions), ILLEGAL where the mask is false."""
     if spec.rows:
         return _row_scores(spec, params, *_encode_rows(spec, params, rows, context), mask)
     outputs = distribution(spec, params, context)
@@ -84,7 +84,7 @@ def apply(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, 
 
 
 def value(spec: NetworkSpec, params: Params, rows: AnyArray, context: AnyArray, mask: AnyArray) -> jax.Array:
-    """The value of the situation (…,)."""
+    """Return the value of the situation (…,)."""
     if spec.rows:
         return _row_value(spec, params, *_encode_rows(spec, params, rows, context), mask)
     return mlp(params, "value_head", len(spec.value_layers) + 1, encode_context(spec, params, context), spec.act)[..., 0]
@@ -99,18 +99,18 @@ def apply_and_value(spec: NetworkSpec, params: Params, rows: AnyArray, context: 
 
 
 def distribution(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.Array:
-    """Outputs of the head (…, actions, atoms) of a network without rows; softmax over atoms gives the distribution on `support`."""
+    """Return the head's outputs (…, actions, atoms) without rows; softmax over atoms gives the distribution on `support`."""
     outputs = mlp(params, "head", len(spec.head_layers) + 1, encode_context(spec, params, context), spec.act)
     return outputs.reshape(*outputs.shape[:-1], spec.actions, spec.atoms)
 
 
 def support(spec: NetworkSpec) -> jax.Array:
-    """(atoms,) values that a distribution is over."""
+    """Return the values (atoms,) that a distribution is over."""
     return jnp.linspace(spec.low, spec.high, spec.atoms, dtype=jnp.float32)
 
 
 def encode_context(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.Array:
-    """`e` of a network without rows."""
+    """Return the encoded context of a network without rows."""
     z = normalised(params, "context", context)
     now, history = z[..., : spec.context - spec.history], z[..., spec.context - spec.history :]
     memory = hidden(params, "memory", len(spec.memory_layers), history, spec.act)
@@ -118,24 +118,24 @@ def encode_context(spec: NetworkSpec, params: Params, context: AnyArray) -> jax.
 
 
 def normalised(params: Params, part: str, x: AnyArray) -> jax.Array:
-    """`rows` or `context` as the layers see them."""
+    """Return `rows` or `context` as the layers see them."""
     return (jnp.asarray(x) - params[f"{part}.mean"]) * params[f"{part}.scale"]
 
 
 def dense(params: Params, name: str, x: jax.Array) -> jax.Array:
-    """One linear layer."""
+    """Apply one linear layer."""
     return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
 
 
 def hidden(params: Params, name: str, layers: int, x: jax.Array, act: str) -> jax.Array:
-    """Layers with an activation after each."""
+    """Apply layers with an activation after each."""
     for number in range(layers):
         x = ACTS[act](dense(params, f"{name}.{number}", x))
     return x
 
 
 def mlp(params: Params, name: str, layers: int, x: jax.Array, act: str) -> jax.Array:
-    """Layers with an activation between them, the last one linear."""
+    """Apply layers with an activation between them, the last one linear."""
     return dense(params, f"{name}.{layers - 1}", hidden(params, name, layers - 1, x, act))
 
 
@@ -147,7 +147,7 @@ def _encode_rows(spec: NetworkSpec, params: Params, rows: AnyArray, context: Any
 
 
 def _row_scores(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
-    """The head's first layer is split: what is the same for all rows is multiplied once, not once for each row."""
+    """Score rows with the head's first layer split: what all rows share is multiplied once, not once for each row."""
     weight = params["head.0.weight"]
     width = h.shape[-1]
     together = jnp.concatenate([e, POOLS[spec.pool](spec, params, h, e, mask)], -1)
@@ -177,7 +177,7 @@ def _mean_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, ma
 
 
 def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
-    """q·k_i = (keyᵀ q)·h_i and Σ wᵢ vᵢ = value (Σ wᵢ hᵢ): keys and values are never computed row by row."""
+    """Attend without computing keys and values row by row: q·k_i = (keyᵀ q)·h_i and Σ wᵢ vᵢ = value (Σ wᵢ hᵢ)."""
     width, heads = h.shape[-1], spec.heads
     each = width // heads
     query = (e @ params["query.weight"].T).reshape(*e.shape[:-1], heads, each)
@@ -200,16 +200,16 @@ POOLS: Mapping[str, Callable[[NetworkSpec, Params, jax.Array, jax.Array, AnyArra
 
 
 def log_probabilities(scores: jax.Array) -> jax.Array:
-    """Logarithms of the softmax (…, actions) over masked scores."""
+    """Return the logarithms of the softmax (…, actions) over masked scores."""
     return jax.nn.log_softmax(scores)
 
 
 def entropy(log_probability: jax.Array) -> jax.Array:
-    """In nats (…,); what may not be chosen adds nothing."""
+    """Return the entropy in nats (…,); illegal choices add nothing."""
     return -jnp.sum(jnp.exp(log_probability) * log_probability, -1)
 
 
 def sample(scores: jax.Array, key: jax.Array) -> jax.Array:
-    """One choice each (…,) i4 with the probabilities of the softmax (Gumbel's trick); never an illegal one."""
+    """Draw a choice each (…,) i4 with the probabilities of the softmax (Gumbel's trick); never an illegal one."""
     noise = jax.random.gumbel(key, scores.shape, scores.dtype)
     return jnp.argmax(jnp.where(scores > ILLEGAL / 2, scores + noise, -jnp.inf), -1).astype(jnp.int32)

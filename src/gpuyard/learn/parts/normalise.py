@@ -1,4 +1,4 @@
-"""Running means and variances over rollouts, for observations and values; on the device, inside compiled updates."""
+"""Running means and variances of observations and returns; kept on the device, inside compiled updates."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gpuyard.learn.parts.networks import Params
+from gpuyard.learn.parts.networks import AnyArray, Params
 
-MEMORY = 100.0  # rollouts that are remembered: what is older fades
-LEAST_STD = 0.05  # a feature that hardly varied in training is not blown up: by 20 at most
+MEMORY = 100.0  # rollouts that are remembered: older ones fade
+LEAST_STD = 0.05  # a feature that hardly varied in training is magnified by at most 20
 
 
-class Statistics(NamedTuple):
-    """Of numbers seen so far; `rollouts` 0: none, and then the mean counts as 0 and the deviation as 1."""
+class Moments(NamedTuple):
+    """Mean and variance over the rollouts so far; before the first one, 0 and 1."""
 
     mean: jax.Array  # (features,) or ()
     variance: jax.Array
@@ -25,31 +25,31 @@ class Statistics(NamedTuple):
         return jnp.sqrt(self.variance)
 
 
-class Seen(NamedTuple):
-    """What is normalised."""
+class RunningStatistics(NamedTuple):
+    """Moments of everything that is normalised."""
 
-    rows: Statistics
-    context: Statistics
-    returns: Statistics
-
-
-def nothing_seen(rows: int, context: int) -> Seen:
-    """Before training."""
-    return Seen(*(Statistics(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(())) for shape in ((rows,), (context,), ())))
+    rows: Moments
+    context: Moments
+    returns: Moments
 
 
-def seen_before(params: Params, rollouts: float) -> tuple[Statistics, Statistics]:
-    """Statistics of rows and context from a network that brings its normalisation along, as if of that many rollouts."""
+def no_statistics(rows: int, context: int) -> RunningStatistics:
+    """Return the statistics before training, for so many features of rows and context."""
+    return RunningStatistics(*(Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(())) for shape in ((rows,), (context,), ())))
 
-    def of(part: str) -> Statistics:
+
+def inherited(params: Params, rollouts: float) -> tuple[Moments, Moments]:
+    """Return the moments of rows and context that a network brings along, counted as that many rollouts."""
+
+    def moments(part: str) -> Moments:
         mean, scale = params.get(f"{part}.mean", jnp.zeros(0)), params.get(f"{part}.scale", jnp.ones(0))
-        return Statistics(mean, 1.0 / scale**2, jnp.full((), rollouts))
+        return Moments(mean, 1.0 / scale**2, jnp.full((), rollouts))
 
-    return of("rows"), of("context")
+    return moments("rows"), moments("context")
 
 
-def merge(old: Statistics, x: jax.Array, weight: jax.Array | None = None, memory: float = MEMORY) -> Statistics:
-    """With one more rollout: x (…, features) or (…), counted where `weight` (…) is 1. The new one counts 1 of at most `memory`."""
+def merge(old: Moments, x: jax.Array, weight: jax.Array | None = None, memory: float = MEMORY) -> Moments:
+    """Add one rollout: x (…, features) or (…), counted where `weight` (…) is 1. It counts as one of at most `memory` rollouts."""
     axes = tuple(range(x.ndim - old.mean.ndim))
     shape = x.shape[: len(axes)]
     w = jnp.ones(shape) if weight is None else weight.astype(jnp.float32)
@@ -58,15 +58,23 @@ def merge(old: Statistics, x: jax.Array, weight: jax.Array | None = None, memory
     variance = (w * (x - mean) ** 2).sum(axes)
     total = jnp.minimum(old.rollouts + 1.0, memory)
     share, delta = 1.0 / total, mean - old.mean
-    return Statistics(old.mean + share * delta, (1 - share) * old.variance + share * variance + share * (1 - share) * delta**2, total)
+    return Moments(old.mean + share * delta, (1 - share) * old.variance + share * variance + share * (1 - share) * delta**2, total)
 
 
-def scale(statistics: Statistics) -> jax.Array:
-    """What a difference from the mean is multiplied by."""
-    return 1.0 / jnp.maximum(statistics.std, LEAST_STD)
+def merge_observations(
+    old: RunningStatistics, rows: AnyArray, context: AnyArray, mask: AnyArray, memory: float = MEMORY
+) -> RunningStatistics:
+    """Add the observations of one rollout; only rows that could be chosen count."""
+    found = old._replace(context=merge(old.context, jnp.asarray(context), memory=memory))
+    return found._replace(rows=merge(old.rows, jnp.asarray(rows), jnp.asarray(mask), memory)) if old.rows.mean.size else found
 
 
-def normalised_params(params: Params, seen: Seen) -> Params:
-    """The network with the normalisation of what was seen."""
-    of_rows = {"rows.mean": seen.rows.mean, "rows.scale": scale(seen.rows)} if "rows.mean" in params else {}
-    return {**params, **of_rows, "context.mean": seen.context.mean, "context.scale": scale(seen.context)}
+def scale(moments: Moments) -> jax.Array:
+    """Return the factor for a difference from the mean."""
+    return 1.0 / jnp.maximum(moments.std, LEAST_STD)
+
+
+def normalised_params(params: Params, seen: RunningStatistics) -> Params:
+    """Return the network with the normalisation that these statistics give."""
+    for_rows = {"rows.mean": seen.rows.mean, "rows.scale": scale(seen.rows)} if "rows.mean" in params else {}
+    return {**params, **for_rows, "context.mean": seen.context.mean, "context.scale": scale(seen.context)}

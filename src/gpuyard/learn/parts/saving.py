@@ -13,7 +13,7 @@ _WORD = 1 << 64
 
 
 def generator_state(rng: np.random.Generator) -> Array:
-    """The state of a PCG64 generator as (6,) u8: state and increment (low, high), the kept half word."""
+    """Return the state of a PCG64 generator as (6,) u8: state and increment (low, high), the kept half word."""
     state = rng.bit_generator.state
     if state["bit_generator"] != "PCG64":
         raise ValueError(f"a PCG64 generator is needed, not {state['bit_generator']}")
@@ -23,7 +23,7 @@ def generator_state(rng: np.random.Generator) -> Array:
 
 
 def generator_from(words: Array) -> np.random.Generator:
-    """The generator whose `generator_state` this is."""
+    """Return the generator with this `generator_state`."""
     low, high, step_low, step_high, kept, half = (int(word) for word in words)
     rng = np.random.Generator(np.random.PCG64())
     rng.bit_generator.state = {
@@ -36,11 +36,11 @@ def generator_from(words: Array) -> np.random.Generator:
 
 
 def nested(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
-    """The same arrays under `prefix/`, copied: what is saved does not change with what goes on."""
+    """Return copies of the arrays under `prefix/`: what is saved must not change later."""
     return {f"{prefix}/{name}": np.array(values) for name, values in arrays.items()}
 
 
 def part(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
-    """What `nested(prefix, …)` put in, out again."""
+    """Return the arrays that `nested(prefix, …)` put in."""
     start = f"{prefix}/"
     return {name[len(start) :]: values for name, values in arrays.items() if name.startswith(start)}

@@ -1,4 +1,4 @@
-"""What is to be trained: environment, learner, workloads and every setting, resolved; the same in a folder's config.json."""
+"""The plan of a training: environment, learner, workloads and every setting, resolved; it is saved as a folder's config.json."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from gpuyard.envs.kinds.base import EnvKind, find_env
 from gpuyard.errors import DataError, UsageError
 from gpuyard.files import merge_tables
-from gpuyard.learn.base import LearnerKind
-from gpuyard.learn.catalog import find_learner
+from gpuyard.learn.base import LearnerKind, find_learner
 from gpuyard.learn.run import settings
+from gpuyard.learn.run.settings import names_of
 from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.manifest import NAME
 
@@ -22,21 +22,21 @@ SECTIONS = ("training", "env", "learner")
 
 
 @dataclass(frozen=True)
-class Training:
-    """How a training is run. Counts of updates are rounds of collecting and learning."""
+class TrainingSettings:
+    """Settings of a training's run. An update is a round of collecting and learning."""
 
     steps: int = 1_000_000  # choices in the environments; the update that reaches them is the last
-    update_limit: int = 0  # updates after which it ends even so; 0: none
+    update_limit: int = 0  # updates after which the training ends in any case; 0: no limit
     envs: int = 64  # stepped together
     validate_every: int = 0  # updates; 0: 50 times over the training, by steps
     validation_episodes: int = 16
     save_every: int = 0  # updates; 0: 10 times over the training; in any case after two minutes
-    patience: int = 0  # validations without improvement after which it ends; 0: never
-    threshold: float = 0.0  # an improvement is larger, in units of the objective
-    start: str = ""  # what is begun with: a checkpoint, learned:NAME or a path, or a heuristic to imitate; empty: weights are drawn
+    patience: int = 0  # validations without improvement after which the training ends; 0: never
+    threshold: float = 0.0  # least improvement that counts, in units of the objective
+    start: str = ""  # a checkpoint (learned:NAME or a path) or a heuristic to imitate; empty: random weights
     start_steps: int = 16_384  # choices of the heuristic that are imitated
     name: str = ""  # of the policy in its checkpoints; empty: ENV-LEARNER-SEED
-    title: str = ""  # one line about it; empty: that of the environment
+    title: str = ""  # one line about the policy; empty: that of the environment
 
     def __post_init__(self) -> None:
         counts = {
@@ -50,27 +50,29 @@ class Training:
         }
         check_limits("training", self, {name: (low, MOST) for name, low in counts.items()} | {"envs": (1, 65_536)})
         if self.name and not NAME.fullmatch(self.name):
-            raise UsageError(f"training.name = {self.name!r} is no name of a policy", hint="small letters, digits, . - and _, e.g. hosts")
+            raise UsageError(
+                f"training.name = {self.name!r} is not a valid name of a policy", hint="small letters, digits, . - and _, e.g. hosts"
+            )
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that decides the outcome of a training."""
+class TrainingPlan:
+    """Everything that decides the outcome of a training."""
 
     env: str  # the name of an EnvKind
     learner: str
-    training: Training
-    options: Any  # of the environment
-    config: Any  # of the learner
+    training: TrainingSettings
+    options: Any  # settings of the environment
+    config: Any  # settings of the learner
     workloads: tuple[str, ...]
     cluster: str = ""
     validation: tuple[str, ...] = ()  # workloads; empty: the validation parts of `workloads`
     objective: str = "bsld"
     seed: int = 0
-    command: str = ""  # that asked for it
+    command: str = ""  # that asked for the training
 
     def record(self) -> dict[str, Any]:
-        """In JSON's terms."""
+        """Return the plan in JSON's terms."""
         return {
             "env": self.env, "learner": self.learner, "workloads": list(self.workloads), "cluster": self.cluster,
             "validation": list(self.validation), "objective": self.objective, "seed": self.seed,
@@ -84,8 +86,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What somebody asks for: names and texts. None and empty: not said."""
+class TrainingRequest:
+    """A request for a training, in names and texts. None and empty mean: not given."""
 
     env: str | None = None
     learner: str | None = None
@@ -96,66 +98,62 @@ class Request:
     seed: int | None = None
     file: Path | None = None
     sets: tuple[str, ...] = ()
-    flags: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)  # section → name → value, of options of their own
+    flags: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)  # section → name → value, from command line options
     command: str = ""
 
 
-def plan_of(request: Request) -> Plan:
-    """The request with every default filled in; refuses unknown names and values of the wrong type."""
+def plan_of(request: TrainingRequest) -> TrainingPlan:
+    """Fill in every default; refuse unknown names and values of the wrong type."""
     if request.env is None:
         raise UsageError("no environment to train in", hint="e.g. gpuyard train PickJob --learner ppo")
     kind, learner = find_env(request.env), find_learner(request.learner or "ppo")
-    kinds: dict[str, type[Any]] = {"training": Training, "env": kind.options, "learner": learner.config}
+    kinds: dict[str, type[Any]] = {"training": TrainingSettings, "env": kind.options, "learner": learner.config}
     given = _given(request, kinds, kind)
-    training = settings.build("training", Training, given["training"])
+    training = settings.build("training", TrainingSettings, given["training"])
     config = _config(learner, training, given["learner"])
     options = _with_same_discount(settings.build("env", kind.options, given["env"]), config, given["env"])
     objective = request.objective or str(getattr(options, "objective", kind.objective))
-    return Plan(
+    return TrainingPlan(
         kind.name, learner.name, training, options, config, request.workloads, request.cluster or "", request.validation, objective,
         request.seed or 0, request.command,
     )  # fmt: skip
 
 
-def _given(request: Request, kinds: Mapping[str, type[Any]], kind: EnvKind) -> dict[str, dict[str, Any]]:
-    """Section → name → value: the file, then the options of their own, then the texts."""
-    file = settings.read_file(request.file, SECTIONS) if request.file is not None else {}
+def _given(request: TrainingRequest, kinds: Mapping[str, type[Any]], kind: EnvKind) -> dict[str, dict[str, Any]]:
+    """Return section → name → value: from the file, then command line options, then `--set`. Old names become the present ones."""
+    read = settings.read_file(request.file, SECTIONS) if request.file is not None else {}
+    file = {section: settings.present_names(section, kinds[section], table) for section, table in read.items()}
     texts = settings.assign(kinds, request.sets)
     flags = {section: {k: v for k, v in request.flags.get(section, {}).items() if v is not None} for section in SECTIONS}
     for section, names in flags.items():
         for name in names:
-            if name not in _names(kinds[section]):
-                raise UsageError(f"--{name} is no setting of this {section}", hint=f"it has: {', '.join(_names(kinds[section]))}")
+            if name not in names_of(kinds[section]):
+                raise UsageError(f"--{name} is not a setting of this {section}", hint=f"it has: {', '.join(names_of(kinds[section]))}")
     lowest: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    if "objective" in _names(kind.options):
+    if "objective" in names_of(kind.options):
         lowest["env"] = {"objective": kind.objective}
         flags["env"] |= {"objective": request.objective} if request.objective else {}
     layers = (lowest, file, flags, texts)
     return {section: merge_tables(*(layer.get(section, {}) for layer in layers)) for section in SECTIONS}
 
 
-def _names(kind: type[Any]) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
-
-
-def _config(learner: LearnerKind, training: Training, given: Mapping[str, Any]) -> Any:
-    """The learner's settings. The length of its courses, `steps`, or `updates` of `rollout` steps, is that of the training."""
+def _config(learner: LearnerKind, training: TrainingSettings, given: Mapping[str, Any]) -> Any:
+    """Build the learner's settings. `steps`, or `updates` of `rollout` steps, are as long as the training unless given."""
     config = settings.build("learner", learner.config, given)
     lengths = {name: value for name, value in _lengths(config, training).items() if name not in given}
     return dataclasses.replace(config, **lengths)
 
 
 def _with_same_discount(options: Any, config: Any, given: Mapping[str, Any]) -> Any:
-    """The environment's settings. Shaping leaves the best policy what it is only if it discounts as the learner does: so it does, unless
-    another discount is asked for."""
+    """Give the environment the learner's discount, unless one is given: only then does shaping leave the best policy what it is."""
     if not getattr(options, "shaping", 0.0) or "gamma" in given:
         return options
-    return dataclasses.replace(options, gamma=getattr(config, "discounting", 1.0))
+    return dataclasses.replace(options, gamma=getattr(config, "discount", 1.0))
 
 
-def _lengths(config: Any, training: Training) -> dict[str, int]:
-    """Those fields of a learner's settings that say how long its courses are, as long as the training."""
-    names, found = _names(type(config)), {}
+def _lengths(config: Any, training: TrainingSettings) -> dict[str, int]:
+    """Return the fields of a learner's settings that give the length of the training."""
+    names, found = names_of(type(config)), {}
     if "steps" in names:
         found["steps"] = training.steps
     if {"rollout", "updates"} <= set(names):
@@ -167,10 +165,10 @@ def _lengths(config: Any, training: Training) -> dict[str, int]:
 # ── resuming ──
 
 
-def plan_again(record: Mapping[str, Any], request: Request, where: str) -> Plan:
-    """The plan in a folder's record; what the request says must not differ from it, but for the number of steps or updates.
+def plan_again(record: Mapping[str, Any], request: TrainingRequest, where: str) -> TrainingPlan:
+    """Return the plan in a folder's record. The request must agree with it, except for the number of steps or updates.
 
-    The courses of learning rate and entropy then go by the new length from here on.
+    Learning rate and entropy weight then follow the new length from here on.
     """
     try:
         found = _from_record(record)
@@ -181,37 +179,39 @@ def plan_again(record: Mapping[str, Any], request: Request, where: str) -> Plan:
         found, training=dataclasses.replace(found.training, steps=asked.training.steps, update_limit=asked.training.update_limit)
     )
     for name, old, new in _differences(extended.record(), asked.record()):
-        raise UsageError(f"{where} was begun with {name} = {old}, not {new}", hint="leave it out to resume, or begin anew in another --out")
-    return dataclasses.replace(extended, config=_with_longer_courses(found, extended.training))
+        raise UsageError(
+            f"{where} was started with {name} = {old}, not {new}", hint="leave it out to resume, or start again in another --out"
+        )
+    return dataclasses.replace(extended, config=_lengthened(found, extended.training))
 
 
-def _with_longer_courses(found: Plan, longer: Training) -> Any:
-    """The learner's settings; courses that were as long as the training are so again, or nothing would be learned beyond their ends."""
+def _lengthened(found: TrainingPlan, longer: TrainingSettings) -> Any:
+    """Lengthen what was as long as the training, or nothing would be learned beyond its old end."""
     before, after = _lengths(found.config, found.training), _lengths(found.config, longer)
     same = {name: after[name] for name, length in before.items() if getattr(found.config, name) == length}
     return dataclasses.replace(found.config, **same)
 
 
-def _from_record(record: Mapping[str, Any]) -> Plan:
+def _from_record(record: Mapping[str, Any]) -> TrainingPlan:
     kind, learner, tables = find_env(record["env"]), find_learner(record["learner"]), record["settings"]
-    return Plan(
-        kind.name, learner.name, settings.build("training", Training, tables["training"]),
+    return TrainingPlan(
+        kind.name, learner.name, settings.build("training", TrainingSettings, tables["training"]),
         settings.build("env", kind.options, tables["env"]), settings.build("learner", learner.config, tables["learner"]),
         tuple(record["workloads"]), record["cluster"], tuple(record["validation"]), record["objective"], record["seed"], record["command"],
     )  # fmt: skip
 
 
-def _filled(request: Request, found: Plan) -> Plan:
-    """The request with what it leaves open taken from the plan."""
+def _filled(request: TrainingRequest, found: TrainingPlan) -> TrainingPlan:
+    """Take what the request leaves open from the plan."""
     kind = find_env(request.env or found.env)
     learner = find_learner(request.learner or found.learner)
     same = (kind.name, learner.name) == (found.env, found.learner)
     record = found.record()["settings"] if same else {}
-    kinds: dict[str, type[Any]] = {"training": Training, "env": kind.options, "learner": learner.config}
+    kinds: dict[str, type[Any]] = {"training": TrainingSettings, "env": kind.options, "learner": learner.config}
     given = _given(dataclasses.replace(request, objective=request.objective or found.objective), kinds, kind)
     tables = {section: merge_tables(record.get(section, {}), given[section]) for section in kinds}
     built = {section: settings.build(section, kinds[section], tables[section]) for section in kinds}
-    return Plan(
+    return TrainingPlan(
         kind.name, learner.name, built["training"], built["env"], built["learner"], request.workloads or found.workloads,
         found.cluster if request.cluster is None else request.cluster, request.validation or found.validation,
         request.objective or found.objective, found.seed if request.seed is None else request.seed, found.command,

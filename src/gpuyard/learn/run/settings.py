@@ -20,6 +20,11 @@ from gpuyard.files import MAX_TOML_DEPTH, read_toml
 from gpuyard.model.units import parse_count, parse_seconds, shorten
 from gpuyard.registry import unknown_name
 
+# Settings by their earlier names, which old trainings, TOML files and --set texts still use.
+RENAMED: Mapping[str, str] = {
+    "gamma": "discount", "max_gradient": "max_grad_norm", "gradient_clip": "max_grad_norm", "rate": "schedule", "batch": "batch_size",
+    "normalise": "normalise_observations", "epsilon_first": "epsilon", "epsilon_last": "epsilon_end", "round_steps": "rollout",
+}  # fmt: skip
 _WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,29}")
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -43,6 +48,7 @@ def assign(kinds: Mapping[str, type[Any]], texts: Sequence[str]) -> dict[str, di
         if not equals or not name:
             raise UsageError(f"--set {shorten(text)} is not NAME=VALUE")
         section, path = _where(kinds, name)
+        path[0] = present_name(kinds[section], path[0])
         table: Any = tables[section]
         for outer in path[:-1]:
             table = table.setdefault(outer, {}) if isinstance(table, dict) else table
@@ -58,24 +64,42 @@ def _where(kinds: Mapping[str, type[Any]], name: str) -> tuple[str, list[str]]:
     first, _, rest = name.partition(".")
     if first in kinds and rest:
         return first, rest.split(".")
-    having = [section for section, kind in kinds.items() if first in _fields(kind)]
+    having = [section for section, kind in kinds.items() if present_name(kind, first) in names_of(kind)]
     if not having:
-        raise unknown_name("setting", first, [field for kind in kinds.values() for field in _fields(kind)])
+        raise unknown_name("setting", first, [field for kind in kinds.values() for field in names_of(kind)])
     if len(having) > 1:
         raise UsageError(f"--set {name}: several tables have this setting", hint=" or ".join(f"{section}.{name}" for section in having))
     return having[0], name.split(".")
 
 
-def _fields(kind: type[Any]) -> list[str]:
+def names_of(kind: type[Any]) -> list[str]:
+    """Return the settings that a dataclass has."""
     return [field.name for field in dataclasses.fields(kind)]
+
+
+def present_name(kind: type[Any], name: str) -> str:
+    """Return what a setting of this dataclass is called now."""
+    known, new = names_of(kind), RENAMED.get(name, name)
+    return new if name not in known and new in known else name
+
+
+def present_names(section: str, kind: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table with earlier names replaced by present ones."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        new = present_name(kind, name)
+        if new in found:
+            raise UsageError(f"{section}.{new} is given twice", hint=f"once by an earlier name; leave out {name!r}")
+        found[new] = value
+    return found
 
 
 def build(section: str, kind: type[Any], table: Mapping[str, Any]) -> Any:
     """Make the dataclass from a table; unknown names and values of the wrong type are refused."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints, table = typing.get_type_hints(kind, include_extras=True), present_names(section, kind, table)
     for name in table:
-        if name not in _fields(kind):
-            raise unknown_name(f"{section} setting", name, _fields(kind))
+        if name not in names_of(kind):
+            raise unknown_name(f"{section} setting", name, names_of(kind))
     values = {name: convert(f"{section}.{name}", hints[name], value) for name, value in table.items()}
     try:
         return kind(**values)

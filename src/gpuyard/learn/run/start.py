@@ -1,4 +1,4 @@
-"""Where a training begins: with the weights of another one, or with a network that chooses as a heuristic does."""
+"""The start of a training: from the weights of a checkpoint, or from a network that imitates a heuristic."""
 
 from __future__ import annotations
 
@@ -10,36 +10,42 @@ from gpuyard.arrays import Array
 from gpuyard.envs.kinds.base import Demonstrator, EnvKind
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.learn.base import Arrays, Learner
-from gpuyard.learn.catalog import find_learner
-from gpuyard.learn.run.plan import Plan
-from gpuyard.learn.run.presets import NETWORKS, network_for
+from gpuyard.learn.base import Arrays, Learner, find_learner
+from gpuyard.learn.parts.presets import NETWORKS, network_for
+from gpuyard.learn.run.plan import TrainingPlan
 from gpuyard.networks.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.manifest import Use
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.traces.recipes import EpisodeSource
 from gpuyard.traces.splits import common, describe
 
-DEMONSTRATIONS = 16  # environments in which a heuristic is watched: few, so that episodes are seen to their ends
+DEMONSTRATIONS = 16  # environments in which a heuristic is observed: few, so that episodes reach their ends
 
 
 @runtime_checkable
 class Startable(Protocol):
-    """A learner that can go on with given weights."""
+    """A learner that can continue with given weights."""
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
-        """As of every learner."""
+        """Return the policy, as every learner does."""
 
     def start_from(self, arrays: Mapping[str, Array]) -> None:
-        """Tensors of the learner's own network, by name."""
+        """Take the tensors of the learner's own network, by name."""
 
 
 def begin(
-    learner: Learner, plan: Plan, kind: EnvKind, source: EpisodeSource, held_out: Sequence[Use], *, begun: bool, say: Callable[[str], None]
+    learner: Learner,
+    plan: TrainingPlan,
+    kind: EnvKind,
+    source: EpisodeSource,
+    held_out: Sequence[Use],
+    *,
+    begun: bool,
+    say: Callable[[str], None],
 ) -> tuple[Use, ...]:
-    """Let a learner begin as the plan says; returns the data that has had a part in it besides `source`.
+    """Give a learner the start that the plan asks for; return the data behind it, besides `source`.
 
-    A heuristic is imitated in the episodes of `source`, unless the learner has `begun` already.
+    A heuristic is imitated in the episodes of `source`, unless the training has `begun` already.
     """
     text = plan.training.start
     if not isinstance(learner, Startable):
@@ -51,13 +57,13 @@ def begin(
     if not begun:
         by = kind.demonstrator(source, plan.options, text, DEMONSTRATIONS, plan.seed)
         same = _imitate(learner, by, plan.training.start_steps, plan.seed)
-        say(f"begins as an imitation of {text}: chooses as it does in {100 * same:.1f} % of the choices kept back to see")
+        say(f"starts as an imitation of {text}: makes the same choice in {100 * same:.1f} % of the situations held out")
     return ()
 
 
 def _imitate(learner: Startable, by: Demonstrator, steps: int, seed: int) -> float:
-    """Let a learner begin with its network trained to choose as a heuristic does; returns how often it does, where it has not learned."""
-    find_learner("ppo")  # refuses in one line where there is no JAX
+    """Train a learner's network to choose as a heuristic does; return how often it does in demonstrations held out."""
+    find_learner("ppo")  # gives a one-line error if JAX is missing
     from gpuyard.learn.imitation import taught
 
     spec, arrays = learner.network()
@@ -69,13 +75,13 @@ def _imitate(learner: Startable, by: Demonstrator, steps: int, seed: int) -> flo
 # ── a checkpoint ──
 
 
-def read_start(text: str, kind: EnvKind, plan: Plan, held_out: Sequence[Use]) -> Checkpoint:
-    """The checkpoint to begin with; refuses one of another schema, and one that has learned from what is to be validated on."""
+def read_start(text: str, kind: EnvKind, plan: TrainingPlan, held_out: Sequence[Use]) -> Checkpoint:
+    """Read the checkpoint to start from; refuse another schema, and one trained on data that is to be validated on."""
     try:
         path = find_checkpoint(text)
     except CheckpointError as error:
         known = ", ".join(kind.teachers(plan.options)) or "none"
-        what = f"start = {text[:200]!r} is no checkpoint, and no heuristic that can be imitated in {kind.name}"
+        what = f"start = {text[:200]!r} is neither a checkpoint nor a heuristic that can be imitated in {kind.name}"
         raise UsageError(what, hint=f"a file, learned:NAME, or one of: {known}") from error
     checkpoint = read_checkpoint(path)
     check_schema(checkpoint.manifest, kind.schema)
@@ -86,13 +92,13 @@ def read_start(text: str, kind: EnvKind, plan: Plan, held_out: Sequence[Use]) ->
 
 
 def seen_by(checkpoint: Checkpoint) -> tuple[Use, ...]:
-    """All the data that had a part in it: whoever goes on from there cannot be evaluated on any of it."""
+    """Return all the data behind a checkpoint: what continues from there cannot be evaluated on any of it."""
     training = checkpoint.manifest.training
     return (*training.workloads, *training.validation)
 
 
 def begin_from(learner: Startable, checkpoint: Checkpoint, schema: Schema) -> None:
-    """Give a learner the weights of a checkpoint; refuses where the networks are not the same, and says by which settings they would be."""
+    """Give a learner the weights of a checkpoint; refuse another network, and name the settings that would give it."""
     (spec, arrays), wanted = learner.network(), checkpoint.manifest.network
     if spec != wanted:
         differences = [f"{each.name} {getattr(wanted, each.name)}, not {getattr(spec, each.name)}" for each in fields(spec)]
@@ -106,7 +112,7 @@ def _same(one: NetworkSpec, other: NetworkSpec, name: str) -> bool:
 
 
 def _settings_for(wanted: NetworkSpec, schema: Schema) -> str:
-    """The settings that give such a network, where presets do."""
+    """Return the settings that give such a network, if a preset does."""
     widths = sorted({*wanted.head_layers, *wanted.row_layers, *wanted.context_layers, *wanted.memory_layers})
     for kind, (of_rows, _) in NETWORKS.items():
         for width in widths if of_rows == bool(schema.rows) and (kind != "memory" or wanted.history) else ():

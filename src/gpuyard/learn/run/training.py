@@ -1,14 +1,17 @@
-"""The training loop: updates, validation, checkpoints, and a state from which it goes on as if never stopped."""
+"""The training loop: updates, validation, checkpoints, and a saved state from which it continues as if never stopped."""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,14 +20,11 @@ from gpuyard import __version__
 from gpuyard.envs.base import CheckedEnvs
 from gpuyard.envs.kinds.base import EnvKind, find_env
 from gpuyard.errors import DataError, LearningError, UsageError
-from gpuyard.files import to_plain
-from gpuyard.learn.base import Arrays, Learner
-from gpuyard.learn.catalog import find_learner
+from gpuyard.files import to_plain, writing
+from gpuyard.learn.base import Arrays, Learner, find_learner
 from gpuyard.learn.parts.schedules import EarlyStopping
-from gpuyard.learn.run.board import Board
 from gpuyard.learn.run.folder import Folder
-from gpuyard.learn.run.interruption import Interruption
-from gpuyard.learn.run.plan import Plan
+from gpuyard.learn.run.plan import TrainingPlan
 from gpuyard.learn.run.start import begin
 from gpuyard.learn.run.validation import EngineValidation, Validator
 from gpuyard.networks.checkpoint import Manifest, write_checkpoint
@@ -34,13 +34,15 @@ from gpuyard.traces.recipes import Workloads
 from gpuyard.traces.splits import common, describe
 
 VALIDATIONS, SAVES = 50, 10  # over a training, unless it says after how many updates
-UNSAVED = 120.0  # s of work that may be lost at most, but for one update
+UNSAVED = 120.0  # s after which the state is saved in any case
 TIMES = ("env", "act", "learn", "validate", "save")
+FLUSH_SECONDS = 10.0  # until what was written to TensorBoard files can be seen
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # batch systems send the second
 
 
 @dataclass
 class Progress:
-    """Where a training stands; the part that is saved, and what is only shown."""
+    """How far a training has come: what is saved, and what is only shown."""
 
     update: int = 0
     steps: int = 0
@@ -52,17 +54,17 @@ class Progress:
     stopped_early: bool = False
     metrics: dict[str, float] = field(default_factory=dict)  # of the last update
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))  # since this process began
-    steps_per_second: float = math.nan  # of collecting and learning: the last updates count most, that which compiles does not
+    steps_per_second: float = math.nan  # of collecting and learning: the last updates count most, the first one, which compiles, does not
 
     SAVED = ("update", "steps", "curve", "best", "best_update", "waited", "mark", "stopped_early")
 
     def record(self) -> dict[str, Any]:
-        """What is saved: nothing that a clock has a part in."""
+        """Return what is saved: nothing that depends on a clock."""
         return {name: getattr(self, name) for name in self.SAVED}
 
     @classmethod
     def of(cls, record: Mapping[str, Any], where: str) -> Progress:
-        """The saved part."""
+        """Read the saved part."""
         like = cls().record()
         if not isinstance(record, Mapping) or {name: type(each) for name, each in record.items()} != {n: type(e) for n, e in like.items()}:
             raise DataError(f"{where}: saved by another version")
@@ -70,19 +72,19 @@ class Progress:
 
     @property
     def elapsed(self) -> float:
-        """s of this process, in all parts."""
+        """Seconds of this process, in all parts."""
         return sum(self.seconds.values())
 
     def timed(self, steps: int, seconds: float, *, first: bool) -> None:
-        """Hear how long an update took."""
+        """Add the time that an update took."""
         speed = steps / seconds if seconds > 0 else math.nan
         old = self.steps_per_second
         self.steps_per_second = old if first else speed if math.isnan(old) else 0.9 * old + 0.1 * speed
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a training ended."""
+class TrainingOutcome:
+    """The end of a training."""
 
     progress: Progress
     objective: str
@@ -96,9 +98,9 @@ Watch = Callable[["Trainer"], None]
 
 
 class Trainer:
-    """A learner at work in a folder. `run()` until the end or an interruption; `watch` hears of every update."""
+    """Trains a learner in a folder until the end or an interruption; calls `watch` after every update."""
 
-    def __init__(self, plan: Plan, folder: Folder, parts: Parts, say: Callable[[str], None], watch: Watch) -> None:
+    def __init__(self, plan: TrainingPlan, folder: Folder, parts: Parts, say: Callable[[str], None], watch: Watch) -> None:
         self.plan = plan
         self.folder = folder
         self.validator = parts.validator
@@ -107,20 +109,20 @@ class Trainer:
         self._say = say
         self._watch = watch
         self._learner = parts.learner
-        self._board: Board | None = None
+        self._board: TensorBoardWriter | None = None
         self._saved = time.monotonic()
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
+        """True when nothing is left to do."""
         training, at = self.plan.training, self.progress
         limit = training.update_limit
         return at.stopped_early or at.steps >= training.steps or bool(limit and at.update >= limit)
 
     def resume(self) -> None:
-        """Go on from the saved state, or begin anew where none was saved yet."""
+        """Continue from the saved state, or from the beginning if none was saved yet."""
         if not self.folder.has_state():
-            self._say(f"{self.folder.path}: nothing was saved to go on from: it begins anew")
+            self._say(f"{self.folder.path}: no state was saved; starting from the beginning")
             self.folder.cut_metrics(0)
             return
         arrays, record = self.folder.read_state()
@@ -128,19 +130,19 @@ class Trainer:
         try:
             self._learner.restore(arrays)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            hint = "begin anew in another --out"
+            hint = "start again in another --out"
             raise DataError(
-                f"{self.folder.path}: the state is not one of this learner: {type(error).__name__} {error}", hint=hint
+                f"{self.folder.path}: the saved state does not fit this learner: {type(error).__name__} {error}", hint=hint
             ) from error
         self.folder.cut_metrics(self.progress.update)
 
-    def run(self) -> Outcome:
-        """Train. An interruption ends it after the update at hand, saved."""
-        self._board = Board(self.folder.board, self.progress.update, self.progress.steps, self._say)
+    def run(self) -> TrainingOutcome:
+        """Train. An interruption ends the training after the current update, and saves it."""
+        self._board = TensorBoardWriter(self.folder.board, self.progress.update, self.progress.steps, self._say)
         try:
             with Interruption(self._say) as stop:
                 if self.progress.update == 0 and not self.progress.curve:
-                    self._say("validating the baselines and the policy to begin with …")
+                    self._say("validating the baselines and the initial policy …")
                     self._validate()
                 while not self.finished and not stop.asked:
                     self._round()
@@ -150,7 +152,7 @@ class Trainer:
         finally:
             self._board.close()
         at, by = self.progress, self.validator
-        return Outcome(at, by.objective, by.better, by.baselines, stop.asked and not self.finished, self.folder.path)
+        return TrainingOutcome(at, by.objective, by.better, by.baselines, stop.asked and not self.finished, self.folder.path)
 
     def _validated_at(self) -> float:
         return self.progress.curve[-1]["update"] if self.progress.curve else -1
@@ -170,7 +172,7 @@ class Trainer:
         self._watch(self)
 
     def _due(self, every: int, times: int, before: int) -> bool:
-        """Whether the update at hand is one of every so many or, where that is 0, ends another part of all steps."""
+        """Return whether this update is one of every so many or, if `every` is 0, ends another of `times` parts of all steps."""
         at, total = self.progress, self.plan.training.steps
         return at.update % every == 0 if every else at.steps * times // total > before * times // total
 
@@ -186,7 +188,7 @@ class Trainer:
         at.update, at.steps, at.metrics = at.update + 1, self._learner.steps, metrics
 
     def _write_metrics(self, scores: Mapping[str, float]) -> None:
-        """Of the last update; the board has heard of the scores."""
+        """Write the metrics of the last update; the scores are in the TensorBoard files already."""
         at = self.progress
         row = {**at.metrics, "steps_per_second": at.steps_per_second}
         self.folder.add_metrics({"update": at.update, "steps": at.steps, **row, **scores})
@@ -196,7 +198,7 @@ class Trainer:
     # ── validation and saving ──
 
     def _validate(self) -> float:
-        """The score of the policy as it is now; the best one so far is kept."""
+        """Return the score of the current policy; keep the best one so far."""
         at, began = self.progress, time.perf_counter()
         spec, arrays = self._network()
         score = self.validator(spec, arrays)
@@ -225,15 +227,15 @@ class Trainer:
         spec, arrays = self._learner.network()
         broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
-            hint = "a smaller learning_rate or max_gradient; the last checkpoints are as they were"
-            raise LearningError(f"update {self.progress.update}: {broken[0]} of the network is no longer finite", hint=hint)
+            hint = "try a smaller learning_rate or max_grad_norm; the last checkpoints are unchanged"
+            raise LearningError(f"update {self.progress.update}: {broken[0]} of the network is not finite", hint=hint)
         return spec, arrays
 
     def _write_checkpoint(self, path: Path, spec: NetworkSpec, arrays: Arrays) -> None:
         write_checkpoint(path, self._manifest(spec), arrays)
 
     def _manifest(self, spec: NetworkSpec) -> Manifest:
-        """Of the policy as it is now. No clock and no path has a part in it: the same training gives the same bytes anywhere."""
+        """Describe the current policy, without clocks and paths: the same training gives the same bytes anywhere."""
         plan, parts, at = self.plan, self._parts, self.progress
         config = {name: table for name, table in plan.record().items() if name != "command"}
         training = TrainingRecord(plan.learner, config, plan.seed, at.steps, parts.trained_on, parts.validated_on)
@@ -247,7 +249,7 @@ class Trainer:
 
 
 def versions() -> dict[str, str]:
-    """Of gpuyard and of what has a part in the numbers."""
+    """Return the versions of gpuyard and of the libraries that the numbers depend on."""
     found = {"gpuyard": __version__}
     for name in ("numpy", "numba", "jax", "optax"):
         with suppress(PackageNotFoundError):
@@ -259,12 +261,86 @@ def _or(value: float, other: float) -> float:
     return other if math.isnan(value) else value
 
 
+# ── TensorBoard and Ctrl-C ──
+
+
+class TensorBoardWriter:
+    """Writes scalars as TensorBoard files, in this thread so that an error reaches the caller; does nothing without tensorboardX."""
+
+    def __init__(self, folder: Path, update: int, steps: int, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._writer: Any = None
+        self._flushed = time.monotonic()
+        try:
+            from tensorboardX.proto import event_pb2
+            from tensorboardX.record_writer import RecordWriter
+            from tensorboardX.summary import scalar
+        except ImportError:
+            say("no TensorBoard files: tensorboardX is not installed (pip install 'gpuyard[learn]'); metrics.jsonl has the same numbers")
+            return
+        self._event, self._scalar = event_pb2.Event, scalar
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            self._writer = RecordWriter(str(folder / f"events.out.tfevents.{update:010d}.gpuyard"))
+            self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+            begin = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # later steps of an earlier process no longer count
+            self._write(self._event(wall_time=time.time(), step=steps + 1, session_log=begin))
+
+    def add(self, values: Mapping[str, float], steps: int) -> None:
+        """Add scalars at a number of steps; leave out what is not finite."""
+        if self._writer is None:
+            return
+        with writing(self._folder):
+            for name, value in values.items():
+                if math.isfinite(value):
+                    self._write(self._event(wall_time=time.time(), step=steps, summary=self._scalar(name, value, display_name=name)))
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self._writer.flush()
+                self._flushed = time.monotonic()
+
+    def _write(self, event: Any) -> None:
+        self._writer.write(event.SerializeToString())
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        if self._writer is not None:
+            with writing(self._folder):
+                self._writer.close()
+
+
+class Interruption:
+    """Lets Ctrl-C stop a loop: `with Interruption(say) as stop: while not stop.asked: …`.
+
+    The first signal asks to stop, the second stops at once. In a thread other than the main one, signals are not handled.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.asked = False
+        self._say = say
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        self._say("stopping after this update; press Ctrl-C once more to stop at once, without saving")
+
+
 # ── from a plan ──
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a plan is made into."""
+    """What a plan is turned into."""
 
     kind: EnvKind
     envs: CheckedEnvs
@@ -274,10 +350,10 @@ class Parts:
     validated_on: tuple[Use, ...]
 
 
-def parts_of(plan: Plan, *, begun: bool = False, say: Callable[[str], None] = lambda text: None) -> Parts:
-    """Read the workloads, make the environments, the learner and the validation; refuse data that is in two parts.
+def parts_of(plan: TrainingPlan, *, begun: bool = False, say: Callable[[str], None] = lambda text: None) -> Parts:
+    """Read the workloads, make the environments, the learner and the validation; refuse data that is both trained and validated on.
 
-    `begun`: a state will be restored, so that no heuristic needs to be imitated.
+    `begun`: a state will be restored, so no heuristic needs to be imitated.
     """
     kind, learner = find_env(plan.env), find_learner(plan.learner)
     if not plan.workloads:
@@ -298,8 +374,10 @@ def parts_of(plan: Plan, *, begun: bool = False, say: Callable[[str], None] = la
     return Parts(kind, envs, made, validator, trained_on, held_out.uses)
 
 
-def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], watch: Watch, parts: Parts | None = None) -> Outcome:
-    """Train in a folder, from the beginning or from where it was left."""
+def train(
+    plan: TrainingPlan, path: Path, *, resume: bool, say: Callable[[str], None], watch: Watch, parts: Parts | None = None
+) -> TrainingOutcome:
+    """Train in a folder, from the beginning or from the saved state."""
     folder = Folder.found(path) if resume else Folder.created(path)
     with folder.locked():
         made = parts or parts_of(plan, begun=resume and folder.has_state(), say=say)
@@ -315,9 +393,9 @@ def train(plan: Plan, path: Path, *, resume: bool, say: Callable[[str], None], w
 
 
 def _check_same(folder: Folder, record: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    """The data must be what it was; another version is only told."""
+    """Refuse other data than before; only mention other versions."""
     before = folder.read_config()
     if before.get("data") != record["data"]:
-        raise DataError(f"{folder.path}: the workloads are not what they were when it was begun", hint="has a trace file changed?")
+        raise DataError(f"{folder.path}: the workloads have changed since the training was started", hint="has a trace file changed?")
     if before.get("versions") != record["versions"]:
-        say(f"note: {folder.path} was begun with other versions of libraries; the outcome may differ from that of an unbroken run")
+        say(f"note: {folder.path} was started with other versions of libraries; the outcome may differ from that of an uninterrupted run")

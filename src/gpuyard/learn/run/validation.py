@@ -1,4 +1,4 @@
-"""How good a network is as a scheduler: run by the engine on workloads that were not trained on, beside the baselines."""
+"""Validation: the engine runs a network as a scheduler on workloads that were not trained on, beside the baselines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THREADS = min(4, os.cpu_count() or 1)
 
 
 class Validator(Protocol):
-    """Gives a network a score. Pluggable: what is not a scheduler can be validated too."""
+    """Gives a network a score. A protocol, so that networks that are not schedulers can be validated too."""
 
     @property
     def objective(self) -> str: ...
@@ -29,7 +29,7 @@ class Validator(Protocol):
     def better(self) -> Literal["lower", "higher"]: ...
     @property
     def baselines(self) -> Mapping[str, float]:
-        """The score of each baseline; computed once."""
+        """Scores of the baselines, computed once."""
 
     def __call__(self, spec: NetworkSpec, arrays: Arrays) -> float: ...
 
@@ -60,7 +60,7 @@ class EngineValidation:
         return self._mean(self._kind.scheduler(spec, arrays, self._options))
 
     def _mean(self, scheduler: AnyScheduler) -> float:
-        """The same number on any number of threads. What is asked from Python at every decision gains nothing from them."""
+        """Return the mean over the episodes, whatever the number of threads. A scheduler that decides in Python gains nothing from them."""
         compile_it = getattr(scheduler, "program", None)
         threads = 1 if compile_it is None else THREADS
         if compile_it is not None:

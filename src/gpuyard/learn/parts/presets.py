@@ -14,7 +14,7 @@ from gpuyard.registry import Registry
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a preset is told: widths, and what the decision looks like."""
+    """Sizes that a preset may use: widths, and the shape of the decision."""
 
     rows: int
     context: int
@@ -27,7 +27,7 @@ NETWORKS: Registry[tuple[bool, Callable[[Sizes], NetworkSpec]]] = Registry("netw
 
 
 def network(name: str, *, of_rows: bool) -> Callable[[Callable[[Sizes], NetworkSpec]], Callable[[Sizes], NetworkSpec]]:
-    """Register a preset by name, for decisions with rows or without."""
+    """Register a preset, for decisions with rows or without."""
 
     def register(make: Callable[[Sizes], NetworkSpec]) -> Callable[[Sizes], NetworkSpec]:
         NETWORKS.add(name, (of_rows, make))
@@ -38,7 +38,7 @@ def network(name: str, *, of_rows: bool) -> Callable[[Callable[[Sizes], NetworkS
 
 @network("kernel", of_rows=True)
 def _kernel(s: Sizes) -> NetworkSpec:
-    """One small network for each row and the context; rows do not see each other (Mao et al. 2019; Zhang et al. 2020)."""
+    """One small network applied to each row and the context; rows do not see each other (Mao et al. 2019; Zhang et al. 2020)."""
     return NetworkSpec(s.rows, s.context, head_layers=(s.width, s.width // 2), value_layers=(s.width,))
 
 
@@ -64,13 +64,13 @@ def _host(s: Sizes) -> NetworkSpec:
 
 @network("mlp", of_rows=False)
 def _mlp(s: Sizes) -> NetworkSpec:
-    """History, if any, is seen as it is."""
+    """A plain network; it sees history, if any, as it is."""
     return NetworkSpec(0, s.context, s.actions, context_layers=(s.width, s.width), head_layers=(), value_layers=())
 
 
 @network("memory", of_rows=False)
 def _memory(s: Sizes) -> NetworkSpec:
-    """History goes through two layers of its own: the regime embedding."""
+    """A network whose history goes through two separate layers: the regime embedding."""
     w = s.width
     return NetworkSpec(
         0, s.context, s.actions, context_layers=(w, w), head_layers=(), value_layers=(), history=s.history, memory_layers=(w, w // 2)
@@ -78,9 +78,9 @@ def _memory(s: Sizes) -> NetworkSpec:
 
 
 def network_for(schema: Schema, actions: int, kind: str = "", width: int = 32, history: int = 0) -> NetworkSpec:
-    """The preset `kind` for a decision; without a name kernel where there are rows, else mlp, or memory if there is history.
+    """Return the preset `kind` for a decision; without a name kernel where there are rows, else mlp, or memory if there is history.
 
-    `history` counts the last features of the context that are history.
+    `history` says how many of the last context features are history.
     """
     usual = "kernel" if schema.rows else ("memory" if history else "mlp")
     of_rows, make = NETWORKS[kind or usual]
