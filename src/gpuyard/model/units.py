@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -137,15 +137,15 @@ def parse_range(text: str, parse: Callable[[str], float]) -> Range:
     return Range(low, high)
 
 
-def parse_assignments(text: str, what: str) -> dict[str, str]:
-    """Split `a=1,b=two` into names and texts."""
+def parse_assignments(text: str | Sequence[str], what: str) -> dict[str, str]:
+    """Split `a=1,b=two`, or texts such as `a=1`, into names and values; `what` begins the message about a wrong one."""
     found: dict[str, str] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    for part in filter(None, (p.strip() for p in text.split(","))) if isinstance(text, str) else text:
         name, equals, value = (p.strip() for p in part.partition("="))
         if not equals or not name or not value:
             raise UsageError(f"{what}: {part!r} is not NAME=VALUE")
         if name in found:
-            raise UsageError(f"{what}: parameter {name!r} is given twice")
+            raise UsageError(f"{what}: {name!r} is given twice")
         found[name] = value
     return found
 

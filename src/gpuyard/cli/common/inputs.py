@@ -38,19 +38,17 @@ class Reading:
         apply: Sequence[str] | None = None,
     ) -> Reading:
         """Read the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
-        count = None
-        if jobs is not None:
-            from gpuyard.model.units import parse_count
+        from gpuyard.model.units import parse_assignments, parse_count
 
-            count = parse_count(jobs)
-            if count < 1:
-                raise UsageError(f"--jobs {jobs}: at least 1")
+        count = None if jobs is None else parse_count(jobs)
+        if count is not None and count < 1:
+            raise UsageError(f"--jobs {jobs}: at least 1")
         if apply:
             from gpuyard.traces.changes.transform import check_transform
 
             for text in apply:
                 check_transform(text)
-        return cls(reader, _assignments("--column", column), _assignments("--with", with_), count, tuple(apply or ()))
+        return cls(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, tuple(apply or ()))
 
     def load(self, text: str, seed: int) -> Workload:
         """Return the workload that `text` names, after the changes of `--apply`."""
@@ -122,18 +120,6 @@ class Reading:
             raise UsageError(f"--with {wrong[0]}: cannot be set here", hint=hint)
         if self.columns and self.is_generator(text):
             raise UsageError(f"--column: {text} has no columns to name", hint="it is for CSV files")
-
-
-def _assignments(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts or ():
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not name or not value:
-            raise UsageError(f"{option} {text!r} is not NAME=VALUE")
-        if name in found:
-            raise UsageError(f"{option}: {name!r} is given twice")
-        found[name] = value
-    return found
 
 
 def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:
