@@ -35,11 +35,8 @@ def compare(
     workload: Annotated[list[str], typer.Argument(help="Files or generators, as for `simulate`.", show_default=False)],
     *,
     cluster: Annotated[list[str] | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; repeatable.")] = None,
-    scheduler: options.SchedulerList = None,
-    ordering: options.SlotList = None,
-    placement: options.SlotList = None,
-    backfill: options.SlotList = None,
-    preemption: options.SlotList = None,
+    scheduler: options.SchedulerList = None, ordering: options.SlotList = None, placement: options.SlotList = None,
+    backfill: options.SlotList = None, preemption: options.SlotList = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="S", help="The scheduler to compare with; unless given, the log itself, or else the first scheduler."),
@@ -49,16 +46,11 @@ def compare(
     estimate: Annotated[
         list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3, rolling, boosting; repeatable.")
     ] = None,
-    rules: Rules,
-    speeds: options.SpeedsOption = None,
-    reading: inputs.Reading,
-    metric: options.Metrics = None,
+    rules: Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     learned: Annotated[bool, typer.Option("--learned", help="Also compare the trained policies that come with the package.")] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
-    report: options.Report = None,
-    how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
-) -> None:
+    report: options.Report = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Compare schedulers on the same workloads: means with 95 % intervals, and paired differences to a baseline.
 
     Every repeatable option is an axis, and all combinations are run. Differences are those of the first metric.

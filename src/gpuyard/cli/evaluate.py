@@ -43,15 +43,11 @@ def evaluate(
         int | None, typer.Option(metavar="N", help="Runs per workload (random windows, or seeds); 10 unless given.", rich_help_panel=_HELD)
     ] = None,
     against: Annotated[list[str] | None, typer.Option(metavar="S", help="A further scheduler to compare with; repeatable.")] = None,
-    ordering: options.OrderingOption = None,
-    placement: options.PlacementOption = None,
-    backfill: options.BackfillOption = None,
+    ordering: options.OrderingOption = None, placement: options.PlacementOption = None, backfill: options.BackfillOption = None,
     metric: options.Metrics = None,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
-    report: options.Report = None,
-    how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
-) -> None:
+    report: options.Report = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Run checkpoints as schedulers on workloads they were not trained on, beside every baseline, and say which is better.
 
     All schedulers run the same workloads: differences are paired, with 95 % intervals, and taken to the best baseline.

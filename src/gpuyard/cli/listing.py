@@ -14,7 +14,7 @@ from gpuyard.errors import UsageError
 if TYPE_CHECKING:
     from gpuyard.policies import Backfill, Decider, Ordering, Placement, Switch
     from gpuyard.registry import Registry
-    from gpuyard.traces.parameters import Parametrised
+    from gpuyard.traces.parameters import Registered
 
 Record = dict[str, Any]
 _KIND_NAMES = (
@@ -79,7 +79,7 @@ def _parameters(policy: Ordering | Placement | Backfill | Switch | Decider) -> R
     return {"parameters": parameters_text(policy.params)}
 
 
-def _arguments(each: Parametrised[Any]) -> Record:
+def _arguments(each: Registered[Any]) -> Record:
     return {"parameters": parameters_text((p.name, p.default) for p in each.parameters)}
 
 

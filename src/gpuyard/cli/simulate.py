@@ -32,28 +32,16 @@ def simulate(
     cluster: Annotated[
         str | None, typer.Option(metavar="C", help="16x8:a100, 256, a preset, a .toml file; guessed from a log unless given.")
     ] = None,
-    scheduler: options.SchedulerOption = None,
-    ordering: options.OrderingOption = None,
-    placement: options.PlacementOption = None,
-    backfill: options.BackfillOption = None,
-    preemption: options.PreemptionOption = None,
-    meta: options.MetaOption = None,
-    of: options.OfOption = None,
-    every: options.EveryOption = None,
+    scheduler: options.SchedulerOption = None, ordering: options.OrderingOption = None, placement: options.PlacementOption = None,
+    backfill: options.BackfillOption = None, preemption: options.PreemptionOption = None, meta: options.MetaOption = None,
+    of: options.OfOption = None, every: options.EveryOption = None,
     seed: Annotated[int, typer.Option(help="Seed of generated workloads, noise and random placement.")] = 0,
     estimate: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="Source of run-time estimates: requested, exact, noisy:0.3, rolling, boosting.")
     ] = None,
-    rules: Rules,
-    speeds: options.SpeedsOption = None,
-    reading: inputs.Reading,
-    metric: options.Metrics = None,
-    by: options.By = None,
-    save: options.Save = None,
-    plot: options.Plot = None,
-    how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
-) -> None:
+    rules: Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None, by: options.By = None,
+    save: options.Save = None, plot: options.Plot = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.common.schedulers import one_scheduler
     from gpuyard.engine.simulation import simulate as run

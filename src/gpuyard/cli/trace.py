@@ -29,13 +29,10 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 @options.grouped(without=("apply",))
 def info(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files, generators or dataset:NAME.", show_default=False)],
-    *,
-    reading: inputs.Reading,
+    *, reading: inputs.Reading,
     cluster: Annotated[str | None, typer.Option(metavar="C", help="Show the load on this cluster.")] = None,
-    seed: Seed = 0,
-    how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
-) -> None:
+    seed: Seed = 0, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Say what is in a trace: rows kept and dropped, dates, sizes, times, load, users, what is missing; several files get a line each."""
     from gpuyard.cli.common.workload_facts import data_of, facts_of, record_of
 
@@ -135,9 +132,7 @@ def perturb(
 @app.command("sample")
 @options.grouped(without=("jobs", "apply"))
 def sample(
-    source: In,
-    out: Out,
-    *,
+    source: In, out: Out, *,
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Submits from then on: 36h, 2017-10-01T08:00.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="… and before then.")] = None,
     user: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only jobs of this user; repeatable.")] = None,
@@ -149,11 +144,8 @@ def sample(
     batches: Annotated[int, typer.Option(metavar="K", help="Number of batches, OUT-000, OUT-001 …")] = 1,
     load: Annotated[float | None, typer.Option(metavar="L", help="Scale inter-arrival times to this load.")] = None,
     cluster: Annotated[str | None, typer.Option(metavar="C", help="The cluster that --load refers to; guessed unless given.")] = None,
-    seed: Seed = 0,
-    reading: inputs.Reading,
-    how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
-) -> None:
+    seed: Seed = 0, reading: inputs.Reading, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Write a part of a trace: a window, some users, a random share, the first jobs or random batches; at a load of your choice.
 
     The steps are applied in this order.

@@ -90,6 +90,9 @@ def _sections() -> Iterator[str]:
         ("parameters",),
         [(f"`{p.name}`", p.title, "" if p.name == "none" else _params(p)) for p in _ours(BACKFILLS)],
     )
+
+
+def _other_sections() -> Iterator[str]:
     yield _section(
         "Preemption rules",
         "Which running jobs are stopped for the head: those whose score is higher than its own, the highest first, if that makes\n"
@@ -115,7 +118,7 @@ def _sections() -> Iterator[str]:
 
 def page() -> str:
     """Return the whole page as Markdown."""
-    return "\n".join((INTRODUCTION, *_sections()))
+    return "\n".join((INTRODUCTION, *_sections(), *_other_sections()))
 
 
 if __name__ == "__main__":

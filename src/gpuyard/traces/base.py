@@ -15,14 +15,14 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.datasets import DATASETS, fetch
 from gpuyard.traces.opening import Head, head_of
-from gpuyard.traces.parameters import Parametrised, parameters_of, parse_assignments
+from gpuyard.traces.parameters import Registered, parameters_of, parse_assignments
 
 Function = Callable[..., Workload]
 Sniff = Callable[[Head], bool]
 
 
 @dataclass(frozen=True)
-class Reader(Parametrised[Workload]):
+class Reader(Registered[Workload]):
     """A file format: `function(path, **parameters)` reads a file into a Workload.
 
     `sniff` recognises the format by its first lines; where no reader does, the globs decide.
@@ -34,7 +34,7 @@ class Reader(Parametrised[Workload]):
 
 
 @dataclass(frozen=True)
-class Generator(Parametrised[Workload]):
+class Generator(Registered[Workload]):
     """A synthetic workload: `function(seed, **parameters)` makes it."""
 
     what: ClassVar[str] = "generator"

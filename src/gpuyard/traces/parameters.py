@@ -41,7 +41,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Parametrised(Generic[Made]):
+class Registered(Generic[Made]):
     """A function that is known by name and whose keyword arguments can be written as text."""
 
     name: str

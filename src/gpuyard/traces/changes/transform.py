@@ -13,14 +13,14 @@ from gpuyard.model.jobs import COLUMNS, Jobs
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.generators.sampling import require
-from gpuyard.traces.parameters import Parametrised, arguments_of, parameters_of
+from gpuyard.traces.parameters import Registered, arguments_of, parameters_of
 
 Function = Callable[..., Workload]
 ClusterFunction = Callable[..., Cluster]
 
 
 @dataclass(frozen=True)
-class Transform(Parametrised[Workload]):
+class Transform(Registered[Workload]):
     """A change of a workload: `function(workload, seed, **parameters)` returns another workload."""
 
     random: bool = False  # depends on the seed
@@ -28,7 +28,7 @@ class Transform(Parametrised[Workload]):
 
 
 @dataclass(frozen=True)
-class ClusterTransform(Parametrised[Cluster]):
+class ClusterTransform(Registered[Cluster]):
     """A change of a cluster: `function(cluster, workload, seed, **parameters)` returns another cluster."""
 
     random: bool = False  # depends on the seed

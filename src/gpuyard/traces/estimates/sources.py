@@ -12,13 +12,13 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry
-from gpuyard.traces.parameters import Parametrised, parameters_of
+from gpuyard.traces.parameters import Registered, parameters_of
 
 Function = Callable[..., Array]
 
 
 @dataclass(frozen=True)
-class EstimateSource(Parametrised[Array]):
+class EstimateSource(Registered[Array]):
     """A source: `function(workload, seed, **parameters)` returns one estimate per job, in seconds on a reference GPU."""
 
     random: bool = False  # depends on the seed
