@@ -1,4 +1,4 @@
-"""Policies of one's own, one for each slot that takes a function. Lower goes first, everywhere.
+"""Your own policies, one for each slot that takes a function. Lower goes first, everywhere.
 
 gpuyard check examples/own_policies.py
 gpuyard compare demo --ordering ./examples/own_policies.py:area_with_patience --ordering saf --backfill easy
@@ -6,7 +6,7 @@ gpuyard compare demo --ordering ./examples/own_policies.py:area_with_patience --
 
 
 def area_with_patience(jobs, j, now, patience=6.0):
-    """Ordering: least GPU-time first; who has waited `patience` hours goes before everybody else, in order of submission."""
+    """Ordering: least GPU-time first; a job that has waited `patience` hours goes before all others, in order of submission."""
     if now - jobs.submit[j] > patience * 3600.0:
         return jobs.submit[j] - 1e12
     return jobs.estimate[j] * jobs.gpus[j]
@@ -20,7 +20,7 @@ def spread_gangs(nodes, n, jobs, j):
 
 
 def paid_first(jobs, j, now, grace=1800.0):
-    """Preemption: higher priorities stop lower ones, but nobody who has run for less than `grace` seconds."""
+    """Preemption: higher priorities stop lower ones, but no job that has run for less than `grace` seconds."""
     if jobs.status[j] == 2 and now - jobs.run_start[j] < grace:
         return -1e9
     return -jobs.priority[j]

@@ -1,4 +1,4 @@
-"""A table of one's own, with its own names and units, read as a workload and written as SWF."""
+"""Your own table, with its own names and units, read as a workload and written as SWF."""
 
 import tempfile
 from pathlib import Path
