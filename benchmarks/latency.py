@@ -3,6 +3,7 @@
     python benchmarks/latency.py [--calls N] [--json]
 
 A switch among five schedulers (32 jobs wait, 24 run on 32 nodes), the first of 128 waiting jobs, and a host among 1,000 (700 jobs run).
+Then whole passes of a heuristic scheduler at scale: 5,000 jobs wait and 4,000 run on 1,000 nodes.
 Networks of the usual sizes with random weights: what they say does not change how long they take. Beside it the forward pass of the same
 network alone, in plain numpy, on the same features: what a policy would cost without compiled code, before a single feature is worked out.
 """
@@ -29,7 +30,6 @@ from gpuyard.model.snapshot import HELD, LIVE, NODE, Snapshot
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import Meta, parse_slots
-from gpuyard.policies.deciding import HostChooser, JobChooser, SwitchChooser
 from gpuyard.policies.learned import network_ordering, network_placement, network_switch
 from gpuyard.testing.reference.network import random_arrays
 
@@ -40,11 +40,14 @@ SPECS = {
     "job": NetworkSpec(jobs.ROWS, jobs.CONTEXT, head_layers=(32, 16)),
     "host": NetworkSpec(hosts.ROWS, hosts.CONTEXT, row_layers=(16,), head_layers=(32,)),
 }
+NODES, WAITING, RUNNING = 1000, 5000, 4000
+PASSES = ("fcfs/fewest/easy", "sjf/best/easy", "wfp3/fewest/skip")
+MOST_MS = 15.0  # CPU, of one whole decision at scale
 WHAT = {"switch": "a scheduler among 5", "job": "a job among 128", "host": "a host among 1,000"}
 
 
 def snapshot(nodes: int, waiting: int, running: int, seed: int = 0) -> Snapshot:
-    """Jobs of 1 or 2 GPUs; those that run hold theirs on random nodes."""
+    """Jobs of 1 or 2 GPUs; those that run hold theirs on random nodes, at most one more on any node than on another."""
     rng = np.random.default_rng(seed)
     count = waiting + running
     columns = {"submit": np.sort(rng.uniform(0, 100, count)), "gpus": rng.integers(1, 3, count), "estimate": rng.uniform(10, 1e4, count)}
@@ -56,9 +59,10 @@ def snapshot(nodes: int, waiting: int, running: int, seed: int = 0) -> Snapshot:
     live["est_end"][:running] = rng.uniform(200, 1200, running)
     held = np.zeros(running, HELD)
     held["row"], held["device"] = np.arange(running), -1
-    held["node"] = rng.permutation(nodes)[:running]
+    turn, at = np.divmod(np.arange(running), nodes)
+    held["node"] = rng.permutation(nodes)[at]
     held["gpus"] = made.gpus[:running]
-    held["devices"] = (1 << held["gpus"]) - 1
+    held["devices"] = ((1 << held["gpus"]) - 1) << 2 * turn
     states = np.zeros(nodes, NODE)
     states["mask"] = (1 << GPUS) - 1
     return Snapshot(110.0, made, live, held, states, Cluster.uniform(nodes, GPUS), Rules(), 0, submitted=count)
@@ -69,14 +73,14 @@ def choosers() -> dict[str, Callable[[], object]]:
     networks = {name: Network.of(spec, random_arrays(spec, np.random.default_rng(0))) for name, spec in SPECS.items()}
     fcfs = parse_slots("fcfs")
     schedulers = tuple(map(parse_slots, ("fcfs", "priority", "edf", "sjf", "saf")))
-    switch = SwitchChooser(Meta(schedulers, network_switch(networks["switch"], "switch")))
-    job = JobChooser(replace(fcfs, ordering=network_ordering(networks["job"], "job")))
-    host = HostChooser(replace(fcfs, placement=network_placement(networks["host"], "host")))
+    switch = Meta(schedulers, network_switch(networks["switch"], "switch")).begin()
+    job = replace(fcfs, ordering=network_ordering(networks["job"], "job")).begin()
+    host = replace(fcfs, placement=network_placement(networks["host"], "host")).begin()
     few, queue, many = snapshot(32, 32, 24), snapshot(64, 128, 48), snapshot(1000, 32, 700)
     return {
-        "switch": lambda: switch.choose(few),
-        "job": lambda: job.choose(queue),
-        "host": lambda: host.choose(many, 720),
+        "switch": lambda: switch.choose_scheduler(few),
+        "job": lambda: job.choose_first(queue),
+        "host": lambda: host.choose_first(many, row=720),
     }
 
 
@@ -114,6 +118,16 @@ def in_numpy(spec: NetworkSpec, arrays: Mapping[str, Array]) -> Callable[[Array,
         return int(np.argmax(layers("head", both, linear_last=True)))
 
     return of_rows if spec.rows else of_actions
+
+
+def measure_passes(calls: int) -> dict[str, dict[str, float]]:
+    """By scheduler: CPU milliseconds of one whole decision at scale, p50, and how many jobs it starts."""
+    seen, found = snapshot(NODES, WAITING, RUNNING), {}
+    for text in PASSES:
+        scheduler = parse_slots(text)
+        p50, _ = percentiles(partial(scheduler.decide, seen), calls, time.thread_time_ns)
+        found[text] = {"cpu_p50_ms": p50 / 1000, "starts": float(len(scheduler.decide(seen)))}
+    return found
 
 
 def percentiles(call: Callable[[], object], calls: int, clock: Callable[[], int] = time.perf_counter_ns) -> tuple[float, float]:
@@ -157,6 +171,9 @@ def lines(calls: int = 20_000) -> list[tuple[str, str, str, str]]:
         note = f"CPU: p50 {row['cpu_p50']:.1f}, p99 {row['cpu_p99']:.1f}; the network alone in numpy takes {row['numpy_over_ours']:.1f} ×"
         ratio = f"p50 {row['p50']:.1f} µs, p99 {row['p99_over_p50']:.1f} × that"
         made.append((f"from snapshot to decision: {WHAT[name]}", ratio, f"p50 < {row['target_p50']:.0f} µs, p99 ≤ 3 × that", note))
+    for text, row in measure_passes(max(calls // 400, 20)).items():
+        what = f"from snapshot to decision: {text}, {WAITING:,} jobs wait, {RUNNING:,} run, {NODES:,} nodes"
+        made.append((what, f"{row['cpu_p50_ms']:.1f} ms CPU", f"≤ {MOST_MS:.0f} ms", f"{row['starts']:.0f} jobs start"))
     return made
 
 
@@ -165,13 +182,15 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    found = measure(given.calls)
+    found, passes = measure(given.calls), measure_passes(max(given.calls // 400, 20))
     if given.json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json.dumps(found | passes, indent=2) + "\n")
         return
     titles = ("p50 (µs)", "p99 (µs)", "target p50 (µs)", "p99 / p50", "CPU p50", "CPU p99", "the network alone in numpy (µs)", "ratio")
     table = [f"| decision | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     table += [f"| {WHAT[name]} | " + " | ".join(f"{cell:.3g}" for cell in row.values()) + " |" for name, row in found.items()]
+    table += ["", "| whole pass at scale | CPU p50 (ms) | jobs that start |", "|---|---:|---:|"]
+    table += [f"| {text} | {row['cpu_p50_ms']:.3g} | {row['starts']:.0f} |" for text, row in passes.items()]
     sys.stdout.write("\n".join(table) + "\n")
 
 

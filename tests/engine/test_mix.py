@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from gpuyard import Simulation, Snapshot, Workload, parse_scheduler
-from gpuyard.engine.driver import Driver
+from gpuyard.engine.decide import SnapshotDecider
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.snapshots import state_of
 from gpuyard.model.cluster import Cluster
 from gpuyard.testing.reference import scores as reference_scores
-from gpuyard.testing.reference.scores import Device, Request, fragment
+from gpuyard.testing.reference.scores import Device, UnitRequest, fragment
 from gpuyard.testing.reference.state import make_jobs
 from gpuyard.testing.strategies import random_case
 
@@ -48,7 +47,7 @@ def test_no_jobs_no_mix():
 def test_fragment_by_hand():
     """0.3 and 1 are free, with 3 cpus. Half a device: 0.3 is too small. A whole device: there is one, but not the 4 cpus: 1.3 are lost.
     A CPU job cannot use any of the 1.3. Two whole devices: there are not two."""
-    half, one, host, two = (Request(gpus, cpus, 0.0, frozenset({0})) for gpus, cpus in ((0.5, 1.0), (1.0, 4.0), (0.0, 1.0), (2.0, 1.0)))
+    half, one, host, two = (UnitRequest(gpus, cpus, 0.0, frozenset({0})) for gpus, cpus in ((0.5, 1.0), (1.0, 4.0), (0.0, 1.0), (2.0, 1.0)))
     devices = [Device(300_000, False), Device(1_000_000, True)]
     assert fragment(devices, 0, 3.0, np.inf, [(half, 1)]) == 300_000
     assert fragment(devices, 0, 3.0, np.inf, [(one, 1)]) == 1_300_000
@@ -69,17 +68,17 @@ def test_the_mix_is_that_of_the_reference(part: int):
             assert [as_reference(row) for row in ours[ours["partition"] == p]] == expected
 
 
-def as_reference(row: Any) -> tuple[Request, int]:
+def as_reference(row: Any) -> tuple[UnitRequest, int]:
     allowed = frozenset(k for k in range(62) if int(row["allowed"]) >> k & 1)
-    return Request(float(row["gpus"]), float(row["cpus"]), float(row["memory"]), allowed), int(row["weight"])
+    return UnitRequest(float(row["gpus"]), float(row["cpus"]), float(row["memory"]), allowed), int(row["weight"])
 
 
 def fragments_known(snapshot: Snapshot) -> tuple[Any, dict[int, int]]:
     """The state before a pass by FGD, and the fragments that the pass computed of nodes that it did not touch."""
     program = parse_scheduler("fcfs/fgd/skip").program()
-    before = Driver(state_of(snapshot, program), "before", snapshot.jobs.id)
+    before = SnapshotDecider(program).load(snapshot)
     before.order(PREPARE)
-    after = Driver(state_of(snapshot, program), "after", snapshot.jobs.id)
+    after = SnapshotDecider(program).load(snapshot)
     after.order(PREPARE)
     after.order(PASS)
     found = after.state.fragment
@@ -87,7 +86,7 @@ def fragments_known(snapshot: Snapshot) -> tuple[Any, dict[int, int]]:
     return before.state, {n: int(found[n]) for n in same}
 
 
-def slow_fragment(state: Any, n: int, mix: list[tuple[Request, int]]) -> int:
+def slow_fragment(state: Any, n: int, mix: list[tuple[UnitRequest, int]]) -> int:
     node = state.nodes[n]
     devices = [Device(1_000_000, True)] * int(node["free"])
     for d in range(64):

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from gpuyard import Decision, Meta, Simulation, Workload, simulate
-from gpuyard.engine.driver import Driver
+from gpuyard.engine.decide import SnapshotDecider
 from gpuyard.engine.kernels.events import PREPARE
-from gpuyard.engine.snapshots import state_of
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import Cluster, Outage
 from gpuyard.model.cluster_file import load_cluster
@@ -102,10 +101,14 @@ def test_a_worked_example_of_multifactor(tmp_path: Path):
         snapshot = simulation.advance()
     assert snapshot is not None
     program = parse_scheduler("multifactor:max_age=400,half_life=100/fewest/skip").program()
-    driver = Driver(state_of(snapshot, program), program.label, snapshot.jobs.id)
+    driver = SnapshotDecider(program).load(snapshot)
     driver.order(PREPARE)
     s = driver.state
-    keys = {int(s.rows["index"][j]): float(s.queue_keys[i]) for i, j in enumerate(s.queue_jobs[: len(s.rows)]) if s.rows["status"][j] == 1}
+    keys = {
+        int(s.rows["index"][j]): float(s.queue_keys[i])
+        for i, j in enumerate(s.queue_jobs[: len(snapshot.jobs)])
+        if s.rows["status"][j] == 1
+    }
     heavy = 10_000 * 2**-1.5  # half of all usage where a third is fair
     expected = {
         2: 1000 * 50 / 400 + 1000 * 4 / 8 + 1000 + 1000 + heavy,

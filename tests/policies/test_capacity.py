@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from gpuyard import Simulation, Snapshot
-from gpuyard.engine.decide import decide_in_order, decide_once
 from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.snapshot import LIVE
@@ -22,9 +21,9 @@ from gpuyard.testing.strategies import random_case
 
 SEEDS = range(50)
 DECISIONS = 6  # looked at, of each case
-EASY = parse_scheduler("fcfs/fewest/easy").program()
-FIRST = parse_scheduler("fcfs/first/none").program()
-FEWEST = parse_scheduler("fcfs/fewest/none").program()
+EASY = parse_scheduler("fcfs/fewest/easy")
+FIRST = parse_scheduler("fcfs/first/none")
+FEWEST = parse_scheduler("fcfs/fewest/none")
 BOOKS = ("free", "cpus", "memory", "mask", "quota", "shares")
 MOST_UNITS = 12  # that rooms are told apart up to
 
@@ -46,7 +45,7 @@ def steps(seed: int) -> list[Step]:
     simulation = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules)
     found: list[Step] = []
     while len(found) < DECISIONS and (snapshot := simulation.advance()) is not None:
-        free, decisions = engine_books(simulation), decide_once(EASY, snapshot)
+        free, decisions = engine_books(simulation), EASY.decide(snapshot)
         simulation.apply(decisions)
         after = snapshot_of(simulation._state, case.workload.jobs, snapshot.cluster, case.rules, seed, simulation._mix)
         found.append(Step(snapshot, free, decisions, after))
@@ -154,7 +153,7 @@ def room_of_engine(snapshot: Snapshot, request: JobRequest, node: int) -> int:
         if request.gpus >= 1:
             table["gpus"][at] = units * request.chunk
             table["cpus"][at], table["memory"][at] = units * request.cpus, units * request.memory
-        if not decide_once(FIRST, replace(alone, nodes=nodes, jobs=alone.jobs.with_table(table.copy()))):
+        if not FIRST.decide(replace(alone, nodes=nodes, jobs=alone.jobs.with_table(table.copy()))):
             return units - 1
     return MOST_UNITS if request.gpus >= 1 else 1
 
@@ -168,7 +167,7 @@ def test_rooms_are_those_of_the_engine(seed: int):
         request, node = requests[int(rng.choice(snapshot.waiting))], int(rng.integers(len(snapshot.nodes)))
         assert min(int(capacity.rooms(request)[node]), MOST_UNITS) == room_of_engine(snapshot, request, node)
         for row in snapshot.waiting[:6].tolist():
-            assert capacity.fits(requests[row]) == bool(decide_once(FIRST, waiting_only(snapshot, row)))
+            assert capacity.fits(requests[row]) == bool(FIRST.decide(waiting_only(snapshot, row)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -195,7 +194,7 @@ class Head:
 
 
 def heads(snapshot: Snapshot, requests: Requests) -> list[Head]:
-    order, decisions = decide_in_order(EASY, snapshot)
+    order, decisions = EASY.begin().decide_in_order(snapshot)
     starts = {start[0].row: start for start in starts_of(snapshot, requests, decisions)}
     found = []
     for p in range(len(snapshot.cluster.partitions)):
@@ -217,7 +216,7 @@ def test_a_reservation_is_the_first_believed_end_at_which_the_engine_starts_the_
             for time in np.unique(ends[after.live["running"]]):
                 keep = after.live["running"] & (ends > time)
                 keep[head.request.row] = True
-                if decide_once(FIRST, narrowed(after, keep)):
+                if FIRST.decide(narrowed(after, keep)):
                     first = float(time)
                     break
             assert reservation(snapshot, requests, head.request, head.before) == first
@@ -231,8 +230,8 @@ def test_easy_lets_pass_who_leaves_the_reservation_where_it_is(seed: int):
             promised = reservation(snapshot, requests, head.request, head.before)
             after = with_starts(snapshot, head.before)
             for row in head.behind[:4]:
-                passing = decide_once(EASY, waiting_only(after, head.request.row, row))
-                placed = starts_of(snapshot, requests, decide_once(FEWEST, waiting_only(after, row)))
+                passing = EASY.decide(waiting_only(after, head.request.row, row))
+                placed = starts_of(snapshot, requests, FEWEST.decide(waiting_only(after, row)))
                 assert bool(passing) == any(
                     with_starts(snapshot, [(request, parts)]).live["est_end"][row] <= snapshot.now  # of no believed length
                     or reservation(snapshot, requests, head.request, [*head.before, (request, parts)]) <= promised

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import run_step
+from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN, PAUSED
 from gpuyard.engine.kernels.place import BAD_SCORE
@@ -25,10 +28,15 @@ class Driver:
     """A state and the engine that works on it. `ids` are the jobs' numbers, for messages."""
 
     def __init__(self, state: st.State, label: str, ids: Array) -> None:
-        self.state = state
         self.label = label
-        self._ids = ids
-        self._header = header_of(state)
+        self.ids = ids
+        self.adopt(state)
+
+    def adopt(self, state: st.State) -> None:
+        """Work on other arrays from now on."""
+        self.state = state
+        self.header = header_of(state)
+        self.handle: Any = state if INTERPRETED else int(self.header.ctypes.data)  # what kernels take
 
     @property
     def now(self) -> float:
@@ -37,7 +45,7 @@ class Driver:
     def order(self, order: int, j: int = 0) -> int:
         """Carry out one order; returns the kernel's answer, which is not negative."""
         while True:
-            status = run_step(self.state, self._header, order, j)
+            status = run_step(self.state, self.header, order, j)
             if status < 0:
                 raise self.failure(status)
             if status == GROW_LOG:
@@ -58,8 +66,7 @@ class Driver:
             old = getattr(self.state, name)
             new = np.zeros(length, old.dtype)
             new[: len(old)] = old
-            self.state = self.state._replace(**{name: new.view(type(old))})
-        self._header = header_of(self.state)
+            self.adopt(self.state._replace(**{name: new.view(type(old))}))
 
     def _grow_plan(self) -> None:
         parts = self.state.partitions
@@ -74,8 +81,8 @@ class Driver:
         j = int(self.state.control["error_job"][0])
         if status == STARVED:
             what = (
-                f"{self.label}: job {int(self._ids[j])} was stopped {MOST_STOPS:,} times by {self.now:g} s, the last time with no work kept"
+                f"{self.label}: job {int(self.ids[j])} was stopped {MOST_STOPS:,} times by {self.now:g} s, the last time with no work kept"
             )
             return SimulationError(what, hint="checkpoint more often, or preempt by a rule that does not go round in circles")
-        job = f" for job {int(self._ids[j])}" if j >= 0 else ""
+        job = f" for job {int(self.ids[j])}" if j >= 0 else ""
         return PolicyError(f"{self.label}: {_FAILURES[status]}{job} at {self.now:g} s", hint="gpuyard check FILE tells more")

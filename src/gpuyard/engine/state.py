@@ -302,6 +302,7 @@ class ControlRow(RecordRow):
     heap: i8  # length of the heap of ends
     free_part: i8  # first free part
     parts_used: i8
+    parts_laid: i8  # parts that the snapshot before had held
     bins: i8  # bins in use
     log: i8  # log rows in use
     logging: i8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -33,3 +33,4 @@ class Decision:
     job: int
     action: Action = Action.START
     parts: tuple[Part, ...] = ()
+    reason: str = field(default="", compare=False)  # why, for people

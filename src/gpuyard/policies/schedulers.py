@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from gpuyard.engine.compiler.compile import compile_switch, parameters_of
-from gpuyard.engine.decide import decide_once
+from gpuyard.engine.decide import DeciderPool, SnapshotDecider
 from gpuyard.engine.slots import BACKFILLS, SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.state import OUTPUTS
 from gpuyard.errors import PolicyError, UsageError
@@ -43,6 +43,7 @@ class Scheduler:
     placement: Placement
     backfill: Backfill
     preemption: Preemption
+    _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         half_life_of((self,))  # refuses two half-lives in one scheduler
@@ -87,8 +88,12 @@ class Scheduler:
         return program_of((self,), self.label, 0.0)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """Return what this scheduler would do now; used where a real cluster is driven, and step by step."""
-        return decide_once(self.program(), snapshot)
+        """Return what this scheduler would do now."""
+        return self._pool.decide(self.program, snapshot)
+
+    def begin(self) -> SnapshotDecider:
+        """Make a decider for one simulation or cluster, and one thread."""
+        return SnapshotDecider(self.program())
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ class Meta:
     schedulers: tuple[Scheduler, ...]
     rule: Switch
     every: float = 0.0
+    _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_period(self.every, f"meta {self.rule.name}")
@@ -148,8 +154,12 @@ class Meta:
         return replace(made, switch=rule.address(), switch_params=values_of(rule), switch_every=self.every, network=address)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """Return what the scheduler that the rule names would do now (with a period, the rule is asked at every call)."""
-        return decide_once(self.program(), snapshot)
+        """Return what the scheduler that the rule names would do now. No past is known: with a period, the rule is asked at every call."""
+        return self._pool.decide(self.program, snapshot)
+
+    def begin(self) -> SnapshotDecider:
+        """Make a decider for one simulation or cluster, and one thread. It remembers the period, and the past that a network sees."""
+        return SnapshotDecider(self.program())
 
 
 def program_of(schedulers: Sequence[Scheduler], label: str, every: float, networks: tuple[TrainedNetwork, ...] = ()) -> Program:

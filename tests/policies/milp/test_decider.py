@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpuyard import Cluster, Simulation, Snapshot, Workload, simulate
-from gpuyard.engine.decide import decide_in_order
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import GpuType, Nodes
 from gpuyard.model.decision import Part
@@ -108,7 +107,7 @@ def test_a_reservation_is_the_first_believed_end_at_which_the_head_fits():
 
 def fairness(snapshot: Snapshot, inner: str, k: int, decisions) -> None:
     """What is promised of every decision."""
-    order, plain = decide_in_order(parse_scheduler(inner).program(), snapshot)
+    order, plain = parse_scheduler(inner).begin().decide_in_order(snapshot)
     requests = Requests(snapshot)
     started = {d.job for d in decisions}
     mine = {d.job for d in plain}

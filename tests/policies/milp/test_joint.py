@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gpuyard import Simulation
-from gpuyard.engine.decide import decide_in_order
 from gpuyard.model.decision import Part
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.milp.decider import _Pass
@@ -154,7 +153,7 @@ def problems(seed: int) -> Iterator[Problem]:
     scheduler = parse_scheduler(INNER[seed % len(INNER)])
     simulation = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules)
     while (snapshot := simulation.advance()) is not None:
-        order, decisions = decide_in_order(scheduler.program(), snapshot)
+        order, decisions = scheduler.begin().decide_in_order(snapshot)
         if decisions:
             for queue in _Pass(snapshot).queues(order, decisions, 4):
                 yield _Pass(snapshot).problem(queue, in_order_only=seed % 7 == 0)[0]

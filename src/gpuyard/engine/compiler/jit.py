@@ -8,20 +8,18 @@ policies are used (decision record 0001). With `NUMBA_DISABLE_JIT=1` everything 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numba import config, njit, types
+from numba import config, from_dtype, njit, types
 from numba.extending import intrinsic
 
 from gpuyard.engine.compiler.linking import LinkOnlyCompiler
 from gpuyard.engine.state import PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from llvmlite.ir import IRBuilder, Value
     from numba.core.base import BaseContext as TargetContext
     from numba.core.typing.context import BaseContext as TypingContext
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from gpuyard.arrays import Int, Ints, Real, Reals, Vector
     from gpuyard.engine.state import JobRow, NodeRow, State, SystemRow
 
+WORD, FLOAT, NOTHING = types.int64, types.float64, types.void  # in signatures of entries
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 INTERPRETED = bool(config.DISABLE_JIT)
@@ -44,6 +43,19 @@ _LINKED = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 def inner(function: F) -> F:
     """A kernel called by other kernels: typed at the call, linked into the entry that uses it."""
     return njit(pipeline_class=LinkOnlyCompiler, **_INNER, **_LINKED)(function)  # type: ignore[no-any-return]
+
+
+def array_of(kind: Any, dimensions: int = 1) -> Any:
+    """The type of a contiguous array of numbers or records, in signatures of entries."""
+    return types.Array(from_dtype(np.dtype(kind)), dimensions, "C")
+
+
+def copier(names: Sequence[str]) -> Callable[[Any, Any], None]:
+    """A kernel `(given, row)` that copies the named columns of one record to another. It is generated, so that none can be forgotten."""
+    lines = [f"    row[{name!r}] = given[{name!r}]" for name in names]
+    space: dict[str, Any] = {}
+    exec("\n".join(["def copy(given, row):", *lines]), space)  # noqa: S102 - our own text: names of columns
+    return inner(space["copy"])  # type: ignore[no-any-return]
 
 
 def entry(signature: Any) -> Callable[[F], F]:

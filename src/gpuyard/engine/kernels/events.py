@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at
-from gpuyard.engine.kernels.nodes import hold, largest_share, limited, room_on
+from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, failed, order_queue, run_pass
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, fill_row, requeue, start_at, tick, write_result
+from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, tick, write_result
 from gpuyard.engine.kernels.usage import age_usage, show_usage
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
@@ -31,7 +31,7 @@ BREATH = 4096  # instants between returns to Python, which may have a Ctrl-C to 
 BAD_SWITCH = -3
 
 # What a step is asked to do.
-FILL, PREPARE, RUN, PASS, START, PREEMPT, FINISH = range(7)
+PREPARE, RUN, PASS, START, PREEMPT, FINISH = range(6)
 
 NO_PARTITION, NO_TYPE, TOO_MANY_GPUS, TOO_LARGE, OVER_QUOTA = range(1, 6)
 
@@ -45,10 +45,6 @@ def step(s: State, order: Int, j: Int) -> Any:
         return _pass(s)
     if order == PREPARE:
         return _prepare(s)
-    if order == FILL:
-        for i in range(len(s.rows)):
-            fill_row(s, i)
-        return 0
     if order == FINISH:
         return _finish(s)
     if order == PREEMPT:
@@ -59,26 +55,27 @@ def step(s: State, order: Int, j: Int) -> Any:
 
 @inner
 def _prepare(s: State) -> Any:
-    """Let running jobs hold what they have, order waiting ones (a new simulation has neither), count and index what is free."""
-    for i in range(s.control[0].heap):
-        row = s.rows[s.ends[i]]
-        k = row.alloc
-        while k >= 0:
-            hold(row, s.nodes[s.parts[k].node], s.devices, s.parts[k])
-            k = s.parts[k].next
+    """Count and index what is free, and order the waiting jobs (a new simulation has none)."""
     if s.control[0].half_life > 0:
         show_usage(s)
+    count_free(s)
+    for p in range(len(s.partitions)):
+        if s.partitions[p].head < s.partitions[p].tail:
+            status = order_queue(s, p)
+            if status < 0:
+                return status
+    return 0
+
+
+@inner
+def count_free(s: State) -> None:
+    """Count the free devices of each partition, and index the nodes by theirs."""
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         part.free = 0
         for n in range(part.node_lo, part.node_hi):
             s.nodes[n].share = largest_share(s.nodes[n], s.devices)
             join_pool(s, part, s.nodes[n])
-        if part.head < part.tail:
-            status = order_queue(s, p)
-            if status < 0:
-                return status
-    return 0
 
 
 @inner
@@ -87,7 +84,7 @@ def _finish(s: State) -> Any:
     submitted = s.control[0].next_job
     for j in range(len(s.rows)):
         if j >= submitted:
-            fill_row(s, j)
+            submit_row(s, j)
         if s.rows[j].status <= RUNNING:
             write_result(s, j)
     return 0
@@ -226,7 +223,7 @@ def _events(s: State) -> Any:
     while control.next_job < len(s.rows) and s.table[control.next_job].submit <= now:
         j = control.next_job
         control.next_job += 1
-        fill_row(s, j)
+        submit_row(s, j)
         reason = _why_never(s, j)
         if reason != 0:
             s.rows[j].status = REJECTED
@@ -294,7 +291,7 @@ def _pass(s: State) -> Any:
     if control.half_life > 0:
         show_usage(s)
     if control.switch != 0:
-        status = _switch(s)
+        status = switch(s)
         if status < 0:
             return status
     slot = s.slots[control.active]
@@ -361,7 +358,7 @@ def _choice_matters(s: State) -> Any:
 
 
 @inner
-def _switch(s: State) -> Any:
+def switch(s: State) -> Any:
     """Let the switch rule choose the active scheduler; returns a status."""
     control = s.control[0]
     if not switch_is_due(s):

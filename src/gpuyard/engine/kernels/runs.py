@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.engine.compiler.jit import ORDERING, call_keys, inner, params_at
+from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
 from gpuyard.engine.kernels.usage import charge
-from gpuyard.engine.state import BINS, DONE, KILLED, PENDING, RUNNING, WAITING
+from gpuyard.engine.state import BINS, DONE, JOB_ROW, KILLED, PENDING, RUNNING, WAITING
+from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
     from gpuyard.engine.state import ControlRow, JobRow, PartRow, State
+    from gpuyard.model.jobs import SubmittedRow
 
 BAD_KEY = -1
 STARVED = -4
@@ -300,21 +302,25 @@ def write_result(s: State, j: Int) -> None:
     line.status = row.status
 
 
+_copy_submitted = copier([name for name in JOB.names or () if name in (JOB_ROW.names or ())])
+
+
 @inner
-def fill_row(s: State, j: Int) -> None:
-    """The row of a job, from what was submitted."""
-    given = s.table[j]
-    row = s.rows[j]
-    row.submit, row.gpus, row.estimate, row.walltime, row.deadline = (
-        given.submit,
-        given.gpus,
-        given.estimate,
-        given.walltime,
-        given.deadline,
-    )
-    row.cpus, row.memory, row.transfer, row.priority = given.cpus, given.memory, given.transfer, given.priority
-    row.user, row.job_class, row.chunk, row.gpu_type, row.index = given.user, given.job_class, given.chunk, given.gpu_type, given.index
-    row.qos, row.account = given.qos, given.account
+def submit_row(s: State, j: Int) -> None:
+    """Fill the row of a job that is submitted now, and clear its line in the result."""
+    fill_row(s, s.table[j], s.rows[j])
+    s.rows[j].runtime = s.runtime[j]
+    line = s.result[j]
+    line.rate = 0.0
+    line.nodes = 0
+    line.node = -1
+    line.reason = 0
+
+
+@inner
+def fill_row(s: State, given: SubmittedRow, row: JobRow) -> None:
+    """Fill the row of a job that has not run yet: every column that was submitted, then the derived ones. Only `runtime` is left out."""
+    _copy_submitted(given, row)
     row.partition = max(s.partition_of[given.partition], 0)
     row.usage = 0.0
     row.fair_share = 1.0 / len(s.users)
@@ -327,21 +333,15 @@ def fill_row(s: State, j: Int) -> None:
     row.start = -1.0
     row.preemptions = 0
     row.status = PENDING
-    row.runtime = s.runtime[j]
     row.end = np.inf
     row.alloc = -1
     row.overrun = 0
     row.benched = 0
     whole = given.gpus >= 1
-    row.units = int(given.gpus // given.chunk) if whole else 1
+    row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
     plain = whole and given.cpus == 0 and given.memory == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
     row.plain = 1 if plain else 0
-    line = s.result[j]
-    line.rate = 0.0
-    line.nodes = 0
-    line.node = -1
-    line.reason = 0
 
 
 @inner

@@ -1,4 +1,4 @@
-"""What a snapshot shows, laid into a state that is kept from one decision to the next: no array is made, nothing is left to Python."""
+"""Lay a snapshot into a state that is kept from one decision to the next, and read decisions off it. Nothing is allocated here."""
 
 from __future__ import annotations
 
@@ -6,33 +6,60 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.nodes import NO_DEVICES, hold, largest_share
-from gpuyard.engine.state import RUNNING, WAITING
+from gpuyard.engine.compiler.jit import copier, inner
+from gpuyard.engine.kernels.events import count_free, switch
+from gpuyard.engine.kernels.nodes import NO_DEVICES, describe, hold
+from gpuyard.engine.kernels.passes import order_queue
+from gpuyard.engine.kernels.place import find
+from gpuyard.engine.kernels.queue import queue_sort
+from gpuyard.engine.kernels.runs import fill_row
+from gpuyard.engine.kernels.usage import show_usage
+from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
+from gpuyard.model.snapshot import LIVE
+
+LAID_OUT, NO_JOB, UNSOUND = 0, -100, -101  # beside the failures of policies
+ALL, SCHEDULER, JOB, HOST = range(4)  # what is to be decided: everything by a pass that follows; or one thing at once
+LONGEST_TIME = 1e15  # s; beyond it, time does not move on when a second is added
+
+_copy_live = copier([name for name in LIVE.names or () if name in (JOB_ROW.names or ())])
 
 
 @inner
-def is_sound(s: Any, table: Any, live: Any, held: Any, nodes: Any, where: Any) -> Any:
-    """Whether all that a snapshot refers to by number is there. Nothing that follows looks at the bounds of an array."""
-    if len(live) != len(table) or len(nodes) != len(where):
+def is_sound(s: Any, table: Any, live: Any, held: Any, nodes: Any, usage: Any, where: Any) -> Any:
+    """Whether everything that a snapshot refers to by number exists. Kernels do not check the bounds of arrays."""
+    if len(live) != len(table) or len(nodes) != len(where) or (len(usage) > 0 and len(usage) != len(s.users)):
         return False
-    classes = len(s.speed) // len(s.types)
     for j in range(len(table)):
-        job = table[j]
-        labelled = 0 <= job.partition < len(s.partition_of) and 0 <= job.gpu_type < len(s.allowed) and 0 <= job.job_class < classes
-        if not labelled or job.chunk < 1:
+        if not _is_sound_job(s, table[j], live[j]):
             return False
     for number in range(len(nodes)):
-        if not _has_devices(s.nodes[where[number]], nodes[number].mask):
+        node = s.nodes[where[number]]
+        if not (_has_devices(node, nodes[number].mask) and 0 <= nodes[number].off <= node.gpus):
             return False
     for k in range(len(held)):
-        piece = held[k]
-        if not (0 <= piece.row < len(table) and live[piece.row].running and 0 <= piece.node < len(nodes)):
+        row, number = held[k].row, held[k].node
+        if not (0 <= row < len(table) and live[row].running and 0 <= number < len(nodes)):
             return False
-        node = s.nodes[where[piece.node]]
-        if not _has_devices(node, piece.devices) or held[k]["device"] >= node.gpus or piece.gpus < 0:  # numpy has an attribute `device`
+        if not _is_sound_piece(s.nodes[where[number]], held[k], table[row].gpus):
             return False
     return True
+
+
+@inner
+def _is_sound_job(s: Any, job: Any, seen: Any) -> Any:
+    if not (0 <= job.partition < len(s.partition_of) and 0 <= job.gpu_type < len(s.allowed) and job.chunk >= 1):
+        return False
+    if not (0 <= job.job_class < len(s.speed) // len(s.types) and 0 <= job.user < len(s.users) and 0 <= job.qos < len(s.qos_factor)):
+        return False
+    return not seen.running or (abs(seen.run_start) < LONGEST_TIME and seen.est_end == seen.est_end)
+
+
+@inner
+def _is_sound_piece(node: Any, piece: Any, gpus: Any) -> Any:
+    device = piece["device"]  # numpy has an attribute of that name
+    if 0 < gpus < 1:
+        return node.first_device >= 0 and 0 <= device < node.gpus and np.uint64(piece.devices) == np.uint64(1) << np.uint64(device)
+    return _has_devices(node, piece.devices) and device < node.gpus and 0 <= piece.gpus <= node.gpus
 
 
 @inner
@@ -42,31 +69,36 @@ def _has_devices(node: Any, mask: Any) -> Any:
 
 
 @inner
-def lay_out(s: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, where: Any, now: Any, submitted: Any) -> None:
-    """Queues, running jobs, nodes and counts as a snapshot shows them. `where` (nodes,): the kernels' place of each node.
+def lay_out(
+    s: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, where: Any, now: Any, submitted: Any
+) -> Any:  # fmt: skip
+    """Set queues, running jobs, nodes and counts as a snapshot shows them; returns LAID_OUT, or UNSOUND. `where`: node number → place.
 
-    Rows have what features and placements read. The state must have room: rows for the jobs, queues for the jobs and one more
-    for each partition, parts for what is held.
+    The state must have room: rows, queues and ends for the jobs, parts for what is held and for what may start.
     """
+    if not is_sound(s, table, live, held, nodes, usage, where) or not abs(now) < LONGEST_TIME:
+        return UNSOUND
     control = s.control[0]
-    control.now = now
+    control.now = control.usage_at = now
+    control.notes = 0
+    for u in range(len(s.users)):
+        s.users[u].usage = usage[u] if len(usage) > 0 else 0.0
+        s.users[u].held = 0.0  # no time passes: what is held does not count
     _set_nodes(s, nodes, where)
-    _set_regions(s, table, live)
+    _set_regions(s, table)
     _set_rows(s, table, live)
     _set_held(s, held, where)
+    _count_arrivals(control, table, ended, submitted)
+    for n in range(len(s.nodes)):
+        if s.nodes[n].free < 0:
+            return UNSOUND
     _count_devices(s)
-    arrived = control.next_job
-    for j in range(len(table)):
-        arrived = max(arrived, np.int64(table[j].index) + 1)
-    for k in range(len(ended)):
-        arrived = max(arrived, np.int64(ended[k].job) + 1)
-    control.next_job = arrived
-    control.recent_job = arrived - submitted
+    return LAID_OUT
 
 
 @inner
 def _set_nodes(s: Any, nodes: Any, where: Any) -> None:
-    """Every node as it is with no job on it."""
+    """Set every node to what it is with no job on it."""
     for number in range(len(nodes)):
         seen = nodes[number]
         node = s.nodes[where[number]]
@@ -77,31 +109,31 @@ def _set_nodes(s: Any, nodes: Any, where: Any) -> None:
         node.free_memory = node.memory
         node.mask = seen.mask if node.first_device >= 0 else NO_DEVICES
         node.shared = NO_DEVICES
-        node.share = 1.0
+        s.fragment[where[number]] = -1
 
 
 @inner
-def _set_regions(s: Any, table: Any, live: Any) -> None:
-    """Give each partition its region of the queue arrays: its waiting jobs, and one place for the first running job to end."""
+def _set_regions(s: Any, table: Any) -> None:
+    """Give each partition its region of the queue arrays: a place for each of its jobs."""
     for p in range(len(s.partitions)):
-        s.partitions[p].queue_hi = 1
+        s.partitions[p].queue_hi = 0
     for j in range(len(table)):
-        if not live[j].running:
-            s.partitions[max(s.partition_of[table[j].partition], 0)].queue_hi += 1
+        s.partitions[max(s.partition_of[table[j].partition], 0)].queue_hi += 1
     at = 0
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         part.queue_lo = part.head = part.tail = at
         at += part.queue_hi
         part.queue_hi = at
-        part.running = 0
+        part.running = part.unsorted = 0
+        part.dirty = 1
         part.work = part.used = 0.0
 
 
 @inner
 def _set_rows(s: Any, table: Any, live: Any) -> None:
     control = s.control[0]
-    control.waiting = control.heap = 0
+    control.waiting = control.heap = control.sharing = control.hosts = 0
     for j in range(len(table)):
         _set_row(s, table[j], live[j], s.rows[j])
         row = s.rows[j]
@@ -112,58 +144,170 @@ def _set_rows(s: Any, table: Any, live: Any) -> None:
             part.work += row.remaining * row.gpus
             control.waiting += 1
         else:
-            part.used += row.gpus
-            if part.running == 0 or row.est_end < s.rows[s.running_jobs[part.queue_lo]].est_end:
-                s.running_jobs[part.queue_lo] = j
-            part.running += 1
-            s.ends[control.heap] = j
-            control.heap += 1
+            _set_running(s, control, part, j)
+        if 0 < row.gpus < 1:
+            control.sharing = 1
+        if row.cpus > 0 or row.memory > 0:
+            control.hosts = 1
     control.running = control.heap
+    if control.tracking == 1:
+        for p in range(len(s.partitions)):
+            lo = s.partitions[p].queue_lo
+            queue_sort(s.queue_keys, s.running_jobs, lo, lo + s.partitions[p].running)  # the queue gets its keys later
+    if control.sharing == 1:
+        for d in range(len(s.devices)):
+            s.devices[d] = 0.0
 
 
 @inner
 def _set_row(s: Any, given: Any, seen: Any, row: Any) -> None:
-    row.submit, row.gpus, row.estimate, row.deadline = given.submit, given.gpus, given.estimate, given.deadline
-    row.cpus, row.memory, row.priority = given.cpus, given.memory, given.priority
-    row.job_class, row.chunk, row.gpu_type, row.index = given.job_class, given.chunk, given.gpu_type, given.index
-    row.partition = max(s.partition_of[given.partition], 0)
-    row.units = given.gpus // given.chunk if given.gpus >= 1 else 1
-    row.plain = 0  # the counters of plain jobs are not kept
-    row.remaining = max(given.estimate - seen.done, 0.0)
-    row.est_end, row.run_start, row.ran, row.walltime = seen.est_end, seen.run_start, seen.ran, given.walltime
-    row.alloc = -1
+    fill_row(s, given, row)
+    _copy_live(seen, row)
+    row.runtime = np.inf  # hidden
+    row.remaining = max(row.estimate - row.done, 0.0)
     row.status = RUNNING if seen.running else WAITING
 
 
 @inner
+def _set_running(s: Any, control: Any, part: Any, j: Any) -> None:
+    """Add a running job to the ends, which are not known, and to the running jobs where they are kept in order."""
+    s.ends[control.heap] = j
+    s.end_times[control.heap] = np.inf
+    control.heap += 1
+    part.used += s.rows[j].gpus
+    if control.tracking == 1:
+        s.queue_keys[part.queue_lo + part.running] = s.rows[j].est_end
+        s.running_jobs[part.queue_lo + part.running] = j
+        part.running += 1
+
+
+@inner
 def _set_held(s: Any, held: Any, where: Any) -> None:
-    """Let running jobs hold what they have."""
+    """Let running jobs hold what they have; the parts that are left are free."""
+    control = s.control[0]
     for t in range(len(s.types)):
         s.types[t].held = 0.0
-    for k in range(len(held)):
+    for k in range(len(held) - 1, -1, -1):  # the list of a job is built from its end
         row = s.rows[held[k].row]
         piece = s.parts[k]
-        piece.mask, piece.gpus, piece.gpu = held[k].devices, held[k].gpus, held[k]["device"]  # numpy has an attribute of that name
+        piece.mask, piece.gpus, piece.gpu = held[k].devices, held[k].gpus, held[k]["device"]
         piece.node = where[held[k].node]
         piece.next = row.alloc
         row.alloc = k
-        node = s.nodes[piece.node]
-        hold(row, node, s.devices, piece)
-        s.types[node.gpu_type].held += float(piece.gpus) if row.gpus >= 1 else row.gpus
+    for k in range(len(held)):
+        row, node = s.rows[held[k].row], s.nodes[s.parts[k].node]
+        hold(row, node, s.devices, s.parts[k])
+        s.types[node.gpu_type].held += float(s.parts[k].gpus) if row.gpus >= 1 else row.gpus
+    _free_parts(s, len(held))
+    control.free_part = control.parts_used = control.parts_laid = len(held)
+
+
+@inner
+def _free_parts(s: Any, first: Any) -> None:
+    """Link the parts from `first` on. A pass takes free parts in order and links none of them to the next: the rest is linked already."""
+    control = s.control[0]
+    k = first
+    while k + 1 < len(s.parts) and (k < control.parts_laid or s.parts[k].next != k + 1):
+        s.parts[k].next = k + 1
+        k += 1
+    s.parts[len(s.parts) - 1].next = -1
+
+
+@inner
+def _count_arrivals(control: Any, table: Any, ended: Any, submitted: Any) -> None:
+    """Count the jobs that have come so far, as far as their numbers show it, and those that came recently."""
+    arrived = control.next_job
+    for j in range(len(table)):
+        arrived = max(arrived, np.int64(table[j].index) + 1)
+    for k in range(len(ended)):
+        arrived = max(arrived, np.int64(ended[k].job) + 1)
+    control.next_job = arrived
+    control.recent_job = arrived - submitted
 
 
 @inner
 def _count_devices(s: Any) -> None:
+    for w in range(len(s.free_index)):
+        s.free_index[w] = NO_DEVICES
     for t in range(len(s.types)):
         s.types[t].up = 0.0
-    for p in range(len(s.partitions)):
-        part = s.partitions[p]
-        part.free = 0
-        for n in range(part.node_lo, part.node_hi):
-            node = s.nodes[n]
-            if node.down > 0:
-                continue
-            part.free += node.free
+    for n in range(len(s.nodes)):
+        node = s.nodes[n]
+        if node.down == 0:
             s.types[node.gpu_type].up += float(node.gpus - node.off)
-            if node.free == 0:
-                node.share = largest_share(node, s.devices)
+    count_free(s)
+
+
+# ── one choice alone ──
+
+
+@inner
+def first_choice(s: Any, what: Any, which: Any) -> Any:
+    """Make the first choice that a pass would make: the number of a scheduler, or the row of a job; negative: NO_JOB or a failure.
+
+    SCHEDULER: the one that the switch rule names; JOB: the first job of partition `which`; HOST: the nodes for the job in row `which`.
+    For a job its nodes, `control.picked` of them, are in the first parts.
+    """
+    control = s.control[0]
+    if control.half_life > 0:
+        show_usage(s)
+    if what == SCHEDULER:
+        status = switch(s)
+        return status if status < 0 else control.active
+    row = which
+    if what == JOB:
+        part = s.partitions[which]
+        if part.head == part.tail:
+            return NO_JOB
+        status = order_queue(s, which)
+        if status < 0:
+            return status
+        row = np.int64(s.queue_jobs[part.head])
+    picked = find(s, np.int64(s.rows[row].partition), row, s.slots[control.active])
+    if picked < 0:
+        control.error_job = row
+        return picked
+    control.picked = picked
+    for i in range(picked):
+        describe(s.rows[row], s.nodes[s.pick_node[i]], s.devices, s.pick_units[i], s.pick_device[0], s.parts[i])
+        s.parts[i].node = s.pick_node[i]
+        s.parts[i].next = i - 1  # from the last to the first
+    s.rows[row].alloc = picked - 1
+    return row
+
+
+# ── decisions ──
+
+
+@inner
+def read_decisions(s: Any, rows: Any, counts: Any, nodes: Any, gpus: Any, devices: Any) -> Any:
+    """Write what a pass did, in order, into arrays; returns how many decisions there are.
+
+    `rows` (decisions,); `counts` (decisions,) of parts, -1: stopped; the others (parts,): node numbers, GPUs, bit sets of devices.
+    """
+    at = 0
+    noted = s.control[0].notes
+    for i in range(noted):
+        j = np.int64(s.notes[i])
+        if j < 0:
+            rows[i], counts[i] = -1 - j, -1
+        else:
+            count = read_parts(s, j, at, nodes, gpus, devices)
+            rows[i], counts[i] = j, count
+            at += count
+    return noted
+
+
+@inner
+def read_parts(s: Any, j: Any, at: Any, nodes: Any, gpus: Any, devices: Any) -> Any:
+    """Write the parts of job j into arrays from position `at` on; returns how many there are."""
+    count = 0
+    k = s.rows[j].alloc
+    while k >= 0:
+        piece = s.parts[k]
+        nodes[at + count] = s.nodes[piece.node].number
+        gpus[at + count] = float(piece.gpus) if s.rows[j].gpus >= 1 else s.rows[j].gpus
+        devices[at + count] = piece.mask
+        k = piece.next
+        count += 1
+    return count

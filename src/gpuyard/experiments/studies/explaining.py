@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.decide import decide_in_order
 from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.base import Envs
 from gpuyard.envs.vector import EngineEnvs
@@ -441,13 +440,13 @@ def _likeness(
     kind = contender.kind
     texts = {name: kind.text(name, contender.options) for name in kind.explaining.heuristics}
     others = {name: parse_scheduler(text) for name, text in texts.items()}
-    programs = {name: other.program() for name, other in others.items() if not isinstance(other, Decider)}
-    mine = scheduler.program()
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    deciders = {name: other.begin() for name, other in others.items() if not isinstance(other, Decider)}
+    mine = scheduler.begin()
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in deciders}
     for done, snapshot in enumerate(_snapshots(contender, scheduler, episodes, rng, progress)):
         progress(RUNS * _PARTS + done)
-        asked = {name: decide_in_order(program, snapshot) for name, program in programs.items()}
-        pairs = kind.explaining.alike(decide_in_order(mine, snapshot), asked)
+        asked = {name: decider.decide_in_order(snapshot) for name, decider in deciders.items()}
+        pairs = kind.explaining.alike(mine.decide_in_order(snapshot), asked)
         for name, pair in pairs.items():
             found[name].append(pair)
     made = [_mean_likeness(name, pairs) for name, pairs in found.items()]

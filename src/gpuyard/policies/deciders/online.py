@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.decide import decide_once
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGreedySettings, Exp3, Exp3Settings, LinUcb, LinUcbSettings
@@ -27,7 +26,7 @@ class Online:
     """
 
     def __init__(self, several: Several, bandit: Bandit, every: float) -> None:
-        self._programs = [scheduler.program() for scheduler in several.schedulers]
+        self._schedulers = [scheduler.begin() for scheduler in several.schedulers]
         self._labels = [scheduler.label for scheduler in several.schedulers]
         self._idle = all(scheduler.preemption.function is None for scheduler in several.schedulers)
         self._bandit, self._every = bandit, every
@@ -47,7 +46,7 @@ class Online:
             self._choose(snapshot)
         if self._idle and _all_in_use(snapshot):
             return []
-        return decide_once(self._programs[self._active], snapshot)
+        return self._schedulers[self._active].decide(snapshot)
 
     def report(self) -> dict[str, int]:
         """How often each scheduler was chosen."""

@@ -9,7 +9,6 @@ from dataclasses import astuple, dataclass, fields
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.decide import decide_in_order, decide_once
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
@@ -77,7 +76,7 @@ class Milp:
             raise UsageError(f"milp: k = {k:g} is not a whole number in 1..1000")
         if not (limit > 0 and 0 <= gap < 1 and all(0 <= w < np.inf for w in (w_frag, w_balance, w_room))):
             raise UsageError("milp: limit must be above 0 s, gap in 0..1, weights not negative")
-        self._program = inner.program()
+        self._inner = inner.begin()
         self._backfill = inner.backfill.name
         self._k, self._limit, self._gap = int(k), limit, gap
         self._weights = Weights(w_frag, w_balance, w_room)
@@ -87,7 +86,7 @@ class Milp:
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """The inner scheduler's decisions, or better placed ones."""
         self._log.decisions += 1
-        order, inner = decide_in_order(self._program, snapshot)
+        order, inner = self._inner.decide_in_order(snapshot)
         if not inner:
             return []
         began = time.perf_counter()
@@ -99,8 +98,8 @@ class Milp:
         if all(starts is None for starts in chosen):
             return inner
         starts = [start for starts in chosen if starts is not None for start in starts]
-        made = [Decision(request.index, parts=parts) for request, parts in starts]
-        return made + decide_once(self._program, with_starts(snapshot, starts))
+        made = [Decision(request.index, parts=parts, reason="placed by the solver") for request, parts in starts]
+        return made + self._inner.decide(with_starts(snapshot, starts))
 
     def report(self) -> Mapping[str, float]:
         """Return counts over all decisions so far."""
