@@ -114,7 +114,7 @@ class SnapshotDecider:
             given = tuple(np.array(a, kind) for a, kind in zip(given, _GIVEN, strict=True))
             status = self._load(handle, what, which, *given, where, float(snapshot.now), int(snapshot.submitted))
         if status >= 0 or status == seen.NO_JOB:
-            return status
+            return status  # type: ignore[no-any-return]
         if status == seen.UNSOUND:
             raise DataError("snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster")
         raise self._driver.failure(status)
@@ -137,7 +137,7 @@ class SnapshotDecider:
             self._begin(snapshot)
         self._driver.ids = jobs.table["id"]
         if INTERPRETED:
-            self._driver.adopt(self.state._replace(rows=self._rows[:count]))
+            self._driver.adopt(self.state.replace(rows=self._rows[:count]))
         else:
             self._driver.header[_ROWS_LENGTH] = count  # a policy must not see the rows of an earlier snapshot
 
@@ -149,7 +149,7 @@ class SnapshotDecider:
         nothing = np.zeros(0, MIX)
         s = build_state(nobody, np.zeros(0), snapshot.cluster, self._program, snapshot.seed, snapshot.rules, segments=False, mix=nothing)
         devices = max(snapshot.cluster.gpus, 1)
-        s = s._replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
+        s = s.replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
         if self._cluster is not None:
             s.history[:] = self.state.history
@@ -180,14 +180,14 @@ class SnapshotDecider:
         self._mix = snapshot.mix
         mix = request_mix(snapshot.jobs, snapshot.cluster) if snapshot.mix is None else snapshot.mix
         at = np.searchsorted(mix["partition"], np.arange(len(snapshot.cluster.partitions) + 1))
-        self._driver.adopt(as_seen_by_kernels(self.state._replace(mix=mix, mix_at=at)))
+        self._driver.adopt(as_seen_by_kernels(self.state.replace(mix=mix, mix_at=at)))
 
     def _grow(self, jobs: int, parts: int, users: int) -> None:
         """Make room for twice as many jobs and parts."""
         s = self.state
         n, m = max(2 * jobs, self._most_jobs, 64), max(2 * parts, self._most_parts, 64)
         pool = m + int(s.nodes["gpus"].sum()) + n + 1  # whole devices, shares and CPU jobs that may start
-        grown = s._replace(
+        grown = s.replace(
             rows=np.zeros(n, st.JOB_ROW), result=np.zeros(n, st.DTYPES["result"]), users=np.zeros(users, st.USER_ROW),
             queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32),
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),

@@ -66,7 +66,7 @@ class Driver:
             old = getattr(self.state, name)
             new = np.zeros(length, old.dtype)
             new[: len(old)] = old
-            self.adopt(self.state._replace(**{name: new.view(type(old))}))
+            self.adopt(self.state.replace(**{name: new.view(type(old))}))
 
     def _grow_plan(self) -> None:
         parts = self.state.partitions

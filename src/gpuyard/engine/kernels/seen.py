@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,12 @@ from gpuyard.engine.kernels.usage import show_usage
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
 from gpuyard.model.snapshot import LIVE
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Ints, Real, Reals, Vector, Words
+    from gpuyard.engine.state import ControlRow, JobRow, NodeRow, PartitionRow, State
+    from gpuyard.model.jobs import SubmittedRow
+    from gpuyard.model.snapshot import EndedRow, HeldRow, LiveRow, NodeStatusRow
+
 LAID_OUT, NO_JOB, UNSOUND = 0, -100, -101  # beside the failures of policies
 ALL, SCHEDULER, JOB, HOST = range(4)  # what is to be decided: everything by a pass that follows; or one thing at once
 LONGEST_TIME = 1e15  # s; beyond it, time does not move on when a second is added
@@ -25,7 +31,10 @@ _copy_live = copier([name for name in LIVE.names or () if name in (JOB_ROW.names
 
 
 @inner
-def is_sound(s: Any, table: Any, live: Any, held: Any, nodes: Any, usage: Any, where: Any) -> Any:
+def is_sound(
+    s: State, table: Vector[SubmittedRow], live: Vector[LiveRow], held: Vector[HeldRow], nodes: Vector[NodeStatusRow],
+    usage: Reals, where: Ints,
+) -> Any:  # fmt: skip
     """Whether everything that a snapshot refers to by number exists. Kernels do not check the bounds of arrays."""
     if len(live) != len(table) or len(nodes) != len(where) or (len(usage) > 0 and len(usage) != len(s.users)):
         return False
@@ -46,7 +55,7 @@ def is_sound(s: Any, table: Any, live: Any, held: Any, nodes: Any, usage: Any, w
 
 
 @inner
-def _is_sound_job(s: Any, job: Any, seen: Any) -> Any:
+def _is_sound_job(s: State, job: SubmittedRow, seen: LiveRow) -> Any:
     if not (0 <= job.partition < len(s.partition_of) and 0 <= job.gpu_type < len(s.allowed) and job.chunk >= 1):
         return False
     if not (0 <= job.job_class < len(s.speed) // len(s.types) and 0 <= job.user < len(s.users) and 0 <= job.qos < len(s.qos_factor)):
@@ -55,7 +64,7 @@ def _is_sound_job(s: Any, job: Any, seen: Any) -> Any:
 
 
 @inner
-def _is_sound_piece(node: Any, piece: Any, gpus: Any) -> Any:
+def _is_sound_piece(node: NodeRow, piece: HeldRow, gpus: Real) -> Any:
     device = piece["device"]  # numpy has an attribute of that name
     if 0 < gpus < 1:
         return node.first_device >= 0 and 0 <= device < node.gpus and np.uint64(piece.devices) == np.uint64(1) << np.uint64(device)
@@ -63,20 +72,21 @@ def _is_sound_piece(node: Any, piece: Any, gpus: Any) -> Any:
 
 
 @inner
-def _has_devices(node: Any, mask: Any) -> Any:
+def _has_devices(node: NodeRow, mask: np.uint64) -> Any:
     """Whether a bit set names devices of the node alone; a pool of devices that have no numbers knows no bit sets."""
     return node.first_device < 0 or node.gpus >= 64 or np.uint64(mask) >> np.uint64(node.gpus) == NO_DEVICES
 
 
 @inner
 def lay_out(
-    s: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, where: Any, now: Any, submitted: Any
+    s: State, table: Vector[SubmittedRow], live: Vector[LiveRow], held: Vector[HeldRow], nodes: Vector[NodeStatusRow],
+    ended: Vector[EndedRow], usage: Reals, where: Ints, now: Real, submitted: Int,
 ) -> Any:  # fmt: skip
     """Set queues, running jobs, nodes and counts as a snapshot shows them; returns LAID_OUT, or UNSOUND. `where`: node number → place.
 
     The state must have room: rows, queues and ends for the jobs, parts for what is held and for what may start.
     """
-    if not is_sound(s, table, live, held, nodes, usage, where) or not abs(now) < LONGEST_TIME:
+    if not is_sound(s, table, live, held, nodes, usage, where) or not -LONGEST_TIME < now < LONGEST_TIME:
         return UNSOUND
     control = s.control[0]
     control.now = control.usage_at = now
@@ -97,7 +107,7 @@ def lay_out(
 
 
 @inner
-def _set_nodes(s: Any, nodes: Any, where: Any) -> None:
+def _set_nodes(s: State, nodes: Vector[NodeStatusRow], where: Ints) -> None:
     """Set every node to what it is with no job on it."""
     for number in range(len(nodes)):
         seen = nodes[number]
@@ -113,7 +123,7 @@ def _set_nodes(s: Any, nodes: Any, where: Any) -> None:
 
 
 @inner
-def _set_regions(s: Any, table: Any) -> None:
+def _set_regions(s: State, table: Vector[SubmittedRow]) -> None:
     """Give each partition its region of the queue arrays: a place for each of its jobs."""
     for p in range(len(s.partitions)):
         s.partitions[p].queue_hi = 0
@@ -131,7 +141,7 @@ def _set_regions(s: Any, table: Any) -> None:
 
 
 @inner
-def _set_rows(s: Any, table: Any, live: Any) -> None:
+def _set_rows(s: State, table: Vector[SubmittedRow], live: Vector[LiveRow]) -> None:
     control = s.control[0]
     control.waiting = control.heap = control.sharing = control.hosts = 0
     for j in range(len(table)):
@@ -160,7 +170,7 @@ def _set_rows(s: Any, table: Any, live: Any) -> None:
 
 
 @inner
-def _set_row(s: Any, given: Any, seen: Any, row: Any) -> None:
+def _set_row(s: State, given: SubmittedRow, seen: LiveRow, row: JobRow) -> None:
     fill_row(s, given, row)
     _copy_live(seen, row)
     row.runtime = np.inf  # hidden
@@ -169,7 +179,7 @@ def _set_row(s: Any, given: Any, seen: Any, row: Any) -> None:
 
 
 @inner
-def _set_running(s: Any, control: Any, part: Any, j: Any) -> None:
+def _set_running(s: State, control: ControlRow, part: PartitionRow, j: Int) -> None:
     """Add a running job to the ends, which are not known, and to the running jobs where they are kept in order."""
     s.ends[control.heap] = j
     s.end_times[control.heap] = np.inf
@@ -182,7 +192,7 @@ def _set_running(s: Any, control: Any, part: Any, j: Any) -> None:
 
 
 @inner
-def _set_held(s: Any, held: Any, where: Any) -> None:
+def _set_held(s: State, held: Vector[HeldRow], where: Ints) -> None:
     """Let running jobs hold what they have; the parts that are left are free."""
     control = s.control[0]
     for t in range(len(s.types)):
@@ -203,7 +213,7 @@ def _set_held(s: Any, held: Any, where: Any) -> None:
 
 
 @inner
-def _free_parts(s: Any, first: Any) -> None:
+def _free_parts(s: State, first: Int) -> None:
     """Link the parts from `first` on. A pass takes free parts in order and links none of them to the next: the rest is linked already."""
     control = s.control[0]
     k = first
@@ -214,19 +224,19 @@ def _free_parts(s: Any, first: Any) -> None:
 
 
 @inner
-def _count_arrivals(control: Any, table: Any, ended: Any, submitted: Any) -> None:
+def _count_arrivals(control: ControlRow, table: Vector[SubmittedRow], ended: Vector[EndedRow], submitted: Int) -> None:
     """Count the jobs that have come so far, as far as their numbers show it, and those that came recently."""
     arrived = control.next_job
     for j in range(len(table)):
-        arrived = max(arrived, np.int64(table[j].index) + 1)
+        arrived = max(arrived, int(table[j].index) + 1)
     for k in range(len(ended)):
-        arrived = max(arrived, np.int64(ended[k].job) + 1)
+        arrived = max(arrived, int(ended[k].job) + 1)
     control.next_job = arrived
     control.recent_job = arrived - submitted
 
 
 @inner
-def _count_devices(s: Any) -> None:
+def _count_devices(s: State) -> None:
     for w in range(len(s.free_index)):
         s.free_index[w] = NO_DEVICES
     for t in range(len(s.types)):
@@ -242,7 +252,7 @@ def _count_devices(s: Any) -> None:
 
 
 @inner
-def first_choice(s: Any, what: Any, which: Any) -> Any:
+def first_choice(s: State, what: Int, which: Int) -> Any:
     """Make the first choice that a pass would make: the number of a scheduler, or the row of a job; negative: NO_JOB or a failure.
 
     SCHEDULER: the one that the switch rule names; JOB: the first job of partition `which`; HOST: the nodes for the job in row `which`.
@@ -280,7 +290,7 @@ def first_choice(s: Any, what: Any, which: Any) -> Any:
 
 
 @inner
-def read_decisions(s: Any, rows: Any, counts: Any, nodes: Any, gpus: Any, devices: Any) -> Any:
+def read_decisions(s: State, rows: Ints, counts: Ints, nodes: Ints, gpus: Reals, devices: Words) -> Any:
     """Write what a pass did, in order, into arrays; returns how many decisions there are.
 
     `rows` (decisions,); `counts` (decisions,) of parts, -1: stopped; the others (parts,): node numbers, GPUs, bit sets of devices.
@@ -299,7 +309,7 @@ def read_decisions(s: Any, rows: Any, counts: Any, nodes: Any, gpus: Any, device
 
 
 @inner
-def read_parts(s: Any, j: Any, at: Any, nodes: Any, gpus: Any, devices: Any) -> Any:
+def read_parts(s: State, j: Int, at: Int, nodes: Ints, gpus: Reals, devices: Words) -> Any:
     """Write the parts of job j into arrays from position `at` on; returns how many there are."""
     count = 0
     k = s.rows[j].alloc
