@@ -32,7 +32,6 @@ from gpuyard.model.snapshot import ENDED, HELD, LIVE, MIX, NODE, Snapshot
 _LABELS = ("partitions", "classes", "gpu_types", "qoses")  # that kernels know by number
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
 _GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64))
-_ROWS_LENGTH = 2 * st.State._fields.index("rows") + 1  # in a header
 
 
 class SnapshotDecider:
@@ -71,7 +70,7 @@ class SnapshotDecider:
         return self._decisions(snapshot)
 
     def decide_in_order(self, snapshot: Snapshot) -> tuple[Array, list[Decision]]:
-        """Return also the rows of the waiting jobs, before them, in the order in which the pass walks them, partition by partition."""
+        """Return the rows of the waiting jobs in the order in which the pass walks them, partition by partition, and what it did."""
         self.load(snapshot).order(PREPARE)  # orders the queues
         s = self.state
         order = np.concatenate([s.queue_jobs[int(part["head"]) : int(part["tail"])] for part in s.partitions])
@@ -136,10 +135,8 @@ class SnapshotDecider:
         if self._fresh:
             self._begin(snapshot)
         self._driver.ids = jobs.table["id"]
-        if INTERPRETED:
-            self._driver.adopt(self.state.replace(rows=self._rows[:count]))
-        else:
-            self._driver.header[_ROWS_LENGTH] = count  # a policy must not see the rows of an earlier snapshot
+        if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
+            self._driver.shorten("rows", self._rows[:count])
 
     def _build(self, snapshot: Snapshot) -> None:
         """Make a state for a cluster, with no room for jobs yet. The past stays."""
@@ -167,7 +164,7 @@ class SnapshotDecider:
         s.history[:] = 0.0
         for name in _PAST:
             s.control[name] = 0
-        s.control["active"] = snapshot.active if snapshot.active < len(self._program.slots) else 0
+        s.control["active"] = snapshot.active if 0 <= snapshot.active < len(self._program.slots) else 0
         self._fresh = False
 
     def _set_rules(self, snapshot: Snapshot) -> None:
@@ -178,7 +175,7 @@ class SnapshotDecider:
 
     def _set_mix(self, snapshot: Snapshot) -> None:
         self._mix = snapshot.mix
-        mix = request_mix(snapshot.jobs, snapshot.cluster) if snapshot.mix is None else snapshot.mix
+        mix = request_mix(snapshot.jobs, snapshot.cluster) if snapshot.mix is None else np.ascontiguousarray(snapshot.mix, MIX)
         at = np.searchsorted(mix["partition"], np.arange(len(snapshot.cluster.partitions) + 1))
         self._driver.adopt(as_seen_by_kernels(self.state.replace(mix=mix, mix_at=at)))
 

@@ -38,6 +38,12 @@ class Driver:
         self.header = header_of(state)
         self.handle: Any = state if INTERPRETED else int(self.header.ctypes.data)  # what kernels take
 
+    def shorten(self, name: str, array: Array) -> None:
+        """Show the kernels only the beginning of an array: `array`, which begins where it does."""
+        self.state = self.state.replace(**{name: array})
+        self.header[2 * st.State._fields.index(name) + 1] = len(array)
+        self.handle = self.state if INTERPRETED else self.handle
+
     @property
     def now(self) -> float:
         return float(self.state.control["now"][0])

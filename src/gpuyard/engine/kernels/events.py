@@ -11,7 +11,7 @@ from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, 
 from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
-from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_SKIP, failed, order_queue, run_pass
+from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_NONE, BACKFILL_SKIP, failed, order_queue, run_pass
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
@@ -297,7 +297,8 @@ def _pass(s: State) -> Any:
     slot = s.slots[control.active]
     # What has not changed since its last pass need not be looked at if neither keys nor reservations depend on the clock.
     # With a depth limit the jobs beyond it come into view when others start.
-    lazy = slot.reads_clock == CLOCK_NO and slot.preemption == 0 and slot.backfill <= BACKFILL_SKIP and slot.depth == 0
+    lazy = slot.reads_clock == CLOCK_NO and slot.preemption == 0 and slot.depth == 0
+    lazy = lazy and (slot.backfill == BACKFILL_NONE or slot.backfill == BACKFILL_SKIP)
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         if part.head < part.tail and (part.dirty == 1 or not lazy):

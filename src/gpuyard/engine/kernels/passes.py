@@ -24,15 +24,16 @@ from gpuyard.engine.kernels.runs import (
     revise_ends,
     start_at,
 )
+from gpuyard.engine.slots import BACKFILLS
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+    from gpuyard.engine.slots import BACKFILLS
+from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
 
-# The order is that of gpuyard.engine.slots.BACKFILLS.
-BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = range(4)
+BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = (BACKFILLS[name] for name in ("none", "skip", "easy", "conservative"))
 
 
 @inner

@@ -18,13 +18,14 @@ from gpuyard.engine.kernels.scores import (
     fill_builtin,
     is_whole,
 )
+from gpuyard.engine.slots import SPANS
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
     from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
 
-SPAN_SCORE, SPAN_FEWEST, SPAN_TIER2 = range(3)  # the order is that of gpuyard.engine.slots.SPANS
+SPAN_SCORE, SPAN_FEWEST, SPAN_TIER2 = (SPANS[name] for name in ("score", "fewest", "tier2"))
 BAD_SCORE = -2
 
 
@@ -57,7 +58,7 @@ def find(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     if row.gpus >= 1 and row.gpus > part.free:
         return 0
     if row.plain == 1 and part.index >= 0:
-        if slot.score <= SCORE_MINUS_FREE:
+        if slot.score == SCORE_FIRST or slot.score == SCORE_FREE or slot.score == SCORE_MINUS_FREE:
             count = _find_by_index(s, part, int(row.gpus), slot)
             if slot.span != SPAN_TIER2 or not _breaks_open(s, count, row):
                 return count
@@ -104,7 +105,7 @@ def _choose_among(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
 @inner
 def _fill_scores(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
     """score[i] of candidates[i]; False if the user's placement or a network raised an error or gave NaN."""
-    if slot.score < SCORE_OWN:
+    if slot.score != SCORE_OWN and slot.score != SCORE_NETWORK:
         fill_builtin(s, count, s.rows[j], slot.score)
         return True
     if slot.score == SCORE_NETWORK:
@@ -128,7 +129,7 @@ def _pick(s: State, count: Int, row: JobRow, span: int) -> Any:
         s.pick_node[0] = s.candidates[best]
         s.pick_units[0] = units
         return 1
-    return _span(s, count, units, span >= SPAN_FEWEST)
+    return _span(s, count, units, span != SPAN_SCORE)
 
 
 @inner
@@ -214,7 +215,7 @@ def next_node(s: State, p: Int, j: Int, slot: SlotRow, missing: Int) -> Any:
             count += 1
     if not _fill_scores(s, count, j, slot):
         return BAD_SCORE
-    fewest = slot.span >= SPAN_FEWEST
+    fewest = slot.span != SPAN_SCORE
     best = _lowest(s, count, missing) if fewest else -1
     if best < 0:
         best = _next_of_span(s, count, fewest)
@@ -289,7 +290,7 @@ def _find_by_index(s: State, part: PartitionRow, gpus: Int, slot: SlotRow) -> An
     count = 0
     missing = gpus
     while missing > 0:
-        n = _index_single(s, part, missing, slot.score) if slot.span >= SPAN_FEWEST else -1
+        n = _index_single(s, part, missing, slot.score) if slot.span != SPAN_SCORE else -1
         if n < 0:
             n = _index_next(s, part, slot)
         node = s.nodes[n]
@@ -323,7 +324,7 @@ def _index_single(s: State, part: PartitionRow, gpus: Int, score: Int) -> Any:
 def _index_next(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     """The next node of a span: by score, or the one with the most free devices."""
     score = slot.score
-    if slot.span >= SPAN_FEWEST:
+    if slot.span != SPAN_SCORE:
         score = SCORE_MINUS_FREE
     return _index_single(s, part, np.int64(1), score)
 

@@ -9,17 +9,22 @@ import numpy as np
 from gpuyard.engine.compiler.jit import hash01, inner, trailing_zeros
 from gpuyard.engine.kernels.fragments import SHARE, fragment_score, free_units, least_fragment_device, same_node
 from gpuyard.engine.kernels.nodes import NO_DEVICES
+from gpuyard.engine.slots import SCORES
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
     from gpuyard.engine.state import JobRow, NodeRow, State
 
-# The order is that of gpuyard.engine.slots.SCORES.
 (
     SCORE_FIRST, SCORE_FREE, SCORE_MINUS_FREE, SCORE_RANDOM, SCORE_FASTEST, SCORE_LEXICOGRAPHIC, SCORE_WHOLE_LAST, SCORE_LOAD,
     SCORE_REMAINDER, SCORE_FRAGMENTS, SCORE_OWN, SCORE_NETWORK,
-) = range(12)  # fmt: skip
+) = (
+    SCORES[name] for name in (
+        "first", "free", "minus-free", "random", "fastest", "lexicographic", "whole-last", "load", "remainder", "fragments", "own",
+        "network",
+    )
+)  # fmt: skip
 _ONE = np.uint64(1)
 _TIER = 67_108_864.0  # 2^26: more devices than a node can have
 _TYPES = 64.0  # more than there can be
@@ -27,7 +32,7 @@ _TYPES = 64.0  # more than there can be
 
 @inner
 def _simple_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
-    """Scores up to SCORE_FASTEST. Apart from the others: in one chain with them the fastest type took 1.1 times as long to find."""
+    """Scores of a node by one column. Apart from the others: in one chain with them the fastest type took 1.1 times as long to find."""
     if code == SCORE_FREE:
         return float(node.free)
     if code == SCORE_MINUS_FREE:
@@ -41,7 +46,7 @@ def _simple_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
 
 @inner
 def _composed_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
-    """Scores from SCORE_LEXICOGRAPHIC to SCORE_REMAINDER."""
+    """Scores of a node by several columns."""
     if code == SCORE_LEXICOGRAPHIC:
         return float(node.free) * _TYPES + s.type_rank[row.job_class * len(s.types) + node.gpu_type]
     if code == SCORE_WHOLE_LAST:
@@ -98,14 +103,14 @@ def _remainder(s: State, node: NodeRow) -> Any:
 @inner
 def fill_builtin(s: State, count: Int, row: JobRow, code: Int) -> None:
     """score[i] of candidates[i], by the rooms in s.room."""
-    if code <= SCORE_FASTEST:
-        for i in range(count):
-            s.score[i] = _simple_score(s, code, row, s.nodes[s.candidates[i]])
-    elif code < SCORE_FRAGMENTS:
+    if code == SCORE_FRAGMENTS:
+        _fill_fragment_scores(s, count, row)
+    elif code in (SCORE_LEXICOGRAPHIC, SCORE_WHOLE_LAST, SCORE_LOAD, SCORE_REMAINDER):
         for i in range(count):
             s.score[i] = _composed_score(s, code, row, s.nodes[s.candidates[i]])
     else:
-        _fill_fragment_scores(s, count, row)
+        for i in range(count):
+            s.score[i] = _simple_score(s, code, row, s.nodes[s.candidates[i]])
 
 
 @inner
