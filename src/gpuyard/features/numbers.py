@@ -5,50 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
-from gpuyard.engine.compiler.jit import INTERPRETED, inner
+from gpuyard.engine.compiler.jit import float_bits, inner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from llvmlite.ir import IRBuilder, Value
-    from numba.core.base import BaseContext as TargetContext
-    from numba.core.typing.context import BaseContext as TypingContext
-    from numba.core.typing.templates import Signature
-    from numba.types import Type
-
     from gpuyard.arrays import Real
 
 TIME = 1 / 20  # log2 of about 12 days becomes 1
 COUNT = 1 / 16  # log2 of 65,536 becomes 1
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _compiled_bits(typing: TypingContext, value: Type) -> Any:
-    """The bits of a float32 as an int32."""
-    signature = types.int32(types.float32)
-
-    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
-        from llvmlite import ir
-
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return signature, codegen
-
-
-def _python_bits(value: Real) -> int:
-    return int(np.float32(value).view(np.int32))
-
-
-_bits = _python_bits if INTERPRETED else _compiled_bits
-
-
 @inner
 def log(x: Real) -> Any:
     """log2(1 + x) for x ≥ 0, straight lines between powers of two: within 0.086 of it, and some 2 ns where the exact one takes 10."""
-    return np.float32((_bits(np.float32(1.0 + x)) - np.int32(0x3F800000)) * np.float32(1 / 8388608))
+    return np.float32((float_bits(np.float32(1.0 + x)) - np.int32(0x3F800000)) * np.float32(1 / 8388608))
 
 
 @inner

@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import types
 
 from gpuyard.engine.compiler.entry import source_hash
-from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry, inner, python_handle
+from gpuyard.engine.compiler.jit import INTERPRETED, WORD, address_of, entry, inner, python_handle
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.features import hosts, jobs, system
 from gpuyard.networks.kernels import (
@@ -105,8 +104,7 @@ def _switch(s: State, a: Int, b: Int, network: Int) -> Any:
 
 # Compiled for each process anew, these would cost 2.5 s each. numba's disk cache knows a function by its name, its code and what it
 # closes over, and a compiled function has another identity in every process: so these are globals, and each entry has a name of its own.
-_WORD = types.int64
-_ENTRY = _WORD(_WORD, _WORD, _WORD, _WORD)  # of C functions: header, a, b, network
+_ENTRY = WORD(WORD, WORD, WORD, WORD)  # of C functions: header, a, b, network
 _order_kernel, _place_kernel, _switch_kernel = inner(_order), inner(_place), inner(_switch)
 _keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
 

@@ -9,11 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import types
 
 from gpuyard.arrays import Array
 from gpuyard.engine.compiler.entry import source_hash
-from gpuyard.engine.compiler.jit import INTERPRETED, entry, inner
+from gpuyard.engine.compiler.jit import INTERPRETED, NOTHING, WORD, array_of, entry, inner
 from gpuyard.errors import DataError
 from gpuyard.features import hosts, jobs
 from gpuyard.networks import kernels as nk
@@ -283,14 +282,14 @@ _inner_actions, _inner_rows = inner(_score_actions), inner(_score_rows)
 
 
 def _compile(source: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    floats, table, scores = types.float32[::1], types.float32[:, ::1], types.float64[::1]
+    floats, table, scores = array_of(_F4), array_of(_F4, 2), array_of(np.float64)
 
-    @entry(types.void(types.int64, floats, floats, scores))
+    @entry(NOTHING(WORD, floats, floats, scores))
     def of_actions(net: Int, context: Array, scratch: Array, out: Array) -> None:
         if source != 0:  # never 0; part of the cache's key
             _inner_actions(net, context, scratch, out)
 
-    @entry(types.void(types.int64, table, floats, floats, scores))
+    @entry(NOTHING(WORD, table, floats, floats, scores))
     def of_rows(net: Int, given: Any, context: Array, scratch: Array, out: Array) -> None:
         if source != 0:
             _inner_rows(net, given, context, scratch, out)

@@ -30,10 +30,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
 
 import numpy as np
-from numba import from_dtype, types
 
 from gpuyard.arrays import Array
-from gpuyard.engine.compiler.jit import INTERPRETED, entry, inner
+from gpuyard.engine.compiler.jit import INTERPRETED, NOTHING, WORD, array_of, entry, inner
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import BIN, ROW, SEGMENT, STATUS, Result
@@ -374,8 +373,8 @@ def kernel_with(choose: Any, source: int = 0) -> Kernel:
     simulate = _simulation(choose, source)
     if INTERPRETED:
         return simulate  # type: ignore[no-any-return]
-    signature = types.void(
-        from_dtype(_JOB)[::1], types.int32[:, ::1], from_dtype(_CONTROL)[::1], types.float32[::1], types.int64, types.int64, types.int64
+    signature = NOTHING(
+        array_of(_JOB), array_of(np.int32, 2), array_of(_CONTROL), array_of(np.float32), WORD, WORD, WORD
     )  # fmt: skip
     return entry(signature)(simulate)  # type: ignore[no-any-return]
 

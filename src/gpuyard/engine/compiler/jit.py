@@ -220,6 +220,19 @@ def _trailing_zeros(typing: TypingContext, word: Type) -> Any:
     return signature, codegen
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _float_bits(typing: TypingContext, value: Type) -> Any:
+    """The bits of a float32 as an int32."""
+    signature = types.int32(types.float32)
+
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
+        from llvmlite import ir
+
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return signature, codegen
+
+
 # ── the same calls for interpreted mode ──
 _handles: list[Callable[..., Any]] = []
 
@@ -259,11 +272,16 @@ def _python_trailing_zeros(word: Int) -> int:
     return (value & -value).bit_length() - 1
 
 
+def _python_float_bits(value: Real) -> int:
+    return int(np.float32(value).view(np.int32))
+
+
 call_keys = _python_keys if INTERPRETED else _call_keys
 call_scores = _python_scores if INTERPRETED else _call_scores
 call_switch = _python_switch if INTERPRETED else _call_switch
 call_state = _python_state if INTERPRETED else _call_state
 trailing_zeros = _python_trailing_zeros if INTERPRETED else _trailing_zeros
+float_bits = _python_float_bits if INTERPRETED else _float_bits
 
 
 @inner

@@ -1,7 +1,7 @@
 """32 float32 numbers as one value, for compiled loops that must use the wide instructions of a processor.
 
 A loop that numba hands to LLVM as scalar code is vectorised only if LLVM can show that no two arrays overlap, which it
-cannot for arrays that come from addresses. `Lanes` are a vector from the start. Every operation is one rounding of IEEE
+cannot for arrays that come from addresses. `Vector` is one from the start. Every operation is one rounding of IEEE
 float32 (a product and a sum are never fused), so results are the same bytes on every machine, and as plain numpy with
 `NUMBA_DISABLE_JIT=1`.
 """
@@ -41,17 +41,17 @@ _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _INDEX = ir.IntType(32)
 
 
-class LanesType(types.Type):  # type: ignore[misc]
+class VectorType(types.Type):  # type: ignore[misc]
     """Numba's type for 32 float32 numbers."""
 
     def __init__(self) -> None:
-        super().__init__(name="gpuyard.Lanes")
+        super().__init__(name="gpuyard.Vector")
 
 
-LANES_TYPE = LanesType()
+VECTOR_TYPE = VectorType()
 
 
-@register_model(LanesType)
+@register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, _VECTOR)
@@ -98,7 +98,7 @@ def _load(typing: TypingContext, array: Type, at: Type) -> Any:
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return builder.load(builder.bitcast(_element(context, builder, sig, args, 0), _VECTOR.as_pointer()), align=4)
 
-    return LANES_TYPE(array, types.int64), codegen
+    return VECTOR_TYPE(array, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -107,7 +107,7 @@ def _store(typing: TypingContext, value: Type, array: Type, at: Type) -> Any:
         builder.store(args[0], builder.bitcast(_element(context, builder, sig, args, 1), _VECTOR.as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(LANES_TYPE, array, types.int64), codegen
+    return types.void(VECTOR_TYPE, array, types.int64), codegen
 
 
 def _splatted(builder: IRBuilder, number: Value) -> Any:
@@ -120,12 +120,12 @@ def _spread(typing: TypingContext, array: Type, at: Type) -> Any:
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return _splatted(builder, builder.load(_element(context, builder, sig, args, 0)))
 
-    return LANES_TYPE(array, types.int64), codegen
+    return VECTOR_TYPE(array, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _splat(typing: TypingContext, number: Type) -> Any:
-    return LANES_TYPE(types.float32), lambda context, builder, sig, args: _splatted(builder, args[0])
+    return VECTOR_TYPE(types.float32), lambda context, builder, sig, args: _splatted(builder, args[0])
 
 
 # ── arithmetic ──
@@ -133,7 +133,7 @@ def _binary(name: str) -> Any:
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return getattr(builder, name)(args[0], args[1])
 
-    return intrinsic(lambda typing, a, b: (LANES_TYPE(LANES_TYPE, LANES_TYPE), codegen))
+    return intrinsic(lambda typing, a, b: (VECTOR_TYPE(VECTOR_TYPE, VECTOR_TYPE), codegen))
 
 
 def _chosen(comparison: str) -> Any:
@@ -142,7 +142,7 @@ def _chosen(comparison: str) -> Any:
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return builder.select(builder.fcmp_ordered(comparison, args[0], args[1]), args[0], args[1])
 
-    return intrinsic(lambda typing, a, b: (LANES_TYPE(LANES_TYPE, LANES_TYPE), codegen))
+    return intrinsic(lambda typing, a, b: (VECTOR_TYPE(VECTOR_TYPE, VECTOR_TYPE), codegen))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -153,7 +153,7 @@ def _first_of(typing: TypingContext, a: Type, count: Type, b: Type) -> Any:
         spread = builder.shuffle_vector(wanted, ir.Constant(_WORDS, ir.Undefined), ir.Constant(_WORDS, [0] * LANES))
         return builder.select(builder.icmp_signed("<", numbers, spread), args[0], args[2])
 
-    return LANES_TYPE(LANES_TYPE, types.int64, LANES_TYPE), codegen
+    return VECTOR_TYPE(VECTOR_TYPE, types.int64, VECTOR_TYPE), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -162,7 +162,7 @@ def _power_of_two(typing: TypingContext, shifted: Type) -> Any:
         bits = builder.shl(builder.bitcast(args[0], _WORDS), ir.Constant(_WORDS, [23] * LANES))
         return builder.bitcast(builder.add(bits, ir.Constant(_WORDS, [0x3F800000] * LANES)), _VECTOR)
 
-    return LANES_TYPE(LANES_TYPE), codegen
+    return VECTOR_TYPE(VECTOR_TYPE), codegen
 
 
 def _folded(combine: Callable[[Any, Any, Any], Any]) -> Any:
@@ -179,7 +179,7 @@ def _folded(combine: Callable[[Any, Any, Any], Any]) -> Any:
             value = combine(builder, low, high)
         return builder.extract_element(value, ir.Constant(_INDEX, 0))
 
-    return intrinsic(lambda typing, a: (types.float32(LANES_TYPE), codegen))
+    return intrinsic(lambda typing, a: (types.float32(VECTOR_TYPE), codegen))
 
 
 _plus, _minus, _times, _over = (_binary(name) for name in ("fadd", "fsub", "fmul", "fdiv"))
