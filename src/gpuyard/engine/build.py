@@ -23,7 +23,7 @@ from gpuyard.model.snapshot import MIX
 def build_state(
     jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool, mix: Array | None = None
 ) -> st.State:
-    """Allocate everything; no job is submitted yet, and the kernel has still to be told to PREPARE.
+    """Allocate everything; no job is submitted yet, and the kernel still needs the order to PREPARE.
 
     `mix` is what jobs ask for, where that is known already; else it is counted from `jobs`, if a placement reads it.
     """
@@ -78,7 +78,7 @@ def build_state(
 
 
 def _scratch(n: int, m: int, devices: int, program: Program, *, tracking: bool) -> dict[str, Array]:
-    """What lasts no longer than a pass, for n jobs, m nodes and so many devices that are shared."""
+    """Allocate what lasts no longer than a pass, for n jobs, m nodes and so many devices that are shared."""
     scored = n if any(slot.preemption for slot in program.slots) else 1
     planning = m if any(slot.backfill == BACKFILL_CONSERVATIVE for slot in program.slots) else 1
     return {

@@ -97,7 +97,7 @@ class SnapshotDecider:
         return Decision(job, Action.START, tuple(reversed(self._parts_made(count))))
 
     def load(self, snapshot: Snapshot) -> Driver:
-        """Lay the snapshot into the state; the engine has still to be told to PREPARE."""
+        """Lay the snapshot into the state; the engine still needs the order to PREPARE."""
         self._run(snapshot, seen.ALL, 0)
         return self._driver
 

@@ -1,4 +1,4 @@
-"""What jobs ask for: the most frequent requests of each partition with their weights. Sizes only, never times."""
+"""The mix of requests: the most frequent requests of each partition with their weights. Sizes only, never times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def request_mix(jobs: Jobs, cluster: Cluster) -> Array:
 
 
 def _columns(jobs: Jobs, cluster: Cluster) -> dict[str, Array]:
-    """What one unit of every job asks for."""
+    """Return the columns of what one unit of every job asks for."""
     gang = jobs.gpus >= 1
     part = np.where(gang, jobs.chunk, 1.0)
     whole = np.where(gang, jobs.gpus, 1.0)
@@ -52,7 +52,7 @@ def _groups(columns: list[Array]) -> tuple[Array, Array]:
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, inverse = np.unique(column, return_inverse=True)
-        code = np.unique(code * max(len(values), 1) + inverse, return_inverse=True)[1]  # numbered anew, so that it cannot overflow
+        code = np.unique(code * max(len(values), 1) + inverse, return_inverse=True)[1]  # numbered again, so that it cannot overflow
     _, first, counts = np.unique(code, return_index=True, return_counts=True)
     return first, counts
 

@@ -46,7 +46,7 @@ class HasDecide(Protocol):
 
 
 class Begins(Protocol):
-    """What makes such a scheduler afresh for each simulation."""
+    """Makes a new scheduler of that kind for each simulation."""
 
     def begin(self) -> HasDecide: ...
 
@@ -86,7 +86,7 @@ class Simulation:
             raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
         self._began = time.perf_counter()
         self._over = False
-        self._told = np.zeros(len(workload), bool)  # whose end a snapshot has told of
+        self._reported = np.zeros(len(workload), bool)  # jobs whose end was in a snapshot
         self._asked = 0.0  # when a snapshot was last handed out
         self._deciding = 0.0  # s spent on decisions
         state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
@@ -105,7 +105,7 @@ class Simulation:
 
     @cached_property
     def _mix(self) -> Array:
-        """What the workload asks for; the same in every snapshot."""
+        """Return the mix of the workload's requests, which is the same in every snapshot."""
         return request_mix(self.workload.jobs, self.cluster)
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class Simulation:
         if self._over:
             return None
         snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed, self._mix)
-        snapshot = replace(snapshot, ended=ended_since(self._state, self._told))
+        snapshot = replace(snapshot, ended=ended_since(self._state, self._reported))
         self._asked = time.perf_counter()
         return snapshot
 
@@ -203,7 +203,7 @@ class Simulation:
 
     def _row(self, decision: Decision, status: int) -> Any:
         if not 0 <= decision.job < len(self._state.rows):
-            raise self._refused(decision, "there is no such job")
+            raise self._refused(decision, "the job does not exist")
         row = self._state.rows[decision.job]
         submitted = decision.job < self._state.control["next_job"][0]  # later rows are not filled yet
         if not submitted or row["status"] != status:
@@ -216,7 +216,7 @@ class Simulation:
     # ── the result ──
 
     def result(self) -> Result:
-        """What has happened so far; complete after the end."""
+        """Return what has happened so far; it is complete after the end."""
         self._driver.order(FINISH)
         passes = max(int(self._state.control["passes"][0]), 1)
         manifest = {
@@ -237,7 +237,7 @@ class Simulation:
 def result_of(
     s: st.State, workload: Workload, cluster: Cluster, label: str, seed: int, manifest: Mapping[str, Any], *, over: bool = False
 ) -> Result:
-    """What a state says; FINISH must have been ordered. `over`: the kernels write no more to it, and nothing need be copied."""
+    """Make a result of a state; FINISH must have been ordered. `over`: the kernels write no more to it, and nothing need be copied."""
     table = s.result.view(np.ndarray)
     return Result(
         workload, cluster, label, seed,

@@ -15,7 +15,7 @@ _COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "pr
 
 
 def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int, mix: Array) -> Snapshot:
-    """What is visible of a simulation now."""
+    """Return what is visible of a simulation now."""
     status = s.rows["status"][: int(s.control["next_job"][0])]
     seen = np.flatnonzero((status == st.WAITING) | (status == st.RUNNING))
     rows = s.rows[seen]
@@ -60,11 +60,11 @@ def _held_pieces(s: st.State, alloc: Array) -> tuple[Array, Array]:
     return every[order], s.parts[np.concatenate(found)[order]]
 
 
-def ended_since(s: st.State, told: Array) -> Array:
-    """Who has ended and is not yet marked in `told` (jobs,) bool, as rows of ENDED; marks them."""
+def ended_since(s: st.State, reported: Array) -> Array:
+    """Return the jobs that have ended and are not yet marked in `reported` (jobs,) bool, as rows of ENDED; marks them."""
     status = s.rows["status"][: int(s.control["next_job"][0])]
-    new = np.flatnonzero(((status == st.DONE) | (status == st.KILLED)) & ~told[: len(status)])
-    told[new] = True
+    new = np.flatnonzero(((status == st.DONE) | (status == st.KILLED)) & ~reported[: len(status)])
+    reported[new] = True
     ended = np.zeros(len(new), ENDED)
     ended["job"], ended["killed"] = new, status[new] == st.KILLED
     ended["start"], ended["end"] = s.rows["run_start"][new], s.result["end"][new]
@@ -73,7 +73,7 @@ def ended_since(s: st.State, told: Array) -> Array:
 
 
 def _revise_ends(live: Array, walltime: Array, now: float, rules: Rules) -> None:
-    """As a pass would: a running job that outlived its believed end is believed to take twice as long, until that lies ahead."""
+    """Double the estimates of running jobs that have outlived them until the ends lie ahead, as a pass would."""
     late = np.flatnonzero(live["running"] & (live["est_end"] <= now))
     for k in late.tolist():
         begin, end = float(live["run_start"][k]), float(live["est_end"][k])

@@ -30,13 +30,13 @@ class LiveColumns(RecordRow):
 
     attained: f8  # GPU-s held so far: ran × gpus
     ran: f8  # s on devices in earlier runs
-    remaining: f8  # s on a reference GPU that are believed to be left
+    remaining: f8  # s on a reference GPU that are estimated to be left
     queued: f8  # s, when it last entered the queue
     start: f8  # s, first start; -1: none yet
     run_start: f8  # s, start of this run
     rate: f8  # work per second in this run
     done: f8  # reference s of work kept
-    est_end: f8  # s, when this run is believed to end
+    est_end: f8  # s, when this run is estimated to end
     preemptions: i4
     status: i4
 
@@ -80,7 +80,7 @@ VISIBLE_NAMES = tuple(columns_of(JobColumns, LiveColumns, FactorColumns))
 
 
 def _visible(row: np.dtype[Any]) -> np.dtype[Any]:
-    """The same layout with the hidden fields left out: what a policy is compiled against."""
+    """Return the same layout with the hidden fields left out: what a policy is compiled against."""
     fields: Any = row.fields
     return np.dtype({
         "names": list(VISIBLE_NAMES),
@@ -128,13 +128,13 @@ class PartitionRow(RecordRow):
     queue_hi: i8
     head: i8  # the queue is queue_jobs[head:tail], in order
     tail: i8
-    running: i8  # how many; running_jobs[queue_lo : queue_lo + running], by believed end
+    running: i8  # how many; running_jobs[queue_lo : queue_lo + running], by estimated end
     free: i8  # wholly free devices on nodes that are up
     total: i8
     quota: f8
     used: f8  # GPUs in use
     factor: f8  # its priority over the highest
-    work: f8  # GPU-s on the reference GPU that the jobs of the queue are believed to need
+    work: f8  # GPU-s on the reference GPU that the jobs of the queue are estimated to need
     index: i8  # offset of the index of free nodes; -1: none
     words: i8  # 64-bit words of a level
     levels: i8  # most devices on a node
@@ -209,7 +209,7 @@ class SlotRow(RecordRow):
     ordering: i8  # addresses
     placement: i8
     preemption: i8
-    reads_clock: i8  # CLOCK_*: when keys must be worked out anew
+    reads_clock: i8  # CLOCK_*: when keys must be computed again
     score: i8  # built-in placement score; SCORE_OWN: call `placement`
     span: i8  # of gpuyard.engine.slots.SPANS
     backfill: i8
@@ -307,7 +307,7 @@ class ControlRow(RecordRow):
     log: i8  # log rows in use
     logging: i8
     kills: i8
-    tracking: i8  # running jobs are kept in order of their believed ends
+    tracking: i8  # running jobs are kept in order of their estimated ends
     sharing: i8  # some job asks for a share of a device
     hosts: i8  # some job asks for cpus or memory
     external: i8  # decisions come from outside
@@ -437,7 +437,7 @@ class State(NamedTuple):
     history: Reals  # (HISTORY × SAMPLE,) f8: a ring of samples
     scratch: Reals  # f4, of networks
     outputs: Reals  # (OUTPUTS,) f8 scratch: what a network says of each action
-    busy_until: Reals  # (nodes,) f8 scratch: s, when the last job of a node is believed to end
+    busy_until: Reals  # (nodes,) f8 scratch: s, when the last job of a node is estimated to end
     host_sums: Reals  # (HOST_SUMS,) f8 scratch: see gpuyard.features.hosts
 
     @classmethod
@@ -446,7 +446,7 @@ class State(NamedTuple):
         return cls(**arrays)
 
     def replace(self, **arrays: Any) -> State:
-        """The same state with some other arrays."""
+        """Return the state with some other arrays."""
         return self._replace(**arrays)
 
 

@@ -26,7 +26,7 @@ class LiveRow(RecordRow):
     run_start: f8  # s, start of this run; waiting jobs: of the last
     rate: f8  # work per second in this run
     done: f8  # reference s of work kept
-    est_end: f8  # s, when this run is believed to end
+    est_end: f8  # s, when this run is estimated to end
     preemptions: i4
     running: b1
 

@@ -90,7 +90,7 @@ def _place(s: State, j: Int, count: Int, network: Int) -> Any:
 
 
 def _switch(s: State, a: Int, b: Int, network: Int) -> Any:
-    """The scheduler with the highest score, the first of equals; -1 where a score is no number."""
+    """The scheduler with the highest score, the first of equals; -1 where a score is not a number."""
     system.system_context(s, s.scratch, CONTEXT_AT)
     net_score_actions(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT, s.outputs, 0)
     best = 0
@@ -102,7 +102,7 @@ def _switch(s: State, a: Int, b: Int, network: Int) -> Any:
     return best
 
 
-# Compiled for each process anew, these would cost 2.5 s each. numba's disk cache knows a function by its name, its code and what it
+# Compiled again for each process, these would cost 2.5 s each. numba's disk cache knows a function by its name, its code and what it
 # closes over, and a compiled function has another identity in every process: so these are globals, and each entry has a name of its own.
 _ENTRY = WORD(WORD, WORD, WORD, WORD)  # of C functions: header, a, b, network
 _order_kernel, _place_kernel, _switch_kernel = inner(_order), inner(_place), inner(_switch)
@@ -134,7 +134,7 @@ def _switch_entry(source: int) -> Any:
 
 
 def _address(function: Callable[..., Any], made: Callable[[int], Any]) -> int:
-    """Of a C function, compiled on first use and cached on disk."""
+    """Return the address of a C function, compiled on first use and cached on disk."""
     if INTERPRETED:
         return python_handle(function)
     compiled = made(source_hash(__name__))
@@ -144,17 +144,17 @@ def _address(function: Callable[..., Any], made: Callable[[int], Any]) -> int:
 
 @lru_cache(maxsize=1)
 def order_by_network() -> int:
-    """What keys a queue."""
+    """Return the address of the function that keys a queue."""
     return _address(_order, _order_entry)
 
 
 @lru_cache(maxsize=1)
 def place_by_network() -> int:
-    """What scores nodes."""
+    """Return the address of the function that scores nodes."""
     return _address(_place, _place_entry)
 
 
 @lru_cache(maxsize=1)
 def switch_by_network() -> int:
-    """What names a scheduler."""
+    """Return the address of the function that names a scheduler."""
     return _address(_switch, _switch_entry)

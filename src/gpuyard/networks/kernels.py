@@ -96,7 +96,7 @@ LAYER = 4
     _ONE, _OTHER, _NOW, _NEXT, _BASE, _QUERY, _MOST, _MASS, _SUMS, _SEEN, _END,
 ) = range(HEADER)  # fmt: skip
 
-LINEAR, RELU, TANH = (np.int64(i) for i in range(3))  # typed: a literal would compile its users anew
+LINEAR, RELU, TANH = (np.int64(i) for i in range(3))  # typed: a literal would compile its users again
 NO_POOL, MEAN_POOL, ATTENTION_POOL = range(3)
 _ZERO, _LOWEST = np.float32(0.0), np.float32(-1e30)
 

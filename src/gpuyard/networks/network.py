@@ -62,12 +62,12 @@ class Network:
         return Network(spec, kept, floats, np.array([words[name] for name in nk.WORDS] + layers, np.int64))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is packed anew: the header has the address of the weights, which are elsewhere in a copy."""
+        """A copy is packed again: the header has the address of the weights, which are elsewhere in a copy."""
         return Network.of, (self.spec, dict(self.arrays))
 
     @property
     def address(self) -> int:
-        """What compiled policies get."""
+        """The address that compiled policies get."""
         return int(self.header.ctypes.data)
 
     @property

@@ -239,8 +239,8 @@ def overhead(snapshot: Snapshot, row: int, nodes: Iterable[int]) -> float:
     return transfer + (snapshot.rules.restart_cost if snapshot.live["preemptions"][row] > 0 else 0.0)
 
 
-def believed_seconds(snapshot: Snapshot, request: JobRequest, nodes: Sequence[int]) -> float:
-    """How long a run that starts on these nodes now is believed to last."""
+def estimated_seconds(snapshot: Snapshot, request: JobRequest, nodes: Sequence[int]) -> float:
+    """How long a run that starts on these nodes now is estimated to last."""
     row = request.row
     live = snapshot.live[row]
     work = max(float(snapshot.jobs.estimate[row]) - float(live["done"]), 0.0)
@@ -250,8 +250,8 @@ def believed_seconds(snapshot: Snapshot, request: JobRequest, nodes: Sequence[in
     return seconds
 
 
-def believed_end(snapshot: Snapshot, est_end: float) -> float:
-    """A start of no believed length is believed to end in a second; running jobs in a snapshot have an end that lies ahead."""
+def estimated_end(snapshot: Snapshot, est_end: float) -> float:
+    """Return an estimated end that lies ahead: a start with an estimate of 0 ends in a second."""
     return est_end if est_end > snapshot.now else snapshot.now + 1.0
 
 
@@ -267,7 +267,7 @@ def with_starts(snapshot: Snapshot, starts: Iterable[Start]) -> Snapshot:
         line = live[request.row : request.row + 1]
         line["running"], line["rate"], line["run_start"] = True, request.rate(snapshot.cluster, nodes), snapshot.now
         line["start"] = np.where(line["start"] < 0, snapshot.now, line["start"])
-        line["est_end"] = snapshot.now + believed_seconds(snapshot, request, nodes)
+        line["est_end"] = snapshot.now + estimated_seconds(snapshot, request, nodes)
         for part in parts:
             mask = sum(1 << d for d in part.devices)
             whole = round(part.gpus) if request.gpus >= 1 else 0

@@ -26,7 +26,7 @@ from gpuyard.registry import Registry
 PREFIX = "learned:"
 SUFFIX = ".safetensors"
 BEST = "best"  # of a training's checkpoints, the one to use
-FOLDERS = ("", ".", "..", "~")  # with which a path begins that can be told from a name
+FOLDERS = ("", ".", "..", "~")  # with which a path begins, as opposed to a name
 PROGRAM = ".py:"  # in the text of a policy: a function of a file, which is run
 ParseSlots = Callable[[str], Scheduler]
 
@@ -63,14 +63,14 @@ def _read(path: Path, changed: int) -> Checkpoint:
 
 
 def checkpoint_of(text: str) -> Checkpoint:
-    """The checkpoint that a text names; its features are those of this version, and its other slots are no programs."""
+    """Return the checkpoint that a text names; refuse features of another version, and programs in its other slots."""
     found = _with_known_features(text)
     _refuse_programs(dict(found.manifest.choices), text)
     return found
 
 
 def _refuse_programs(value: Any, text: str) -> None:
-    """What a checkpoint says of its other slots must not run a file: only who uses it may name one."""
+    """Refuse a file that is run in the other slots of a checkpoint: only its user may name one."""
     if isinstance(value, str) and PROGRAM in value:
         hint = "if you trust that program, name the slots yourself: ORDERING/PLACEMENT/BACKFILL"
         raise CheckpointError(f"{text}: its manifest names a program, {value[:100]!r}, which is not run", hint=hint)
@@ -84,13 +84,13 @@ def _with_known_features(text: str) -> Checkpoint:
     found = _read(path, path.stat().st_mtime_ns)
     decision = found.manifest.schema.decision
     if decision not in DECISIONS:
-        raise CheckpointError(f"{text}: decides about a {decision}, of which this version knows nothing")
+        raise CheckpointError(f"{text}: decides about a {decision}, which this version does not know")
     check_schema(found.manifest, DECISIONS[decision].schema)
     return found
 
 
 def _refuse_folder(text: str) -> None:
-    """Of a folder, such as that of a training, the checkpoint in it is named."""
+    """Refuse a folder, such as that of a training, and name the checkpoint in it."""
     try:
         inside = sorted(Path(text).glob(f"*{SUFFIX}")) if text and Path(text).is_dir() else []
     except (OSError, ValueError):  # a name that no folder can have
@@ -180,7 +180,7 @@ def _with_placement(text: str, choices: Mapping[str, Any], parse_slots: ParseSlo
 def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Meta:
     texts, period = choices.get("schedulers"), choices.get("period", 0.0)
     if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
-        raise CheckpointError(f"{text}: manifest: choices.schedulers is no list of schedulers")
+        raise CheckpointError(f"{text}: manifest: choices.schedulers is not a list of schedulers")
     if not isinstance(period, (int, float)) or not abs(period) <= MAX_TIME:
         raise CheckpointError(f"{text}: manifest: choices.period is {str(period)[:100]}, not a number of seconds")
     return Meta(tuple(parse_slots(each) for each in texts), learned_switch(text), float(period))

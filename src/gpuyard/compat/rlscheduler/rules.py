@@ -8,7 +8,7 @@ from docs/concepts/semantics.md:
 | resources | nodes, devices, cpus, memory, partitions | one counter of processors |
 | instants | all events of one time, then one pass | one event at a time, in the middle of a decision too |
 | equal times | ends before submissions | a submission before an end |
-| the head | chosen anew at every pass | **committed**: once chosen it is waited for, whoever comes |
+| the head | chosen again at every pass | **committed**: once chosen it is waited for, whoever comes |
 | submissions | all of an instant are seen by its pass | one comes in only while the head is blocked or the queue is empty |
 | ties of scores | by (submit, index) | as the queue lies: it is sorted in place, stably, again and again |
 | EASY: shadow | computed at every pass | computed once, when the head is blocked; exceeded estimates leave it in the past |
@@ -258,7 +258,7 @@ def _sort_by_submit(jobs: Vector[ProcessorJob], lists: Array, control: Vector[Pr
 
 @inner
 def _sort_running(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], by: Int) -> Any:
-    """The running jobs, by their ends or by their believed ends."""
+    """The running jobs, by their ends or by their estimated ends."""
     for i in range(control[0]["running"]):
         job = jobs[lists[1, i]]
         job["key"] = job["start"] + (job["run"] if by == _END else job["requested"])
@@ -308,7 +308,7 @@ def _one_event(jobs: Vector[ProcessorJob], lists: Array, control: Vector[Process
 
 @inner
 def _shadow(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], head: Int) -> Any:
-    """The believed end at which enough processors for `head` are free."""
+    """Return the estimated end at which enough processors for `head` are free."""
     _sort_running(jobs, lists, control, _BELIEVED_END)
     free = control[0]["free"]
     for i in range(control[0]["running"]):
@@ -321,7 +321,7 @@ def _shadow(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorS
 
 @inner
 def _backfill(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], shadow: Real) -> Any:
-    """Start, in order of submit, what fits and is believed to end before the shadow."""
+    """Start, in order of submit, what fits and is estimated to end before the shadow."""
     _sort_by_submit(jobs, lists, control)
     at = 0
     while at < control[0]["waiting"]:
@@ -343,7 +343,7 @@ def _wait_for(jobs: Vector[ProcessorJob], lists: Array, control: Vector[Processo
 
 
 def _simulation(choose: Any, source: int) -> Any:
-    """What fills jobs.start, with choose(jobs, lists, control, scratch, number, bug) bringing a job to the head of the queue.
+    """Make the function that fills jobs.start, with choose(jobs, lists, control, scratch, number, bug) bringing a job to the head of the queue.
 
     `source` stands for all that `choose` is made of: it is part of the key of the cache on disk.
     """
@@ -381,5 +381,5 @@ def kernel_with(choose: Any, source: int = 0) -> Kernel:
 
 @lru_cache(maxsize=1)
 def _kernel() -> Kernel:
-    """Of the scores by name: made on first use."""
+    """Return the kernel of the scores by name, made on first use."""
     return kernel_with(_sort_by_score)

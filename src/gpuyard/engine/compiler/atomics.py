@@ -70,7 +70,7 @@ def give_way(typing: TypingContext, address: Type) -> Any:
 
 
 def way_address() -> int:
-    """Where the system's function is that lets another thread have the processor; 0 where there is none."""
+    """Where the system's function is that lets another thread have the processor; 0 where the system has none."""
     try:
         found = ctypes.CDLL(None).sched_yield
     except (AttributeError, OSError, TypeError):

@@ -160,7 +160,7 @@ def _with_helpers(function: Any, made: dict[Any, Any]) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    """What a compilation failed on, in a line; numba's own messages run to pages."""
+    """Say in one line what a compilation failed on; numba's own messages run to pages."""
     column = re.search(r"Unknown attribute '(\w+)' of type (?:unaligned )?(?:array\()?Record", str(error))
     if column:
         return f"there is no column {column[1]!r} that a policy can see"
@@ -182,7 +182,7 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded
         body += ["out = carray(out_at, count)", "i = 0"]
         body += _guard(["for i in range(count):", f"    out[i] = {call}"], "return i + 1", guarded)
         body += ["return 0"]
-    name = re.sub(r"\W", "_", f"_{kind.what}_{function.__name__}")  # that of a lambda is no name
+    name = re.sub(r"\W", "_", f"_{kind.what}_{function.__name__}")  # a lambda has no valid name
     source = f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
     namespace: dict[str, Any] = {"rule": rule, "carray": carray, "__name__": function.__module__}
     exec(compile(source, function.__code__.co_filename, "exec"), namespace)  # noqa: S102 - our own text; the rule is called, not pasted

@@ -23,7 +23,7 @@ from gpuyard.engine.kernels.events import step
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
 
-_PATIENCE = 0.8  # s without an answer before the user is told that a compilation is under way
+_PATIENCE = 0.8  # s without an answer before a message says that a compilation is under way
 
 
 def source_hash(module: str) -> int:
@@ -73,13 +73,13 @@ def engine() -> Callable[[int, int, int], int]:
 
 @lru_cache(maxsize=1)
 def _load() -> Callable[[int, int, int], int]:
-    told = threading.Timer(_PATIENCE, _tell)
-    told.daemon = True
-    told.start()
+    notice = threading.Timer(_PATIENCE, _tell)
+    notice.daemon = True
+    notice.start()
     try:
         return _compile(source_hash(__name__))
     finally:
-        told.cancel()
+        notice.cancel()
 
 
 def _tell() -> None:

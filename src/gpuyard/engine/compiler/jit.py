@@ -86,7 +86,7 @@ def cached_if_possible(compile_with: Callable[[bool], T], *, wanted: bool = True
 
 @cache
 def _tell_uncached() -> None:
-    sys.stderr.write("gpuyard: no folder for compiled code can be written to, every start compiles anew; set NUMBA_CACHE_DIR to one\n")
+    sys.stderr.write("gpuyard: no folder for compiled code can be written to, so every start compiles again; set NUMBA_CACHE_DIR to one\n")
 
 
 def _data(context: TargetContext, builder: IRBuilder, kind: Type, value: Value) -> Any:
@@ -301,7 +301,7 @@ def hash01(seed: Int, a: Int, b: Int, c: Int) -> Any:
 
 
 # The four sets of parameters of a scheduler.
-ORDERING, PLACEMENT, PREEMPTION, SWITCH = (np.int64(i) for i in range(4))  # typed: a literal would compile its users anew
+ORDERING, PLACEMENT, PREEMPTION, SWITCH = (np.int64(i) for i in range(4))  # typed: a literal would compile its users again
 
 
 @inner

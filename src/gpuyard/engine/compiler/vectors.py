@@ -137,7 +137,7 @@ def _binary(name: str) -> Any:
 
 
 def _chosen(comparison: str) -> Any:
-    """Of two lanes the first where it compares so, the second elsewhere."""
+    """Take the first of two numbers where it compares so, the second elsewhere."""
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         return builder.select(builder.fcmp_ordered(comparison, args[0], args[1]), args[0], args[1])

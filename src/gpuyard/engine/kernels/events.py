@@ -163,7 +163,7 @@ def _count_queue(control: ControlRow) -> None:
 
 @inner
 def _next_time(s: State) -> Any:
-    """The time of the next event; inf: there is none."""
+    """The time of the next event; inf: none is left."""
     control = s.control[0]
     time = math.inf
     if control.heap > 0:
@@ -257,7 +257,7 @@ def _why_never(s: State, j: Int) -> Any:
 
 @inner
 def _why_no_room(s: State, part: PartitionRow, row: JobRow) -> Any:
-    """The same without the quota, for jobs that counters cannot answer for."""
+    """Return the reason, the quota aside, for jobs that counters do not suffice for."""
     devices = 0
     units = 0
     for n in range(part.node_lo, part.node_hi):
@@ -394,7 +394,7 @@ def _use(s: State, choice: Int) -> Any:
 
 @inner
 def _observe(s: State) -> None:
-    """What a switch rule may see of the whole cluster."""
+    """Fill in what a switch rule may see of the whole cluster."""
     control = s.control[0]
     view = s.system[0]
     view.waiting = control.waiting

@@ -1,6 +1,6 @@
 """Passes with one decision left open: they stop where there is a choice, and go on with what was chosen.
 
-A choice of one is no choice and is made at once; so is a pass in which no job fits. The state of a pass that waits is in `control`.
+A choice among one is made at once; so is a pass in which no job fits. The state of a pass that waits is in `control`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _begin(s: State) -> None:
 
 @inner
 def _next_partition(s: State) -> None:
-    """Go to the next partition with jobs in its queue; beyond the last if there is none."""
+    """Go to the next partition with jobs in its queue; beyond the last if no other has any."""
     control = s.control[0]
     control.open_head = -1
     control.open_job = -1
@@ -186,7 +186,7 @@ def open_placement(s: State) -> Any:
 
 @inner
 def _next_job(s: State) -> Any:
-    """Find the next job of the queue that fits somewhere, and the rooms for it; False if there is none."""
+    """Find the next job of the queue that fits somewhere, and the rooms for it; False if no job fits."""
     control = s.control[0]
     p = control.open_part
     part = s.partitions[p]

@@ -14,7 +14,7 @@ from gpuyard.engine.kernels.plan import conservative
 from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.runs import (
     BAD_KEY,
-    believed_end,
+    estimated_end,
     factor_held,
     factor_picked,
     key_of,
@@ -54,7 +54,7 @@ def order_queue(s: State, p: Int) -> Any:
 
 @inner
 def _order_behind(s: State, p: Int, h: Int) -> Any:
-    """The same with job h in front, whatever its key; returns a status."""
+    """Key and sort the queue with job h in front, whatever its key; returns a status."""
     part = s.partitions[p]
     _to_front(s, part, h)
     status = _fill_keys(s, p, part.tail - part.head - 1)
@@ -238,13 +238,13 @@ def may_pass(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
 
 @inner
 def find_passing(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
-    """As `find`, for a job that passes the head h."""
+    """Find nodes for a job that passes the head h; returns what `find` returns."""
     return find_behind(s, p, h, j, slot, True) if slot.backfill == BACKFILL_EASY else find(s, p, j, slot)
 
 
 @inner
 def fits(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
-    """As `find`, but only whether the job fits, where counters can tell."""
+    """Like `find`, but only whether the job fits, where counters suffice."""
     row = s.rows[j]
     if row.plain == 1:
         return 1 if row.gpus <= s.partitions[p].free and within_quota(s.partitions[p], row.gpus) else 0
@@ -319,7 +319,7 @@ def _easy(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
 
 @inner
 def reserve(s: State, p: Int, h: Int) -> None:
-    """Work out when the head h is believed to fit, and what is left over then."""
+    """Work out when the head h is estimated to fit, and what is left over then."""
     control = s.control[0]
     control.counters = 1 if s.rows[h].plain == 1 and control.sharing == 0 else 0
     control.shadow, control.spare, control.spare_quota = _shadow(s, p, h, control.counters == 1)
@@ -327,14 +327,14 @@ def reserve(s: State, p: Int, h: Int) -> None:
 
 @inner
 def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> Any:
-    """As `find`, for a job that must not delay the head h. `take`: what it needs of what the head leaves over is given to it."""
+    """Find nodes for a job that must not delay the head h. `take`: what it needs of what the head leaves over is given to it."""
     control = s.control[0]
     row = s.rows[j]
     counters = control.counters == 1
-    if counters and row.gpus > control.spare and believed_end(row, control, control.fastest, control.least_transfer) > control.shadow:
+    if counters and row.gpus > control.spare and estimated_end(row, control, control.fastest, control.least_transfer) > control.shadow:
         return 0
     count = find(s, p, j, slot)
-    if count <= 0 or believed_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
+    if count <= 0 or estimated_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
         return count
     if counters:
         if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
@@ -349,7 +349,7 @@ def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> 
 
 @inner
 def _shadow(s: State, p: Int, h: Int, counters: bool) -> Any:
-    """(time at which the head is believed to fit, devices left over then, quota left over then).
+    """(time at which the head is estimated to fit, devices left over then, quota left over then).
 
     With `counters` the numbers of devices decide; otherwise shadow_nodes holds the nodes as they will be.
     """
@@ -502,7 +502,7 @@ def _choose_victims(s: State, p: Int, h: Int, limit: Real) -> Any:
 
 @inner
 def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
-    """The unmarked running job with the highest score above `limit`, the latest started of equals; -1 if there is none."""
+    """The unmarked running job with the highest score above `limit`, the latest started of equals; -1: none."""
     now = s.control[0].now
     best = np.int64(-1)
     best_score = limit

@@ -88,7 +88,7 @@ def choose(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
 
 @inner
 def _choose_among(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
-    """Pick from the nodes in candidates[:count]: one with room for all units, or several if there is none."""
+    """Pick from the nodes in candidates[:count]: one with room for all units, or several if no node has."""
     row = s.rows[j]
     if count > 1 and not _fill_scores(s, count, j, slot):
         return BAD_SCORE
@@ -168,7 +168,7 @@ def _take(s: State, n: Int, place: Int, missing: Int) -> Any:
 
 @inner
 def _span_by_network(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
-    """Several of the candidates, whose scores are known. After each pick the others are scored anew: a network may look at all of them."""
+    """Several of the candidates, whose scores are known. After each pick the others are scored again: a network may look at all of them."""
     picked = 0
     missing = np.int64(s.rows[j].units)
     _restore_rooms(s, count)

@@ -13,7 +13,7 @@ import numpy as np
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
-from gpuyard.engine.kernels.runs import believed_end, believed_end_now, factor_picked, overhead_of, rate_of, start_at
+from gpuyard.engine.kernels.runs import estimated_end, estimated_end_now, factor_picked, overhead_of, rate_of, start_at
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
         if shared:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
-            last = believed_end(row, s.control[0], rate_of(s, row, count), factor_picked(s, row, count))
-            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = believed_end_now(last, now)
+            last = estimated_end(row, s.control[0], rate_of(s, row, count), factor_picked(s, row, count))
+            s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = estimated_end_now(last, now)
         _subtract(s, part, row, count, now, end, _device_of(row))
         return count
     _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, _device_of(row))
@@ -90,13 +90,13 @@ def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
 
 @inner
 def _after(now: Real, duration: Real) -> Any:
-    """When a run that begins now is believed to end: not now, not even if it has no length."""
+    """When a run that begins now is estimated to end: not now, not even if it has no length."""
     return now + duration if now + duration > now else now + 1.0
 
 
 @inner
 def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
-    """Seconds that the job might at most be believed to take."""
+    """Return the longest estimate of the job, in seconds."""
     control = s.control[0]
     slowest, factor = math.inf, 0.0
     if row.gpus == 0:
@@ -148,7 +148,7 @@ def _begin(s: State, part: PartitionRow) -> None:
 @inner
 def _leave_plan(s: State, part: PartitionRow, row: JobRow) -> None:
     size = part.node_hi - part.node_lo
-    time = believed_end_now(row.est_end, s.control[0].now)
+    time = estimated_end_now(row.est_end, s.control[0].now)
     step = _step(s, size, time)
     k = row.alloc
     while k >= 0:
@@ -178,7 +178,7 @@ def _add(s: State, size: Int, step: Int, i: Int, gpus: Real) -> None:
 
 @inner
 def _step(s: State, size: Int, time: Real) -> Any:
-    """The step that begins at `time`, made if there is none."""
+    """The step that begins at `time`, made if it does not exist."""
     control = s.control[0]
     k = control.steps
     while k > 0 and s.plan_time[k - 1] > time:
@@ -256,7 +256,7 @@ def _earliest(s: State, part: PartitionRow, row: JobRow, duration: Real) -> Any:
 
 @inner
 def _earliest_in_pool(s: State, part: PartitionRow, row: JobRow, duration: Real) -> Any:
-    """The same for a plain job on a partition of one node, where one number per step tells all."""
+    """Do the same for a plain job on a partition of one node, where one number per step suffices."""
     steps = s.control[0].steps
     most = part.quota + EPS
     k = 0

@@ -138,7 +138,7 @@ def _shell_sort(keys: Reals, jobs: Ints, lo: Int, hi: Int) -> None:
         gap //= 3
 
 
-# ── running jobs of a partition, by (believed end, index) ──
+# ── running jobs of a partition, by (estimated end, index) ──
 
 
 @inner

@@ -31,7 +31,7 @@ def overhead_of(row: JobRow, control: ControlRow, factor: Real) -> Any:
 
 @inner
 def factor_picked(s: State, row: JobRow, count: Int) -> Any:
-    """What the transfer is multiplied by on the nodes picked."""
+    """Return the factor on the transfer on the nodes picked."""
     if row.gpus == 0 or row.transfer == 0:
         return 1.0
     factor = 0.0
@@ -42,7 +42,7 @@ def factor_picked(s: State, row: JobRow, count: Int) -> Any:
 
 @inner
 def factor_held(s: State, row: JobRow) -> Any:
-    """What the transfer is multiplied by on the nodes of a running job: found again from its parts, to keep the rows small."""
+    """Return the factor on the transfer on the nodes of a running job: found again from its parts, to keep the rows small."""
     if row.gpus == 0 or row.transfer == 0:
         return 1.0
     factor = 0.0
@@ -75,8 +75,8 @@ def rate_of(s: State, row: JobRow, count: Int) -> Any:
 
 
 @inner
-def believed_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
-    """When a run that starts now at `rate`, with `factor` × its transfer, is believed to end."""
+def estimated_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
+    """When a run that starts now at `rate`, with `factor` × its transfer, is estimated to end."""
     end = control.now + (overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate)
     if control.kills == 1:
         end = min(end, control.now + max(row.walltime - row.ran, 0.0))
@@ -84,14 +84,14 @@ def believed_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> 
 
 
 @inner
-def believed_end_now(est_end: Real, now: Real) -> Any:
-    """The believed end of a running job, as seen now."""
+def estimated_end_now(est_end: Real, now: Real) -> Any:
+    """Return the estimated end of a running job, as seen now."""
     return est_end if est_end > now else now + 1.0
 
 
 @inner
 def revised_end(row: JobRow, control: ControlRow) -> Any:
-    """When a running job is believed to end; one that has outlived that is believed to take twice as long, until it lies ahead."""
+    """Return the estimated end of a running job; if it has passed, the estimate is doubled until it lies ahead."""
     end = row.est_end
     if end > control.now:
         return end
@@ -105,7 +105,7 @@ def revised_end(row: JobRow, control: ControlRow) -> Any:
 
 @inner
 def revise_ends(s: State, p: Int) -> None:
-    """Bring the believed ends of the running jobs of partition p up to now."""
+    """Bring the estimated ends of the running jobs of partition p up to now."""
     control = s.control[0]
     part = s.partitions[p]
     while part.running > 0:
@@ -184,7 +184,7 @@ def _set_clocks(s: State, row: JobRow) -> None:
     row.run_start = now
     row.remaining = max(row.estimate - row.done, 0.0)
     factor = factor_held(s, row)
-    row.est_end = believed_end(row, control, row.rate, factor)
+    row.est_end = estimated_end(row, control, row.rate, factor)
     length = overhead_of(row, control, factor) + (row.runtime - row.done) / row.rate
     row.end = now + length
     row.overrun = 0
@@ -291,7 +291,7 @@ def _tally(s: State, row: JobRow) -> None:
 
 @inner
 def write_result(s: State, j: Int) -> None:
-    """What is known of a job that was submitted, its end aside."""
+    """Write what is known about a job that was submitted, except for its end."""
     row = s.rows[j]
     line = s.result[j]
     line.start = row.start if row.start >= 0 else np.nan

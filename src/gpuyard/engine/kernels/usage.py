@@ -1,4 +1,4 @@
-"""What each user has used of late: GPU-seconds that decay with a half-life, and the shares that orderings see."""
+"""Recent usage by user: GPU-seconds that decay with a half-life, and the shares that orderings see."""
 
 from __future__ import annotations
 

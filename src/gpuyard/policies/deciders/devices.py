@@ -14,7 +14,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision, Part
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, JobRequest, Requests, believed_end, believed_seconds, held_parts
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, estimated_end, estimated_seconds, held_parts
 from gpuyard.policies.schedulers import decider
 
 Lane = tuple[int, int]  # node, and the number of one of its devices; −1: the node's processors, for CPU jobs
@@ -22,7 +22,7 @@ Lane = tuple[int, int]  # node, and the number of one of its devices; −1: the 
 
 @dataclass(eq=False)
 class DeviceView:
-    """One decision: the devices in order, what they are believed to have to do, and which suit a task."""
+    """One decision: the devices in order, their estimated work, and which suit a task."""
 
     snapshot: Snapshot
     requests: Requests
@@ -41,12 +41,12 @@ class DeviceView:
         self._kind = self.snapshot.cluster.nodes.gpu_type[self._node]
 
     def seconds(self, request: JobRequest) -> Array:
-        """(lanes,) how long the task is believed to take there; inf: it can never run there."""
+        """(lanes,) how long the task is estimated to take there; inf: it can never run there."""
         suits = (self.capacity.rooms(request)[self._node] > 0) & ((self._device < 0) == (request.gpus == 0))
         by_type = np.full(len(self.snapshot.cluster.types), np.inf)
         for kind in np.unique(self._kind[suits]).tolist():
             node = int(self._node[np.argmax(suits & (self._kind == kind))])
-            by_type[kind] = believed_seconds(self.snapshot, request, [node])
+            by_type[kind] = estimated_seconds(self.snapshot, request, [node])
         return np.where(suits, by_type[self._kind], np.inf)
 
 
@@ -60,7 +60,7 @@ class Queues:
     def __init__(self) -> None:
         self._lane: dict[int, Lane] = {}  # job → its device, from assignment to its end
         self._queue: dict[Lane, list[int]] = {}  # device → jobs that wait for it, first in first out
-        self._seconds: dict[int, float] = {}  # job → how long it is believed to take there
+        self._seconds: dict[int, float] = {}  # job → how long it is estimated to take there
 
     def admit(self, snapshot: Snapshot) -> tuple[DeviceView, list[JobRequest]]:
         """Return what the decision is about, and the tasks that have no device yet, in order."""
@@ -83,13 +83,13 @@ class Queues:
                 del self._lane[index]
         self._queue = {}
 
-    def believed_ends(self, board: DeviceView) -> Array:
-        """(lanes,) when each device is believed to have done what it has."""
+    def estimated_ends(self, board: DeviceView) -> Array:
+        """(lanes,) when each device is estimated to have done what it has."""
         waits = [sum(self._seconds[index] for index in self._queue.get(lane, [])) for lane in board.lanes]
         return self.free_at(board) + waits
 
     def free_at(self, board: DeviceView) -> Array:
-        """(lanes,) when each device is believed to have done what runs there."""
+        """(lanes,) when each device is estimated to have done what runs there."""
         snapshot = board.snapshot
         ends = np.full(len(board.lanes), snapshot.now)
         position = {lane: i for i, lane in enumerate(board.lanes)}
@@ -101,7 +101,7 @@ class Queues:
         return ends
 
     def loads(self, board: DeviceView) -> tuple[Array, Array, Array]:
-        """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work believed left of all these."""
+        """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work estimated to be left of all these."""
         snapshot = board.snapshot
         waiting, busy, work = np.zeros(len(board.lanes)), np.zeros(len(board.lanes), bool), np.zeros(len(board.lanes))
         position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, _rows(snapshot)
@@ -117,11 +117,11 @@ class Queues:
         return waiting, busy, work
 
     def running_end(self, snapshot: Snapshot, row: int) -> float:
-        """When the running task of that row is believed to end: by its estimate, speed and transfer."""
-        return believed_end(snapshot, float(snapshot.live["est_end"][row]))
+        """When the running task of that row is estimated to end: by its estimate, speed and transfer."""
+        return estimated_end(snapshot, float(snapshot.live["est_end"][row]))
 
     def _forget(self, snapshot: Snapshot, row_of: dict[int, int], lanes: set[Lane]) -> None:
-        """Who has left, and the assignments to devices that are gone; a job that was stopped is assigned anew."""
+        """Forget jobs that have left, and assignments to devices that are gone; a job that was stopped is assigned again."""
         running = snapshot.live["running"]
         waiting = {index for queue in self._queue.values() for index in queue}
         kept = {}
@@ -233,13 +233,13 @@ class RandomDevice(OneByOne):
         return suits[int(rng.integers(len(suits)))]
 
 
-@decider("greedy-device", title="Device choice: where the task is believed to end first")
+@decider("greedy-device", title="Device choice: where the task is estimated to end first")
 class GreedyDevice(OneByOne):
-    """The device on which the task is believed to end first, behind all that waits there already: estimate, transfer and speed count."""
+    """The device on which the task is estimated to end first, behind all that waits there already: estimate, transfer and speed count."""
 
     def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         if tasks:
-            self._ends = self.believed_ends(board)
+            self._ends = self.estimated_ends(board)
             super().assign(board, tasks)
 
     def choose(self, board: DeviceView, task: JobRequest, suits: list[int], seconds: Array) -> int:
@@ -255,11 +255,11 @@ def greedy_lane(ends: Array, seconds: Array) -> int:
 
 @decider("optimal-device", title="Device choice: least total turnaround of all tasks known")
 class OptimalDevice(DeviceQueues):
-    """Assigns and orders all waiting tasks so that the sum of their believed ends is least.
+    """Assigns and orders all waiting tasks so that the sum of their estimated ends is least.
 
     On unrelated machines this is an assignment problem (Horn 1973, Bruno et al. 1974): the k-th task from the last on a device adds k times
     its length. For tasks submitted together and exact estimates it is the offline optimum. Tasks to come are not known. All is solved
-    again when one comes, a device comes or goes, or a task does not end when it was believed to. Beyond `most` waiting tasks those
+    again when one comes, a device comes or goes, or a task does not end when it was estimated to. Beyond `most` waiting tasks those
     submitted first are looked at. Cpus, memory and quotas do not enter the choice.
     """
 
@@ -269,7 +269,7 @@ class OptimalDevice(DeviceQueues):
             raise UsageError(f"optimal-device: most = {most:g} is not a whole number in 1..2,000")
         self._most = int(most)
         self._later: set[int] = set()  # tasks that were left for later
-        self._believed: dict[int, float] = {}  # running task → its believed end
+        self._expected: dict[int, float] = {}  # running task → its estimated end
         self._devices: list[Lane] = []
 
     def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
@@ -281,18 +281,18 @@ class OptimalDevice(DeviceQueues):
             self._solve(board)
 
     def _surprised(self, snapshot: Snapshot) -> bool:
-        """Whether a task has ended at another time than it was believed to, or is overdue."""
+        """Whether a task has ended at another time than it was estimated to, or is overdue."""
         now, running = snapshot.now, snapshot.running
         ends = snapshot.live["est_end"][running].tolist()
-        before, self._believed = self._believed, dict(zip(snapshot.jobs.index[running].tolist(), ends, strict=True))
+        before, self._expected = self._expected, dict(zip(snapshot.jobs.index[running].tolist(), ends, strict=True))
         slack = 1e-9 * max(now, 1.0)
-        early = any(abs(end - now) > slack for index, end in before.items() if index not in self._believed)
-        return early or any(end < now - slack for end in self._believed.values())
+        early = any(abs(end - now) > slack for index, end in before.items() if index not in self._expected)
+        return early or any(end < now - slack for end in self._expected.values())
 
     def _solve(self, board: DeviceView) -> None:
         self.take_back()
         tasks = [board.requests[row] for row in board.snapshot.waiting.tolist()]
-        ends = self.believed_ends(board) - board.snapshot.now
+        ends = self.estimated_ends(board) - board.snapshot.now
         for cpu in (True, False):
             timed = ((task, board.seconds(task)) for task in tasks if (task.gpus == 0) == cpu)
             known = list(islice(((task, seconds) for task, seconds in timed if np.isfinite(seconds).any()), self._most))

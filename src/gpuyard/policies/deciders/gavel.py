@@ -58,7 +58,7 @@ class Gavel:
     Running jobs that are behind are stopped, and may change type. Between rounds free devices are filled, least served first.
 
     At most `most` jobs per partition are in the program: the least served. CPU jobs start when they fit and are not stopped, nor is a run
-    that would lose all of its work (no checkpoint yet). A gang runs on one type if it can. There is no round while nobody waits.
+    that would lose all of its work (no checkpoint yet). A gang runs on one type if it can. No round begins while no job waits.
     """
 
     def __init__(self, *, every: float = 360.0, most: float = 512) -> None:
@@ -313,7 +313,7 @@ class _Round:
         decisions = [Decision(self.yard.requests[row].index, Action.PREEMPT) for row in sorted(self.displaced)]
         begun = set(self.yard.held) - self.displaced
         for row, settled in self.settled.items():
-            # devices are numbered anew when jobs start, and shares may then be packed otherwise
+            # devices are numbered again when jobs start, and shares may then be packed otherwise
             if settled is not None and exact.fits_in(self.yard.requests[row], settled):
                 decisions.append(
                     Decision(self.yard.requests[row].index, parts=exact.take(self.yard.requests[row], without_devices(settled)))

@@ -13,7 +13,7 @@ from gpuyard.policies.schedulers import Decider
 
 
 class NetworkDevice(OneByOne):
-    """Each task goes to the device with the highest score and waits there. `physics`: believed seconds are seen."""
+    """Each task goes to the device with the highest score and waits there. `physics`: estimated seconds are seen."""
 
     def __init__(self, network: Network, physics: bool) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class NetworkDevice(OneByOne):
         """The highest score of those that suit, the first of equals."""
         devices = [i for i, (_, device) in enumerate(board.lanes) if device >= 0]
         waiting, busy, work = (values[devices] for values in self.loads(board))
-        ends = self.believed_ends(board)[devices] - board.snapshot.now if self._physics else np.zeros(len(devices))
+        ends = self.estimated_ends(board)[devices] - board.snapshot.now if self._physics else np.zeros(len(devices))
         nodes = np.array([board.lanes[i][0] for i in devices])
         lanes = Lanes(nodes, waiting, busy.astype(bool), work, ends, seconds[devices])
         rows = np.zeros((len(devices), self._network.spec.rows), np.float32)

@@ -11,7 +11,7 @@ from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGree
 from gpuyard.policies.schedulers import Several, decider
 from gpuyard.policies.text import parse_slots
 
-HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")  # what a meta-scheduler chooses from unless told otherwise
+HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")  # what a meta-scheduler chooses from by default
 FEATURES = 4
 LATE, WAIT = 5.0, 0.5  # weights of a missed deadline and of the wait; that of the slowdown is 1
 MOST_SLOWDOWN, MOST_WAIT = 10.0, 3600.0  # 1, s
@@ -19,7 +19,7 @@ _FIVE = Several(tuple(parse_slots(text) for text in HEURISTICS))
 
 
 class Online:
-    """A bandit over schedulers. Every `every` seconds it hears what its last choice was worth, and chooses anew.
+    """A bandit over schedulers. Every `every` seconds it learns the worth of its last choice, and chooses again.
 
     Worth is the mean over the jobs that ended since of −min(slowdown, 10)/10 − 5·[deadline missed] − 0.5·min(wait, 1 h)/1 h. Where none
     has ended nothing is learned.
@@ -52,7 +52,7 @@ class Online:
         """How often each scheduler was chosen."""
         return dict(zip(self._labels, self._chosen, strict=True))
 
-    def _hear(self, snapshot: Snapshot) -> None:
+    def _observe(self, snapshot: Snapshot) -> None:
         for row in snapshot.ended:
             submit, deadline = self._known.pop(int(row["job"]), (float(row["start"]), np.inf))
             self._payoffs.append(worth(submit, float(row["start"]), float(row["end"]), deadline, killed=bool(row["killed"])))

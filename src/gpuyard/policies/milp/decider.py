@@ -20,7 +20,7 @@ from gpuyard.policies.milp.solver import Solver
 from gpuyard.policies.schedulers import Scheduler, decider
 from gpuyard.policies.text import parse_slots
 
-BETTER = 1e-9  # of the objective: less is no improvement
+BETTER = 1e-9  # of the objective: less does not count as an improvement
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class _Queue:
 
     @property
     def head(self) -> int:
-        """The first job that it does not start; −1: there is none."""
+        """The first job that it does not start; −1: none."""
         return next((int(row) for row in self.rows if int(row) not in self.starts), -1)
 
     def first(self, *, in_order_only: bool) -> list[int]:
@@ -57,8 +57,8 @@ class Milp:
     the k-th; a CPU job counts as 0.1 GPUs) − `w_frag` × free devices left on partly used nodes − `w_balance` × (highest −
     lowest share of devices in use, between types) + `w_room` × devices of the largest block left on one node.
 
-    Of these k jobs every one that the inner scheduler starts is started, and a further one only if all jobs before it start too. Nobody is
-    passed whom the inner scheduler would not let pass, and under EASY the head's reservation is not later than with the inner placement.
+    Of these k jobs every one that the inner scheduler starts is started, and a further one only if all jobs before it start too. No job is
+    passed that the inner scheduler would not let others pass, and under EASY the head's reservation is not later than with the inner placement.
     What is left goes through one more pass of the inner scheduler; all that is behind a conservative head does.
 
     A gang is spread only if no node holds it whole or the inner placement spreads it, and then over nodes of one type; one that the
@@ -84,7 +84,7 @@ class Milp:
         self._log = _Log(self._weights)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """The inner scheduler's decisions, or better placed ones."""
+        """Return the inner scheduler's decisions, or better placed ones."""
         self._log.decisions += 1
         order, inner = self._inner.decide_in_order(snapshot)
         if not inner:

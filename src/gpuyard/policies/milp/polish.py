@@ -14,7 +14,7 @@ MOST_STEPS = 200
 
 
 class Polish:
-    """Gangs and CPU jobs on one node each can be moved, gangs that may be spread be placed anew; shares stay.
+    """Gangs and CPU jobs on one node each can be moved, gangs that may be spread be placed again; shares stay.
 
     Throughput and fragmentation are looked at. The other terms are not, so the caller compares the whole value.
     """

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, believed_end, held_parts, with_starts
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, estimated_end, held_parts, with_starts
 
 
 def reservation(snapshot: Snapshot, requests: Requests, head: JobRequest, starts: Sequence[Start]) -> float:
-    """The earliest believed end at which `head` fits once all that end by then have left; now if it fits, inf if it never does.
+    """Return the earliest estimated end at which `head` fits once all that end by then have left; now if it fits, inf if it never does.
 
     `starts` are jobs that start now. Shares among them need their devices named. More room is never worse, so a binary search does.
     """
     after = with_starts(snapshot, starts)
     parts = {row: held for row, held in held_parts(after).items() if requests.partition[row] == head.partition}
-    ends = {row: believed_end(snapshot, float(after.live["est_end"][row])) for row in parts}
+    ends = {row: estimated_end(snapshot, float(after.live["est_end"][row])) for row in parts}
     times = np.unique([snapshot.now, *ends.values()])
 
     def fits(at: float) -> bool:

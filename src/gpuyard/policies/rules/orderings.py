@@ -36,7 +36,7 @@ def longest(jobs: Any, j: int, now: float) -> float:
 
 @ordering("saf", title="smallest area first")
 def smallest_area(jobs: Any, j: int, now: float) -> float:
-    """The least GPU-seconds that a job is believed to need go first."""
+    """The least GPU-seconds by estimate go first."""
     return jobs.estimate[j] * jobs.gpus[j]
 
 
@@ -54,7 +54,7 @@ def largest(jobs: Any, j: int, now: float) -> float:
 
 @ordering("srpt", title="shortest remaining time first")
 def shortest_remaining(jobs: Any, j: int, now: float) -> float:
-    """The least work believed to be left goes first; with `preemption srpt` it is the preemptive rule."""
+    """The least estimated work left goes first; with `preemption srpt` it is the preemptive rule."""
     return jobs.remaining[j]
 
 

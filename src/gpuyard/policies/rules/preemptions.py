@@ -14,7 +14,7 @@ PREEMPTIONS.add("none", Preemption("none", "running jobs run to their end"))
 
 @preemption("srpt", title="shortest remaining time: stop what has more left")
 def srpt(jobs: Any, j: int, now: float) -> float:
-    """Work believed to be left."""
+    """Estimated work left."""
     return jobs.remaining[j]
 
 

@@ -19,7 +19,7 @@ def urgency(system: Any, now: float, share: float = 0.25) -> int:
     return 1 if system.urgent > share * system.waiting else 0
 
 
-@switch("random", title="any of the schedulers, drawn anew each time")
+@switch("random", title="any of the schedulers, drawn again each time")
 def at_random(system: Any, now: float, seed: float = 0.0) -> int:
     """A number below that of the schedulers, from `seed` and the time in ms: squares modulo the prime 2³¹ − 1, four times over."""
     prime = 2147483647

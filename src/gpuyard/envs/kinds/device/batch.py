@@ -126,7 +126,7 @@ class DeviceEpisode:
     def greedy(self) -> int:
         """Return what `greedy-device` would choose now."""
         assert self._board is not None
-        lane = self._board.lanes[greedy_lane(self._queues.believed_ends(self._board), self._board.seconds(self._pending[0]))]
+        lane = self._board.lanes[greedy_lane(self._queues.estimated_ends(self._board), self._board.seconds(self._pending[0]))]
         return self.lanes.index(lane)
 
     def observe(self, physics: bool, rows: Array, context: Array, mask: Array) -> None:
@@ -135,7 +135,7 @@ class DeviceEpisode:
         task, snapshot = self._pending[0], self._board.snapshot
         at = [self._position[lane] for lane in self.lanes]
         waiting, busy, work = (self._spread(values, at) for values in self._queues.loads(self._board))
-        ends = self._queues.believed_ends(self._board) - snapshot.now if physics else np.zeros(len(self._board.lanes))
+        ends = self._queues.estimated_ends(self._board) - snapshot.now if physics else np.zeros(len(self._board.lanes))
         lanes = Lanes(np.array([n for n, _ in self.lanes]), waiting, busy.astype(bool), work, self._spread(ends, at), self._seconds)
         rows[:], mask[:] = 0.0, False
         fill_rows(snapshot, task.row, lanes, physics, rows[: len(self.lanes)])
