@@ -248,8 +248,8 @@ def at_the_first_decision() -> Simulation:
 
 
 REFUSED = {
-    "unknown job": (Decision(99), "no such job"),
-    "negative job": (Decision(-1), "no such job"),
+    "unknown job": (Decision(99), "the job does not exist"),
+    "negative job": (Decision(-1), "the job does not exist"),
     "not submitted": (Decision(4), "not waiting"),
     "node of another partition": (Decision(0, parts=(Part(2, 2),)), "node 2 is not of its partition"),
     "no such node": (Decision(0, parts=(Part(7, 2),)), "node 7"),
@@ -268,7 +268,7 @@ REFUSED = {
     "far device": (Decision(2, parts=(Part(0, 0.5, (1 << 40,)),)), "device"),
     "preempt what waits": (Decision(0, Action.PREEMPT), "not running"),
     "migrate what waits": (Decision(0, Action.MIGRATE), "not running"),
-    "hold what is not there": (Decision(50, Action.HOLD), "no such job"),
+    "hold what is not there": (Decision(50, Action.HOLD), "the job does not exist"),
 }
 
 

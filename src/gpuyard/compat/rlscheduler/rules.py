@@ -343,7 +343,7 @@ def _wait_for(jobs: Vector[ProcessorJob], lists: Array, control: Vector[Processo
 
 
 def _simulation(choose: Any, source: int) -> Any:
-    """Make the function that fills jobs.start, with choose(jobs, lists, control, scratch, number, bug) bringing a job to the head of the queue.
+    """Make what fills jobs.start, with choose(jobs, lists, control, scratch, number, bug) bringing a job to the head of the queue.
 
     `source` stands for all that `choose` is made of: it is part of the key of the cache on disk.
     """

@@ -58,7 +58,7 @@ class Milp:
     lowest share of devices in use, between types) + `w_room` × devices of the largest block left on one node.
 
     Of these k jobs every one that the inner scheduler starts is started, and a further one only if all jobs before it start too. No job is
-    passed that the inner scheduler would not let others pass, and under EASY the head's reservation is not later than with the inner placement.
+    passed that the inner scheduler would not pass, and under EASY the head's reservation is not later than with the inner placement.
     What is left goes through one more pass of the inner scheduler; all that is behind a conservative head does.
 
     A gang is spread only if no node holds it whole or the inner placement spreads it, and then over nodes of one type; one that the
