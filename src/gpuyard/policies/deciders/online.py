@@ -39,7 +39,7 @@ class Online:
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Return what the scheduler in use would do."""
-        self._hear(snapshot)
+        self._observe(snapshot)
         if not len(snapshot.waiting):
             return []
         if snapshot.now >= self._next:
