@@ -52,7 +52,7 @@ class PredictedDevice(DeviceQueues):
         self._learn(board.snapshot)
         if not tasks:
             return
-        ends = self.believed_ends(board)
+        ends = self.estimated_ends(board)
         for task in tasks:
             seconds = self._hoped(board, task)
             if np.isfinite(seconds).any():
