@@ -17,7 +17,7 @@ import keyword
 import re
 import sys
 import tokenize
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,12 +184,16 @@ def import_cycles(graph: dict[str, set[str]]) -> list[str]:
 
 
 def small_files(modules: Sequence[Module], graph: dict[str, set[str]]) -> list[str]:
-    """Return the short files that only one other imports; an entry point or a file that registers something has no importer."""
-    users = Counter(name for wanted in graph.values() for name in wanted)
+    """Return the short files that belong into the only one that imports them; what a package collects in its `__init__` does not."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for name in graph[module.name]:
+            users[name].append(module.path)
     return [
-        f"{module.path} ({module.lines} lines)"
+        f"{module.path} ({module.lines} lines), imported by {users[module.name][0]}"
         for module in modules
-        if module.lines < SMALL and users[module.name] == 1 and not module.path.endswith(("__init__.py", "__main__.py"))
+        if module.lines < SMALL and len(users[module.name]) == 1
+        if not module.path.endswith("__init__.py") and not users[module.name][0].endswith("__init__.py")
     ]
 
 

@@ -14,17 +14,17 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "house.py"
 # Lower a limit when a figure has fallen; never raise one.
 LIMITS = {
-    "folder": 19,
-    "file": 521,
+    "folder": 15,
+    "file": 518,
     "p90": 18,
-    "function": 76,
-    "long": 13,
-    "duplicates": 64,
-    "classes": 29,
-    "cycles": 4,
-    "small": 18,
-    "any": 1450,
-    "docstrings": 351,
+    "function": 67,
+    "long": 11,
+    "duplicates": 33,
+    "classes": 1,
+    "cycles": 0,
+    "small": 3,
+    "any": 299,
+    "docstrings": 65,
 }
 ONE = '''"""Of the first."""
 from typing import TYPE_CHECKING, Any
