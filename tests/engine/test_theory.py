@@ -236,7 +236,7 @@ def random_jobs(rng: np.random.Generator, gpus: int, jobs: int = 40, *, wrong: b
     return Workload.build({"submit": submit, "gpus": size, "estimate": estimate}, runtime)
 
 
-def believed_ends(snapshot: Snapshot, add: list[int]) -> list[tuple[float, float]]:
+def estimated_ends(snapshot: Snapshot, add: list[int]) -> list[tuple[float, float]]:
     """(believed end, GPUs) of the running jobs and of those started now, ascending; on one node, at speed 1."""
     now, jobs, live = snapshot.now, snapshot.jobs, snapshot.live
     ends = [(float(live["est_end"][j]), float(jobs.gpus[j])) for j in snapshot.running]
@@ -246,7 +246,7 @@ def believed_ends(snapshot: Snapshot, add: list[int]) -> list[tuple[float, float
 
 def reservation(snapshot: Snapshot, head: int, total: float, add: list[int]) -> float:
     """When enough GPUs for job `head` are believed to be free, with the jobs `add` started now."""
-    ends = believed_ends(snapshot, add)
+    ends = estimated_ends(snapshot, add)
     row = int(np.flatnonzero(snapshot.jobs.index == head)[0])
     free = total - sum(gpus for _, gpus in ends)
     for end, gpus in ends:
@@ -336,7 +336,7 @@ def test_conservative_with_exact_estimates_starts_no_job_after_its_first_reserva
         first: dict[int, float] = {}
         for one in seen:
             snapshot = one.snapshot
-            plan = Plan(snapshot.now, gpus, believed_ends(snapshot, []))
+            plan = Plan(snapshot.now, gpus, estimated_ends(snapshot, []))
             for j in snapshot.waiting:
                 booked = plan.book(float(snapshot.jobs.gpus[j]), float(snapshot.jobs.estimate[j]))
                 first.setdefault(int(snapshot.jobs.index[j]), booked)

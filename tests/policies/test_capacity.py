@@ -15,7 +15,7 @@ from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.snapshot import LIVE
 from gpuyard.policies import parse_scheduler
-from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, believed_end, held_parts, with_starts
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, estimated_end, held_parts, with_starts
 from gpuyard.policies.milp.reservation import reservation
 from gpuyard.testing.strategies import random_case
 
@@ -206,12 +206,12 @@ def heads(snapshot: Snapshot, requests: Requests) -> list[Head]:
 
 
 @pytest.mark.parametrize("seed", SEEDS[:12])
-def test_a_reservation_is_the_first_believed_end_at_which_the_engine_starts_the_head(seed: int):
+def test_a_reservation_is_the_first_estimated_end_at_which_the_engine_starts_the_head(seed: int):
     for snapshot in (step.snapshot for step in steps(seed)):
         requests = Requests(snapshot)
         for head in heads(snapshot, requests):
             after = with_starts(snapshot, head.before)
-            ends = np.array([believed_end(snapshot, end) for end in after.live["est_end"].tolist()])
+            ends = np.array([estimated_end(snapshot, end) for end in after.live["est_end"].tolist()])
             first = np.inf
             for time in np.unique(ends[after.live["running"]]):
                 keep = after.live["running"] & (ends > time)

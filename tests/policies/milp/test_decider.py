@@ -96,7 +96,7 @@ def reservations(snapshot: Snapshot, decisions, head: int) -> float:
     return reservation(snapshot, requests, requests[head], [(requests[rows[d.job]], d.parts) for d in decisions])
 
 
-def test_a_reservation_is_the_first_believed_end_at_which_the_head_fits():
+def test_a_reservation_is_the_first_estimated_end_at_which_the_head_fits():
     workload = Workload.build({"submit": [0.0, 0.0, 1.0], "gpus": [1.0, 1.0, 2.0], "chunk": [1, 1, 2]}, [30.0, 20.0, 10.0])
     simulation = Simulation(workload, Cluster.uniform(2, 2))
     snapshot = simulation.advance()
