@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
 from gpuyard.model.jobs import JOB, JobColumns
-from gpuyard.model.result import ROW
+from gpuyard.model.result import ROW, SegmentRow
 from gpuyard.model.snapshot import MIX
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)
 
 
 class LiveColumns(RecordRow):
-    """What has happened to a job so far; visible."""
+    """The visible columns of a job's past and present."""
 
     attained: f8  # GPU-s held so far: ran × gpus
     ran: f8  # s on devices in earlier runs
@@ -42,7 +42,7 @@ class LiveColumns(RecordRow):
 
 
 class HiddenColumns(RecordRow):
-    """What policies do not see of a job."""
+    """The columns of a job that policies do not see."""
 
     runtime: f8
     end: f8  # s, when this run ends
@@ -64,7 +64,7 @@ class FactorColumns(RecordRow):
 
 
 class VisibleRow(JobColumns, LiveColumns, FactorColumns):
-    """What a policy sees of a job."""
+    """A job as a policy sees it."""
 
 
 class JobRow(VisibleRow, HiddenColumns):
@@ -116,9 +116,6 @@ class NodeRow(RecordRow):
     shared: u8  # devices in shared use
 
 
-NODE_ROW = row_dtype(NodeRow)
-
-
 class PartitionRow(RecordRow):
     """A partition with its queue and its running jobs."""
 
@@ -144,20 +141,14 @@ class PartitionRow(RecordRow):
     unsorted: i8  # jobs have come that are not in their places yet
 
 
-PARTITION_ROW = row_dtype(PartitionRow)
-
-
 class PartRow(RecordRow):
-    """What a running job holds on one node."""
+    """A part of a running job: the devices that it holds on one node."""
 
     mask: u8
     node: i4
     next: i4
     gpus: i4
     gpu: i4
-
-
-PART_ROW = row_dtype(PartRow)
 
 
 class TypeRow(RecordRow):
@@ -174,18 +165,12 @@ class TypeRow(RecordRow):
     busy_watts: f8
 
 
-TYPE_ROW = row_dtype(TypeRow)
-
-
 class UserRow(RecordRow):
-    """What a user has used."""
+    """A user's usage."""
 
     usage: f8  # decayed GPU-s at control.usage_at
     held: f8  # GPUs held now, in units of gpuyard.engine.kernels.usage.UNITS
     part: f8  # of all users' usage, when the pass began
-
-
-USER_ROW = row_dtype(UserRow)
 
 
 class OutageRow(RecordRow):
@@ -198,9 +183,6 @@ class OutageRow(RecordRow):
     taken: i4
     mask: u8
     pair: i8
-
-
-OUTAGE_ROW = row_dtype(OutageRow)
 
 
 class SlotRow(RecordRow):
@@ -218,11 +200,8 @@ class SlotRow(RecordRow):
     placement_network: i8
 
 
-SLOT_ROW = row_dtype(SlotRow)
-
-
 class SystemRow(RecordRow):
-    """What a switch rule sees of the whole cluster."""
+    """The whole cluster as a switch rule sees it."""
 
     waiting: f8
     running: f8
@@ -235,10 +214,6 @@ class SystemRow(RecordRow):
     schedulers: f8  # how many to choose from
 
 
-SYSTEM = tuple(columns_of(SystemRow))
-SYSTEM_ROW = row_dtype(SystemRow)
-
-
 class BinRow(RecordRow):
     """A bin of the timeline: integrals over its span."""
 
@@ -247,23 +222,6 @@ class BinRow(RecordRow):
     queue_max: f8
     busy: f8
     up: f8
-
-
-BIN_ROW = row_dtype(BinRow)
-
-
-class LogRow(RecordRow):
-    """A part of one run, for the log of segments."""
-
-    job: i4
-    node: i4
-    gpus: f8
-    devices: u8
-    start: f8
-    end: f8
-
-
-LOG_ROW = row_dtype(LogRow)
 
 
 class ControlRow(RecordRow):
@@ -346,9 +304,6 @@ class ControlRow(RecordRow):
     error_job: i8
 
 
-CONTROL_ROW = row_dtype(ControlRow)
-
-
 class TallyRow(RecordRow):
     """Sums over the jobs that ended and over time so far."""
 
@@ -366,7 +321,19 @@ class TallyRow(RecordRow):
     energy: f8  # watt-s
 
 
+NODE_ROW = row_dtype(NodeRow)
+PARTITION_ROW = row_dtype(PartitionRow)
+PART_ROW = row_dtype(PartRow)
+TYPE_ROW = row_dtype(TypeRow)
+USER_ROW = row_dtype(UserRow)
+OUTAGE_ROW = row_dtype(OutageRow)
+SLOT_ROW = row_dtype(SlotRow)
+SYSTEM_ROW = row_dtype(SystemRow)
+BIN_ROW = row_dtype(BinRow)
+LOG_ROW = row_dtype(SegmentRow)
+CONTROL_ROW = row_dtype(ControlRow)
 TALLY_ROW = row_dtype(TallyRow)
+SYSTEM = tuple(columns_of(SystemRow))
 
 BINS = 2048
 CLOCK_NO, CLOCK_YES, CLOCK_STATE = range(3)  # keys once; at every pass; by what sees the whole state, after every start
@@ -413,7 +380,7 @@ class State(NamedTuple):
     params: Reals  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)
     free_index: Words  # u8 words: nodes by number of free devices
     bins: Vector[BinRow]
-    log: Vector[LogRow]
+    log: Vector[SegmentRow]
     system: Vector[SystemRow]  # (1,) SYSTEM_ROW
     room: Ints  # (nodes,) i4 scratch
     score: Reals  # (nodes,) f8 scratch; (jobs,) with preemption
@@ -459,3 +426,7 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW, "notes": np.int32,
     "plan_free": np.int32, "least_free": np.int32, "tally": TALLY_ROW, "legal": np.int32, "scratch": np.float32,
 }  # fmt: skip
+
+if TYPE_CHECKING:  # for policies, which read a column of a table and then a row of it: `jobs.estimate[j]`
+    JobTable = type[VisibleRow]
+    NodeTable = type[NodeRow]

@@ -1,4 +1,4 @@
-"""Environments compiled: choose, run on to the next choice, add up the reward, write the observation; and begin anew."""
+"""Compiled environments: choose, run on to the next choice, add up the reward, write the observation; and begin again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KEEP, LENGTH, SHARE, COPY = range(4)  # how a field of a state is brought back
 
 
 class SetupRow(RecordRow):
-    """What all environments share."""
+    """Settings that all environments of a batch share."""
 
     engine: i8  # address
     open: i8  # OPEN_*
@@ -156,7 +156,7 @@ def _choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
 
 @inner
 def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: Reals, over: bool) -> None:
-    """What has happened since the last choice, weighted; the sums begin anew."""
+    """Add up the weighted reward since the last choice, and clear the sums."""
     sums = s.tally[0]
     control = s.control[0]
     value = weights[0] * sums.ended + weights[1] * sums.slowdown + weights[2] * sums.capped_slowdown + weights[3] * sums.bsld
@@ -185,7 +185,7 @@ def _clear(sums: TallyRow) -> None:
 
 @inner
 def _potential(s: State, weights: Reals) -> Any:
-    """What the unfinished jobs would be charged if they ended now: a function of the state alone, 0 when all is over."""
+    """Return what the unfinished jobs would be charged if they ended now: a function of the state alone, 0 at the end."""
     control = s.control[0]
     value = 0.0
     for p in range(len(s.partitions)):
@@ -265,7 +265,7 @@ def _take_pieces(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals
 
 
 def _step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> Any:
-    """As `step` for all environments, with the helpers at `board`."""
+    """Step all environments together with the helpers at `board`; returns how many are not at a choice."""
     open_work(board)
     _take_pieces(slots, setups, weights, actions, board, False)
     return await_done(board, len(slots))

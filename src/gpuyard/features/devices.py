@@ -1,4 +1,4 @@
-"""Which device a task goes to: what is seen of each device, of the task and of the situation.
+"""Features for the choice of a device for a task: of each device, of the task and of the situation.
 
 A task is seen as its size, its compute intensity (by its job class) and its memory. How these make seconds on a kind of device is left
 out unless `physics` is asked for: it is what there is to learn.
@@ -25,13 +25,13 @@ _ROWS = (
     "waiting_log2",  # log2(1 + n) / 8
     "work",  # reference seconds of work before it: what waits and what is left of what runs, x / (x + 10)
     "work_log2",  # log2(1 + x) / 8
-    "memory_limit",  # log2(1 + GB) / 8; 1 where there is none
+    "memory_limit",  # log2(1 + GB) / 8; 1 without a limit
     "memory_share",  # of the limit that the task needs
 )
 _PHYSICS = (
     "free_in",  # believed seconds until it has done all that it has, x / (x + 10)
     "free_in_log2",  # log2(1 + x) / 8
-    "seconds",  # that the task is believed to take there, x / (x + 10)
+    "seconds",  # estimated for the task there, x / (x + 10)
     "seconds_log2",  # log2(1 + x) / 8
 )
 _CONTEXT = (
@@ -70,12 +70,12 @@ class Lanes(NamedTuple):
 
 
 def intensity_of(label: str) -> float:
-    """The compute intensity that a job class tells of (`c0.35`: 0.35)."""
+    """Return the compute intensity that a job class names (`c0.35`: 0.35)."""
     return TASK_INTENSITIES.get(label, UNKNOWN_INTENSITY)
 
 
 def task_facts(jobs: Jobs, row: int) -> TaskFacts:
-    """The task of that row. Its size is told by its estimate on the reference device: (estimate · (intensity + 0.5))^(2/3) thousand."""
+    """Return the task of a row. Its size comes from its estimate on the reference device: (estimate · (intensity + 0.5))^(2/3) thousand."""
     job = jobs.table[row]
     intensity = intensity_of(jobs.classes[int(job["job_class"])])
     return TaskFacts((float(job["estimate"]) * (intensity + 0.5)) ** (2 / 3), intensity, float(job["memory"]))

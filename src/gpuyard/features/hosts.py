@@ -1,4 +1,4 @@
-"""What is seen when a host is chosen for a job: the hosts that could take it, the job, and how full the cluster is."""
+"""Features for the choice of a host for a job: the hosts that could take it, the job, and how full the cluster is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOST = Schema(
         "cores_left",  # when the job has its cores, over those of the largest host
         "memory_left",
         "gpus_left",
-        "until_free",  # s until its last running job is believed to end, over that + the job's estimate
+        "until_free",  # s until the estimated end of its last running job, over that + the job's estimate
         "room",  # share of jobs that would fit on it, if they were spread evenly up to twice the mean of those that run or wait
         "room_lost",  # how much less it is when the job is on it: a number of its own, because it is small beside both
         "next_fit",  # share of the first LOOK other waiting jobs that would fit on it; 0 if none wait
@@ -70,7 +70,7 @@ def write_host(
     cpus: Real, free_cpus: Real, memory: Real, free_memory: Real, gpus: Real, free: Real, speed: Real, left: Real,
     job_cpus: Real, job_memory: Real, job_gpus: Real, estimate: Real, most_cpus: Real, most_memory: Real, most_gpus: Real, fastest: Real,
 ) -> None:  # fmt: skip
-    """The features of one host into out[at], out[at + stride] … `left`: s until its last job is believed to end."""
+    """The features of one host into out[at], out[at + stride] … `left`: s until the estimated end of its last job."""
     out[at] = share(cpus - free_cpus, cpus)
     out[at + stride] = share(memory - free_memory, memory)
     out[at + 2 * stride] = share(min(cpus, most_cpus), most_cpus)  # one without a limit is as the largest that has one

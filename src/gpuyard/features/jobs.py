@@ -1,4 +1,4 @@
-"""What is seen when the next job is chosen: the waiting jobs, and the partition they wait for."""
+"""Features for the choice of the next job: the waiting jobs, and the partition they wait for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB = Schema(
     "job",
     1,
     rows=(
-        "estimate",  # log2 of the seconds believed to be left
+        "estimate",  # log2 of the estimated seconds left
         "gpus",  # log2, over that of the partition
         "wait",  # log2 of s since submit
         "stretch",  # wait / (wait + estimate)
@@ -34,7 +34,7 @@ JOB = Schema(
         "backlog",  # log2 of the seconds that the queue would keep the partition busy
         "running",  # log2 of the jobs that run in the cluster
         "recent",  # log2 of the jobs submitted in the last 300 s
-        "next_end",  # log2 of s until the first running job of the partition is believed to end
+        "next_end",  # log2 of s until the first running job of the partition ends by estimate
         "behind",  # 1: a job is chosen that may pass the head
         "size",  # log2 of the partition's GPUs
         "passing",  # 1: while the head waits, others may pass it (backfilling)

@@ -1,4 +1,4 @@
-"""What is seen when a scheduler is chosen: the whole cluster, and samples of its recent past. No label of any regime."""
+"""Features for the choice of a scheduler: the whole cluster, and samples of its recent past; no label of a regime."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ NOW = (
     "least_slack",  # of those that can still make it
     "mean_size",  # GPUs over those of the cluster
     "power",  # share of the highest
-    "next_end",  # log2 of s until the first running job is believed to end
-    "mean_left",  # log2 of s that running jobs are believed to have left, mean
-    "late",  # share of running jobs that are believed to miss their deadlines
+    "next_end",  # log2 of s until the first estimated end of a running job
+    "mean_left",  # log2 of the mean estimated s that running jobs have left
+    "late",  # share of running jobs whose estimated ends miss their deadlines
 )
 # Of the job that was submitted first, has the highest priority, the earliest deadline, the least work left, the least slack for its
-# priority, was submitted last: what it is believed to take (log2 of s), and how long it can wait, in estimates and in 5 minutes
+# priority, was submitted last: its estimate (log2 of s), and how long it can wait, in estimates and in 5 minutes
 # (both squashed).
 HEADS = ("first", "top", "earliest", "shortest", "pressing", "newest")
 HEAD = ("estimate", "slack", "time")
-OF_HEADS = tuple(f"{who}_{what}" for who in HEADS for what in HEAD)
+OF_HEADS = tuple(f"{head}_{what}" for head in HEADS for what in HEAD)
 AGES = ("oldest", "mean_wait", "mean_stretch")  # log2 of s; wait / (wait + estimate)
 SAMPLES = ("arrivals", "waiting", "busy", "stretch")  # of the past: log2 of the jobs since the sample before; log2; share; mean
 PAST = tuple(f"{name}-{k}" for k in range(HISTORY, 0, -1) for name in SAMPLES)
@@ -60,7 +60,7 @@ SIX = len(HEADS)
 
 @inner
 def system_context(s: State, out: Array, at: Int) -> None:
-    """All of SWITCH.context into out[at …], and a new sample into the history: call it once at each decision."""
+    """Write SWITCH.context to out[at …] and a new sample to the history: call it once at each decision."""
     _waiting_jobs(s, out, at)
     _heads(s, out, at + FIRST_HEAD)
     _running_jobs(s, out, at)
@@ -199,7 +199,7 @@ def _head_key(row: JobRow, now: Real, k: Int) -> Any:
 
 @inner
 def _running_jobs(s: State, out: Array, at: Int) -> None:
-    """Believed ends only: the heap of true ends says who runs, in an order that must not matter."""
+    """Write the features of the running jobs, from estimated ends only: the heap of true ends gives the jobs, its order must not matter."""
     control = s.control[0]
     first, left_sum, late = np.inf, 0.0, 0.0
     for i in range(control.heap):

@@ -22,7 +22,7 @@ from gpuyard.model.storage import ARRAYS, MANIFEST, read_folder, save_folder
 from gpuyard.model.workload import Workload
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import f8, i2, i4
+    from gpuyard.arrays import f8, i2, i4, u8
 
 STATUS = ("pending", "waiting", "running", "done", "killed", "rejected")
 REASONS = (
@@ -61,16 +61,20 @@ BIN = np.dtype(
         ("up", "f8"),  # GPUs not out of order, mean
     ]
 )
-SEGMENT = np.dtype(
-    [
-        ("job", "i4"),  # index
-        ("node", "i4"),
-        ("gpus", "f8"),
-        ("devices", "u8"),  # bit set of device numbers; 0: a pool or a CPU job
-        ("start", "f8"),
-        ("end", "f8"),
-    ]
-)
+
+
+class SegmentRow(RecordRow):
+    """A part of one run, on one node."""
+
+    job: i4  # index
+    node: i4
+    gpus: f8
+    devices: u8  # bit set of device numbers; 0: a pool or a CPU job
+    start: f8
+    end: f8
+
+
+SEGMENT = row_dtype(SegmentRow, align=False)
 
 
 FORMAT, VERSION = "gpuyard-result", 2

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LiveRow(RecordRow):
-    """What has happened to a job so far."""
+    """A job's past and present."""
 
     attained: f8  # GPU-s held before this run
     ran: f8  # s on devices before this run
@@ -35,7 +35,7 @@ LIVE = row_dtype(LiveRow, align=False)
 
 
 class HeldRow(RecordRow):
-    """What a running job holds on one node."""
+    """The devices that a running job holds on one node."""
 
     row: i4  # into jobs
     node: i4

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def scratch_for(networks: Sequence[Network]) -> int:
-    """Reals of scratch that a state needs for these."""
+    """Return how many floats of scratch a state needs for these networks."""
     return max((network.state_scratch for network in networks), default=0)
 
 

@@ -174,7 +174,7 @@ def _dense_one(net: Int, number: Int, base: Array, base_at: Int, scratch: Array,
 
 @inner
 def _several(net: Int, first: Int, count: Int, scratch: Array, x_at: Int, y_at: Int, act: Int, last_act: Int, of_rows: bool) -> Any:
-    """Layer after layer for 32 rows or for one input, to and fro between two places; where the last result is."""
+    """Apply layer after layer for 32 rows or for one input, to and fro between two places; returns where the last result is."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
     for number in range(first, first + count):
@@ -210,7 +210,7 @@ def _embed_context(net: Int, context: Array, c_at: Int, scratch: Array, at: Int)
 
 @inner
 def net_begin(net: Int, context: Array, c_at: Int, scratch: Array, at: Int) -> None:
-    """A decision among rows begins: what all of them have in common, from `context[c_at:]`."""
+    """Begin a decision among rows: work out what all of them share, from `context[c_at:]`."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
     embedded = _embed_context(net, context, c_at, scratch, at)
@@ -282,7 +282,7 @@ def net_pool_block(net: Int, block: Array, b_at: Int, count: Int, scratch: Array
 
 @inner
 def net_end_pool(net: Int, scratch: Array, at: Int) -> None:
-    """All rows are taken in: what they have in common reaches the head's first layer."""
+    """End the pooling: pass what all rows have in common to the head's first layer."""
     words = words_at(net, HEADER)
     width, sums, now, base = words[_WIDTH], at + words[_SUMS], at + words[_NOW], at + words[_BASE]
     seen = scratch[at + words[_SEEN]]

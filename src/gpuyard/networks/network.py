@@ -77,12 +77,12 @@ class Network:
 
     @property
     def scratch(self) -> int:
-        """Reals of scratch that the kernels need."""
+        """Floats of scratch that the kernels need."""
         return scratch_size(self.spec)
 
     @property
     def state_scratch(self) -> int:
-        """Reals of scratch that a state of the engine needs: for the kernels, and for the features before them."""
+        """Floats of scratch that a state of the engine needs: for the kernels, and for the features before them."""
         return NETWORK_AT + self.scratch
 
     def scores(self, rows: Array, context: Array) -> Array:
@@ -241,7 +241,7 @@ def _places(spec: NetworkSpec) -> dict[str, int]:
 
 
 def scratch_size(spec: NetworkSpec) -> int:
-    """Reals of scratch that the kernels need for one decision at a time."""
+    """Floats of scratch that the kernels need for one decision at a time."""
     return _places(spec)["end"]
 
 

@@ -72,7 +72,7 @@ class ProcessorState(TypedDict):
 _JOB, _CONTROL = (np.dtype(list(get_type_hints(row).items())) for row in (ProcessorJob, ProcessorState))
 _FIXED, _WFP3, _UNICEP = range(3)
 # What `_sort_running` sorts by.
-_BELIEVED_END, _END = range(2)
+_REQUESTED_END, _END = range(2)
 
 
 def _by_submit(jobs: Array) -> Array:
@@ -232,7 +232,7 @@ def _merge(jobs: Vector[ProcessorJob], lists: Array, which: Int, low: Int, middl
 def _sort_by_score(
     jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], scratch: Array, ordering: Int, bug: Int
 ) -> None:
-    """The queue, lowest score first."""
+    """Sort the queue, lowest score first."""
     now = -1.0 if bug else control[0]["now"]
     for i in range(control[0]["waiting"]):
         job = jobs[lists[0, i]]
@@ -249,7 +249,7 @@ def _sort_by_score(
 
 @inner
 def _sort_by_submit(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState]) -> Any:
-    """The queue, first come first."""
+    """Sort the queue, first come first."""
     for i in range(control[0]["waiting"]):
         job = jobs[lists[0, i]]
         job["key"] = job["submit"]
@@ -309,7 +309,7 @@ def _one_event(jobs: Vector[ProcessorJob], lists: Array, control: Vector[Process
 @inner
 def _shadow(jobs: Vector[ProcessorJob], lists: Array, control: Vector[ProcessorState], head: Int) -> Any:
     """Return the estimated end at which enough processors for `head` are free."""
-    _sort_running(jobs, lists, control, _BELIEVED_END)
+    _sort_running(jobs, lists, control, _REQUESTED_END)
     free = control[0]["free"]
     for i in range(control[0]["running"]):
         job = jobs[lists[1, i]]

@@ -58,7 +58,7 @@ def add(typing: TypingContext, words: Type, at: Type, value: Type) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def give_way(typing: TypingContext, address: Type) -> Any:
-    """(address): let another thread have the processor, by the function `way_address` tells of; 0: go on."""
+    """(address): let another thread have the processor, by the function at `way_address()`; 0: go on."""
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         with builder.if_then(builder.icmp_unsigned("!=", args[0], ir.Constant(ir.IntType(64), 0))):

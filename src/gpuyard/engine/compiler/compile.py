@@ -12,16 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
 from numba import carray, cfunc, njit, types
-from numba.core.errors import NumbaError
 
 from gpuyard.engine.compiler.jit import INTERPRETED, cached_if_possible, python_handle
 from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES, VISIBLE_ROW
 from gpuyard.errors import PolicyError
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Array, Ints, Reals, Vector
+    from gpuyard.engine.state import SystemRow
 
 Function = Callable[..., Any]
 
@@ -132,9 +135,7 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     wrapper = _wrapper(kind, function, params, rule, guarded=not cached)
     try:
         compiled = cached_if_possible(lambda cache: cfunc(kind.signature, cache=cache, error_model="numpy")(wrapper), wanted=cached)
-    except NumbaError as error:
-        raise PolicyError(f"{place_of(function)}: does not compile: {_first_line(error)}", hint=f"e.g. {kind.example}") from None
-    except Exception as error:  # numba's front end lets other errors through for code that it cannot read
+    except Exception as error:  # numba's own errors, and others that its front end lets through for code that it cannot read
         raise PolicyError(f"{place_of(function)}: does not compile: {_first_line(error)}", hint=f"e.g. {kind.example}") from None
     _keep.append(compiled)
     return int(compiled.address)
@@ -172,7 +173,7 @@ def _first_line(error: BaseException) -> str:
     return first if len(first) <= 300 else first[:300] + " …"  # numba writes whole record types out
 
 
-def _wrapper(kind: _Kind, function: Function, params: int, rule: Any, *, guarded: bool) -> Function:
+def _wrapper(kind: _Kind, function: Function, params: int, rule: Function, *, guarded: bool) -> Function:
     """The generated loop. Its file is the policy's own file, so that numba's disk cache follows that file."""
     call = kind.call.replace("{params}", "".join(f", params[{i}]" for i in range(params)))
     body = [f"{view}" for view in kind.views] + [f"params = carray(params_at, {PARAMS})"]
@@ -197,30 +198,30 @@ def _guard(lines: list[str], otherwise: str, guarded: bool) -> list[str]:
 class Columns:
     """Columns as attributes, for policies that run as plain Python (a recarray would hide `partition` behind a method)."""
 
-    def __init__(self, table: Any, names: tuple[str, ...]) -> None:
+    def __init__(self, table: Array, names: tuple[str, ...]) -> None:
         for name in names:
             setattr(self, name, table[name])
 
 
-def visible(rows: Any) -> Columns:
+def visible(rows: Array) -> Columns:
     """The rows without what is hidden: what a policy sees when interpreted."""
     return Columns(np.asarray(rows), VISIBLE_NAMES)
 
 
 def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
-    def keys(rows: Any, ids: Any, out: Any, now: float, values: Any) -> int:
+    def keys(rows: Array, ids: Ints, out: Reals, now: float, values: Array) -> int:
         jobs = visible(rows)
         for i in range(len(ids)):
             out[i] = function(jobs, ids[i], now, *values[:params])
         return 0
 
-    def scores(nodes: Any, ids: Any, out: Any, rows: Any, job: int, values: Any) -> int:
+    def scores(nodes: Array, ids: Ints, out: Reals, rows: Array, job: int, values: Array) -> int:
         jobs, columns = visible(rows), Columns(np.asarray(nodes), NODE_ROW.names or ())
         for i in range(len(ids)):
             out[i] = function(columns, ids[i], jobs, job, *values[:params])
         return 0
 
-    def switch(system: Any, now: float, values: Any) -> int:
+    def switch(system: Vector[SystemRow], now: float, values: Array) -> int:
         return int(function(system[0], now, *values[:params]))
 
     loops: dict[str, Function] = {_KEYS.what: keys, _SCORES.what: scores, _SWITCH.what: switch}

@@ -64,18 +64,20 @@ class _Attributes(AttributeTemplate):  # type: ignore[misc]
 @lower_getattr_generic(StatePointer)  # type: ignore[untyped-decorator]
 def _read(context: TargetContext, builder: IRBuilder, kind: Type, header: Value, attribute: str) -> Any:
     at = 2 * State._fields.index(attribute)
-    array_type = _ARRAYS[attribute]
-    array = context.make_array(array_type)(context, builder)
-    address = _load(builder, header, at)
-    length = _load(builder, header, at + 1)
-    size = ir.Constant(ir.IntType(64), np.dtype(DTYPES[attribute]).itemsize)
-    data = builder.inttoptr(address, array.data.type)
+    address, length = _load(builder, header, at), _load(builder, header, at + 1)
+    return array_at(context, builder, _ARRAYS[attribute], address, length, np.dtype(DTYPES[attribute]).itemsize)
+
+
+def array_at(context: TargetContext, builder: IRBuilder, kind: Type, address: Value, length: Value, size: int) -> Any:
+    """Make an array of `length` items of `size` bytes at an address; the memory is not kept alive."""
+    array = context.make_array(kind)(context, builder)
+    itemsize = ir.Constant(ir.IntType(64), size)
     populate_array(
         array,
-        data=data,
+        data=builder.inttoptr(address, array.data.type),
         shape=cgutils.pack_array(builder, [length]),
-        strides=cgutils.pack_array(builder, [size]),
-        itemsize=size,
+        strides=cgutils.pack_array(builder, [itemsize]),
+        itemsize=itemsize,
         meminfo=None,
     )
     return array._getvalue()

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.extending import register_model
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
 from gpuyard.arrays import Array
 from gpuyard.engine.compiler.jit import INTERPRETED, inner
+from gpuyard.engine.compiler.pointer import array_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,26 +57,12 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 # ── arrays from addresses ──
-def _array_at(context: TargetContext, builder: IRBuilder, kind: Type, address: Value, length: Value) -> Any:
-    array = context.make_array(kind)(context, builder)
-    size = ir.Constant(ir.IntType(64), kind.dtype.bitwidth // 8)
-    populate_array(
-        array,
-        data=builder.inttoptr(address, array.data.type),
-        shape=cgutils.pack_array(builder, [length]),
-        strides=cgutils.pack_array(builder, [size]),
-        itemsize=size,
-        meminfo=None,
-    )
-    return array._getvalue()
-
-
-def _arrays_of(number: Int) -> Any:
+def _arrays_of(number: Type) -> Any:
     """(address, length): an array of such numbers, not kept alive. For compiled code only."""
     kind = types.Array(number, 1, "C")
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
-        return _array_at(context, builder, kind, *args)
+        return array_at(context, builder, kind, args[0], args[1], number.bitwidth // 8)
 
     return intrinsic(lambda typing, address, length: (kind(types.int64, types.int64), codegen))
 

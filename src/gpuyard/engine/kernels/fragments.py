@@ -90,7 +90,7 @@ def _now(s: State, n: Int) -> Any:
 
 @inner
 def _best_device(s: State, row: JobRow, node: NodeRow) -> Any:
-    """(the device for a share that leaves the least fragment, that fragment); ties as in the ordinary rule."""
+    """Return (the device for a share that leaves the least fragment, that fragment); ties go as in the ordinary rule."""
     count = _list_partial(s, node)
     cpus, memory = node.free_cpus - row.cpus, node.free_memory - row.memory
     best, best_free, least = np.int64(-1), 2.0, np.int64(0)
@@ -125,7 +125,7 @@ def least_fragment_device(s: State, row: JobRow, node: NodeRow) -> Any:
 
 @inner
 def fragment_score(s: State, row: JobRow, n: Int, units: Int) -> Any:
-    """By how much the fragment of node n grows if it takes `units` of the job, in tenths of a GPU; then the free share it is left with."""
+    """Score node n: the growth of its fragment if it takes `units` of the job, in tenths of a GPU; then the free share that remains."""
     node = s.nodes[n]
     before = _now(s, n)
     left = free_units(node, s.devices)

@@ -170,12 +170,13 @@ def give_back(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> Non
 
 
 # ── the index: for every number of free devices, a bit set of the nodes that have it, with a summary ──
-# Level f of a partition is `words` words at index + (f - 1)·stride, followed by its summary words.
+# A level of a partition is `words` words, followed by its summary words.
 
 
 @inner
-def _stride(part: PartitionRow) -> Any:
-    return part.words + (part.words + 63) // 64
+def _level_at(part: PartitionRow, free: Int) -> Any:
+    """Return where the level of nodes with `free` free devices begins."""
+    return part.index + (free - 1) * (part.words + (part.words + 63) // 64)
 
 
 @inner
@@ -183,7 +184,7 @@ def index_add(index: Words, part: PartitionRow, node: NodeRow) -> None:
     """Enter a node that is up under its number of free devices."""
     if node.free == 0:
         return
-    base = part.index + (node.free - 1) * _stride(part)
+    base = _level_at(part, node.free)
     word = node.word >> 6
     index[base + word] |= _ONE << np.uint64(node.word & 63)
     index[base + part.words + (word >> 6)] |= _ONE << np.uint64(word & 63)
@@ -194,7 +195,7 @@ def index_remove(index: Words, part: PartitionRow, node: NodeRow) -> None:
     """Take a node out; its number of free devices is still that under which it was entered."""
     if node.free == 0:
         return
-    base = part.index + (node.free - 1) * _stride(part)
+    base = _level_at(part, node.free)
     word = node.word >> 6
     index[base + word] &= ~(_ONE << np.uint64(node.word & 63))
     if index[base + word] == NO_DEVICES:
@@ -204,7 +205,7 @@ def index_remove(index: Words, part: PartitionRow, node: NodeRow) -> None:
 @inner
 def index_first(index: Words, part: PartitionRow, free: Int) -> Any:
     """The lowest node with exactly `free` free devices, or -1."""
-    base = part.index + (free - 1) * _stride(part)
+    base = _level_at(part, free)
     summary = base + part.words
     for i in range((part.words + 63) // 64):
         if index[summary + i] != NO_DEVICES:
@@ -217,6 +218,6 @@ def index_first(index: Words, part: PartitionRow, free: Int) -> Any:
 def index_word(index: Words, part: PartitionRow, least: Int, word: Int) -> Any:
     """Word `word` of the bit set of nodes with `least` or more free devices."""
     found = NO_DEVICES
-    for level in range(least - 1, part.levels):
-        found |= index[part.index + level * _stride(part) + word]
+    for free in range(least, part.levels + 1):
+        found |= index[_level_at(part, free) + word]
     return found

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.passes import BACKFILL_EASY, BACKFILL_NONE, failed, find_passing, fits, may_pass, order_queue, position, reserve
+from gpuyard.engine.kernels.passes import (
+    BACKFILL_EASY,
+    BACKFILL_NONE,
+    failed,
+    find_passing,
+    fits,
+    may_pass,
+    position,
+    reserve,
+    update_queue,
+)
 from gpuyard.engine.kernels.place import fill_rooms, find, within_quota
-from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.runs import revise_ends, start_at
 from gpuyard.engine.kernels.usage import show_usage
-from gpuyard.engine.state import CLOCK_NO
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
@@ -53,19 +61,6 @@ def _next_partition(s: State) -> None:
             revise_ends(s, p)
 
 
-@inner
-def _sort(s: State, p: Int) -> Any:
-    """Bring the queue into the order of the active ordering; returns a status."""
-    part = s.partitions[p]
-    if s.slots[s.control[0].active].reads_clock != CLOCK_NO:
-        part.unsorted = 0
-        return order_queue(s, p)
-    if part.unsorted == 1:
-        queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
-        part.unsorted = 0
-    return 0
-
-
 # ── which job next ──
 
 
@@ -77,7 +72,7 @@ def open_ordering(s: State) -> Any:
         _begin(s)
     while control.open_part < len(s.partitions):
         p = control.open_part
-        status = _carry_out(s, p) if control.choice >= 0 else _sort(s, p)
+        status = _carry_out(s, p) if control.choice >= 0 else update_queue(s, p)
         if status < 0:
             return status
         if control.open_part != p:
@@ -164,24 +159,28 @@ def open_placement(s: State) -> Any:
     control = s.control[0]
     if control.stage == 0:
         _begin(s)
-        if control.open_part < len(s.partitions):
-            status = _sort(s, control.open_part)
-            if status < 0:
-                return status
+        status = _update_open_queue(s)
+        if status < 0:
+            return status
     while control.open_part < len(s.partitions):
         if control.choice >= 0:
             _take(s)
         if control.open_job < 0 and not _next_job(s):
             _next_partition(s)
-            if control.open_part < len(s.partitions):
-                status = _sort(s, control.open_part)
-                if status < 0:
-                    return status
+            status = _update_open_queue(s)
+            if status < 0:
+                return status
             continue
         if _nodes_to_choose(s) > 1:
             return CHOOSE
     control.stage = 0
     return 0
+
+
+@inner
+def _update_open_queue(s: State) -> Any:
+    p = s.control[0].open_part
+    return update_queue(s, p) if p < len(s.partitions) else 0
 
 
 @inner
@@ -206,7 +205,7 @@ def _next_job(s: State) -> Any:
 
 @inner
 def _nodes_to_choose(s: State) -> Any:
-    """How many nodes may be chosen; the only one is put into `choice`. The room of the others becomes 0."""
+    """Return how many nodes may be chosen; a single one is put into `choice`. The room of the others becomes 0."""
     control = s.control[0]
     part = s.partitions[control.open_part]
     found, whole = 0, 0

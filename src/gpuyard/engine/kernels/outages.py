@@ -19,13 +19,13 @@ REPAIR, FAILURE = range(2)
 
 @inner
 def handle_outage(s: State, outage: OutageRow) -> Any:
-    """A failure or a repair of a node; returns a status."""
+    """Carry out a failure or a repair of a node; returns a status."""
     part = s.partitions[s.nodes[outage.node].partition]
     node = s.nodes[outage.node]
     whole = outage.gpus < 0
     part.dirty = 1
     if outage.kind == FAILURE:
-        status = _clear_node(s, outage.node, -1) if whole else _clear_devices(s, outage)
+        status = _clear_node(s, outage.node) if whole else _clear_devices(s, outage)
         if status < 0:
             return status
     _settle_up(s, node.gpu_type)
@@ -103,7 +103,7 @@ def _take_devices(node: NodeRow, outage: OutageRow) -> None:
 
 
 @inner
-def _holds_on(s: State, j: Int, n: Int, device: Int) -> Any:
+def _holds_on(s: State, j: Int, n: Int, device: bool) -> Any:
     """Whether running job j has a part on node n (with `device`: one that holds a device)."""
     k = s.rows[j].alloc
     while k >= 0:
@@ -121,9 +121,10 @@ def _stop(s: State, j: Int) -> Any:
 
 
 @inner
-def _clear_node(s: State, n: Int, after: Int) -> Any:
+def _clear_node(s: State, n: Int) -> Any:
     """Requeue every job on node n, by index; returns a status."""
     control = s.control[0]
+    after = np.int64(-1)
     while True:
         found = np.int64(-1)
         for i in range(control.heap):

@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.engine.compiler.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
 from gpuyard.engine.kernels.place import find, within_quota
-from gpuyard.engine.kernels.plan import conservative
+from gpuyard.engine.kernels.plan import conservative, depth_of
 from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.runs import (
     BAD_KEY,
@@ -53,6 +53,19 @@ def order_queue(s: State, p: Int) -> Any:
 
 
 @inner
+def update_queue(s: State, p: Int) -> Any:
+    """Bring the queue into the order of the active ordering, where that may have changed; returns a status."""
+    part = s.partitions[p]
+    unsorted = part.unsorted
+    part.unsorted = 0
+    if s.slots[s.control[0].active].reads_clock != CLOCK_NO:
+        return order_queue(s, p)
+    if unsorted == 1:
+        queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
+    return 0
+
+
+@inner
 def _order_behind(s: State, p: Int, h: Int) -> Any:
     """Key and sort the queue with job h in front, whatever its key; returns a status."""
     part = s.partitions[p]
@@ -66,14 +79,14 @@ def _order_behind(s: State, p: Int, h: Int) -> Any:
 
 @inner
 def _to_front(s: State, part: PartitionRow, h: Int) -> None:
-    """Job h changes places with the first of the queue; keys do not matter."""
+    """Swap job h with the first of the queue; keys do not matter."""
     s.queue_jobs[position(s, part, h)] = s.queue_jobs[part.head]
     s.queue_jobs[part.head] = h
 
 
 @inner
 def _fill_keys(s: State, p: Int, behind: Int) -> Any:
-    """The keys of the queue by the active ordering (`behind`: of so many jobs next to the first, which may pass it); returns a status."""
+    """Key the queue by the active ordering (`behind`: only so many jobs after the first, which may pass it); returns a status."""
     control = s.control[0]
     part = s.partitions[p]
     lo, hi = (part.head + 1, part.head + 1 + behind) if behind > 0 else (part.head, part.tail)
@@ -105,13 +118,9 @@ def run_pass(s: State, p: Int) -> Any:
         part.dirty = 0
         if part.head == part.tail:
             return 0
-        if slot.reads_clock != CLOCK_NO:
-            status = order_queue(s, p)
-            if status < 0:
-                return status
-        elif part.unsorted == 1:
-            queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
-        part.unsorted = 0
+        status = update_queue(s, p)
+        if status < 0:
+            return status
         before = control.preempted
         status = _walk(s, p, slot, preempting)
         if status < 0 or control.preempted == before:
@@ -140,7 +149,7 @@ def _walk(s: State, p: Int, slot: SlotRow, preempting: bool) -> Any:
             return _backfill(s, p, at, slot)
         at = start_at(s, p, at, count)
         if slot.reads_clock == CLOCK_STATE and at < part.tail:
-            status = order_queue(s, p)  # the rest is seen in another light now
+            status = order_queue(s, p)  # the keys of the rest depend on what is left
             if status < 0:
                 return status
             at = part.head
@@ -149,7 +158,7 @@ def _walk(s: State, p: Int, slot: SlotRow, preempting: bool) -> Any:
 
 @inner
 def position(s: State, part: PartitionRow, j: Int) -> Any:
-    """Where job j stands in the queue."""
+    """Return the position of job j in the queue."""
     at = part.head
     while s.queue_jobs[at] != j:
         at += 1
@@ -174,16 +183,12 @@ def _backfill(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
         if status < 0:
             return status
         head = part.head
-    if slot.backfill == BACKFILL_SKIP:
-        return _skip(s, p, head, slot)
-    if slot.backfill == BACKFILL_EASY:
-        return _easy(s, p, head, slot)
     if slot.backfill == BACKFILL_CONSERVATIVE:
         return conservative(s, p, head, slot)
-    return 0
+    return 0 if slot.backfill == BACKFILL_NONE else _start_behind(s, p, head, slot)
 
 
-# ── an ordering that sees the whole state: those that may pass the head are put to it, one starts, and so on ──
+# ── an ordering that sees the whole state: it keys the jobs that may pass the head, the first starts, and so on ──
 
 
 @inner
@@ -212,7 +217,7 @@ def _choose_behind(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
 
 @inner
 def _gather_passing(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
-    """Bring h to the front of the queue and those that may pass it next to it; returns how many these are, or a failure."""
+    """Bring h to the front of the queue and the jobs that may pass it next to it; returns their number, or a failure."""
     part = s.partitions[p]
     _to_front(s, part, h)
     found = 0
@@ -232,7 +237,7 @@ def _gather_passing(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
 
 @inner
 def may_pass(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
-    """Above 0 if job j may start now while the head h waits, 0 if not, or a failure; nothing is taken."""
+    """Return a number above 0 if job j may start now while the head h waits, 0 if not, or a failure; takes nothing."""
     return find_behind(s, p, h, j, slot, False) if slot.backfill == BACKFILL_EASY else fits(s, p, j, slot)
 
 
@@ -251,28 +256,34 @@ def fits(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     return find(s, p, j, slot)
 
 
-# ── skip: anything that fits ──
+# ── skip: anything that fits; EASY: what does not delay the head, which has a reservation ──
 
 
 @inner
-def _skip(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
+def _start_behind(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
+    """Start the jobs that may pass the head, in the order of the queue; returns a status."""
     part = s.partitions[p]
+    if part.tail - head < 2:
+        return 0
     h = np.int64(s.queue_jobs[head])
-    left = slot.depth if slot.depth > 0 else part.tail - head
+    if slot.backfill == BACKFILL_EASY:
+        reserve(s, p, h)
+    left = depth_of(slot, part.tail - head)
     at = head + 1
     while at < part.tail and left > 0:
         j = np.int64(s.queue_jobs[at])
-        count = 0
-        if s.rows[j].benched == 0:
-            left -= 1
-            count = find(s, p, j, slot)
-            if count < 0:
-                return failed(s, count, j)
+        if s.rows[j].benched == 1:
+            at += 1
+            continue
+        left -= 1
+        count = find_passing(s, p, h, j, slot)
+        if count < 0:
+            return failed(s, count, j)
         at = _next_behind(s, p, h, at, count, slot)
         if at < 0:
             return at
         if count > 0 and slot.reads_clock == CLOCK_STATE:
-            left = slot.depth if slot.depth > 0 else part.tail - part.head  # from the front again
+            left = depth_of(slot, part.tail - part.head)  # from the front again
     return 0
 
 
@@ -286,35 +297,6 @@ def _next_behind(s: State, p: Int, h: Int, at: Int, count: Int, slot: SlotRow) -
         return following
     status = _order_behind(s, p, h)
     return status if status < 0 else s.partitions[p].head + 1
-
-
-# ── EASY: one reservation, for the head ──
-
-
-@inner
-def _easy(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
-    part = s.partitions[p]
-    if part.tail - head < 2:
-        return 0
-    h = np.int64(s.queue_jobs[head])
-    reserve(s, p, h)
-    left = slot.depth if slot.depth > 0 else part.tail - head
-    at = head + 1
-    while at < part.tail and left > 0:
-        j = np.int64(s.queue_jobs[at])
-        if s.rows[j].benched == 1:
-            at += 1
-            continue
-        left -= 1
-        count = find_behind(s, p, h, j, slot, True)
-        if count < 0:
-            return failed(s, count, j)
-        at = _next_behind(s, p, h, at, count, slot)
-        if at < 0:
-            return at
-        if count > 0 and slot.reads_clock == CLOCK_STATE:
-            left = slot.depth if slot.depth > 0 else part.tail - part.head  # from the front again
-    return 0
 
 
 @inner
@@ -393,7 +375,7 @@ def _copy_nodes(s: State, part: PartitionRow) -> None:
 
 @inner
 def _leave(s: State, r: Int, counters: bool, free: Real, used: Real) -> Any:
-    """Job r leaves the shadow; returns the new (free, used)."""
+    """Take job r out of the shadow; returns the new (free, used)."""
     row = s.rows[r]
     if not counters:
         k = row.alloc
@@ -414,7 +396,7 @@ def _fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
 
 @inner
 def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
-    """Whether the head would not fit at the shadow any more if job j took the nodes picked. `take`: if it would, they are held there."""
+    """Whether the head would no longer fit at its shadow time if job j took the nodes picked. `take`: hold them there if it still fits."""
     row = s.rows[j]
     if row.gpus > s.control[0].spare_quota + EPS:
         return True
@@ -468,7 +450,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
 
 @inner
 def _refresh(s: State, part: PartitionRow) -> None:
-    """Bring what is visible of the running jobs up to now."""
+    """Update the visible columns of the running jobs to the present."""
     control = s.control[0]
     for i in range(part.queue_lo, part.queue_lo + part.running):
         row = s.rows[s.running_jobs[i]]

@@ -203,9 +203,9 @@ def _next_of_span(s: State, count: Int, fewest: bool) -> Any:
 
 @inner
 def next_node(s: State, p: Int, j: Int, slot: SlotRow, missing: Int) -> Any:
-    """Which of the nodes with any room in s.room the placement gives the next of the missing units to, or BAD_SCORE.
+    """Return the node with room in s.room that the placement gives the next of the missing units to, or BAD_SCORE.
 
-    As `_span` where a job is spread node by node; and of a job that some nodes can take whole, if only these have room.
+    It is the node that `_span` would take next; for a job that some nodes can take whole, only these may have room.
     """
     part = s.partitions[p]
     count = 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
-from gpuyard.engine.kernels.place import BAD_SCORE, choose, find
+from gpuyard.engine.kernels.place import choose, find
 from gpuyard.engine.kernels.runs import estimated_end, estimated_end_now, factor_picked, overhead_of, rate_of, start_at
 from gpuyard.model.cluster import EPS
 
@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 
 
 @inner
+def depth_of(slot: SlotRow, jobs: Int) -> Any:
+    """Return how many of so many jobs backfilling may look at."""
+    return slot.depth if slot.depth > 0 else jobs
+
+
+@inner
 def plan_steps(part: PartitionRow, depth: Int) -> Any:
-    """The most steps that the plan of a partition can come to."""
+    """Return the most steps that the plan of a partition can have."""
     jobs: Int = part.tail - part.head
     if 0 < depth < jobs:
         jobs = depth
@@ -35,7 +41,7 @@ def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status."""
     part = s.partitions[p]
     _begin(s, part)
-    left = slot.depth if slot.depth > 0 else part.tail - head
+    left = depth_of(slot, part.tail - head)
     at = head
     while at < part.tail and left > 0:
         j = np.int64(s.queue_jobs[at])
@@ -44,13 +50,10 @@ def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
             continue
         left -= 1
         count = _book(s, p, j, slot)
-        if count == BAD_SCORE:
+        if count < 0:
             s.control[0].error_job = j
-            return BAD_SCORE
-        if count == 0:
-            at += 1
-            continue
-        at = start_at(s, p, at, count)
+            return count
+        at = start_at(s, p, at, count) if count > 0 else at + 1
     return 0
 
 

@@ -19,7 +19,7 @@ LN2 = math.log(2.0)
 
 @inner
 def age_usage(s: State) -> None:
-    """Bring all accounts up to now, which is exact however long ago it was: what a user holds has not changed since."""
+    """Bring all accounts up to now. This is exact after any time: what a user holds has not changed since the last call."""
     control = s.control[0]
     passed = control.now - control.usage_at
     if passed > 0:
@@ -33,7 +33,7 @@ def age_usage(s: State) -> None:
 
 @inner
 def charge(s: State, row: JobRow, sign: Real) -> None:
-    """From now on the user of a job holds its GPUs (sign 1) or holds them no more (-1)."""
+    """Let the user of a job hold its GPUs from now on (sign 1), or stop holding them (-1)."""
     age_usage(s)
     s.users[row.user].held += sign * np.floor(row.gpus * UNITS + 0.5)
 

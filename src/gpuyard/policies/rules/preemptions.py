@@ -1,31 +1,32 @@
 """The built-in preemption rules: running jobs with a higher score than the head may be stopped for it."""
 
-# mypy: disable-error-code="no-any-return"
-# Columns are arrays whose elements numpy types as Any; the functions are compiled with real types.
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpuyard.policies.rules.orderings import tiresias
 from gpuyard.policies.slots import PREEMPTIONS, Preemption, preemption
+
+if TYPE_CHECKING:
+    from gpuyard.engine.state import JobTable
 
 PREEMPTIONS.add("none", Preemption("none", "running jobs run to their end"))
 
 
 @preemption("srpt", title="shortest remaining time: stop what has more left")
-def srpt(jobs: Any, j: int, now: float) -> float:
+def srpt(jobs: JobTable, j: int, now: float) -> float:
     """Estimated work left."""
     return jobs.remaining[j]
 
 
 @preemption("priority", title="stop lower priorities")
-def priority(jobs: Any, j: int, now: float) -> float:
+def priority(jobs: JobTable, j: int, now: float) -> float:
     """Higher priority is more important."""
     return -jobs.priority[j]
 
 
 @preemption("las", title="two queues by attained service: stop what has passed the threshold", every=60.0)
-def las_two_queues(jobs: Any, j: int, now: float, threshold: float = 3600.0) -> float:
+def las_two_queues(jobs: JobTable, j: int, now: float, threshold: float = 3600.0) -> float:
     """0 below `threshold` GPU-seconds of service, 1 above."""
     return 1.0 if jobs.attained[j] >= threshold else 0.0
 
