@@ -59,12 +59,7 @@ L = TypeVar("L", bound=Callable[..., Any])
 
 def learner(name: str, *, title: str, config: type[Any]) -> Callable[[L], L]:
     """Register a class or function `(envs, config, seed)` that makes a Learner."""
-
-    def register(make: L) -> L:
-        LEARNERS.add(name, LearnerKind(name, title, config, make))
-        return make
-
-    return register
+    return LEARNERS.register(name, lambda make: LearnerKind(name, title, config, make))
 
 
 def learners() -> Registry[LearnerKind]:

@@ -27,7 +27,7 @@ MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0  #
     missing=NONE_ACCEPTED,
 )
 def balanced(result: Result) -> float:
-    """What a meta-scheduler is rewarded for, per job. Killed and unfinished jobs have missed their deadlines."""
+    """The reward of a meta-scheduler, per job. Killed and unfinished jobs have missed their deadlines."""
     keep = accepted(result)
     if not keep.any():
         return np.nan

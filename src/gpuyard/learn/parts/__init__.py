@@ -1,1 +1,1 @@
-"""What learners are made of: networks, replay, schedules, normalisation."""
+"""Building blocks of learners: networks, replay, schedules, normalisation."""

@@ -28,12 +28,7 @@ NETWORKS: Registry[tuple[bool, Callable[[Sizes], NetworkSpec]]] = Registry("netw
 
 def network(name: str, *, of_rows: bool) -> Callable[[Callable[[Sizes], NetworkSpec]], Callable[[Sizes], NetworkSpec]]:
     """Register a preset, for decisions with rows or without."""
-
-    def register(make: Callable[[Sizes], NetworkSpec]) -> Callable[[Sizes], NetworkSpec]:
-        NETWORKS.add(name, (of_rows, make))
-        return make
-
-    return register
+    return NETWORKS.register(name, lambda make: (of_rows, make))
 
 
 @network("kernel", of_rows=True)

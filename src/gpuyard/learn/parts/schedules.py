@@ -17,12 +17,7 @@ COURSES: Registry[Course] = Registry("learning-rate schedule")
 
 def course(name: str) -> Callable[[Course], Course]:
     """Register a function from progress (0 … 1) to the factor (0 … 1) of the first value."""
-
-    def register(function: Course) -> Course:
-        COURSES.add(name, function)
-        return function
-
-    return register
+    return COURSES.register(name, lambda function: function)
 
 
 @course("constant")
