@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from gpuyard.policies import (
     parse_switch,
 )
 
+if TYPE_CHECKING:
+    from gpuyard.engine.state import JobTable, NodeTable, SystemRow
+
 T = TypeVar("T")
 Policy = Ordering | Placement | Backfill | Preemption | Switch
 
@@ -46,78 +49,78 @@ class Fixed:
 # --- policies such as a user may write -------------------------------------------------------------------------------------------
 
 
-def ageing(jobs: Any, j: int, now: float, weight: float = 0.3) -> Any:
+def ageing(jobs: JobTable, j: int, now: float, weight: float = 0.3) -> Any:
     """Read the clock, the columns and the live state."""
     waited = now - jobs.queued[j] if jobs.queued[j] > jobs.submit[j] else now - jobs.submit[j]
     return jobs.estimate[j] + jobs.transfer[j] - weight * waited - jobs.done[j] + 0.5 * jobs.preemptions[j]
 
 
-def per_user(jobs: Any, j: int, now: float) -> Any:
+def per_user(jobs: JobTable, j: int, now: float) -> Any:
     """Read labels and hosts but not the clock: keyed once, with many ties."""
     labels = jobs.user[j] + jobs.job_class[j] + jobs.gpu_type[j] + jobs.qos[j] + jobs.account[j]
     return labels % 3 + jobs.partition_factor[j] + 0.1 * jobs.size_factor[j] + 0.01 * jobs.cpus[j] + 0.001 * jobs.memory[j] * jobs.chunk[j]
 
 
-def infinite(jobs: Any, j: int, now: float) -> Any:
+def infinite(jobs: JobTable, j: int, now: float) -> Any:
     """Return keys that are infinite on purpose."""
     if jobs.deadline[j] > 1e300:
         return np.inf
     return -np.inf if jobs.priority[j] > 1 else jobs.deadline[j]
 
 
-def used(jobs: Any, j: int) -> Any:
+def used(jobs: JobTable, j: int) -> Any:
     return jobs.usage[j]
 
 
-def modest(jobs: Any, j: int, now: float) -> Any:
+def modest(jobs: JobTable, j: int, now: float) -> Any:
     """Read usage but not the clock; it is keyed at every pass all the same."""
     return used(jobs, j) - 0.2 * jobs.qos_factor[j] - 0.1 * jobs.fair_share[j]
 
 
-def spread(nodes: Any, n: int, jobs: Any, j: int) -> Any:
+def spread(nodes: NodeTable, n: int, jobs: JobTable, j: int) -> Any:
     """Prefer racks and partitions, then the least loaded host."""
     return 10.0 * nodes.rack[n] - min(nodes.free_cpus[n], 64.0) / (min(nodes.cpus[n], 64.0) + 1.0) + 3.0 * nodes.partition[n]
 
 
-def mixed(nodes: Any, n: int, jobs: Any, j: int, tight: float = 2.0) -> Any:
+def mixed(nodes: NodeTable, n: int, jobs: JobTable, j: int, tight: float = 2.0) -> Any:
     """Compare free devices and shares, device types and memory with what the job asks for."""
     left = nodes.free[n] - jobs.gpus[j]
     return tight * left + nodes.share[n] - nodes.speed[n] + 0.25 * nodes.gpu_type[n] + (1.0 if nodes.free_memory[n] < 20 else 0.0)
 
 
-def level(nodes: Any, n: int, jobs: Any, j: int) -> Any:
+def level(nodes: NodeTable, n: int, jobs: JobTable, j: int) -> Any:
     """Compare what is used of a node, with many ties."""
     return -(nodes.gpus[n] - nodes.free[n]) * (1.0 if jobs.user[j] == 1 else -1.0)
 
 
-def deserving(jobs: Any, j: int, now: float, scale: float = 40.0) -> Any:
+def deserving(jobs: JobTable, j: int, now: float, scale: float = 40.0) -> Any:
     """Put attained service and slack into few classes: scores tie, and two jobs without checkpoints do not stop each other forever."""
     late = 1.0 if jobs.deadline[j] - now - jobs.remaining[j] < 0 else 0.0
     return min(np.floor(jobs.attained[j] / scale), 2.0) - late - jobs.priority[j]
 
 
-def newest(jobs: Any, j: int, now: float) -> Any:
+def newest(jobs: JobTable, j: int, now: float) -> Any:
     """Let the latest submitted job stop any other."""
     return -jobs.submit[j] - 0.01 * jobs.gpus[j] + 0.001 * jobs.user[j]
 
 
-def greedy(jobs: Any, j: int, now: float) -> Any:
+def greedy(jobs: JobTable, j: int, now: float) -> Any:
     """Stop jobs of users above their fair share, at most twice: usage changes, and two jobs would stop each other forever."""
     return np.floor(2.0 * jobs.usage[j] / jobs.fair_share[j]) if jobs.preemptions[j] < 2 else -1.0
 
 
-def by_age_and_work(system: Any, now: float) -> Any:
+def by_age_and_work(system: SystemRow, now: float) -> Any:
     if system.oldest > 25.0:
         return 1
     return 2 if system.work > 60.0 * system.gpus else 0
 
 
-def by_load(system: Any, now: float, busy: float = 0.5) -> Any:
+def by_load(system: SystemRow, now: float, busy: float = 0.5) -> Any:
     free_share = system.free / max(system.gpus, 1.0)
     return 1 if free_share < busy and system.running > 1 else 0
 
 
-def by_arrivals(system: Any, now: float) -> Any:
+def by_arrivals(system: SystemRow, now: float) -> Any:
     if system.urgent > 0 and now > 50.0:
         return 2
     return 1 if system.recent > 5 and system.waiting > 1 else 0

@@ -180,26 +180,30 @@ def _level_at(part: PartitionRow, free: Int) -> Any:
 
 
 @inner
-def index_add(index: Words, part: PartitionRow, node: NodeRow) -> None:
-    """Enter a node that is up under its number of free devices."""
-    if node.free == 0:
-        return
+def _index_place(part: PartitionRow, node: NodeRow) -> Any:
+    """Return the word and the bit of a node in the index, and those of its word in the summary."""
     base = _level_at(part, node.free)
     word = node.word >> 6
-    index[base + word] |= _ONE << np.uint64(node.word & 63)
-    index[base + part.words + (word >> 6)] |= _ONE << np.uint64(word & 63)
+    return base + word, _ONE << np.uint64(node.word & 63), base + part.words + (word >> 6), _ONE << np.uint64(word & 63)
+
+
+@inner
+def index_add(index: Words, part: PartitionRow, node: NodeRow) -> None:
+    """Enter a node that is up under its number of free devices."""
+    if node.free > 0:
+        at, bit, summary, summary_bit = _index_place(part, node)
+        index[at] |= bit
+        index[summary] |= summary_bit
 
 
 @inner
 def index_remove(index: Words, part: PartitionRow, node: NodeRow) -> None:
-    """Take a node out; its number of free devices is still that under which it was entered."""
-    if node.free == 0:
-        return
-    base = _level_at(part, node.free)
-    word = node.word >> 6
-    index[base + word] &= ~(_ONE << np.uint64(node.word & 63))
-    if index[base + word] == NO_DEVICES:
-        index[base + part.words + (word >> 6)] &= ~(_ONE << np.uint64(word & 63))
+    """Take a node out; its number of free devices is still the one under which it was entered."""
+    if node.free > 0:
+        at, bit, summary, summary_bit = _index_place(part, node)
+        index[at] &= ~bit
+        if index[at] == NO_DEVICES:
+            index[summary] &= ~summary_bit
 
 
 @inner

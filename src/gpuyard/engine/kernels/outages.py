@@ -116,6 +116,9 @@ def _holds_on(s: State, j: Int, n: Int, device: bool) -> Any:
 
 @inner
 def _stop(s: State, j: Int) -> Any:
+    """Requeue job j, which a failure stops; returns 1 for no job (-1), else a status."""
+    if j < 0:
+        return 1
     s.control[0].failures += 1
     return requeue(s, j)
 
@@ -131,11 +134,9 @@ def _clear_node(s: State, n: Int) -> Any:
             j = np.int64(s.ends[i])
             if j > after and (found < 0 or j < found) and _holds_on(s, j, n, False):
                 found = j
-        if found < 0:
-            return 0
         status = _stop(s, found)
-        if status < 0:
-            return status
+        if status != 0:
+            return min(status, 0)
         after = found
 
 
@@ -153,9 +154,7 @@ def _clear_devices(s: State, outage: OutageRow) -> Any:
                 start = s.rows[j].run_start
                 if found < 0 or start > s.rows[found].run_start or (start == s.rows[found].run_start and j > found):
                     found = j
-        if found < 0:
-            return 0
         status = _stop(s, found)
-        if status < 0:
-            return status
+        if status != 0:
+            return min(status, 0)
     return 0

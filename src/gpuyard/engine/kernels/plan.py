@@ -45,11 +45,10 @@ def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     at = head
     while at < part.tail and left > 0:
         j = np.int64(s.queue_jobs[at])
-        if s.rows[j].benched == 1:
-            at += 1
-            continue
-        left -= 1
-        count = _book(s, p, j, slot)
+        count = 0
+        if s.rows[j].benched == 0:
+            left -= 1
+            count = _book(s, p, j, slot)
         if count < 0:
             s.control[0].error_job = j
             return count
