@@ -261,16 +261,9 @@ class Ppo:
 
     @compiled
     def learn(
-        self,
-        state: PpoState,
-        rollout: Rollout,
-        reward: AnyArray,
-        done: AnyArray,
-        last: Observation,
-        key: jax.Array,
-        rate: Any,
-        entropy_weight: Any,
-    ) -> tuple[PpoState, dict[str, jax.Array]]:
+        self, state: PpoState, rollout: Rollout, reward: AnyArray, done: AnyArray, last: Observation, key: jax.Array,
+        rate: Any, entropy_weight: Any,
+    ) -> tuple[PpoState, dict[str, jax.Array]]:  # fmt: skip
         """Run all epochs over all minibatches. The normalisation changes only afterwards, so that the old policy stays what it was."""
         config = self.config
         sample, seen, explained = self.samples(state, rollout, reward, done, last)
@@ -332,18 +325,11 @@ def empty_rollout(config: PpoConfig, envs: int, seen: Observation, device: jax.D
     def room(example: Array, dtype: Any) -> jax.Array:
         return jnp.zeros((config.rollout, envs, *example.shape[1:]), dtype, device=device)
 
-    number = np.zeros(envs)
     size = config.rollout * (4 * (seen.rows.size + seen.context.size + 3 * envs) + seen.mask.size)
     if device.platform == "cpu":
         refuse_if_too_large("a rollout", size, "lower rollout, the number of environments or the window of waiting jobs")
-    return Rollout(
-        room(seen.rows, jnp.float32),
-        room(seen.context, jnp.float32),
-        room(seen.mask, jnp.bool_),
-        room(number, jnp.int32),
-        room(number, jnp.float32),
-        room(number, jnp.float32),
-    )
+    observed = (room(each, dtype) for each, dtype in zip(seen, (jnp.float32, jnp.float32, jnp.bool_), strict=True))
+    return Rollout(*observed, *(room(np.zeros(envs), dtype) for dtype in (jnp.int32, jnp.float32, jnp.float32)))
 
 
 def chosen(every: jax.Array, action: jax.Array) -> jax.Array:

@@ -12,8 +12,8 @@ from gpuyard import Cluster, Simulation, Workload, load_cluster, simulate
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import HasDecide
 from gpuyard.learn.devices.choice import Exploration, LearnedDevice, PredictedDevice
-from gpuyard.learn.devices.models import DurationModel, ForestModel, LinearModel, Profile, profile
-from gpuyard.learn.devices.network import NetworkModel, OnlineConfig
+from gpuyard.learn.devices.models import DurationModel, ForestDurations, LinearDurations, Profile, profile
+from gpuyard.learn.devices.network import NetworkDurations, OnlineConfig
 from gpuyard.model.units import Range
 from gpuyard.policies import parse_scheduler
 from gpuyard.traces.generators.tasks import tasks
@@ -33,8 +33,8 @@ def light() -> Workload:
 
 
 @pytest.fixture(scope="module")
-def network(heavy: Profile) -> NetworkModel:
-    return NetworkModel.trained(heavy, 0, TINY)
+def network(heavy: Profile) -> NetworkDurations:
+    return NetworkDurations.trained(heavy, 0, TINY)
 
 
 class Known(DurationModel):
@@ -89,8 +89,8 @@ def errors(model: DurationModel, data: Profile) -> Array:
 
 
 @pytest.mark.parametrize("name", ["network", "linear"])
-def test_learning_in_evaluation_adapts_and_a_frozen_one_stays(name: str, heavy: Profile, light: Workload, network: NetworkModel):
-    makers: dict[str, Callable[[], DurationModel]] = {"network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy)}
+def test_learning_in_evaluation_adapts_and_a_frozen_one_stays(name: str, heavy: Profile, light: Workload, network: NetworkDurations):
+    makers: dict[str, Callable[[], DurationModel]] = {"network": lambda: network.fresh(1), "linear": lambda: LinearDurations(heavy)}
     model = makers[name]()
     truth = profile(light, CLUSTER)
     assert (errors(model, heavy) < 0.1).all()  # it has learned what it was shown
@@ -99,7 +99,7 @@ def test_learning_in_evaluation_adapts_and_a_frozen_one_stays(name: str, heavy: 
     assert (errors(model, truth) < 0.6 * before).all()
 
 
-def test_weights_change_while_it_decides_unless_learning_is_off(light: Workload, network: NetworkModel):
+def test_weights_change_while_it_decides_unless_learning_is_off(light: Workload, network: NetworkDurations):
     learner, frozen = network.fresh(1), network.fresh(1, learning=False)
     for model in (learner, frozen):
         simulate(light, CLUSTER, LearnedDevice("net", lambda model=model: model))
@@ -110,14 +110,14 @@ def test_weights_change_while_it_decides_unless_learning_is_off(light: Workload,
     assert 100 <= learner.measured <= len(light)  # those that end after the last decision are not told of
 
 
-def test_what_is_learned_stays_in_its_simulation_and_the_seed_decides(light: Workload, network: NetworkModel):
+def test_what_is_learned_stays_in_its_simulation_and_the_seed_decides(light: Workload, network: NetworkDurations):
     scheduler = LearnedDevice("net", lambda: network.fresh(1), Exploration(0.3))
     first, again, other = (simulate(light, CLUSTER, scheduler, seed=seed) for seed in (0, 0, 1))
     assert first.same_bytes(again)
     assert not first.same_bytes(other)
 
 
-def test_the_memory_keeps_the_latest(network: NetworkModel):
+def test_the_memory_keeps_the_latest(network: NetworkDurations):
     model = network.fresh(0, capacity=4)
     facts = np.full((6, 3), 1.0)
     model.learn(facts, np.zeros(6, int), np.arange(1.0, 7.0))
@@ -125,7 +125,7 @@ def test_the_memory_keeps_the_latest(network: NetworkModel):
 
 
 def test_the_bandit_learns_of_the_device_that_was_chosen_alone():
-    model, facts = LinearModel(Profile(np.ones((3, 3)), np.full((3, 2), 2.0))), np.ones((1, 3))
+    model, facts = LinearDurations(Profile(np.ones((3, 3)), np.full((3, 2), 2.0))), np.ones((1, 3))
     before = model.predict(facts)[0]
     model.learn(np.ones((50, 3)), np.ones(50, int), np.full(50, 9.0))
     after = model.predict(facts)[0]
@@ -134,7 +134,7 @@ def test_the_bandit_learns_of_the_device_that_was_chosen_alone():
 
 
 def test_little_known_is_hoped_for(heavy: Profile):
-    model = LinearModel(heavy)
+    model = LinearDurations(heavy)
     known, unknown = heavy.facts[:1], np.array([[2.0, 0.1, 10.0]])
     gain = [float((model.predict(facts) / model.hope(facts)).min()) for facts in (known, unknown)]
     assert 1.0 <= gain[0] < 1.2 < gain[1]
@@ -164,9 +164,9 @@ def choices(workload: Workload, decider: HasDecide, until: float) -> dict[int, t
 
 
 @pytest.mark.parametrize("name", ["forest", "network", "linear"])
-def test_true_times_of_unfinished_tasks_do_not_influence_a_choice(name: str, heavy: Profile, light: Workload, network: NetworkModel):
+def test_true_times_of_unfinished_tasks_do_not_influence_a_choice(name: str, heavy: Profile, light: Workload, network: NetworkDurations):
     makers: dict[str, Callable[[], DurationModel]] = {
-        "forest": lambda: ForestModel.fit(heavy, 0), "network": lambda: network.fresh(1), "linear": lambda: LinearModel(heavy),
+        "forest": lambda: ForestDurations.fit(heavy, 0), "network": lambda: network.fresh(1), "linear": lambda: LinearDurations(heavy),
     }  # fmt: skip
     until = 60.0
     scheduler = LearnedDevice(name, makers[name], Exploration(0.1), replan=True)
@@ -185,6 +185,6 @@ def test_the_whole_machinery_survives_devices_that_fail(heavy: Profile, light: W
     from gpuyard.model.cluster import Outage
 
     cluster = replace(CLUSTER, outages=(Outage(4, 5.0, 60.0), Outage(0, 20.0, 90.0), Outage(5, 30.0, 1e6)))
-    result = simulate(light, cluster, LearnedDevice("linear", lambda: LinearModel(heavy), Exploration(0.2), replan=True))
+    result = simulate(light, cluster, LearnedDevice("linear", lambda: LinearDurations(heavy), Exploration(0.2), replan=True))
     assert np.isfinite(result.table["end"]).all()
     assert result.table["preemptions"].sum() > 0

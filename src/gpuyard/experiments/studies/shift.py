@@ -91,14 +91,14 @@ def shift(seed: int, config: ShiftConfig | None = None) -> ShiftReport:
 
 def learned(data: Profile, seed: int, config: ShiftConfig) -> list[LearnedDevice]:
     """Train forest, online network and linear bandit on the same profile."""
-    from gpuyard.learn.devices.models import DurationModel, ForestModel, LinearModel
-    from gpuyard.learn.devices.network import NetworkModel
+    from gpuyard.learn.devices.models import DurationModel, ForestDurations, LinearDurations
+    from gpuyard.learn.devices.network import NetworkDurations
 
-    forest, network = ForestModel.fit(data, seed), NetworkModel.trained(data, seed)
+    forest, network = ForestDurations.fit(data, seed), NetworkDurations.trained(data, seed)
     models: tuple[tuple[str, Callable[[], DurationModel], float], ...] = (
         (FOREST, lambda: forest, 0.0),
         (ONLINE, lambda: network.fresh(seed), config.epsilon),
-        ("linucb", lambda: LinearModel(data), 0.0),
+        ("linucb", lambda: LinearDurations(data), 0.0),
     )
     return [LearnedDevice(name, make, Exploration(epsilon), config.replan) for name, make, epsilon in models]
 

@@ -56,14 +56,14 @@ class DurationModel(ABC):
         return False
 
 
-class ForestModel(DurationModel):
+class ForestDurations(DurationModel):
     """A random forest, trained beforehand and frozen."""
 
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
 
     @classmethod
-    def fit(cls, data: Profile, seed: int, config: ForestConfig | None = None) -> ForestModel:
+    def fit(cls, data: Profile, seed: int, config: ForestConfig | None = None) -> ForestDurations:
         return cls(Forest.fit(data.facts, data.seconds, seed, config))
 
     def predict(self, facts: Array) -> Array:
@@ -79,7 +79,7 @@ class LinearConfig:
     ridge: float = 0.01
 
 
-class LinearModel(DurationModel):
+class LinearDurations(DurationModel):
     """Log seconds as a quadratic function of log size, intensity and memory; it learns from each measured task at once."""
 
     def __init__(self, data: Profile, config: LinearConfig | None = None) -> None:

@@ -42,7 +42,7 @@ def inputs_of(facts: Array) -> Array:
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-class NetworkModel(DurationModel):
+class NetworkDurations(DurationModel):
     """Log seconds by a network with tanh layers. `weights` are plain arrays."""
 
     def __init__(self, weights: Arrays, seed: int, config: OnlineConfig | None = None) -> None:
@@ -56,7 +56,7 @@ class NetworkModel(DurationModel):
         self.measured = 0  # tasks learned from
 
     @classmethod
-    def trained(cls, data: Profile, seed: int, config: OnlineConfig | None = None) -> NetworkModel:
+    def trained(cls, data: Profile, seed: int, config: OnlineConfig | None = None) -> NetworkDurations:
         """Train a network on a profile, where every task was measured on both kinds."""
         config = config or OnlineConfig()
         rng = np.random.default_rng([seed, 3])
@@ -69,9 +69,9 @@ class NetworkModel(DurationModel):
         )
         return cls({name: np.asarray(value) for name, value in weights.items()}, seed, config)
 
-    def fresh(self, seed: int, **changes: Any) -> NetworkModel:
+    def fresh(self, seed: int, **changes: Any) -> NetworkDurations:
         """Return another model with the same weights and an empty memory."""
-        return NetworkModel(self.weights, seed, replace(self.config, **changes))
+        return NetworkDurations(self.weights, seed, replace(self.config, **changes))
 
     @property
     def weights(self) -> Arrays:

@@ -1,1 +1,1 @@
-"""Building blocks of learners: networks, replay, schedules, normalisation."""
+"""Building blocks of learners: networks, replay, schedules, normalisation, compiled methods. Nothing here knows a single algorithm."""

@@ -39,20 +39,12 @@ class TrainingSettings:
     title: str = ""  # one line about the policy; empty: that of the environment
 
     def __post_init__(self) -> None:
-        counts = {
-            "steps": 1,
-            "update_limit": 0,
-            "validate_every": 0,
-            "validation_episodes": 1,
-            "save_every": 0,
-            "patience": 0,
-            "start_steps": 1024,
-        }
+        counts = {"steps": 1, "validation_episodes": 1, "start_steps": 1024} | dict.fromkeys(
+            ("update_limit", "validate_every", "save_every", "patience"), 0
+        )
         check_limits("training", self, {name: (low, MOST) for name, low in counts.items()} | {"envs": (1, 65_536)})
         if self.name and not NAME.fullmatch(self.name):
-            raise UsageError(
-                f"training.name = {self.name!r} is not a valid name of a policy", hint="small letters, digits, . - and _, e.g. hosts"
-            )
+            raise UsageError(f"training.name = {self.name!r} is not a valid name", hint="small letters, digits, . - and _, e.g. hosts")
 
 
 @dataclass(frozen=True)

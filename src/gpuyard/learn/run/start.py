@@ -34,15 +34,9 @@ class Startable(Protocol):
 
 
 def begin(
-    learner: Learner,
-    plan: TrainingPlan,
-    kind: EnvKind,
-    source: EpisodeSource,
-    held_out: Sequence[Use],
-    *,
-    begun: bool,
-    say: Callable[[str], None],
-) -> tuple[Use, ...]:
+    learner: Learner, plan: TrainingPlan, kind: EnvKind, source: EpisodeSource, held_out: Sequence[Use],
+    *, begun: bool, say: Callable[[str], None],
+) -> tuple[Use, ...]:  # fmt: skip
     """Give a learner the start that the plan asks for; return the data behind it, besides `source`.
 
     A heuristic is imitated in the episodes of `source`, unless the training has `begun` already.
@@ -101,14 +95,10 @@ def begin_from(learner: Startable, checkpoint: Checkpoint, schema: Schema) -> No
     """Give a learner the weights of a checkpoint; refuse another network, and name the settings that would give it."""
     (spec, arrays), wanted = learner.network(), checkpoint.manifest.network
     if spec != wanted:
-        differences = [f"{each.name} {getattr(wanted, each.name)}, not {getattr(spec, each.name)}" for each in fields(spec)]
-        shown = "; ".join(text for text, each in zip(differences, fields(spec), strict=True) if not _same(wanted, spec, each.name))
+        pairs = {each.name: (getattr(wanted, each.name), getattr(spec, each.name)) for each in fields(spec)}
+        shown = "; ".join(f"{name} {theirs}, not {ours}" for name, (theirs, ours) in pairs.items() if theirs != ours)
         raise UsageError(f"{checkpoint.manifest.name} has another network than this training: {shown}", hint=_settings_for(wanted, schema))
     learner.start_from({each: checkpoint.arrays.get(each, drawn) for each, drawn in arrays.items()})  # not all have a value head
-
-
-def _same(one: NetworkSpec, other: NetworkSpec, name: str) -> bool:
-    return bool(getattr(one, name) == getattr(other, name))
 
 
 def _settings_for(wanted: NetworkSpec, schema: Schema) -> str:
