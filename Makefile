@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 demo: $(STAMP)  ## compare built-in and trained schedulers on an embedded workload
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
-test: $(STAMP)  ## all tests but the long ones: some ten minutes on two cores
+test: $(STAMP)  ## all tests but the long ones
 	$(WARM)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 
 import jax
 import pytest
 
-# Many tests build the same learner: the first compiles its programs, the others read them from the disk. Each worker has a folder of its
-# own, and processes that tests start have the user's: JAX does not write its files in one step.
-_COMPILED = Path(__file__).resolve().parents[2] / ".pytest_cache" / "jax" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+# Many tests build the same learner: the first compiles its programs, the others, in this worker or another, read them from the disk.
+# Processes that tests start, and kill, have the user's folder: JAX does not write its files in one step.
+_COMPILED = Path(__file__).resolve().parents[2] / ".pytest_cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
