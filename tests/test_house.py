@@ -15,16 +15,16 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "house.py"
 # Lower a limit when a figure has fallen; never raise one.
 LIMITS = {
     "folder": 15,
-    "file": 518,
+    "file": 510,
     "p90": 18,
     "function": 67,
-    "long": 11,
-    "duplicates": 33,
+    "long": 10,
+    "duplicates": 31,
     "classes": 1,
     "cycles": 0,
-    "small": 3,
+    "small": 2,
     "any": 299,
-    "docstrings": 65,
+    "docstrings": 5,
 }
 ONE = '''"""Of the first."""
 from typing import TYPE_CHECKING, Any
