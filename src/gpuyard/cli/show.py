@@ -123,9 +123,9 @@ def _code(function: Any) -> str:
 
 
 def _metric(name: str) -> Facts:
-    from gpuyard.metrics import METRICS, resolve
+    from gpuyard.metrics import is_metric, resolve
 
-    if name.partition(".")[0] not in METRICS:
+    if not is_metric(name):
         return []
     each, aggregation = resolve(name)
     return [

@@ -9,7 +9,7 @@ from gpuyard.engine import state as st
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
-from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
+from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, RECENT, Snapshot
 
 _COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "preemptions")
 
@@ -40,7 +40,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     submits = s.rows["submit"][: int(s.control["next_job"][0])]
     return Snapshot(
         now, jobs.with_table(jobs.table[seen]), live, held, nodes,
-        cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - 300.0, "right")), mix,
+        cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - RECENT, "right")), mix,
         s.users["usage"].copy(), float(s.control["half_life"][0]),
     )  # fmt: skip
 

@@ -304,16 +304,21 @@ class ControlRow(RecordRow):
     error_job: i8
 
 
+SHORT = 10.0  # s: in the bounded slowdown, shorter jobs count as this long
+# Where the terms of the balanced objective are capped: a slowdown, s of wait, waiting jobs, watts.
+MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0
+
+
 class TallyRow(RecordRow):
     """Sums over the jobs that ended and over time so far."""
 
     ended: f8  # jobs
     slowdown: f8
-    capped_slowdown: f8  # min(slowdown, 10) / 10
+    capped_slowdown: f8  # min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
     bsld: f8
     missed: f8  # deadlines
     wait: f8  # s until the first start
-    capped_wait: f8  # min(wait, 3600) / 3600
+    capped_wait: f8  # min(wait, MOST_WAIT) / MOST_WAIT
     turnaround: f8  # s
     queue_time: f8  # job-s in the queue
     busy_time: f8  # GPU-s held

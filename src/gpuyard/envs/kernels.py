@@ -18,18 +18,26 @@ from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, words_
 from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.engine.kernels.runs import power
-from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT, TALLY_ROW
+from gpuyard.engine.state import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT, OPEN_ORDERING, OPEN_PLACEMENT, SHORT, TallyRow
 from gpuyard.envs.threads import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
 from gpuyard.errors import UsageError
 from gpuyard.features import hosts, jobs, system
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Array, Int, Ints, Real, Reals, Vector, f8, i8
+    from gpuyard.arrays import Array, Int, Ints, Real, Vector, f8, i8
     from gpuyard.engine.state import JobRow, State, TallyRow
 
-# Weights of a reward: those of the sums of TALLY_ROW, and three that are counted at every choice.
-TERMS = (*(TALLY_ROW.names or ()), "utilisation", "queue", "power")
-SUMS = len(TALLY_ROW.names or ())
+
+class WeightRow(TallyRow):
+    """The weights of a reward: of the sums of a tally, and of three terms that are counted at every choice."""
+
+    utilisation: f8  # share of the devices in use
+    queue: f8  # min(waiting jobs, MOST_QUEUE) / MOST_QUEUE
+    power: f8  # min(watts, MOST_POWER) / MOST_POWER
+
+
+WEIGHT_ROW = row_dtype(WeightRow)
+TERMS = WEIGHT_ROW.names or ()
 
 
 class EnvRow(RecordRow):
@@ -155,20 +163,23 @@ def _choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
 
 
 @inner
-def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: Reals, over: bool) -> None:
+def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: bool) -> None:
     """Add up the weighted reward since the last choice, and clear the sums."""
     sums = s.tally[0]
     control = s.control[0]
-    value = weights[0] * sums.ended + weights[1] * sums.slowdown + weights[2] * sums.capped_slowdown + weights[3] * sums.bsld
-    value += weights[4] * sums.missed + weights[5] * sums.wait + weights[6] * sums.capped_wait + weights[7] * sums.turnaround
-    value += weights[8] * sums.queue_time + weights[9] * sums.busy_time + weights[10] * sums.gpu_seconds + weights[11] * sums.energy
+    value = weights.ended * sums.ended + weights.slowdown * sums.slowdown + weights.capped_slowdown * sums.capped_slowdown
+    value += weights.bsld * sums.bsld
+    of_jobs = weights.missed * sums.missed + weights.wait * sums.wait + weights.capped_wait * sums.capped_wait
+    value += of_jobs + weights.turnaround * sums.turnaround
+    of_time = weights.queue_time * sums.queue_time + weights.busy_time * sums.busy_time + weights.gpu_seconds * sums.gpu_seconds
+    value += of_time + weights.energy * sums.energy
     _clear(sums)
-    if weights[SUMS] != 0.0 and control.up > 0:
-        value += weights[SUMS] * control.busy / control.up
-    if weights[SUMS + 1] != 0.0:
-        value += weights[SUMS + 1] * min(float(control.waiting), 100.0) / 100.0
-    if weights[SUMS + 2] != 0.0:
-        value += weights[SUMS + 2] * min(power(s), 800.0) / 800.0
+    if weights.utilisation != 0.0 and control.up > 0:
+        value += weights.utilisation * control.busy / control.up
+    if weights.queue != 0.0:
+        value += weights.queue * min(float(control.waiting), MOST_QUEUE) / MOST_QUEUE
+    if weights.power != 0.0:
+        value += weights.power * min(power(s), MOST_POWER) / MOST_POWER
     if setup.shaping != 0.0:
         after = 0.0 if over else setup.shaping * _potential(s, weights)
         value += setup.gamma * after - slot.potential
@@ -184,7 +195,7 @@ def _clear(sums: TallyRow) -> None:
 
 
 @inner
-def _potential(s: State, weights: Reals) -> Any:
+def _potential(s: State, weights: WeightRow) -> Any:
     """Return what the unfinished jobs would be charged if they ended now: a function of the state alone, 0 at the end."""
     control = s.control[0]
     value = 0.0
@@ -198,21 +209,23 @@ def _potential(s: State, weights: Reals) -> Any:
 
 
 @inner
-def _charge(row: JobRow, now: Real, weights: Reals) -> Any:
+def _charge(row: JobRow, now: Real, weights: WeightRow) -> Any:
     age = now - row.submit
     wait = (row.start if row.start >= 0 else now) - row.submit
     zero = 1.0 if row.runtime == 0 else 0.0  # as the metric has it
     slowdown = (age + zero) / (row.runtime + zero)
-    value = weights[1] * slowdown + weights[2] * min(slowdown, 10.0) / 10.0 + weights[3] * age / max(row.runtime, 10.0)
-    value += weights[4] * (1.0 if now > row.deadline else 0.0) + weights[5] * wait + weights[6] * min(wait, 3600.0) / 3600.0
-    return value + weights[7] * age
+    value = weights.slowdown * slowdown + weights.capped_slowdown * min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
+    value += weights.bsld * age / max(row.runtime, SHORT)
+    of_wait = weights.missed * (1.0 if now > row.deadline else 0.0) + weights.wait * wait
+    value += of_wait + weights.capped_wait * min(wait, MOST_WAIT) / MOST_WAIT
+    return value + weights.turnaround * age
 
 
 # ── the entries ──
 
 
 @inner
-def _go_on(s: State, slot: EnvRow, setup: SetupRow, weights: Reals, first: bool) -> Any:
+def _go_on(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, first: bool) -> Any:
     """Run to the first or the next choice or to the end, and say what it was worth; returns 0 at a choice.
 
     A full log stops it on the way: give it space and let it go on.
@@ -234,7 +247,7 @@ def _go_on(s: State, slot: EnvRow, setup: SetupRow, weights: Reals, first: bool)
     return 0 if status == DECIDE else 1
 
 
-def _step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, low: Int, high: Int) -> Any:
+def _step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, low: Int, high: Int) -> Any:
     """Choose `actions` in the environments low … high and run each to its next choice; returns how many are not at one."""
     setup = setups[0]
     over = 0
@@ -244,12 +257,14 @@ def _step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actio
         trail = ints_at(slot.trail, slot.choices + 1)
         trail[slot.choices] = _choose(s, slot, setup, np.int64(actions[e]))
         slot.choices += 1
-        over += _go_on(s, slot, setup, weights, False)
+        over += _go_on(s, slot, setup, weights[0], False)
     return over
 
 
 @inner
-def _take_pieces(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints, helper: bool) -> None:
+def _take_pieces(
+    slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, board: Ints, helper: bool
+) -> None:
     """Step pieces of the environments until all are taken."""
     count = len(slots)
     pieces, size = pieces_of(count)
@@ -264,20 +279,20 @@ def _take_pieces(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals
         atomics.add(board, DONE, high - piece * size)
 
 
-def _step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> Any:
+def _step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, board: Ints) -> Any:
     """Step all environments together with the helpers at `board`; returns how many are not at a choice."""
     open_work(board)
     _take_pieces(slots, setups, weights, actions, board, False)
     return await_done(board, len(slots))
 
 
-def _help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> None:
+def _help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, board: Ints) -> None:
     """Take part in `step_together` until there has been nothing to do for a while."""
     while await_work(board, pieces_of(len(slots))[0]):
         _take_pieces(slots, setups, weights, actions, board, True)
 
 
-def _begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
+def _begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
     """Run the environments `which`, which were just put back, to their first choices; returns how many have none."""
     setup = setups[0]
     over = 0
@@ -290,16 +305,16 @@ def _begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, whic
         slot.potential = 0.0
         s = state_at(slot.header)
         _clear(s.tally[0])
-        over += _go_on(s, slot, setup, weights, True)
+        over += _go_on(s, slot, setup, weights[0], True)
     return over
 
 
-def _resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
+def _resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
     """Let the environments `which` go on that stopped because their logs were full; returns how many are not at a choice."""
     over = 0
     for i in range(len(which)):
         slot = slots[which[i]]
-        over += _go_on(state_at(slot.header), slot, setups[0], weights, slot.choices == 0)
+        over += _go_on(state_at(slot.header), slot, setups[0], weights[0], slot.choices == 0)
     return over
 
 
@@ -358,28 +373,28 @@ _inner_step_together, _inner_help_out = inner(_step_together), inner(_help_out)
 
 
 def _compile(source: int) -> Kernels:
-    slots, setup = from_dtype(SLOT)[::1], from_dtype(SETUP)[::1]
-    floats, ints, words = types.float64[::1], types.int32[::1], types.int64[::1]
+    slots, setup, weights = from_dtype(SLOT)[::1], from_dtype(SETUP)[::1], from_dtype(WEIGHT_ROW)[::1]
+    ints, words = types.int32[::1], types.int64[::1]
 
-    @entry(types.int64(slots, setup, floats, ints, types.int64, types.int64))
-    def step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, low: Int, high: Int) -> Any:
+    @entry(types.int64(slots, setup, weights, ints, types.int64, types.int64))
+    def step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, low: Int, high: Int) -> Any:
         return _inner_step(slots, setups, weights, actions, low, high) if source != 0 else -9  # never 0; part of the cache's key
 
-    @entry(types.int64(slots, setup, floats, ints, words))
-    def step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> Any:
+    @entry(types.int64(slots, setup, weights, ints, words))
+    def step_together(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, board: Ints) -> Any:
         return _inner_step_together(slots, setups, weights, actions, board) if source != 0 else -9
 
-    @entry(types.void(slots, setup, floats, ints, words))
-    def help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, actions: Ints, board: Ints) -> None:
+    @entry(types.void(slots, setup, weights, ints, words))
+    def help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], actions: Ints, board: Ints) -> None:
         if source != 0:
             _inner_help_out(slots, setups, weights, actions, board)
 
-    @entry(types.int64(slots, setup, floats, ints))
-    def begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
+    @entry(types.int64(slots, setup, weights, ints))
+    def begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
         return _inner_begin(slots, setups, weights, which) if source != 0 else -9
 
-    @entry(types.int64(slots, setup, floats, ints))
-    def resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Reals, which: Ints) -> Any:
+    @entry(types.int64(slots, setup, weights, ints))
+    def resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
         return _inner_resume(slots, setups, weights, which) if source != 0 else -9
 
     @entry(types.void(slots, ints, words, types.int64[:, ::1]))

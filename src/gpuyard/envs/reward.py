@@ -1,4 +1,4 @@
-"""Objectives by name: what is to be made small or large, as weights on what happens, and as the metric that judges it."""
+"""Objectives by name: each is a set of weights on what happens between choices, and the metric that judges it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from types import MappingProxyType
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.envs.kernels import TERMS
+from gpuyard.envs.kernels import TERMS, WEIGHT_ROW
 from gpuyard.errors import UsageError
+from gpuyard.metrics.objective import BalancedWeights
 from gpuyard.registry import Registry, unknown_name
 
 
 @dataclass(frozen=True)
 class Objective:
-    """`weights` by term of gpuyard.envs.kernels.TERMS; the reward of a choice is Σ weight · what happened until the next.
+    """A reward: the sum, over the terms of gpuyard.envs.kernels.WeightRow, of weight × what happened from one choice to the next.
 
     Terms of jobs are added when a job ends, terms of time as it passes; `utilisation`, `queue` and `power` are counted once per choice.
     """
@@ -36,9 +37,12 @@ class Objective:
                 raise UsageError(f"objective {self.name}: the weight of {name} is {value}, not a number")
         return Objective(self.name, self.title, MappingProxyType({**self.weights, **given}), self.metric, self.per_job)
 
-    def vector(self) -> Array:
-        """(terms,) f8."""
-        return np.array([self.weights.get(name, 0.0) for name in TERMS])
+    def row(self) -> Array:
+        """Return the weights as compiled code reads them: (1,) WEIGHT_ROW."""
+        row = np.zeros(1, WEIGHT_ROW)
+        for name, weight in self.weights.items():
+            row[name] = weight
+        return row
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective")
@@ -51,7 +55,7 @@ for _objective in (
     Objective(
         "balanced",
         "slowdown, deadlines, wait, use, queue and power together",
-        {"capped_slowdown": -1.0, "missed": -5.0, "capped_wait": -0.5, "utilisation": 0.1, "queue": -0.1, "power": -0.05},
+        BalancedWeights().terms(),
         "balanced",
         per_job=False,
     ),

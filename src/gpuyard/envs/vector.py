@@ -88,7 +88,7 @@ class EngineEnvs:
         }  # fmt: skip
         for name, value in values.items():
             self._setup[name] = value
-        self._weights = opened.objective.vector()
+        self._weights = opened.objective.row()
 
     def _make_helpers(self) -> HelperThreads:
         help_out, given = kernels().help_out, (self._slots, self._setup, self._weights, self._actions)

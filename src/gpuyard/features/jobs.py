@@ -10,6 +10,7 @@ from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.passes import BACKFILL_NONE
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema
+from gpuyard.model.snapshot import RECENT
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Array, Int, Real
@@ -42,7 +43,6 @@ JOB = Schema(
 )
 ROWS = len(JOB.rows)
 CONTEXT = len(JOB.context)
-RECENT = 300.0  # s that `recent` looks back
 SHORTEST = 10.0  # s; shorter jobs count as this long in `stretch` and `slack`
 
 

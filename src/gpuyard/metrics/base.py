@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.result import Result
+from gpuyard.model.units import parse_assignments
 from gpuyard.registry import Registry, unknown_name
 
 Kind: TypeAlias = Literal["job", "node", "run"]
@@ -37,12 +39,37 @@ class Metric:
     missing: str = ""  # when it is nan
     grouped: bool = False  # kind "run": may be taken over some of the jobs, because it reads their rows only
     reproducible: bool = True  # False: a wall-clock figure, another at every run
-    segments: bool = False  # exact only for a run that kept who held which devices when
+    segments: bool = False  # exact only for a run that kept which job held which devices when
+    parameters: type[Any] | None = None  # a frozen dataclass of numbers, the function's second argument: `balanced:deadline=2`
 
     @property
     def description(self) -> str:
         """The function's docstring as one paragraph."""
         return " ".join((self.function.__doc__ or "").split())
+
+    def with_parameters(self, arguments: str) -> Metric:
+        """Return the metric with the parameters of a text such as `deadline=2,power=0`; the others keep their defaults."""
+        known = [each.name for each in fields(self.parameters)] if self.parameters is not None else []
+        given = parse_assignments(arguments, f"metric {self.name}")
+        for name in given:
+            if name not in known:
+                raise unknown_name(f"parameter of metric {self.name!r}:", name, known)
+        if self.parameters is None or not given:
+            return self
+        chosen = self.parameters(**{name: _number(value, f"metric {self.name}: {name}") for name, value in given.items()})
+        function: Any = self.function
+        made = wraps(function)(lambda result: function(result, chosen))
+        return replace(self, name=f"{self.name}:{arguments}", title=f"{self.title} ({arguments})", function=made)
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise UsageError(f"{what}={text} is not a finite number")
+    return value
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -51,11 +78,12 @@ METRICS: Registry[Metric] = Registry("metric")
 def metric(
     name: str, *, unit: str, better: Better, title: str = "", kind: Kind = "job", formula: str = "", source: str = "", covers: str = "",
     missing: str = "", grouped: bool = False, reproducible: bool = True, segments: bool = False,
+    parameters: type[Any] | None = None,
 ) -> Callable[[F], F]:  # fmt: skip
     """Register a function Result → (jobs,) array, (nodes,) array or float, as `kind` says; nan where it does not apply."""
     if "." in name:
         raise UsageError(f"metric name {name!r} has a dot", hint="what follows a dot is the aggregation, as in wait.p95")
-    facts = (formula, source, covers, missing, grouped, reproducible, segments)
+    facts = (formula, source, covers, missing, grouped, reproducible, segments, parameters)
     return METRICS.register(name, lambda function: Metric(name, title or name, unit, better, kind, function, *facts))
 
 
@@ -85,10 +113,19 @@ def aggregate(values: Array, aggregation: str) -> float:
     return AGGREGATIONS[aggregation](applicable) if len(applicable) else np.nan
 
 
+def is_metric(name: str) -> bool:
+    """Return whether a text begins with the name of a metric; its aggregation and parameters may still be wrong."""
+    return name.partition(":")[0].partition(".")[0] in METRICS
+
+
 def resolve(name: str) -> tuple[Metric, str]:
-    """`wait.p95` → (the metric `wait`, "p95"); without a dot the mean, and "" for a metric with one value per run."""
-    stem, _, aggregation = name.partition(".")
-    found = METRICS[stem]
+    """`wait.p95` → (the metric `wait`, "p95"); without a dot the mean, and "" for a metric with one value per run.
+
+    Parameters follow a colon: `balanced:deadline=2,power=0`.
+    """
+    path, _, arguments = name.partition(":")
+    stem, _, aggregation = path.partition(".")
+    found = METRICS[stem].with_parameters(arguments)
     if found.kind == "run":
         if aggregation:
             raise UsageError(f"metric {name!r}: {stem} is one value per run", hint=f"ask for {stem!r}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.state import SHORT
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, length
 from gpuyard.model.result import Result
-
-SHORT = 10.0  # s, the bound of the bounded slowdown
 
 ACCEPTED = "every accepted job; an unfinished one with the time until the horizon, a lower bound; rejected ones are left out"
 RUNTIME_COVERS = ACCEPTED + "; for a killed job the runtime is what it ran, if that is less"

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.state import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, has_status
 from gpuyard.metrics.jobs import NONE_ACCEPTED, slowdown, wait
 from gpuyard.model.result import Result
 
-STEP = 60.0  # s: how often use, queue and power are counted
-LATE, WAIT, USE, QUEUE, POWER = 5.0, 0.5, 0.1, 0.1, 0.05  # weights; that of the slowdown is 1
-MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0  # 1, s, jobs, watts
+STEP = 60.0  # s: how often utilisation, queue and power are counted
+
+
+@dataclass(frozen=True)
+class BalancedWeights:
+    """The weights of the balanced objective, for judging and for rewards; all but the utilisation's count against a scheduler."""
+
+    slowdown: float = 1.0  # per job: min(slowdown, 10) / 10
+    deadline: float = 5.0  # per job that missed its deadline
+    wait: float = 0.5  # per job: min(wait, 1 h) / 1 h
+    utilisation: float = 0.1  # per step: share of the devices in use
+    queue: float = 0.1  # per step: min(waiting jobs, 100) / 100
+    power: float = 0.05  # per step: min(watts, 800) / 800
+
+    def terms(self) -> dict[str, float]:
+        """Return the weights by the terms that rewards are made of, see gpuyard.envs.kernels.WeightRow."""
+        return {
+            "capped_slowdown": -self.slowdown, "missed": -self.deadline, "capped_wait": -self.wait, "utilisation": self.utilisation,
+            "queue": -self.queue, "power": -self.power,
+        }  # fmt: skip
 
 
 @metric(
@@ -25,25 +45,29 @@ MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0  #
     " + Σ over minutes (0.1·utilisation − 0.1·min(queue, 100)/100 − 0.05·min(power, 800 W)/800 W)) / jobs",
     covers="every accepted job, with all its time; the timeline from the first submit to the last end, in steps of 60 s",
     missing=NONE_ACCEPTED,
+    parameters=BalancedWeights,
 )
-def balanced(result: Result) -> float:
-    """The reward of a meta-scheduler, per job. Killed and unfinished jobs have missed their deadlines."""
+def balanced(result: Result, weights: BalancedWeights = BalancedWeights()) -> float:  # noqa: B008 - frozen
+    """The reward of a meta-scheduler, per job. Killed and unfinished jobs have missed their deadlines.
+
+    Other weights: `balanced:deadline=2,power=0`.
+    """
     keep = accepted(result)
     if not keep.any():
         return np.nan
     deadline = result.workload.jobs.deadline
     missed = np.isfinite(deadline) & ~(has_status(result, "done") & (result.table["end"] <= deadline))
-    per_job = -np.minimum(slowdown(result), MOST_SLOWDOWN) / MOST_SLOWDOWN - LATE * missed
-    per_job -= WAIT * np.minimum(wait(result), MOST_WAIT) / MOST_WAIT
+    per_job = -weights.slowdown * np.minimum(slowdown(result), MOST_SLOWDOWN) / MOST_SLOWDOWN - weights.deadline * missed
+    per_job -= weights.wait * np.minimum(wait(result), MOST_WAIT) / MOST_WAIT
     bins = result.timeline
     use = np.divide(bins["busy"], bins["up"], out=np.zeros(len(bins)), where=bins["up"] > 0)
-    rate = USE * use - QUEUE * np.minimum(bins["queue"], MOST_QUEUE) / MOST_QUEUE
-    rate -= POWER * np.minimum(_watts(result), MOST_POWER) / MOST_POWER
+    rate = weights.utilisation * use - weights.queue * np.minimum(bins["queue"], MOST_QUEUE) / MOST_QUEUE
+    rate -= weights.power * np.minimum(_watts(result), MOST_POWER) / MOST_POWER
     return float((per_job[keep].sum() + float(rate @ bins["span"]) / STEP) / keep.sum())
 
 
 def _watts(result: Result) -> Array:
-    """(bins,) power, with the busy devices spread over the types as over the whole run."""
+    """Return (bins,) watts, with the busy devices spread over the types as over the whole run."""
     types = result.cluster.types
     busy = np.array([result.totals.get(f"busy/{kind.name}", 0.0) for kind in types])
     up = np.array([result.totals.get(f"up/{kind.name}", 0.0) for kind in types])

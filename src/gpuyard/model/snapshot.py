@@ -59,6 +59,7 @@ class EndedRow(RecordRow):
 
 ENDED = row_dtype(EndedRow, align=False)
 HALF_LIFE = 604_800.0  # s, a week: what Slurm takes where nothing else is said
+RECENT = 300.0  # s: jobs submitted since then count as recent arrivals
 
 
 class NodeStatusRow(RecordRow):
@@ -102,7 +103,7 @@ class Snapshot:
     rules: Rules
     seed: int
     active: int = 0  # the scheduler that a meta-scheduler used last
-    submitted: int = 0  # jobs submitted in the last 300 s
+    submitted: int = 0  # jobs submitted in the last RECENT seconds
     mix: Array | None = None  # of MIX: what the whole workload asks for; None: what the jobs above ask for
     usage: Array = field(default_factory=lambda: np.zeros(0))  # (users,) GPU-s, decayed with `half_life`; (0,): not known, taken as none
     half_life: float = HALF_LIFE  # s

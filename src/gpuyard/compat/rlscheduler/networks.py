@@ -14,8 +14,9 @@ import numpy as np
 from gpuyard.compat.rlscheduler.rules import Chooser, Kernel, kernel_with
 from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.features.jobs import RECENT, ROWS, write_job, write_queue
+from gpuyard.features.jobs import ROWS, write_job, write_queue
 from gpuyard.features.numbers import log
+from gpuyard.model.snapshot import RECENT
 from gpuyard.networks.kernels import BLOCK, net_begin, net_end_pool, net_is_pooled, net_pool_block, net_score_block
 from gpuyard.networks.network import Network
 from gpuyard.policies.learned import job_network

@@ -19,6 +19,7 @@ from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, sub
 from gpuyard.engine.kernels.usage import age_usage, show_usage
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
+from gpuyard.model.snapshot import RECENT
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -415,7 +416,7 @@ def _observe(s: State) -> None:
                 urgent += 1
             work += row.remaining * row.gpus
     if control.noting == 0:  # a snapshot says how many came; its rows lack those that have ended
-        while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - 300.0:
+        while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - RECENT:
             control.recent_job += 1
     view.free, view.gpus, view.oldest, view.urgent, view.work = free, gpus, oldest, urgent, work
     view.recent = control.next_job - control.recent_job

@@ -10,7 +10,7 @@ from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, para
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
 from gpuyard.engine.kernels.usage import charge
-from gpuyard.engine.state import BINS, DONE, JOB_ROW, KILLED, PENDING, RUNNING, WAITING
+from gpuyard.engine.state import BINS, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
 from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
@@ -280,12 +280,12 @@ def _tally(s: State, row: JobRow) -> None:
     wait = row.start - row.submit
     sums.ended += 1.0
     sums.slowdown += slowdown
-    sums.capped_slowdown += min(slowdown, 10.0) / 10.0
-    sums.bsld += max(turnaround / max(alone, 10.0), 1.0)
+    sums.capped_slowdown += min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
+    sums.bsld += max(turnaround / max(alone, SHORT), 1.0)
     late = row.end > row.deadline or row.overrun == 1
     sums.missed += 1.0 if late and row.deadline < np.inf else 0.0
     sums.wait += wait
-    sums.capped_wait += min(wait, 3600.0) / 3600.0
+    sums.capped_wait += min(wait, MOST_WAIT) / MOST_WAIT
     sums.turnaround += turnaround
 
 

@@ -17,7 +17,7 @@ from gpuyard.engine.simulation import AnyScheduler, simulate
 from gpuyard.envs.base import Envs, Instance, Observation
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
-from gpuyard.metrics import METRICS, measure, resolve
+from gpuyard.metrics import METRICS, is_metric, measure, resolve
 from gpuyard.model.decision import Decision
 from gpuyard.model.result import Result
 from gpuyard.networks.spec import NetworkSpec
@@ -112,7 +112,7 @@ class EnvKind:
         """Return one of its own objectives, or a metric such as `bsld` or `wait.p95`."""
         if name in self.objectives:
             return self.objectives[name](options)
-        if name.partition(".")[0] not in METRICS:
+        if not is_metric(name):
             raise unknown_name("objective", name, [*self.objectives, *METRICS])
         found, _ = resolve(name)
         if found.better == "neither":

@@ -34,9 +34,9 @@ from typing import TypeAlias
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.state import SHORT
 from gpuyard.experiments.judging.relaxation import Relaxation, most_on_time, one_machine, relax
 from gpuyard.metrics.base import resolve
-from gpuyard.metrics.jobs import SHORT
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload

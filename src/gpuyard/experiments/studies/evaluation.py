@@ -18,7 +18,7 @@ from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.experiments.compare import Plan, compare
 from gpuyard.experiments.compare import Source as Compared
 from gpuyard.experiments.judging.summary import Summary
-from gpuyard.metrics import METRICS
+from gpuyard.metrics import is_metric
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import Checkpoint
@@ -209,7 +209,7 @@ def default_metrics(contenders: Sequence[Contender]) -> tuple[str, ...]:
     """List the objective that the first checkpoint was trained for, and other metrics of interest."""
     manifest = contenders[0].checkpoint.manifest
     name = OBJECTIVES[manifest.objective].metric if manifest.objective in OBJECTIVES else manifest.objective
-    if name.partition(".")[0] not in METRICS:
+    if not is_metric(name):
         raise UsageError(f"{contenders[0].text}: its objective {name!r} is no metric", hint="give --metric")
     return tuple(dict.fromkeys((name, *contenders[0].kind.metrics)))
 

@@ -15,13 +15,13 @@ from gpuyard.compat.rlscheduler.networks import learned_chooser
 from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
 from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
+from gpuyard.engine.state import SHORT
 from gpuyard.envs.base import Instance, Judge, Observation, Step
 from gpuyard.envs.opened import Opened
 from gpuyard.envs.rollout import Rollouts
 from gpuyard.envs.threads import map_on_threads
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import UsageError
-from gpuyard.metrics.jobs import SHORT
 from gpuyard.model.result import Result
 from gpuyard.model.workload import Workload
 from gpuyard.networks.network import Network
