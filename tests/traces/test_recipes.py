@@ -165,7 +165,7 @@ BAD = {
     "family[jobs=3 on 8": "is not [WEIGHT*]WORKLOAD",
     "nowhere.swf[jobs=3]": "no such file",
     "LOG[until=0.001] on 64": "fewer than a window of 256",
-    "LOG[from=0.5; until=0.2] on 64": "is no interval",
+    "LOG[from=0.5; until=0.2] on 64": "is not an interval",
     "LOG[from=2020-13-01] on 64": "does not say when its time 0 was",
     "LOG[reader=swff] on 64": "did you mean 'swf'",
 }

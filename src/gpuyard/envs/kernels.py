@@ -77,7 +77,7 @@ class SetupRow(RecordRow):
 SETUP = row_dtype(SetupRow)
 
 
-# ── what is seen ──
+# ── observations ──
 
 
 @inner
@@ -132,7 +132,7 @@ def _observe_hosts(s: State, slot: EnvRow, setup: SetupRow, context: Array, mask
     hosts.host_context(s, p, j, context, 0)
 
 
-# ── what is chosen ──
+# ── choices ──
 
 
 @inner
@@ -159,7 +159,7 @@ def _choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
     return action
 
 
-# ── what it is worth ──
+# ── rewards ──
 
 
 @inner
@@ -362,7 +362,7 @@ class Kernels(NamedTuple):
 
 @lru_cache(maxsize=1)
 def kernels() -> Kernels:
-    """Compiled on first use and cached on disk."""
+    """Return the entries, compiled on first use and cached on disk."""
     if INTERPRETED:
         raise UsageError("environments need compiled code", hint="unset NUMBA_DISABLE_JIT")
     return _compile(source_hash(__name__))

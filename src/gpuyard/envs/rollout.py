@@ -52,7 +52,7 @@ class Rollouts:
         return len(self._pool)
 
     def returns(self, networks: Sequence[Network], episodes: Sequence[int]) -> Array:
-        """(networks, episodes) what each would be rewarded with over each episode, terms that are counted per choice left out."""
+        """Return (networks, episodes): what each earns in each episode, without terms that are counted per choice."""
         tasks = [(network, episode) for network in networks for episode in episodes]
         found = map_on_threads(lambda task: self._run(*task), tasks, self._threads)
         self.asked += sum(asked for _, asked in found)

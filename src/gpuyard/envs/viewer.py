@@ -70,7 +70,7 @@ class EnvView:
 
     @classmethod
     def of(cls, envs: EngineEnvs, env: int, schedulers: Sequence[str] = ()) -> EnvView:
-        """The view in environment `env`, which must be recorded. `schedulers`: their names, where they are chosen from."""
+        """Look at environment `env`, which must be recorded. `schedulers`: the names of those that are chosen from, if any."""
         workload, cluster = envs.episode(env)
         s = envs.state(env)
         control = s.control[0]

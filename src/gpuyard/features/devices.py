@@ -58,8 +58,8 @@ class TaskFacts(NamedTuple):
     memory: float  # GB
 
 
-class Lanes(NamedTuple):
-    """The devices, in order."""
+class DeviceQueues(NamedTuple):
+    """The queues of the devices, in the order of the devices."""
 
     node: Array  # (lanes,) i
     waiting: Array  # (lanes,) tasks that wait there
@@ -87,12 +87,12 @@ def _gpu_types(names: tuple[str, ...]) -> Array:
 
 
 def is_gpu(cluster: Cluster) -> Array:
-    """(nodes,) bool: whether the devices of the node are GPUs; a CPU worker's are of the type `cpu`."""
+    """Return (nodes,) bool: whether the devices of a node are GPUs; those of a CPU worker have the type `cpu`."""
     kinds: Array = _gpu_types(tuple(kind.name for kind in cluster.types))[cluster.nodes.gpu_type]
     return kinds
 
 
-def fill_rows(snapshot: Snapshot, row: int, lanes: Lanes, physics: bool, out: Array) -> None:
+def fill_rows(snapshot: Snapshot, row: int, lanes: DeviceQueues, physics: bool, out: Array) -> None:
     """Write what is seen of each device into `out` (lanes, features) f4."""
     limit = snapshot.cluster.nodes.memory[lanes.node]
     memory = float(snapshot.jobs.memory[row])
@@ -109,7 +109,7 @@ def fill_rows(snapshot: Snapshot, row: int, lanes: Lanes, physics: bool, out: Ar
     out[:] = np.stack(columns, axis=1)
 
 
-def fill_context(snapshot: Snapshot, row: int, lanes: Lanes, out: Array) -> None:
+def fill_context(snapshot: Snapshot, row: int, lanes: DeviceQueues, out: Array) -> None:
     """Write what is seen of the task and of the situation into `out` (features,) f4."""
     task = task_facts(snapshot.jobs, row)
     transfer = float(snapshot.jobs.transfer[row])

@@ -129,7 +129,7 @@ def _count(most: Reals, row: JobRow) -> None:
 
 @inner
 def _measure_queue(s: State, p: Int, j: Int, running: Real) -> None:
-    """The means over running and waiting jobs, and what the first waiting ones other than j ask for."""
+    """Measure the means over running and waiting jobs, and what the first waiting ones other than j ask for."""
     part = s.partitions[p]
     most = s.host_sums
     upto = min(part.tail, part.head + DEPTH)
@@ -151,7 +151,7 @@ def _measure_queue(s: State, p: Int, j: Int, running: Real) -> None:
 
 @inner
 def _measure_room(s: State, p: Int) -> None:
-    """The mean room of hosts, and the share of the next jobs that fit somewhere."""
+    """Measure the mean room of hosts, and the share of the next jobs that fit somewhere."""
     part = s.partitions[p]
     most = s.host_sums
     fitting = 0
@@ -169,7 +169,7 @@ def _measure_room(s: State, p: Int) -> None:
 
 @inner
 def _part_that_fits(free: Real, mean: Real) -> Any:
-    """The share of numbers spread evenly from 0 to twice the mean that are at most `free`."""
+    """Return the share of numbers spread evenly from 0 to twice the mean that are at most `free`."""
     return min(max(free, 0.0) / (2.0 * mean), 1.0) if mean > 0 else 1.0
 
 
@@ -195,7 +195,7 @@ def _next_fit(most: Reals, cpus: Real, memory: Real, gpus: Real) -> Any:
 
 @inner
 def host_row(s: State, n: Int, j: Int, fastest: Real, out: Array, at: Int, stride: Int) -> None:
-    """One host for job j, after `measure_hosts`. `fastest`: the highest speed for the job's class."""
+    """Write one host for job j, after `measure_hosts`. `fastest`: the highest speed for the job's class."""
     node = s.nodes[n]
     row = s.rows[j]
     most = s.host_sums
@@ -217,7 +217,7 @@ def host_row(s: State, n: Int, j: Int, fastest: Real, out: Array, at: Int, strid
 
 @inner
 def fastest_for(s: State, j: Int) -> Any:
-    """The highest speed of any device type for job j."""
+    """Return the highest speed of any device type for job j."""
     best = 0.0
     for t in range(len(s.types)):
         best = max(best, s.speed[s.rows[j].job_class * len(s.types) + t])
@@ -226,7 +226,7 @@ def fastest_for(s: State, j: Int) -> Any:
 
 @inner
 def host_context(s: State, p: Int, j: Int, out: Array, at: Int) -> None:
-    """The context of job j, after `measure_hosts`."""
+    """Write the context of job j, after `measure_hosts`."""
     part = s.partitions[p]
     row = s.rows[j]
     most = s.host_sums

@@ -50,7 +50,7 @@ SHORTEST = 10.0  # s; shorter jobs count as this long in `stretch` and `slack`
 def write_job(
     out: Array, at: Int, stride: Int, estimate: float, gpus: Real, wait: Real, slack: float, priority: float, free: Real, log_total: Real
 ) -> None:
-    """The features of one job into out[at], out[at + stride] … `slack` in s; `log_total` of the partition's GPUs, by `log`."""
+    """Write the features of one job into out[at], out[at + stride] … `slack` in s; `log_total` of the partition's GPUs, by `log`."""
     length = max(estimate, SHORTEST)
     out[at] = log(estimate) * np.float32(TIME)
     out[at + stride] = log(gpus) / max(log_total, np.float32(1.0))
@@ -76,7 +76,7 @@ def write_queue(
     behind: Real,
     passing: Real,
 ) -> None:
-    """The context of a queue into out[at …]: `work` in GPU-s, `next_end` in s from now."""
+    """Write the context of a queue into out[at …]: `work` in GPU-s, `next_end` in s from now."""
     out[at] = share(free, total)
     out[at + 1] = log(float(waiting)) * np.float32(COUNT)
     out[at + 2] = log(work / max(total, 1.0)) * np.float32(TIME)
@@ -90,7 +90,7 @@ def write_queue(
 
 @inner
 def job_rows(s: State, p: Int, first: Int, count: Int, out: Array, at: Int, row_stride: Int, stride: Int) -> None:
-    """The jobs at positions first … first + count of the queue of partition p; feature f of row r at out[at + r·row_stride + f·stride]."""
+    """Write the jobs at first … first + count in the queue of partition p; feature f of row r to out[at + r·row_stride + f·stride]."""
     part = s.partitions[p]
     now = s.control[0].now
     free = float(part.free)
@@ -103,7 +103,7 @@ def job_rows(s: State, p: Int, first: Int, count: Int, out: Array, at: Int, row_
 
 @inner
 def queue_context(s: State, p: Int, behind: Real, out: Array, at: Int) -> None:
-    """The context of partition p's queue. Running jobs must be tracked."""
+    """Write the context of partition p's queue. Running jobs must be tracked."""
     part = s.partitions[p]
     control = s.control[0]
     advance_recent(s)
@@ -118,7 +118,7 @@ def queue_context(s: State, p: Int, behind: Real, out: Array, at: Int) -> None:
 
 @inner
 def advance_recent(s: State) -> None:
-    """Let control.recent_job be the first that was submitted in the last 300 s (a snapshot says how many came)."""
+    """Let control.recent_job be the first job submitted in the last RECENT seconds (a snapshot says how many there were)."""
     control = s.control[0]
     if control.noting == 0:
         while control.recent_job < control.next_job and s.rows[control.recent_job].submit <= control.now - RECENT:

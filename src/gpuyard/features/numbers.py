@@ -1,4 +1,4 @@
-"""Numbers as networks like them: of order one, cheap to work out, the same compiled and interpreted."""
+"""Scale numbers for networks: of order one, cheap to compute, the same compiled and interpreted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log(x: Real) -> Any:
 
 @inner
 def squash(x: float) -> Any:
-    """x / (1 + |x|): from −1 to 1; infinity gives ±1."""
+    """Return x / (1 + |x|): from −1 to 1; infinity gives ±1."""
     if x == np.inf:
         return np.float32(1.0)
     if x == -np.inf:
@@ -33,7 +33,7 @@ def squash(x: float) -> Any:
 
 @inner
 def share(part: Real, whole: Real) -> Any:
-    """part / whole; 0 of nothing or of infinitely much; 1 where the part has no limit and the whole has one."""
+    """Return part / whole; 0 if the whole is nothing or infinite; 1 if only the part has no limit."""
     if not 0 < whole < np.inf:
         return np.float32(0.0)
     return np.float32(part / whole) if part < np.inf else np.float32(1.0)

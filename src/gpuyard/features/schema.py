@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schema:
-    """One kind of decision: what is known of each thing that can be chosen (a row), and of the situation as a whole (the context).
+    """The features of a decision: of each thing that can be chosen (a row), and of the situation as a whole (the context).
 
     A decision among a fixed number of things that have no features of their own (which scheduler to use) has no rows.
     """
@@ -21,6 +21,6 @@ class Schema:
 
     @property
     def hash(self) -> str:
-        """16 hex digits; two schemas with the same hash can use each other's checkpoints."""
+        """Return 16 hex digits; two schemas with the same hash can use each other's checkpoints."""
         text = json.dumps([self.decision, self.version, list(self.rows), list(self.context)], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

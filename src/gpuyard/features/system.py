@@ -159,7 +159,7 @@ def _waiting_jobs(s: State, out: Array, at: Int) -> None:
 
 @inner
 def _heads(s: State, out: Array, at: Int) -> None:
-    """The jobs that six orderings would start next; of equals the one that was submitted first."""
+    """Describe the jobs that six orderings would start next; of equals the one that was submitted first."""
     now = s.control[0].now
     for k in range(SIX):
         best, key, since = np.int64(-1), np.inf, np.inf
@@ -183,7 +183,7 @@ def _heads(s: State, out: Array, at: Int) -> None:
 
 @inner
 def _head_key(row: JobRow, now: Real, k: Int) -> Any:
-    """Lower goes first, by the k-th of HEADS."""
+    """Return the key of a job by the k-th of HEADS; lower goes first."""
     if k == 0:
         return row.submit
     if k == 1:

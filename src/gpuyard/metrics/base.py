@@ -25,7 +25,7 @@ Values: TypeAlias = dict[str, Array]  # metric name → (jobs,), (nodes,) or () 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with all that is said about it in tables and in the reference page."""
+    """A metric with everything that tables and the reference page say about it."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class Metric:
 
     @property
     def description(self) -> str:
-        """The function's docstring as one paragraph."""
+        """Return the function's docstring as one paragraph."""
         return " ".join((self.function.__doc__ or "").split())
 
     def with_parameters(self, arguments: str) -> Metric:
@@ -106,7 +106,7 @@ AGGREGATIONS: Mapping[str, Callable[[Array], float]] = MappingProxyType(
 
 
 def aggregate(values: Array, aggregation: str) -> float:
-    """One number from the values that apply (nan are left out); nan if there are none."""
+    """Return one number from the values that apply (nan are left out); nan if there are none."""
     if aggregation not in AGGREGATIONS:
         raise unknown_name("aggregation", aggregation, list(AGGREGATIONS))
     applicable = values[~np.isnan(values)]
@@ -137,7 +137,7 @@ def resolve(name: str) -> tuple[Metric, str]:
 
 
 def values_of(result: Result, found: Metric) -> Array:
-    """The metric's values as float64: (jobs,), (nodes,) or (); another shape is refused."""
+    """Return the metric's values as float64: (jobs,), (nodes,) or (); another shape is refused."""
     values = np.asarray(found.function(result), dtype=np.float64)
     shape = {"job": (len(result),), "node": (len(result.cluster.nodes),), "run": ()}[found.kind]
     if values.shape != shape:
@@ -146,7 +146,7 @@ def values_of(result: Result, found: Metric) -> Array:
 
 
 def measure(result: Result, names: Iterable[str]) -> dict[str, float]:
-    """Name → number, in the order asked for. Each metric is computed once, whatever number of aggregations is taken of it."""
+    """Return numbers by name, in the order asked for. Each metric is computed once, whatever aggregations are taken of it."""
     wanted = [(name, *resolve(name)) for name in names]
     values: Values = {}
     measured: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Where episodes come from: texts that name workloads and clusters, and sources that make an episode of each number.
+"""Recipes of workloads: texts that name workloads and clusters, and sources that make an episode of each number.
 
     [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]
 
@@ -73,18 +73,18 @@ class EpisodeSource(Protocol):
     def text(self) -> str: ...
     @property
     def size(self) -> int:
-        """How many different numbers there are; larger ones begin anew."""
+        """Return how many different numbers there are; larger ones repeat them."""
 
     @property
     def uses(self) -> tuple[Use, ...]:
-        """All the data that episodes may be of."""
+        """Return all the data that episodes may come from."""
 
     def episode(self, number: int) -> Episode:
         """Make the episode of that number: the same bytes in any process."""
 
 
 def episode_number(seed: int, env: int, episode: int) -> int:
-    """A random number in 0 … 2⁶² − 1 for the n-th episode of an environment in a run with this seed."""
+    """Return a random number in 0 … 2⁶² − 1 for the n-th episode of an environment in a run with this seed."""
     digest = hashlib.blake2b(f"{seed}/{env}/{episode}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2
 
@@ -118,11 +118,16 @@ class Recipe:
 
     @property
     def is_generator(self) -> bool:
-        return self.reader is None and self.base.partition(":")[0] in GENERATORS
+        return names_generator(self.base, self.reader)
+
+
+def names_generator(base: str, reader: str | None = None) -> bool:
+    """Return whether a workload's name is that of a generator, whose workload differs from seed to seed."""
+    return reader is None and base.partition(":")[0] in GENERATORS
 
 
 def parse_recipe(text: str, cluster: str = "") -> Recipe:
-    """The recipe in a text; `cluster` is for those that name none."""
+    """Parse a text; `cluster` is for those that name none."""
     match = _TEXT.fullmatch(text.strip()) if len(text) <= LONGEST else None
     if match is None:
         raise UsageError(f"workload {shorten(text)} is not [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]", hint="e.g. log.swf[jobs=256] on 256")
@@ -142,7 +147,8 @@ def parse_recipe(text: str, cluster: str = "") -> Recipe:
     return made
 
 
-def _with_jobs(recipe: Recipe, value: str) -> Recipe:
+def with_jobs(recipe: Recipe, value: str) -> Recipe:
+    """Return the recipe with windows of so many jobs; `all`: without windows."""
     jobs = 0 if value == "all" else parse_count(value)
     if jobs < 1 and value != "all":
         raise UsageError(f"workload {shorten(recipe.base)}: jobs={value}: at least 1, or all")
@@ -157,7 +163,7 @@ def _with_apply(recipe: Recipe, value: str) -> Recipe:
 
 
 _OPTIONS: Mapping[str, Callable[[Recipe, str], Recipe]] = {
-    "jobs": _with_jobs,
+    "jobs": with_jobs,
     "from": lambda recipe, value: replace(recipe, begin=value),
     "until": lambda recipe, value: replace(recipe, until=value),
     "apply": _with_apply,
@@ -170,13 +176,13 @@ _OPTIONS: Mapping[str, Callable[[Recipe, str], Recipe]] = {
 
 
 class Clusters:
-    """Clusters by text, the last few kept."""
+    """Load clusters by text; the last few are kept."""
 
     def __init__(self) -> None:
         self._load = lru_cache(maxsize=256)(load_cluster)
 
     def fill(self, template: str, values: Mapping[str, object]) -> Cluster:
-        """The cluster that the template names, its holes filled."""
+        """Load the cluster that the template names, its holes filled."""
 
         def value(hole: re.Match[str]) -> str:
             if hole[1] not in values:
@@ -187,7 +193,7 @@ class Clusters:
 
 
 def _window(workload: Workload, rows: Array) -> Workload:
-    """Some of the jobs, with the first submitted at 0."""
+    """Return some of the jobs, with the first submitted at 0."""
     cut = workload.take(rows)
     origin = float(cut.jobs.table["submit"][0])
     cut.jobs.table["submit"] -= origin  # the table was copied by `take` and nobody has it yet
@@ -205,7 +211,7 @@ def _place(number: int, jobs: int, wanted: int) -> Array:
 
 @dataclass(frozen=True)
 class GeneratorSource:
-    """A new workload for each number."""
+    """Makes a new workload for each number."""
 
     recipe: Recipe
     generator: Generator
@@ -215,7 +221,7 @@ class GeneratorSource:
 
     @classmethod
     def of(cls, recipe: Recipe, seeds: Sequence[int]) -> GeneratorSource:
-        """Refuses what no episode could be made of."""
+        """Make the source; refuse a recipe that no episode could be made of."""
         name, _, arguments = recipe.base.partition(":")
         given = {key: value.split("|") for key, value in parse_assignments(arguments, f"generator {name}").items()}
         templates = [template.strip() for template in recipe.cluster.split("|")]
@@ -243,6 +249,12 @@ class GeneratorSource:
     def uses(self) -> tuple[Use, ...]:
         return uses_of_seeds(self.recipe.text, self.seeds)
 
+    def alternative(self, combination: Mapping[str, str]) -> Recipe:
+        """Return the recipe of one combination, without alternatives."""
+        arguments = ",".join(f"{key}={value}" for key, value in combination.items() if key != "cluster")
+        base = f"{self.generator.name}:{arguments}" if arguments else self.generator.name
+        return replace(self.recipe, base=base, cluster=combination["cluster"])
+
     def _resolved(self, combination: Mapping[str, str]) -> dict[str, object]:
         what = f"generator {self.generator.name}"
         return resolve(what, self.generator.parameters, {key: value for key, value in combination.items() if key != "cluster"})
@@ -252,8 +264,7 @@ class GeneratorSource:
         combination = self.combinations[number % len(self.combinations)]
         seed = int(self.seeds[number // len(self.combinations) % len(self.seeds)])
         values = self._resolved(combination)
-        arguments = ",".join(f"{key}={value}" for key, value in combination.items() if key != "cluster")
-        recipe = replace(self.recipe, base=f"{self.generator.name}:{arguments}" if arguments else self.generator.name)
+        recipe = self.alternative(combination)
         workload = replace(self.generator.function(seed, **values), name=recipe.base)
         cluster = self._cluster(combination["cluster"], values, workload, seed)
         workload = apply_all(workload, recipe.apply, seed)
@@ -275,7 +286,7 @@ class GeneratorSource:
 
 @dataclass(frozen=True)
 class TraceSource:
-    """Windows of consecutive jobs, all submitted in a range of times of the log."""
+    """Makes windows of consecutive jobs, all submitted in a range of times of the log."""
 
     recipe: Recipe
     workload: Workload  # after what is applied, whole
@@ -299,11 +310,11 @@ class TraceSource:
         return (self.use,)
 
     def episode(self, number: int) -> Episode:
-        """The place is drawn evenly from those at which a whole window lies in the range."""
+        """Draw a place evenly from those at which a whole window lies in the range."""
         return self.window(self.rows[_place(number, len(self.rows), self.jobs)], number)
 
     def window(self, rows: Array, number: int) -> Episode:
-        """Some of the jobs, as an episode with that number."""
+        """Return some of the jobs, as an episode with that number."""
         workload = _window(self.workload, rows)
         template = self.templates[number % len(self.templates)]
         cluster = self.guessed if self.guessed is not None else self.clusters.fill(template, {"seed": number})
@@ -323,7 +334,7 @@ class Trace:
 
     @classmethod
     def of(cls, recipe: Recipe) -> Trace:
-        """Read it, apply what is to be applied, and estimate."""
+        """Read the log, apply the changes, and estimate."""
         log = load_workload(recipe.base, reader=recipe.reader)
         if not len(log):
             raise DataError(f"{recipe.base}: no jobs")
@@ -334,11 +345,11 @@ class Trace:
         return cls(recipe, log, prepared, None if recipe.cluster else guess_cluster(log)[0], content.hexdigest()[:16])
 
     def part(self, split: Split, *, whole: bool = False) -> TraceSource:
-        """Windows in the times that belong to the part; `whole`: in all of a range that the text names."""
+        """Return windows in the times that belong to the part; `whole`: in all of a range that the text names."""
         ranged = bool(self.recipe.begin or self.recipe.until)
         begin, end = self._instant(self.recipe.begin or "0"), self._instant(self.recipe.until or "1")
         if not begin < end:
-            raise UsageError(f"{self.recipe.text}: from {begin:g} s until {end:g} s is no interval")
+            raise UsageError(f"{self.recipe.text}: from {begin:g} s until {end:g} s is not an interval")
         low, high = (0.0, 1.0) if ranged and whole else (SHARES_OF_RANGE if ranged else SHARES)[split]
         begin, end = begin + low * (end - begin), begin + high * (end - begin)
         submit = self.log.jobs.submit
@@ -353,7 +364,7 @@ class Trace:
         return TraceSource(self.recipe, self.prepared, rows, jobs, templates, self.guessed, use)
 
     def _instant(self, text: str) -> float:
-        """s from the origin of the log; of a share 1 the first instant after all jobs."""
+        """Return s from the origin of the log; a share of 1 is the first instant after all jobs."""
         submit = self.log.jobs.submit
         if not _SHARE.fullmatch(text.strip()):
             return instant(text, self.log)
@@ -363,7 +374,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Mix:
-    """Several sources in turn, each as often as its weight says."""
+    """Takes episodes from several sources in turn, from each as often as its weight says."""
 
     members: tuple[EpisodeSource, ...]
     weights: tuple[int, ...]
@@ -392,7 +403,7 @@ class Mix:
 
 
 class Workloads:
-    """Texts, read once, of which every part can be had."""
+    """Reads texts once, and gives every part of them."""
 
     def __init__(self, texts: Sequence[str], cluster: str = "") -> None:
         if not texts:
@@ -410,9 +421,9 @@ class Workloads:
             raise GpuyardError(f"{recipe.base}: not enough memory to read it") from None
 
     def part(self, split: Split, seeds: Sequence[int] | None = None, *, whole: bool = False) -> EpisodeSource:
-        """The source of training, validation or test episodes; `seeds` in place of those of the part, for generators.
+        """Return the source of training, validation or test episodes; `seeds` replace those of the part, for generators.
 
-        `whole`: where a text names a range of times, that range is the part; who uses it says that there are other texts for the others.
+        `whole`: where a text names a range of times, that range is the part; the caller has other texts for the other parts.
         """
         chosen = SEEDS[split] if seeds is None else seeds
         members = tuple(

@@ -34,7 +34,7 @@ SHARES_OF_RANGE: Mapping[Split, tuple[float, float]] = MappingProxyType(
 
 
 def check_split(name: str) -> Split:
-    """The name of a part, or an error that lists them."""
+    """Return the name of a part, or raise an error that lists them."""
     found = next((split for split in SPLITS if split == name), None)
     if found is None:
         raise unknown_name("split", name, SPLITS)
@@ -45,7 +45,7 @@ TRACE_MARK = "#"  # in the text of a use: what follows is a hash of the trace's 
 
 
 def uses_of_seeds(text: str, seeds: Iterable[int]) -> tuple[Use, ...]:
-    """Seeds of a generator, as few uses as there are stretches of consecutive ones."""
+    """Return the uses of a generator's seeds, one for each stretch of consecutive seeds."""
     if isinstance(seeds, range) and seeds.step == 1:
         return (Use(text, seeds=(seeds.start, seeds.stop - 1)),)
     found: list[list[int]] = []
@@ -58,7 +58,7 @@ def uses_of_seeds(text: str, seeds: Iterable[int]) -> tuple[Use, ...]:
 
 
 def use_of_times(text: str, content: str, begin: float, end: float) -> Use:
-    """Times of a trace, s from its origin, the end not among them; `content` is a hash of what is in it."""
+    """Return the use of times of a trace, s from its origin, without the end; `content` is a hash of what is in it."""
     return Use(f"{text}{TRACE_MARK}{content}", times=(begin, end))
 
 
@@ -70,7 +70,7 @@ def data_of(use: Use) -> str:
 
 
 def describe(use: Use) -> str:
-    """`seeds 42–44 of family`, `12d … 30d of log.swf`."""
+    """Describe a use: `seeds 42–44 of family`, `12d … 30d of log.swf`."""
     if use.times is not None:
         begin, end = map(format_seconds, use.times)
         return f"{begin} … {end} of {use.workload.rpartition(TRACE_MARK)[0]}"
@@ -79,7 +79,7 @@ def describe(use: Use) -> str:
 
 
 def share_data(one: Use, other: Use) -> bool:
-    """Whether some of the data is the same."""
+    """Return whether some of the data is the same."""
     if data_of(one) != data_of(other):
         return False
     if one.times is not None and other.times is not None:
@@ -90,7 +90,7 @@ def share_data(one: Use, other: Use) -> bool:
 
 
 def overlap(training: TrainingRecord, evaluation: Sequence[Use]) -> str | None:
-    """One line that names both where data of `evaluation` was trained or validated on; None where none was.
+    """Return one line that names both uses where data of `evaluation` was trained or validated on; None where none was.
 
     `training` is that of a checkpoint's manifest.
     """
@@ -102,5 +102,5 @@ def overlap(training: TrainingRecord, evaluation: Sequence[Use]) -> str | None:
 
 
 def common(some: Iterable[Use], others: Sequence[Use]) -> tuple[Use, Use] | None:
-    """The first two, one of each, that share data."""
+    """Return the first two uses, one of each, that share data."""
     return next(((one, other) for one in some for other in others if share_data(one, other)), None)

@@ -100,9 +100,9 @@ class Reading:
 
     def is_generator(self, text: str) -> bool:
         """Whether the text names a generator, whose workload differs from seed to seed."""
-        from gpuyard.traces import GENERATORS
+        from gpuyard.traces.recipes import names_generator
 
-        return self.reader is None and text.partition(":")[0] in GENERATORS
+        return names_generator(text, self.reader)
 
     def names_workload(self, text: str) -> bool:
         """Whether the text is a workload even if there is no such file: a generator, a dataset, or the input of a named reader."""

@@ -144,13 +144,9 @@ def _alternatives(recipe: Recipe, seeds: Sequence[int]) -> list[tuple[Recipe, di
     """Make a recipe without `|` for each combination, with its parameters."""
     if not recipe.is_generator:
         return [(replace(recipe, cluster=each.strip()), {}) for each in recipe.cluster.split("|")]
-    made = []
-    for combination in GeneratorSource.of(recipe, seeds[:1]).combinations:
-        parameters = {name: value for name, value in combination.items() if name != "cluster"}
-        arguments = ",".join(f"{name}={value}" for name, value in parameters.items())
-        base = recipe.base.partition(":")[0] + (f":{arguments}" if arguments else "")
-        made.append((replace(recipe, base=base, cluster=combination["cluster"]), parameters))
-    return made
+    source = GeneratorSource.of(recipe, seeds[:1])
+    parameters = [{name: value for name, value in each.items() if name != "cluster"} for each in source.combinations]
+    return [(source.alternative(each), own) for each, own in zip(source.combinations, parameters, strict=True)]
 
 
 def _changed(recipe: Recipe, change: str, estimate: str) -> Recipe:

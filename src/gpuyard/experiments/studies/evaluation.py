@@ -24,7 +24,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import Checkpoint
 from gpuyard.policies import AnyScheduler, parse_scheduler
 from gpuyard.policies.learned import checkpoint_of, with_folder
-from gpuyard.traces.recipes import Episode, EpisodeSource, GeneratorSource, Workloads, parse_recipe
+from gpuyard.traces.recipes import Episode, EpisodeSource, GeneratorSource, Workloads, parse_recipe, with_jobs
 from gpuyard.traces.splits import Split, overlap
 
 BATCHES = 10  # episodes of a workload, unless more combinations of its parameters are to be gone through
@@ -96,7 +96,7 @@ def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[EpisodeS
     for text in texts:
         recipe = parse_recipe(text, cluster)
         if held.jobs and recipe.jobs is None:
-            recipe = parse_recipe(_with_jobs(text, held.jobs), cluster)
+            recipe = with_jobs(recipe, held.jobs)
         source = Workloads([recipe.text]).part(held.split, held.seeds or None)
         for each in contenders:
             shared = overlap(each.checkpoint.manifest.training, source.uses)
@@ -104,14 +104,6 @@ def held_out(contenders: Sequence[Contender], held: Held) -> list[tuple[EpisodeS
                 raise UsageError(f"{each.text}: {shared}", hint="evaluate on other seeds, or on a later range of the trace")
         found.append((source, _numbers(source, held)))
     return found
-
-
-def _with_jobs(text: str, jobs: str) -> str:
-    """Add the number of jobs to the options of a text."""
-    if "[" in text:
-        return text.replace("[", f"[jobs={jobs}; ", 1)
-    base, on, cluster = text.partition(" on ")
-    return f"{base}[jobs={jobs}]{on}{cluster}"
 
 
 def _trained_on(contenders: Sequence[Contender]) -> tuple[tuple[str, ...], str]:

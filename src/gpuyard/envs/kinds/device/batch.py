@@ -13,7 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.base import Instance, Observation, Step, check_actions, no_episode
 from gpuyard.errors import UsageError
-from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, Lanes, fill_context, fill_rows
+from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, DeviceQueues, fill_context, fill_rows
 from gpuyard.features.schema import Schema
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
@@ -82,7 +82,7 @@ class TaskEpisodes:
 
 @cache
 def task_cluster() -> Cluster:
-    """4 CPUs and 2 GPUs."""
+    """Return the preset of 4 CPUs and 2 GPUs."""
     from gpuyard.model.cluster_file import load_cluster
 
     return load_cluster("tasks")
@@ -105,7 +105,7 @@ class DeviceEpisode:
 
     @property
     def suits(self) -> Array:
-        """(lanes,) bool: which may be chosen."""
+        """Return (lanes,) bool: which devices may be chosen."""
         found: Array = np.isfinite(self._seconds)
         return found
 
@@ -136,7 +136,7 @@ class DeviceEpisode:
         at = [self._position[lane] for lane in self.lanes]
         waiting, busy, work = (self._spread(values, at) for values in self._queues.loads(self._board))
         ends = self._queues.estimated_ends(self._board) - snapshot.now if physics else np.zeros(len(self._board.lanes))
-        lanes = Lanes(np.array([n for n, _ in self.lanes]), waiting, busy.astype(bool), work, self._spread(ends, at), self._seconds)
+        lanes = DeviceQueues(np.array([n for n, _ in self.lanes]), waiting, busy.astype(bool), work, self._spread(ends, at), self._seconds)
         rows[:], mask[:] = 0.0, False
         fill_rows(snapshot, task.row, lanes, physics, rows[: len(self.lanes)])
         fill_context(snapshot, task.row, lanes, context)
@@ -213,7 +213,7 @@ class DeviceEnvs:
 
     @property
     def actions(self) -> int:
-        """Devices; a cluster may have fewer, the others are then masked."""
+        """Return how many devices there are to choose from; a cluster may have fewer, the others are then masked."""
         return self._lanes
 
     @property
@@ -226,7 +226,7 @@ class DeviceEnvs:
         return self._episodes
 
     def reset(self, seed: int) -> Observation:
-        """Begin the first episode of each."""
+        """Begin the first episode of each environment."""
         self._seed = seed
         self._number[:] = -1
         self._episodes = []
@@ -251,7 +251,7 @@ class DeviceEnvs:
         return Step(self._seen, reward, done)
 
     def skip(self) -> Observation:
-        """Leave the episodes as they are and begin the next ones."""
+        """Abandon the current episodes and begin the next ones."""
         if len(self._episodes) < self._count:
             raise no_episode()
         for i in range(self._count):
@@ -260,13 +260,13 @@ class DeviceEnvs:
         return self._seen
 
     def save(self) -> dict[str, Array]:
-        """The seed, the episodes' numbers and the choices made in them: all else follows from these."""
+        """Save the seed, the episodes' numbers and the choices made in them; all else follows from these."""
         lengths = np.array([len(taken) for taken in self._taken], np.int64)
         flat = np.array([action for taken in self._taken for action in taken], np.int64)
         return {"seed": np.array([self._seed], np.int64), "episode": self._number.copy(), "lengths": lengths, "actions": flat}
 
     def restore(self, saved: dict[str, Array]) -> Observation:
-        """Makes the choices again."""
+        """Restore the episodes by making the choices again."""
         if len(saved["episode"]) != self._count:
             raise UsageError(f"the state of {len(saved['episode'])} environments cannot be restored into {self._count}")
         self._seed = int(saved["seed"][0])
@@ -288,7 +288,7 @@ class DeviceEnvs:
         return float(sum(weight * reward(outcome) for reward, weight in self._rewards))
 
     def _next(self, i: int) -> DeviceEpisode:
-        """The next episode in which there is something to choose."""
+        """Make the next episode in which there is something to choose."""
         self._taken[i] = []
         for _ in range(EMPTY_EPISODES):
             self._number[i] += 1
