@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 
 from gpuyard.metrics import METRICS, Metric
 
@@ -70,6 +71,7 @@ def _section(each: Metric) -> str:
         "nan when": each.missing,
         "by group": "yes" if each.kind == "job" or each.grouped else "no, it describes the whole cluster",
         "reproducible": "" if each.reproducible else "no, a wall-clock figure",
+        "parameters": ", ".join(f"`{field.name}={field.default:g}`" for field in fields(each.parameters)) if each.parameters else "",
         "source": each.source,
     }
     lines = "\n".join(f"- {fact}: {text}" for fact, text in facts.items() if text)
