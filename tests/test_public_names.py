@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import runpy
 from importlib.metadata import entry_points
 
 import pytest
@@ -30,7 +29,6 @@ TOP = (  # `gpuyard.__all__` of that version
     "ordering parse_scheduler placement preemption simulate switch with_estimate"
 )
 ENVIRONMENTS = ("gpuyard/PickDevice-v0", "gpuyard/PickHost-v0", "gpuyard/PickJob-v0", "gpuyard/Switch-v0")
-PAGES = {"policies": "# Policies", "metrics": "# Metrics", "cli": "# Command line"}
 
 
 @pytest.mark.parametrize("module", NAMES)
@@ -53,15 +51,6 @@ def test_an_environment_id_is_known(name: str):
     assert callable(gymnasium.envs.registration.load_env_creator(spec.entry_point))
     if spec.vector_entry_point is not None:
         assert callable(gymnasium.envs.registration.load_env_creator(spec.vector_entry_point))
-
-
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
-@pytest.mark.parametrize("package", PAGES)
-def test_a_reference_page_is_printed(package: str, capsys: pytest.CaptureFixture[str]):
-    runpy.run_module(f"gpuyard.{package}.reference_page", run_name="__main__")
-    printed = capsys.readouterr().out
-    assert printed.startswith(PAGES[package])
-    assert f"python -m gpuyard.{package}.reference_page" in printed
 
 
 def test_the_program_can_be_started_by_name_and_as_a_module():

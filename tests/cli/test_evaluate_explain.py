@@ -22,8 +22,8 @@ from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.report.drawing import new_figure
 from gpuyard.report.learned import _draw_likeness
-from gpuyard.testing.checkpoints import write_linear
 from gpuyard.traces.recipes import Workloads
+from support.checkpoints import write_linear
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"
 SLOTS = {"placement": "fewest", "backfill": "none"}

@@ -11,7 +11,6 @@ import time
 import pytest
 
 import gpuyard
-from gpuyard.cli import reference_page
 from gpuyard.cli.main import app
 
 COMMAND = [sys.executable, "-m", "gpuyard"]
@@ -118,13 +117,6 @@ def test_names_cannot_drive_the_terminal(cli, tmp_path):
     code, out, _ = cli("simulate", trace, "--cluster", "node8", "--by", "user")
     assert code == 0
     assert "\x1b" not in out
-
-
-def test_the_reference_page_is_up_to_date():
-    from pathlib import Path
-
-    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
-    assert page.read_text(encoding="utf-8") == reference_page.page(), "run python -m gpuyard.cli.reference_page > docs/reference/cli.md"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

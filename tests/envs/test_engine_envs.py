@@ -21,9 +21,9 @@ from gpuyard.envs.kinds.switch.kind import PickScheduler
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.model.result import STATUS
 from gpuyard.testing.conformance import compare_tables
-from gpuyard.testing.playing import at_random, one_episode, play
 from gpuyard.testing.strategies import random_case
 from gpuyard.traces.recipes import Workloads
+from support.playing import at_random, one_episode, play
 
 KINDS = {
     "PickJob": PickJob(backfill="easy", window=16),

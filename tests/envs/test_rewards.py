@@ -18,7 +18,7 @@ from gpuyard.metrics import measure
 from gpuyard.metrics.jobs import bounded_slowdown, slowdown, turnaround, wait
 from gpuyard.model.result import STATUS
 from gpuyard.policies import parse_slots
-from gpuyard.testing.playing import at_random, one_episode, play
+from support.playing import at_random, one_episode, play
 
 KINDS = {
     "job": (PickJob(backfill="easy"), "lublin:jobs=60,nodes=16,load=1.2", "2x8:gpu"),

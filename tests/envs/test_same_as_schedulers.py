@@ -24,9 +24,9 @@ from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
 from gpuyard.policies.learned import network_ordering
 from gpuyard.testing.conformance import compare_segments, compare_tables
-from gpuyard.testing.playing import by_network, jobs_in_rows, one_episode, play
 from gpuyard.testing.reference.network import random_arrays
 from gpuyard.testing.strategies import random_case
+from support.playing import by_network, jobs_in_rows, one_episode, play
 
 SEEDS = hs.integers(0, 2**32 - 1)
 ORDERING = NetworkSpec(rows=len(JOB.rows), context=len(JOB.context), head_layers=(8,))

@@ -9,8 +9,8 @@ import pytest
 from gpuyard.envs.kinds.job.kind import PickJob
 from gpuyard.envs.registration import register_all
 from gpuyard.envs.viewer import COLUMNS, EnvView, as_picture, as_text
-from gpuyard.testing.playing import at_random, one_episode, play
 from gpuyard.testing.strategies import random_case
+from support.playing import at_random, one_episode, play
 
 NAMES = ("gpuyard/PickJob-v0", "gpuyard/PickHost-v0", "gpuyard/Switch-v0")
 

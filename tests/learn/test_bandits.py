@@ -13,8 +13,8 @@ from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn import bandits  # noqa: F401  (it registers)
 from gpuyard.learn.base import LEARNERS
 from gpuyard.policies.deciders.bandits import Bandit, EpsilonGreedy, EpsilonGreedySettings, Exp3, Exp3Settings, LinUcb, LinUcbSettings
-from gpuyard.testing.learning import exported_scores, trained
 from gpuyard.testing.probes import PROBES
+from support.learning import exported_scores, trained
 
 MAKERS: dict[str, Callable[[int, int], Bandit]] = {
     "epsilon-greedy": lambda actions, features: EpsilonGreedy(actions, features, EpsilonGreedySettings()),

@@ -17,8 +17,8 @@ from gpuyard.features.schema import Schema
 from gpuyard.learn.dqn import D3qnConfig, DoubleDqn, Dqn, DqnConfig, RainbowConfig, make_dqn, project
 from gpuyard.learn.parts import heads, networks
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
 from gpuyard.testing.probes import PROBES, ActionByObservation, Machines
+from support.learning import SMALL, exported_scores, greedy_return, trained
 
 COMMON: dict[str, Any] = {**SMALL, "epsilon_steps": 3000, "target_every": 40, "low": -2.0, "high": 2.0, "atoms": 21}
 CONFIGS = {

@@ -12,8 +12,8 @@ import pytest
 
 from gpuyard.learn.parts import networks
 from gpuyard.learn.sac import Sac, SacConfig
-from gpuyard.testing.learning import SMALL, exported_scores, greedy_return, trained
 from gpuyard.testing.probes import PROBES, Machines
+from support.learning import SMALL, exported_scores, greedy_return, trained
 
 CONFIG = SacConfig(**SMALL)
 

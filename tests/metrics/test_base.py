@@ -13,7 +13,6 @@ import pytest
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.metrics import AGGREGATIONS, METRICS, aggregate, measure, metric, resolve
 from gpuyard.metrics.base import Registry, values_of
-from gpuyard.metrics.reference_page import page
 
 NAN = math.nan
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -126,7 +125,3 @@ def test_a_users_own_metric(make, monkeypatch):
         measure(result, ["wrong"])
     with pytest.raises(UsageError, match="has a dot"):
         metric("a.b", unit="1", better="lower")
-
-
-def test_the_reference_page_is_up_to_date():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m gpuyard.metrics.reference_page > docs/reference/metrics.md"

@@ -19,8 +19,8 @@ from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_scheduler, parse_slots
 from gpuyard.policies.learned import checkpoint_of, learned_scheduler, network_ordering
-from gpuyard.testing.checkpoints import write_linear
 from gpuyard.testing.reference.network import random_arrays
+from support.checkpoints import write_linear
 
 
 @pytest.mark.parametrize(

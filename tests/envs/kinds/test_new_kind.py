@@ -18,7 +18,7 @@ from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.networks.network import Network
 from gpuyard.policies.learned import DECISIONS, LearnedDecision, checkpoint_of, network_ordering
-from gpuyard.testing.checkpoints import write_linear
+from support.checkpoints import write_linear
 
 RUSH = Schema("rush", 1, JOB.rows, JOB.context)  # the features of jobs, under a decision of its own
 PACKAGE = Path(gpuyard.__file__).parent

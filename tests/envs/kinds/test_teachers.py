@@ -14,9 +14,9 @@ from gpuyard.envs.kinds.job.kind import PickJob, first_legal
 from gpuyard.envs.opened import Opened
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.testing.conformance import compare_tables
-from gpuyard.testing.playing import Rule, one_episode, play
 from gpuyard.testing.strategies import random_case
 from gpuyard.traces.recipes import Workloads
+from support.playing import Rule, one_episode, play
 
 CASES = range(25)
 

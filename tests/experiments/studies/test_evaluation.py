@@ -16,8 +16,8 @@ from gpuyard.experiments.studies.evaluation import Held, Slots, contender, evalu
 from gpuyard.experiments.studies.explaining import explain
 from gpuyard.metrics import measure
 from gpuyard.policies import parse_scheduler
-from gpuyard.testing.checkpoints import write_linear
 from gpuyard.traces.recipes import Workloads
+from support.checkpoints import write_linear
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"
 SLOTS = {"placement": "fewest", "backfill": "none"}

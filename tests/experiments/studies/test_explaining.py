@@ -11,7 +11,7 @@ from gpuyard.experiments.studies.evaluation import contender
 from gpuyard.experiments.studies.explaining import CURVES, GRID, THIRDS, explain, steps
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.jobs import JOB
-from gpuyard.testing.checkpoints import write_linear
+from support.checkpoints import write_linear
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"
 

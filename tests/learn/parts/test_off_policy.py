@@ -13,8 +13,8 @@ from gpuyard.envs.base import Observation, Step
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.learn import bandits, dqn, sac  # noqa: F401  (they register)
 from gpuyard.learn.base import LEARNERS, Learner
-from gpuyard.testing.learning import SMALL, exported_scores, trained
 from gpuyard.testing.probes import PROBES, ConstantReward, LargestRow, MaskedAction, ObservedReward, Probe
+from support.learning import SMALL, exported_scores, trained
 
 OFF: dict[str, Any] = {**SMALL, "capacity": 600, "warmup": 200, "updates_per_round": 8, "batch_size": 16}
 CASES: list[tuple[str, dict[str, Any], str]] = [

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.testing.mutations import mutated
 from gpuyard.traces import load_workload, reader_of
 from gpuyard.traces.readers.public.helios import LOG_HEADER
+from support.mutations import mutated
 
 LINES = 20_000  # mutated, for each case
 HELIOS_LOG = (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import GpuyardError
-from gpuyard.testing.mutations import mutated
 from gpuyard.traces import guess_cluster, load_workload
+from support.mutations import mutated
 
 REAL = {
     "sacct": ("traces/slurm/xdmod_pozidriv_sacct.txt.gz", "traces/slurm/habrok_sacct_snowman.txt.gz", "samples/sacct_parsable2.txt"),

@@ -1,4 +1,4 @@
-"""The reference page of the metrics, made from the registry: `python -m gpuyard.metrics.reference_page > docs/reference/metrics.md`."""
+"""The reference page of the metrics, made from the registry: `python docs/pages/metrics.py > docs/reference/metrics.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuyard.metrics import METRICS, Metric
 INTRODUCTION = """\
 # Metrics
 
-Made by `python -m gpuyard.metrics.reference_page`; do not edit.
+Made by `python docs/pages/metrics.py`; do not edit.
 
 Name the metrics you want: `measure(result, ["wait", "wait.p95", "utilization"])`. What follows the dot reduces one value per job or per
 node to a number: `mean` (also when nothing follows), `p50`, `p95`, `p99`, `max`, `min`, `std`, `sum`.

@@ -1,4 +1,4 @@
-"""The reference page of the policies: `python -m gpuyard.policies.reference_page > docs/reference/policies.md`."""
+"""The reference page of the policies: `python docs/pages/policies.py > docs/reference/policies.md`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuyard.registry import Registry
 INTRODUCTION = """\
 # Policies
 
-Made by `python -m gpuyard.policies.reference_page`; do not edit.
+Made by `python docs/pages/policies.py`; do not edit.
 
 A scheduler is written `ordering/placement/backfill/preemption`, for example `sjf/best/easy/none`. The defaults at the end are
 `fewest`, `none`, `none`. A parameter follows a colon: `easy:depth=100`, `las:threshold=7200,every=300`. Your own policy is named

@@ -1,4 +1,4 @@
-"""The reference page of the command line: `python -m gpuyard.cli.reference_page > docs/reference/cli.md`."""
+"""The reference page of the command line: `python docs/pages/cli.py > docs/reference/cli.md`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuyard.cli.main import app
 INTRODUCTION = """\
 # Command line
 
-Made by `python -m gpuyard.cli.reference_page`; do not edit.
+Made by `python docs/pages/cli.py`; do not edit.
 
 Data goes to stdout, messages to stderr. Every table also comes as `-f json`, `-f csv` and `-f md`; json and csv have times in seconds.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but a check failed, 130 interrupted. `NO_COLOR` is honoured.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gpuyard.testing.mutations import mutated
+from support.mutations import mutated
 
 LINES = ["100|ann|COMPLETED|2024-01-01T00:00:00|8", '{"jobs": [1, 2]}', ""]
 
