@@ -149,15 +149,8 @@ def _opener() -> urllib.request.OpenerDirector:
     """Return an opener for HTTP only: the usual one also reads files."""
     opener = urllib.request.OpenerDirector()
     parts = urllib.request
-    handlers = (
-        parts.ProxyHandler,
-        parts.HTTPHandler,
-        parts.HTTPSHandler,
-        parts.HTTPDefaultErrorHandler,
-        _Redirects,
-        parts.HTTPErrorProcessor,
-    )
-    for handler in handlers:
+    plain = (parts.ProxyHandler, parts.HTTPHandler, parts.HTTPSHandler, parts.HTTPDefaultErrorHandler)
+    for handler in (*plain, _Redirects, parts.HTTPErrorProcessor):
         opener.add_handler(handler())
     return opener
 

@@ -40,11 +40,8 @@ _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
 _STEP = 4 << 20  # bytes looked at together when fields are counted
 # First columns of public tables that come with job traces but hold no jobs: an error says what they are.
 _NOT_JOBS: dict[tuple[str, ...], str] = {
-    (
-        "TIMESTAMP",
-        "ContextTokens",
-        "GeneratedTokens",
-    ): "requests to a language model (Azure 2023), which have token counts but no run times",
+    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"):
+        "requests to a language model (Azure 2023), which have token counts but no run times",
     ("sn", "cpu_milli", "memory_mib", "gpu", "model"): "the machines of openb (the cluster preset `openb`)",
     ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu"): "the machines of PAI 2020 (the cluster preset `pai2020`)",
     ("ip", "DSW", "PSW", "ASW"): "the hosts and switches of Lingjun 2023 (the cluster preset `lingjun2023`)",
@@ -56,18 +53,14 @@ _NOT_JOBS: dict[tuple[str, ...], str] = {
     ("model", "exec_plan", "placement", "cpu_threads"): "measured iteration times (a speed table, see --speeds)",
     ("dataset", "network", "batch_size", "optimizer", "power_limit"): "measured power and time per epoch",
     ("dataset", "network", "batch_size", "optimizer", "learning_rate"): "measured epochs to a target",
-}
+}  # fmt: skip
 
 
 @reader("csv", glob=("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz"), title="Table with named columns, plain or gzip")
 def read_csv(
-    path: Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    unit: Literal["us", "ms", "s", "min", "h", "d"] = "s",
-    delimiter: str = "",
+    path: Path, *, columns: Mapping[str, str] | None = None, unit: Literal["us", "ms", "s", "min", "h", "d"] = "s", delimiter: str = "",
     limits: Limits = DEFAULT_LIMITS,
-) -> Workload:
+) -> Workload:  # fmt: skip
     """Read the jobs of a table with a header line; `columns` maps our names to the table's (`submit` → `arrival_s`).
 
     A column that already has our name needs no mapping. Required: `submit`, and `runtime` or both `start` and `end`. `unit` applies
@@ -362,13 +355,9 @@ def _ids(table: TextTable) -> tuple[Array, tuple[str, ...]]:
 
 
 def workload_of(
-    table: TextTable,
-    values: Mapping[str, Array],
-    notes: tuple[str, ...] = (),
-    *,
-    unwanted: Mapping[str, Array] | None = None,
+    table: TextTable, values: Mapping[str, Array], notes: tuple[str, ...] = (), *, unwanted: Mapping[str, Array] | None = None,
     preset: str = "",
-) -> Workload:
+) -> Workload:  # fmt: skip
     """Build the workload from the rows that can be used. `unwanted` maps a reason to a mask of rows that are dropped unchecked."""
     values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}
     first, lost = usable_rows(len(table.lines), unwanted or {})

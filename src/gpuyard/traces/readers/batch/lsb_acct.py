@@ -29,11 +29,8 @@ _GPU_MODEL = re.compile(r"(?:^|[:\s\[])gmodel=([\w.-]{1,60})")
 
 def _sniff(head: Head) -> bool:
     lines = [line for line in head.lines if not line.startswith("#")]
-    return (
-        bool(lines)
-        and re.match(r'"[A-Z_0-9]+" "[\d.]+" \d+ ', lines[0]) is not None
-        and any(line.startswith('"JOB_FINISH"') for line in lines)
-    )
+    begins = lines and re.match(r'"[A-Z_0-9]+" "[\d.]+" \d+ ', lines[0])
+    return bool(begins) and any(line.startswith('"JOB_FINISH"') for line in lines)
 
 
 @reader("lsb-acct", glob=("*lsb.acct*", "*lsb_acct*"), title="LSF accounting, lsb.acct", sniff=_sniff)

@@ -37,6 +37,14 @@ def phase(state: str) -> int:
     return PENDING if word in _PENDING_STATES else RUNNING if word in _RUNNING_STATES else ENDED
 
 
+def first_positive(*columns: Array) -> Array:
+    """Return the first value above 0 among several columns, row by row."""
+    found = columns[-1]
+    for column in reversed(columns[:-1]):
+        found = np.where(column > 0, column, found)
+    return found
+
+
 @dataclass(frozen=True)
 class Coded:
     """A column of texts: the distinct labels, and a code for each row."""
@@ -64,6 +72,17 @@ class Coded:
         """Return some rows, with only the labels that occur in them."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         return Coded(tuple(self.labels[k] for k in used) or ("",), codes.astype(np.int32))
+
+    @property
+    def filled(self) -> Array:
+        """Return (rows,) bool: whether the label is not empty."""
+        found: Array = np.array([bool(label) for label in self.labels])[self.codes]
+        return found
+
+    def over(self, other: Coded) -> Coded:
+        """Return these labels, or the other's where these are empty."""
+        codes = np.where(self.filled, self.codes, other.codes + len(self.labels)).astype(np.int32)
+        return Coded((*self.labels, *other.labels), codes).merged()
 
     def __getitem__(self, row: int) -> str:
         return self.labels[int(self.codes[row])]

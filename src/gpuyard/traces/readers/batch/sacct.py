@@ -13,9 +13,8 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
-from gpuyard.traces.readers.batch.columns import ResourceColumns, binding_type, first_label, first_positive, resource_columns, without_nodes
 from gpuyard.traces.readers.batch.fields import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
-from gpuyard.traces.readers.batch.records import Records, phase
+from gpuyard.traces.readers.batch.records import Records, first_positive, phase
 from gpuyard.traces.readers.batch.table import DELIMITERS, Broken, Layout, LogTable, check_delimiter, header_layout, read_table, split
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
@@ -141,20 +140,23 @@ def records_of(table: LogTable, arrival: Arrival = "submit") -> Records:
     key, number, step = _identity(table, name)
     start, end = table.instants("start", instant_of), table.instants("end", instant_of)
     submit, waits_known, notes = _arrivals(table, start, arrival)
-    got = resource_columns(table, "alloctres", tres_of).over(resource_columns(table, "allocgres", gres_of))
-    asked = resource_columns(table, "reqtres", tres_of).over(resource_columns(table, "reqgres", gres_of))
-    ran_type = first_label(got.gpu_type, asked.gpu_type)
-    cpus = first_positive(_counts(table, "ncpus"), _counts(table, "alloccpus"), got.cpus, _counts(table, "reqcpus"), asked.cpus)
-    nodes = first_positive(got.nodes, _counts(table, "nnodes"), _counts(table, "allocnodes"), asked.nodes)
-    states = table.coded("state")
-    state = np.array([phase(label) for label in states.labels])[states.codes]
+    got = table.resources("alloctres", tres_of).over(table.resources("allocgres", gres_of))
+    asked = table.resources("reqtres", tres_of).over(table.resources("reqgres", gres_of))
+    ran_type = got.gpu_type.over(asked.gpu_type)
+    counts = {each: table.values(each, _count) for each in ("ncpus", "alloccpus", "reqcpus", "nnodes", "allocnodes")}
+    cpus = first_positive(counts["ncpus"], counts["alloccpus"], got.cpus, counts["reqcpus"], asked.cpus)
+    nodes = first_positive(got.nodes, counts["nnodes"], counts["allocnodes"], asked.nodes)
+    spans, limits = table.values("elapsed", seconds_of), table.values("timelimitraw", minutes_of, np.inf)
+    phases, state = table.parsed("state", phase)
     return Records(
-        rows=table.rows, key=key, number=number, step=step, phase=state, submit=submit, start=start, end=end, elapsed=_elapsed(table),
-        walltime=_walltime(table), gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
-        memory=_memory(table, got, asked, cpus, nodes), priority=table.values("priority", _number),
+        rows=table.rows, key=key, number=number, step=step, phase=np.array(phases)[state], submit=submit, start=start, end=end,
+        elapsed=first_positive(table.values("elapsedraw", _number), np.where(np.isinf(spans), np.nan, spans)),
+        walltime=np.where(np.isfinite(limits), limits, table.values("timelimit", seconds_of, np.inf)),
+        gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
+        memory=first_positive(got.memory, asked.memory, _memory(table, cpus, nodes)), priority=table.values("priority", _number),
         user=table.coded("user" if "user" in table else "uid"), partition=table.coded("partition"), qos=table.coded("qos"),
-        account=table.coded("account"), asked_type=binding_type(asked, ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
-        unassigned=without_nodes(table), dropped=table.dropped, notes=notes, waits_known=waits_known,
+        account=table.coded("account"), asked_type=asked.binding_type(ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
+        unassigned=table.without_nodes(), dropped=table.dropped, notes=notes, waits_known=waits_known,
     )  # fmt: skip
 
 
@@ -198,10 +200,6 @@ def _arrivals(table: LogTable, start: Array, arrival: Arrival) -> tuple[Array, b
     return start, False, ("no submit times: start times are used instead, and waits are unknown",)
 
 
-def _counts(table: LogTable, name: str) -> Array:
-    return table.values(name, _count)
-
-
 def _count(text: str) -> float:
     """Parse `12`, and `1K` for 1024 as older versions write it."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,4})?)([KM]?)", text)
@@ -216,26 +214,9 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _elapsed(table: LogTable) -> Array:
-    return first_positive(
-        table.values("elapsedraw", _number), np.where(np.isinf(spans := table.values("elapsed", seconds_of)), np.nan, spans)
-    )
-
-
-def _walltime(table: LogTable) -> Array:
-    raw = table.values("timelimitraw", minutes_of, np.inf)
-    return np.where(np.isfinite(raw), raw, table.values("timelimit", seconds_of, np.inf))
-
-
-def _memory(table: LogTable, got: ResourceColumns, asked: ResourceColumns, cpus: Array, nodes: Array) -> Array:
-    """Return GB in all, from the TRES or else from ReqMem, which may be per node or per core."""
-    column = table.coded("reqmem")
-    size, per = np.full(len(column.labels), np.nan), np.array([""] * len(column.labels))
-    for k, label in enumerate(column.labels):
-        if label:
-            try:
-                size[k], per[k] = gigabytes_of(label)
-            except ValueError as error:
-                raise table.rows.error(int(np.argmax(column.codes == k)), f"reqmem = {label[:60]!r} {error}") from None
-    times = np.select([per[column.codes] == "n", per[column.codes] == "c"], [nodes, cpus], 1.0)
-    return first_positive(got.memory, asked.memory, size[column.codes] * times)
+def _memory(table: LogTable, cpus: Array, nodes: Array) -> Array:
+    """Return GB in all from ReqMem, which may be per node or per core."""
+    found, codes = table.parsed("reqmem", lambda text: gigabytes_of(text) if text else (np.nan, ""))
+    size, per = np.array([each[0] for each in found])[codes], np.array([each[1] for each in found])[codes]
+    total: Array = size * np.select([per == "n", per == "c"], [nodes, cpus], 1.0)
+    return total

@@ -20,12 +20,8 @@ from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, number, tabl
 def _sniff(head: Head) -> bool:
     start = "\n".join(head.lines)[:65536]
     about = '"slurm"' in start.lower() or '"association"' in start or '"allocation_nodes"' in start
-    return (
-        start.lstrip().startswith("{")
-        and about
-        and ('"jobs"' in start)
-        and ('"submission"' in start or "openapi\\/db" in start or "sacct" in start)
-    )
+    listed = '"jobs"' in start and ('"submission"' in start or "openapi\\/db" in start or "sacct" in start)
+    return start.lstrip().startswith("{") and about and listed
 
 
 @reader("sacct-json", glob=("*sacct*.json", "*sacct*.json.gz"), title="Slurm accounting, sacct --json", sniff=_sniff)
@@ -57,15 +53,12 @@ def _record(document: JsonText, job: dict[str, Any], at: int) -> JobRecord:
     unassigned = nodes in ("", "None assigned", "None")
     ran_type = got.gpu_type or asked.gpu_type
     try:
-        cpus, memory = (
-            _positive(got.cpus, asked.cpus, number(table(job.get("required")).get("CPUs"), 0.0)),
-            _positive(got.memory, asked.memory),
-        )
+        cpus = _positive(got.cpus, asked.cpus, number(table(job.get("required")).get("CPUs"), 0.0))
         return JobRecord(
             document.line(at), _key(job, int(job_id)), int(job_id), _state(job.get("state")), submit=_instant(times.get("submission")),
             start=_instant(times.get("start")), end=_instant(times.get("end")), elapsed=number(times.get("elapsed"), math.nan),
             walltime=60.0 * limit if 0 < limit < NO_LIMIT else math.inf, gpus=_positive(got.gpus, asked.gpus), cpus=cpus,
-            nodes=_positive(got.nodes, number(job.get("allocation_nodes"), 0.0), asked.nodes), memory=memory,
+            nodes=_positive(got.nodes, number(job.get("allocation_nodes"), 0.0), asked.nodes), memory=_positive(got.memory, asked.memory),
             priority=number(job.get("priority"), math.nan), user=text(job.get("user")) or text(table(job.get("association")).get("user")),
             partition=text(job.get("partition")), qos=text(job.get("qos")), account=text(job.get("account")),
             asked_type="" if asked.gpus > 0 and not asked.gpu_type else ran_type, ran_type=ran_type,

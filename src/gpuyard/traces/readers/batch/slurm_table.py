@@ -15,10 +15,8 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
-from gpuyard.traces.readers.batch.columns import binding_type, first_label, first_positive, resource_columns, without_nodes
 from gpuyard.traces.readers.batch.fields import Resources, gres_of, instant_of, minutes_of, resources, type_label
-from gpuyard.traces.readers.batch.records import ENDED, PENDING, RUNNING, Records
-from gpuyard.traces.readers.batch.records import phase as phase_of
+from gpuyard.traces.readers.batch.records import ENDED, PENDING, RUNNING, Records, first_positive, phase
 from gpuyard.traces.readers.batch.table import Broken, LogTable, check_delimiter, header_layout, read_table
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
@@ -78,23 +76,23 @@ def _records(table: LogTable, ids: dict[str, str]) -> Records:
     number = table.values("id_job", _whole)
     table.rows.refuse(~((number >= 0) & (number < MAX_ID)), "id_job", number, "is not a job id")
     parse = partial(_tres_of, ids=ids)
-    got, asked = resource_columns(table, "tres_alloc", parse), resource_columns(table, "tres_req", parse)
+    got, asked = table.resources("tres_alloc", parse), table.resources("tres_req", parse)
     for name in ("gres_used", "gres_alloc"):
-        got = got.over(resource_columns(table, name, gres_of))
-    asked = asked.over(resource_columns(table, "gres_req", gres_of))
+        got = got.over(table.resources(name, gres_of))
+    asked = asked.over(table.resources("gres_req", gres_of))
     cpus = first_positive(got.cpus, asked.cpus, table.values("cpus_req", _whole))
     nodes = first_positive(table.values("nodes_alloc", _whole), got.nodes, asked.nodes)
-    ran_type = first_label(got.gpu_type, asked.gpu_type)
+    ran_type = got.gpu_type.over(asked.gpu_type)
     start, end, notes = _runs(table)
     return Records(
         rows=table.rows, key=_keys(table, number), number=number, step=np.zeros(len(table), bool), phase=_phases(table),
-        submit=_times(table, "time_submit"), start=start, end=end, notes=notes,
+        submit=table.instants("time_submit", instant_of), start=start, end=end, notes=notes,
         elapsed=np.full(len(table), np.nan), walltime=table.values("timelimit", minutes_of, np.inf),
         gpus=first_positive(got.gpus, asked.gpus), cpus=cpus, nodes=nodes,
         memory=first_positive(got.memory, asked.memory, _memory(table, cpus, nodes)), priority=table.values("priority", _whole),
         user=table.coded("user" if "user" in table else "id_user"), partition=table.coded("partition"), qos=table.coded("id_qos"),
-        account=table.coded("account"), asked_type=binding_type(asked, ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
-        unassigned=without_nodes(table), dropped=table.dropped,
+        account=table.coded("account"), asked_type=asked.binding_type(ran_type), ran_type=ran_type, node_list=table.coded("nodelist"),
+        unassigned=table.without_nodes(), dropped=table.dropped,
     )  # fmt: skip
 
 
@@ -114,13 +112,9 @@ def _whole(text: str) -> float:
     return float(text)
 
 
-def _times(table: LogTable, name: str) -> Array:
-    return table.instants(name, instant_of)
-
-
 def _runs(table: LogTable) -> tuple[Array, Array, tuple[str, ...]]:
     """Return start and end; the end is earlier by the time for which the job was suspended and held no devices."""
-    start, end = _times(table, "time_start"), _times(table, "time_end")
+    start, end = table.instants("time_start", instant_of), table.instants("time_end", instant_of)
     suspended = table.values("time_suspended", _whole, 0.0)
     paused = (suspended > 0) & (suspended <= end - start)
     note = f"{int(paused.sum()):,} records were suspended for some time, which does not count as run time"
@@ -141,12 +135,10 @@ def _keys(table: LogTable, number: Array) -> Array:
 
 def _phases(table: LogTable) -> Array:
     """Return the phase by the state's base number (flags are above 255) or by its name."""
-    column = table.coded("state")
-    numbers = [int(label) & 255 if re.fullmatch(r"\d{1,9}", label) else -1 for label in column.labels]
-    named = [phase_of(label) for label in column.labels]
-    by_number = {0: PENDING, 1: RUNNING, 2: RUNNING}
-    phase: Array = np.array([by_number.get(n, ENDED) if n >= 0 else p for n, p in zip(numbers, named, strict=True)])[column.codes]
-    return phase
+    known = {0: PENDING, 1: RUNNING, 2: RUNNING}
+    found, codes = table.parsed("state", lambda text: known.get(int(text) & 255, ENDED) if re.fullmatch(r"\d{1,9}", text) else phase(text))
+    phases: Array = np.array(found)[codes]
+    return phases
 
 
 def _memory(table: LogTable, cpus: Array, nodes: Array) -> Array:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.traces.checks import check_count
 from gpuyard.traces.opening import Limits
-from gpuyard.traces.readers.batch.records import Coded
+from gpuyard.traces.readers.batch.fields import Resources
+from gpuyard.traces.readers.batch.records import Coded, first_positive
 from gpuyard.traces.readers.csv import MAX_COLUMNS, TextTable, row_marks
 
+T = TypeVar("T")
 Broken = Literal["refuse", "drop"]
 DELIMITERS = ("|#", "☃", "|", ";", "\t", ",")
 _FIRST_NAME = re.compile(r'\s*"?[A-Za-z_]\w*"?([^\w\s"%]{1,8}|\t)')  # a name, and what separates it from the next
@@ -83,20 +85,33 @@ class LogTable(TextTable):
     dropped: dict[str, int]
 
     def values(self, name: str, parse: Callable[[str], float], default: float = np.nan) -> Array:
-        """Parse a column; `parse` is called once for each distinct text."""
-        if name not in self:
-            return np.full(len(self), default)
-        column = self.coded(name)
-        value = np.array([default if not text else self._parsed(name, column, k, text, parse) for k, text in enumerate(column.labels)])
-        taken: Array = value[column.codes]
-        return taken
+        """Parse a column of numbers; a missing value is the default."""
+        found, codes = self.parsed(name, lambda text: parse(text) if text else default)
+        values: Array = np.array(found)[codes]
+        return values
 
-    def _parsed(self, name: str, column: Coded, code: int, text: str, parse: Callable[[str], float]) -> float:
-        try:
-            return parse(text)
-        except ValueError as error:
-            row = int(np.argmax(column.codes == code))
-            raise self.rows.error(row, f"{name} = {text[:60]!r} {error}") from None
+    def parsed(self, name: str, parse: Callable[[str], T]) -> tuple[list[T], Array]:
+        """Parse each distinct text of a column once; return the parsed values, and which of them each row has."""
+        column = self.coded(name)
+        found = []
+        for code, text in enumerate(column.labels):
+            try:
+                found.append(parse(text))
+            except ValueError as error:
+                raise self.rows.error(int(np.argmax(column.codes == code)), f"{name} = {text[:60]!r} {error}") from None
+        return found, column.codes
+
+    def resources(self, name: str, parse: Callable[[str], Resources]) -> ResourceColumns:
+        """Parse a column of resources; `parse` is called once for each distinct text."""
+        found, codes = self.parsed(name, parse)
+        parts = ("cpus", "memory", "nodes", "gpus")
+        cpus, memory, nodes, gpus = (np.array([getattr(each, part) for each in found])[codes] for part in parts)
+        return ResourceColumns(cpus, memory, nodes, gpus, Coded(tuple(each.gpu_type for each in found), codes).merged())
+
+    def without_nodes(self) -> Array:
+        """Return (rows,) bool: the log names nodes, but none for this job."""
+        missing = np.zeros(len(self), bool) if "nodelist" not in self else self.frame["nodelist"].is_null().to_numpy()
+        return np.zeros(len(self), bool) if missing.all() else missing
 
     def coded(self, name: str) -> Coded:
         """Return a column as labels and codes; missing values have the empty label."""
@@ -201,3 +216,27 @@ def _ends(path: Path, data: bytes, body: int, mark: str, limits: Limits) -> tupl
 def _last_is_free(layout: Layout) -> bool:
     """Whether surplus fields belong to the last one: a job's name may hold the delimiter."""
     return layout.names[-1] == "jobname"
+
+
+@dataclass(frozen=True)
+class ResourceColumns:
+    """Resources that jobs asked for or got, row by row; nan where the log says nothing."""
+
+    cpus: Array
+    memory: Array  # GB
+    nodes: Array
+    gpus: Array
+    gpu_type: Coded
+
+    def over(self, other: ResourceColumns) -> ResourceColumns:
+        """Return these values, or the other's where these are missing."""
+        return ResourceColumns(
+            first_positive(self.cpus, other.cpus), first_positive(self.memory, other.memory), first_positive(self.nodes, other.nodes),
+            first_positive(self.gpus, other.gpus), self.gpu_type.over(other.gpu_type),
+        )  # fmt: skip
+
+    def binding_type(self, ran_type: Coded) -> Coded:
+        """Return the type that a job needs where these were asked for: the one it ran on, but none where it asked for untyped GPUs."""
+        free = (self.gpus > 0) & ~self.gpu_type.filled
+        codes = np.where(free, len(ran_type.labels), ran_type.codes).astype(np.int32)
+        return Coded((*ran_type.labels, ""), codes).merged()

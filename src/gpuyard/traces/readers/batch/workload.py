@@ -11,8 +11,7 @@ from gpuyard.arrays import Array
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.checks import MAX_ID, check_values, estimate_notes, no_usable_job
 from gpuyard.traces.origin import origin_note
-from gpuyard.traces.readers.batch.machines import Runs, machines_of
-from gpuyard.traces.readers.batch.node_lists import NodeLists
+from gpuyard.traces.readers.batch.machines import NodeLists, Runs, machines_of
 from gpuyard.traces.readers.batch.records import PENDING, RUNNING, Coded, Records
 
 Count = Literal["auto", "gpus", "cpus", "nodes"]
@@ -33,16 +32,6 @@ class _Sieve:
         if lost:
             self.dropped[reason] = self.dropped.get(reason, 0) + lost
         self.kept &= ~bad
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Resources that each record asks for; 0 where nothing is said."""
-
-    gpus: Array
-    cpus: Array
-    nodes: Array
-    memory: Array
 
 
 @dataclass(frozen=True)
@@ -118,36 +107,20 @@ def _drop_repeated(records: Records, sieve: _Sieve) -> None:
 def _choose(records: Records, sieve: _Sieve, count: Count) -> _Chosen:
     usable = np.flatnonzero(sieve.kept)
     lists = NodeLists.of(records.rows.take(usable), records.node_list.take(usable))
-    nodes = np.nan_to_num(records.nodes, nan=0.0)
+    asked = (records.gpus, records.cpus, records.nodes, records.memory)
+    gpus, cpus, nodes, memory = (np.nan_to_num(column, nan=0.0) for column in asked)
     nodes[usable] = np.maximum(nodes[usable], lists.counts)
-    gpus, cpus, memory = (np.nan_to_num(column, nan=0.0) for column in (records.gpus, records.cpus, records.memory))
-    asked = _Asked(gpus, cpus, nodes, memory)
     if count == "auto":
-        count = "gpus" if len(usable) and (asked.gpus[usable] > 0).mean() >= 0.5 else "cpus"
-    gpus, cpus, memory = _AMOUNTS[count](asked, sieve)
+        count = "gpus" if len(usable) and (gpus[usable] > 0).mean() >= 0.5 else "cpus"
+    if count == "gpus":
+        sieve.drop("CPU job on several nodes (count=cpus keeps it)", (gpus == 0) & (nodes > 1))
+        sieve.drop("no GPUs and no cores", (gpus == 0) & (cpus == 0))
+    else:
+        gpus, cpus, memory = cpus if count == "cpus" else nodes, np.zeros(len(records)), np.zeros(len(records))
+        sieve.drop("no cores" if count == "cpus" else "no nodes", gpus == 0)
     kept = np.flatnonzero(sieve.kept)
     own = lists.take(np.searchsorted(usable, kept))
     return _Chosen(kept, count, gpus[kept], cpus[kept], memory[kept], np.maximum(nodes[kept], 1.0), own)
-
-
-def _by_gpus(asked: _Asked, sieve: _Sieve) -> tuple[Array, Array, Array]:
-    without = asked.gpus == 0
-    sieve.drop("CPU job on several nodes (count=cpus keeps it)", without & (asked.nodes > 1))
-    sieve.drop("no GPUs and no cores", without & (asked.cpus == 0))
-    return asked.gpus, asked.cpus, asked.memory
-
-
-def _by_cpus(asked: _Asked, sieve: _Sieve) -> tuple[Array, Array, Array]:
-    sieve.drop("no cores", asked.cpus == 0)
-    return asked.cpus, np.zeros_like(asked.cpus), np.zeros_like(asked.cpus)
-
-
-def _by_nodes(asked: _Asked, sieve: _Sieve) -> tuple[Array, Array, Array]:
-    sieve.drop("no nodes", asked.nodes == 0)
-    return asked.nodes, np.zeros_like(asked.nodes), np.zeros_like(asked.nodes)
-
-
-_AMOUNTS = {"gpus": _by_gpus, "cpus": _by_cpus, "nodes": _by_nodes}  # devices, cores and memory of each record
 
 
 def _build(records: Records, chosen: _Chosen, runtime: Array, gangs: Gangs, dropped: dict[str, int]) -> Workload:
@@ -163,13 +136,13 @@ def _build(records: Records, chosen: _Chosen, runtime: Array, gangs: Gangs, drop
     }  # fmt: skip
     check_values(rows, columns | {"runtime": runtime})
     partition = _partitions(records.partition.take(kept))
-    named = {name: getattr(records, name).take(kept) for name in ("user", "qos", "account", "asked_type")}
-    gpu_type = named["asked_type"] if chosen.count == "gpus" else Coded.constant(len(kept))
-    codes = {"user": named["user"], "qos": named["qos"], "account": named["account"], "partition": partition, "gpu_type": gpu_type}
+    user, qos, account = records.user.take(kept), records.qos.take(kept), records.account.take(kept)
+    gpu_type = records.asked_type.take(kept) if chosen.count == "gpus" else Coded.constant(len(kept))
+    codes = {"user": user, "qos": qos, "account": account, "partition": partition, "gpu_type": gpu_type}
     notes = (_count_note(records, chosen), *_time_notes(origin, records.submit[kept] > start, walltime), *id_notes, *records.notes)
     return Workload.build(
-        columns | {name: column.codes for name, column in codes.items()}, runtime, name=rows.path.name, users=named["user"].labels,
-        partitions=partition.labels, qoses=named["qos"].labels, accounts=named["account"].labels, gpu_types=gpu_type.labels,
+        columns | {name: column.codes for name, column in codes.items()}, runtime, name=rows.path.name, users=user.labels,
+        partitions=partition.labels, qoses=qos.labels, accounts=account.labels, gpu_types=gpu_type.labels,
         dropped=dropped, logged_start=start - origin if records.waits_known else None, notes=notes,
         machines=_machines(records, chosen, runtime, partition),
     )  # fmt: skip

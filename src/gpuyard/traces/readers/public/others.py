@@ -7,7 +7,7 @@ from pathlib import Path
 from gpuyard.model.units import GIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
+from gpuyard.traces.opening import DEFAULT_LIMITS, Limits
 from gpuyard.traces.readers.csv import Form, open_table, quantities, workload_of
 
 INSTANCE_HEADER = (
@@ -36,11 +36,7 @@ _RUBICK = Form(
 )  # fmt: skip
 
 
-def _is_instances(head: Head) -> bool:
-    return head.fields() == INSTANCE_HEADER
-
-
-@reader("dlrm2025", title="Alibaba DLRM 2025: instances of recommendation models", sniff=_is_instances)
+@reader("dlrm2025", title="Alibaba DLRM 2025: instances of recommendation models", sniff=lambda head: head.fields() == INSTANCE_HEADER)
 def read_dlrm(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Read instances that were created and deleted within the trace; others lack a submit or a run time and are dropped.
 
@@ -53,11 +49,10 @@ def read_dlrm(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     return workload_of(table, values, notes)
 
 
-def _is_requests(head: Head) -> bool:
-    return head.fields()[: len(REQUEST_HEADER)] == REQUEST_HEADER
-
-
-@reader("genai2026", title="Alibaba GenAI 2026: image generation requests (lora_request_trace.csv)", sniff=_is_requests)
+@reader(
+    "genai2026", title="Alibaba GenAI 2026: image generation requests (lora_request_trace.csv)",
+    sniff=lambda head: head.fields()[: len(REQUEST_HEADER)] == REQUEST_HEADER,
+)  # fmt: skip
 def read_genai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Read requests as jobs of one GPU; those that had not ended (PENDING, PROCESSING) are dropped, failed ones are kept."""
     table = open_table(path, _REQUESTS, limits)
@@ -65,15 +60,7 @@ def read_genai(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     return workload_of(table, values, notes, unwanted={"had not ended": table.equals("predict_status", "PENDING", "PROCESSING")})
 
 
-def _is_meta(head: Head) -> bool:
-    return head.fields() == META_HEADER
-
-
-def _is_rubick(head: Head) -> bool:
-    return head.fields() == RUBICK_HEADER
-
-
-@reader("rlmetadqn", title="RL-MetaDQN workloads: jobs with deadlines and priorities", sniff=_is_meta)
+@reader("rlmetadqn", title="RL-MetaDQN workloads: jobs with deadlines and priorities", sniff=lambda head: head.fields() == META_HEADER)
 def read_rlmetadqn(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Read jobs of one GPU that run as long as the file estimates; its deadlines are relative to the submission.
 
@@ -86,7 +73,7 @@ def read_rlmetadqn(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     return workload_of(table, values, ("run times are the estimates of the file", *notes), preset="rlmetadqn")
 
 
-@reader("rubick", title="Rubick workloads: training jobs of named models", sniff=_is_rubick)
+@reader("rubick", title="Rubick workloads: training jobs of named models", sniff=lambda head: head.fields() == RUBICK_HEADER)
 def read_rubick(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Read jobs whose class is the application; those with an SLA have priority 1. Execution plans and bandwidth are not modelled."""
     table = open_table(path, _RUBICK, limits)
