@@ -126,9 +126,9 @@ def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading:
 
     def load(seed: int) -> Workload:
         """Load the workload at a seed; a log is read once and changes only if a random transform is applied."""
-        return measured.workload(reading.perturbed(reading.read(text, seed) if generated else first, seed), machines)
+        return measured.workload(reading.changed(reading.read(text, seed) if generated else first, seed), machines)
 
-    return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.dipped if reading.apply else None)
+    return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.changed_cluster if reading.apply else None)
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

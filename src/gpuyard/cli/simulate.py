@@ -56,13 +56,13 @@ def simulate(
     _check_plot(plot)
     made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
     clean = reading.read(workload, inputs.check_seed(seed))
-    loaded = reading.perturbed(clean, seed)
+    loaded = reading.changed(clean, seed)
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
     measured = inputs.Measured.of(speeds)
     found = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
-    machine = reading.dipped(machine, loaded, seed)
+    machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
     shown = metric or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)

@@ -103,7 +103,7 @@ def generate(
 
     if generator.partition(":")[0] not in GENERATORS:
         raise unknown_name("workload generator", generator.partition(":")[0], list(GENERATORS))
-    _save([(inputs.Reading.of(with_=with_).load(generator, inputs.check_seed(seed)), out)], how)
+    _save([(inputs.reading_of(with_=with_).load(generator, inputs.check_seed(seed)), out)], how)
 
 
 @app.command("perturb")

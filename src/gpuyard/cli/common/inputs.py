@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
@@ -14,112 +13,31 @@ if TYPE_CHECKING:
     from gpuyard.model.cluster import Cluster
     from gpuyard.model.rules import Rules
     from gpuyard.model.workload import Workload
+    from gpuyard.traces.recipes import Reading as Reading
+else:
+    Reading = object  # verbs name it in their signatures; it is loaded when one runs
 
 MAX_SEED = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The way workloads are read: reader, columns, parameters, number of jobs, changes."""
+def reading_of(
+    reader: str | None = None,
+    column: Sequence[str] | None = None,
+    with_: Sequence[str] | None = None,
+    jobs: str | None = None,
+    apply: Sequence[str] | None = None,
+) -> Reading:
+    """Read the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
+    from gpuyard.model.units import parse_assignments, parse_count
+    from gpuyard.traces.changes.transform import check_transform
+    from gpuyard.traces.recipes import Reading
 
-    reader: str | None
-    columns: dict[str, str]
-    parameters: dict[str, str]
-    jobs: int | None
-    apply: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        reader: str | None = None,
-        column: Sequence[str] | None = None,
-        with_: Sequence[str] | None = None,
-        jobs: str | None = None,
-        apply: Sequence[str] | None = None,
-    ) -> Reading:
-        """Read the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
-        from gpuyard.model.units import parse_assignments, parse_count
-
-        count = None if jobs is None else parse_count(jobs)
-        if count is not None and count < 1:
-            raise UsageError(f"--jobs {jobs}: at least 1")
-        if apply:
-            from gpuyard.traces.changes.transform import check_transform
-
-            for text in apply:
-                check_transform(text)
-        return cls(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, tuple(apply or ()))
-
-    def load(self, text: str, seed: int) -> Workload:
-        """Return the workload that `text` names, after the changes of `--apply`."""
-        return self.perturbed(self.read(text, seed), seed)
-
-    def read(self, text: str, seed: int) -> Workload:
-        """Return the workload that `text` names, unchanged."""
-        from gpuyard.traces import load_workload
-
-        self._refuse_foreign(text)
-        given: dict[str, Any] = dict(self.parameters)
-        if self.columns:
-            given["columns"] = self.columns
-        workload = load_workload(text, seed, reader=self.reader, **given)
-        return workload if self.jobs is None else workload.head(self.jobs)
-
-    def perturbed(self, workload: Workload, seed: int) -> Workload:
-        """Apply the transforms of workloads among those of `--apply`."""
-        from gpuyard.traces import apply_all
-
-        return apply_all(workload, self.apply, seed)
-
-    def dipped(self, cluster: Cluster, workload: Workload, seed: int) -> Cluster:
-        """Apply the transforms of clusters among those of `--apply`."""
-        from gpuyard.traces import apply_all_to_cluster
-
-        return apply_all_to_cluster(cluster, self.apply, workload, seed)
-
-    def named(self, text: str) -> str:
-        """Return the workload's name in tables, with all changes."""
-        return "+".join((text, *self.apply))
-
-    def is_random(self) -> bool:
-        """Whether the changes differ from seed to seed."""
-        from gpuyard.traces.changes.transform import check_transform
-
-        return any(check_transform(text).random for text in self.apply)
-
-    def format_of(self, text: str) -> str:
-        """Return the reader of a file, or what else the text names."""
-        from gpuyard.traces import DATASETS, fetch, reader_of
-
-        name, _, rest = text.partition(":")
-        if self.reader is not None or self.is_generator(text):
-            return self.reader or f"generator {name}"
-        if name == "dataset":
-            return DATASETS[rest].reader or reader_of(fetch(rest)).name
-        return reader_of(Path(text).expanduser()).name
-
-    def is_generator(self, text: str) -> bool:
-        """Whether the text names a generator, whose workload differs from seed to seed."""
-        from gpuyard.traces.recipes import names_generator
-
-        return names_generator(text, self.reader)
-
-    def names_workload(self, text: str) -> bool:
-        """Whether the text is a workload even if there is no such file: a generator, a dataset, or the input of a named reader."""
-        return self.reader is not None or self.is_generator(text) or text.startswith("dataset:")
-
-    def _refuse_foreign(self, text: str) -> None:
-        """Refuse `--with` for parameters that cannot be written as text, such as limits and column tables."""
-        from gpuyard.traces import GENERATORS, READERS
-
-        registered = [thing for registry in (READERS, GENERATORS) for _, thing in registry.items()]
-        special = {p.name for thing in registered for p in thing.parameters if not p.textual}
-        wrong = sorted(special & set(self.parameters))
-        if wrong:
-            hint = "use --column OURS=THEIRS" if wrong[0] == "columns" else "it is for Python callers"
-            raise UsageError(f"--with {wrong[0]}: cannot be set here", hint=hint)
-        if self.columns and self.is_generator(text):
-            raise UsageError(f"--column: {text} has no columns to name", hint="it is for CSV files")
+    count = None if jobs is None else parse_count(jobs)
+    if count is not None and count < 1:
+        raise UsageError(f"--jobs {jobs}: at least 1")
+    for text in apply or ():
+        check_transform(text)
+    return Reading(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, tuple(apply or ()))
 
 
 def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:

@@ -119,7 +119,7 @@ def grouped(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]],
     The command line shows the options of each group one by one, in place of the argument, except those in `without`.
     """
     groups: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
-        "reading": (inputs.Reading.of, _READING), "rules": (inputs.rules_of, _RULES),
+        "reading": (inputs.reading_of, _READING), "rules": (inputs.rules_of, _RULES),
     }  # fmt: skip
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:

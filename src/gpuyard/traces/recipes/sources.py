@@ -1,30 +1,11 @@
-"""Recipes of workloads: texts that name workloads and clusters, and sources that make an episode of each number.
-
-    [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]
-
-- **A generator**, a new workload for each episode: `family:shape=bursty,intensity=high,gpus=8 on 8`. A parameter may be several values
-  to choose from, `family:shape=base|bursty|diurnal,gpus=2|4|8|16 on {gpus}`: each combination is as likely as any other.
-- **A trace**, windows of it: `log.swf.gz[jobs=256; until=0.8; apply=load:0.9; estimate=rolling] on 256`, or `dataset:NAME[…]`.
-- **A mix**: several texts; of `3*demo` and `family` three of four episodes are of the first.
-
-OPTIONS are separated by semicolons. `jobs=256`: consecutive jobs from a random place, shifted so that the first is submitted at 0; of a
-trace 256 unless given, of a generator all; `jobs=all` is the whole of it. `apply=A+B`: transforms; `estimate=SOURCE`: what schedulers
-believe. Of a trace both are computed before it is cut, so that a predictor has all of the past and nothing else. Only of a trace:
-`from=`, `until=` (a share of its span, at most 1, a time such as `30d`, or a date), `reader=`.
-
-CLUSTER is as for `--cluster`; several to choose from are `8|4x8:v100`; `{gpus}` is the value of that parameter of the generator in this
-episode, `{seed}` the episode's seed (`hosts:count=50,seed={seed}`: new hosts every time).
-
-An episode's number decides everything: number = c + combinations × k has the c-th combination and the k-th seed of its part (see
-`gpuyard.traces.splits`), so that numbers 0, 1, 2 … go through every combination in turn and large random numbers draw evenly.
-"""
+"""Sources that make an episode of each number."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
@@ -35,23 +16,20 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
-from gpuyard.model.units import parse_assignments, parse_count, shorten
+from gpuyard.model.units import parse_assignments, shorten
 from gpuyard.model.workload import Workload
 from gpuyard.networks.manifest import Use
 from gpuyard.registry import unknown_name
-from gpuyard.traces import GENERATORS, apply_all, apply_all_to_cluster, guess_cluster, load_workload, with_estimate
+from gpuyard.traces import GENERATORS, guess_cluster, with_estimate
 from gpuyard.traces.base import Generator
-from gpuyard.traces.changes.transform import check_transform
 from gpuyard.traces.generators.sampling import stream
 from gpuyard.traces.origin import instant
 from gpuyard.traces.parameters import resolve
+from gpuyard.traces.recipes.text import Recipe, parse_recipe
 from gpuyard.traces.splits import SEEDS, SHARES, SHARES_OF_RANGE, Split, use_of_times, uses_of_seeds
 
 WINDOW = 256  # jobs of a window of a trace
 MOST_COMBINATIONS = 100_000
-MOST_WEIGHT = 1000
-LONGEST = 10_000  # characters of a text; a checkpoint may bring its own
-_TEXT = re.compile(r"(?:(?P<weight>[0-9]{1,9})\*)?(?P<base>[^\[\]]+?)(?:\[(?P<options>[^\[\]]*)\])?(?:\s+on\s+(?P<cluster>\S.*))?")
 _SHARE = re.compile(r"[01]|[01]?\.[0-9]+")
 _HOLE = re.compile(r"\{(\w*)\}")
 
@@ -87,89 +65,6 @@ def episode_number(seed: int, env: int, episode: int) -> int:
     """Return a random number in 0 … 2⁶² − 1 for the n-th episode of an environment in a run with this seed."""
     digest = hashlib.blake2b(f"{seed}/{env}/{episode}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2
-
-
-# ── the text ──
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A parsed text, before anything is read."""
-
-    base: str
-    weight: int = 1
-    jobs: int | None = None  # 0: all
-    begin: str = ""
-    until: str = ""
-    apply: tuple[str, ...] = ()
-    estimate: str = ""
-    reader: str | None = None
-    cluster: str = ""
-
-    @property
-    def text(self) -> str:
-        """Write the recipe as text, without the weight."""
-        given = {
-            "jobs": "all" if self.jobs == 0 else self.jobs or "", "from": self.begin, "until": self.until, "apply": "+".join(self.apply),
-            "estimate": self.estimate, "reader": self.reader or "",
-        }  # fmt: skip
-        options = "; ".join(f"{name}={value}" for name, value in given.items() if value)
-        return self.base + (f"[{options}]" if options else "") + (f" on {self.cluster}" if self.cluster else "")
-
-    @property
-    def is_generator(self) -> bool:
-        return names_generator(self.base, self.reader)
-
-
-def names_generator(base: str, reader: str | None = None) -> bool:
-    """Return whether a workload's name is that of a generator, whose workload differs from seed to seed."""
-    return reader is None and base.partition(":")[0] in GENERATORS
-
-
-def parse_recipe(text: str, cluster: str = "") -> Recipe:
-    """Parse a text; `cluster` is for those that name none."""
-    match = _TEXT.fullmatch(text.strip()) if len(text) <= LONGEST else None
-    if match is None:
-        raise UsageError(f"workload {shorten(text)} is not [WEIGHT*]WORKLOAD[OPTIONS][ on CLUSTER]", hint="e.g. log.swf[jobs=256] on 256")
-    weight = int(match["weight"] or 1)
-    if not 1 <= weight <= MOST_WEIGHT:
-        raise UsageError(f"workload {shorten(text)}: the weight {weight} does not lie in 1..{MOST_WEIGHT}")
-    made = Recipe(match["base"], weight, cluster=(match["cluster"] or cluster).strip())
-    for part in filter(None, (part.strip() for part in (match["options"] or "").split(";"))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name not in _OPTIONS:
-            raise unknown_name(f"option of workload {shorten(text)}:", name, list(_OPTIONS))
-        if not equals or not value:
-            raise UsageError(f"workload {shorten(text)}: {part!r} is not NAME=VALUE")
-        made = _OPTIONS[name](made, value)
-    if made.is_generator and (made.begin or made.until):
-        raise UsageError(f"workload {shorten(text)}: from and until are for traces", hint="the parts of a generator differ by seed")
-    return made
-
-
-def with_jobs(recipe: Recipe, value: str) -> Recipe:
-    """Return the recipe with windows of so many jobs; `all`: without windows."""
-    jobs = 0 if value == "all" else parse_count(value)
-    if jobs < 1 and value != "all":
-        raise UsageError(f"workload {shorten(recipe.base)}: jobs={value}: at least 1, or all")
-    return replace(recipe, jobs=jobs)
-
-
-def _with_apply(recipe: Recipe, value: str) -> Recipe:
-    texts = tuple(text.strip() for text in value.split("+"))
-    for text in texts:
-        check_transform(text)
-    return replace(recipe, apply=texts)
-
-
-_OPTIONS: Mapping[str, Callable[[Recipe, str], Recipe]] = {
-    "jobs": with_jobs,
-    "from": lambda recipe, value: replace(recipe, begin=value),
-    "until": lambda recipe, value: replace(recipe, until=value),
-    "apply": _with_apply,
-    "estimate": lambda recipe, value: replace(recipe, estimate=value),
-    "reader": lambda recipe, value: replace(recipe, reader=value),
-}
 
 
 # ── what the sources share ──
@@ -267,14 +162,14 @@ class GeneratorSource:
         recipe = self.alternative(combination)
         workload = replace(self.generator.function(seed, **values), name=recipe.base)
         cluster = self._cluster(combination["cluster"], values, workload, seed)
-        workload = apply_all(workload, recipe.apply, seed)
+        workload = recipe.reading.changed(workload, seed)
         if recipe.estimate:
             workload = with_estimate(workload, recipe.estimate, seed)
         if recipe.jobs:
             if recipe.jobs > len(workload):
                 raise DataError(f"{recipe.base}: {len(workload):,} jobs are fewer than a window of {recipe.jobs:,}")
             workload = _window(workload, _place(seed, len(workload), recipe.jobs))
-        cluster = apply_all_to_cluster(cluster, recipe.apply, workload, seed)
+        cluster = recipe.reading.changed_cluster(cluster, workload, seed)
         return Episode(workload, cluster, replace(recipe, cluster=cluster.name).text, seed)
 
     def _cluster(self, template: str, values: Mapping[str, object], workload: Workload, seed: int) -> Cluster:
@@ -318,7 +213,7 @@ class TraceSource:
         workload = _window(self.workload, rows)
         template = self.templates[number % len(self.templates)]
         cluster = self.guessed if self.guessed is not None else self.clusters.fill(template, {"seed": number})
-        cluster = apply_all_to_cluster(cluster, self.recipe.apply, workload, number)
+        cluster = self.recipe.reading.changed_cluster(cluster, workload, number)
         return Episode(workload, cluster, replace(self.recipe, cluster=cluster.name).text, number)
 
 
@@ -335,10 +230,10 @@ class Trace:
     @classmethod
     def of(cls, recipe: Recipe) -> Trace:
         """Read the log, apply the changes, and estimate."""
-        log = load_workload(recipe.base, reader=recipe.reader)
+        log = recipe.reading.read(recipe.base)
         if not len(log):
             raise DataError(f"{recipe.base}: no jobs")
-        prepared = apply_all(log, recipe.apply, 0)
+        prepared = recipe.reading.changed(log, 0)
         if recipe.estimate:
             prepared = with_estimate(prepared, recipe.estimate, 0)
         content = hashlib.sha256(np.ascontiguousarray(log.jobs.submit).tobytes() + log.runtime.tobytes())
