@@ -1,4 +1,4 @@
-"""From the text of a workload to its jobs: for the command line, and for every source of episodes."""
+"""Reads the workload that a text names: for the command line, and for every source of episodes."""
 
 from __future__ import annotations
 
