@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -11,20 +12,11 @@ from gpuyard.cli.common import options
 from gpuyard.cli.common.output import Format, Output, Table, emit, short
 from gpuyard.errors import UsageError
 
-if TYPE_CHECKING:
-    from gpuyard.policies import Backfill, Decider, Ordering, Placement, Switch
-    from gpuyard.registry import Registry
-    from gpuyard.traces.parameters import Registered
-
 Record = dict[str, Any]
-_KIND_NAMES = (
-    "orderings", "placements", "backfills", "preemptions", "switches", "deciders", "metrics", "workloads", "transforms", "readers",
-    "estimates", "datasets", "clusters", "devices", "learned", "environments", "objectives", "learners", "experiments",
-)  # fmt: skip
 
 
 def listing(
-    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(_KIND_NAMES)}.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join(KINDS)}.", show_default=False)] = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
@@ -60,106 +52,31 @@ def _hidden(value: Any) -> bool:
     return not isinstance(value, (str, int, float, Range))
 
 
-class Titled(Protocol):
-    """Anything that is registered with a title."""
-
-    @property
-    def title(self) -> str: ...
+def registry(module: str, name: str) -> Any:
+    """Import a registry only when it is asked for: `gpuyard list metrics` loads no learner."""
+    return getattr(import_module(f"gpuyard.{module}"), name)
 
 
-T = TypeVar("T", bound=Titled)
+def _listed(module: str, name: str, columns: Callable[[Any], Record] = lambda each: {}) -> Callable[[], list[Record]]:
+    """Make rows for the entries of a registry: name, title, and what `columns` says about each."""
+    return lambda: [{"name": key, "is": each.title} | columns(each) for key, each in registry(module, name).items()]
 
 
-def _listed(registry: Registry[T] | Mapping[str, T], columns: Callable[[T], Record]) -> list[Record]:
-    """Return a row for each entry of a registry: name, title, and what `columns` says about it."""
-    return [{"name": name, "is": each.title} | columns(each) for name, each in registry.items()]
-
-
-def _parameters(policy: Ordering | Placement | Backfill | Switch | Decider) -> Record:
+def _parameters(policy: Any) -> Record:
     return {"parameters": parameters_text(policy.params)}
 
 
-def _arguments(each: Registered[Any]) -> Record:
+def _arguments(each: Any) -> Record:
     return {"parameters": parameters_text((p.name, p.default) for p in each.parameters)}
 
 
-def _orderings() -> list[Record]:
-    from gpuyard.policies import ORDERINGS
-
-    return _listed(ORDERINGS, lambda p: _parameters(p) | {"reads the clock": "yes" if p.reads_clock else "no", "source": p.source})
-
-
-def _placements() -> list[Record]:
-    from gpuyard.policies import PLACEMENTS
-
-    return _listed(PLACEMENTS, lambda p: _parameters(p) | {"span": p.span})
-
-
-def _backfills() -> list[Record]:
-    from gpuyard.policies import BACKFILLS
-
-    return _listed(BACKFILLS, _parameters)
-
-
-def _preemptions() -> list[Record]:
-    from gpuyard.policies import PREEMPTIONS
-
-    return _listed(PREEMPTIONS, lambda p: {"parameters": parameters_text([*p.params, *([("every", p.every)] if p.function else [])])})
-
-
-def _switches() -> list[Record]:
-    from gpuyard.policies import SWITCHES
-
-    return _listed(SWITCHES, _parameters)
-
-
-def _deciders() -> list[Record]:
-    from gpuyard.policies import DECIDERS
-
-    return _listed(DECIDERS, lambda p: _parameters(p) | {"builds on": p.inner.label if p.inner else ""})
-
-
-def _metrics() -> list[Record]:
-    from gpuyard.metrics import METRICS
-
-    return _listed(METRICS, lambda m: {"unit": m.unit, "better": m.better, "one per": m.kind, "formula": m.formula})
-
-
-def _workloads() -> list[Record]:
-    from gpuyard.traces import GENERATORS
-
-    return _listed(GENERATORS, _arguments)
+def _preemption(policy: Any) -> Record:
+    return {"parameters": parameters_text([*policy.params, *([("every", policy.every)] if policy.function else [])])}
 
 
 def _transforms() -> list[Record]:
-    from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS
-
-    of_workloads = _listed(TRANSFORMS, lambda t: {"of": "workload"} | _arguments(t))
-    return of_workloads + _listed(CLUSTER_TRANSFORMS, lambda t: {"of": "cluster"} | _arguments(t))
-
-
-def _datasets() -> list[Record]:
-    from gpuyard.traces import DATASETS
-
-    return _listed(DATASETS, lambda d: {"bytes": f"{d.size:,}", "licence": d.licence})
-
-
-def _readers() -> list[Record]:
-    from gpuyard.traces import READERS
-
-    return _listed(READERS, lambda r: {"files": " ".join(r.globs)} | _arguments(r))
-
-
-def _estimates() -> list[Record]:
-    from gpuyard.traces import ESTIMATES
-
-    return _listed(ESTIMATES, _arguments)
-
-
-def _clusters() -> list[Record]:
-    from gpuyard.model.presets import PRESETS
-
-    return _listed(PRESETS, lambda _: {})
+    of_workloads = _listed("traces", "TRANSFORMS", lambda t: {"of": "workload"} | _arguments(t))
+    return of_workloads() + _listed("traces", "CLUSTER_TRANSFORMS", lambda t: {"of": "cluster"} | _arguments(t))()
 
 
 def _devices() -> list[Record]:
@@ -193,16 +110,10 @@ def _environments() -> list[Record]:
     ]  # fmt: skip
 
 
-def _objectives() -> list[Record]:
-    from gpuyard.envs.reward import OBJECTIVES
-
-    return _listed(OBJECTIVES, lambda o: {"weights": parameters_text(o.weights.items()), "judged by": o.metric})
-
-
 def _learners() -> list[Record]:
     from gpuyard.learn.base import learners
 
-    return _listed(learners(), lambda _: {})
+    return [{"name": name, "is": each.title} for name, each in learners().items()]
 
 
 def _experiments() -> list[Record]:
@@ -212,8 +123,26 @@ def _experiments() -> list[Record]:
     return [{"name": each.name, "is": each.title, "question": each.question} for each in found]
 
 
-_LISTS = (
-    _orderings, _placements, _backfills, _preemptions, _switches, _deciders, _metrics, _workloads, _transforms, _readers, _estimates,
-    _datasets, _clusters, _devices, _learned, _environments, _objectives, _learners, _experiments,
-)  # fmt: skip
-KINDS: Mapping[str, Callable[[], list[Record]]] = dict(zip(_KIND_NAMES, _LISTS, strict=True))
+KINDS: Mapping[str, Callable[[], list[Record]]] = {
+    "orderings": _listed(
+        "policies", "ORDERINGS", lambda p: _parameters(p) | {"reads the clock": "yes" if p.reads_clock else "no", "source": p.source}
+    ),
+    "placements": _listed("policies", "PLACEMENTS", lambda p: _parameters(p) | {"span": p.span}),
+    "backfills": _listed("policies", "BACKFILLS", _parameters),
+    "preemptions": _listed("policies", "PREEMPTIONS", _preemption),
+    "switches": _listed("policies", "SWITCHES", _parameters),
+    "deciders": _listed("policies", "DECIDERS", lambda p: _parameters(p) | {"builds on": p.inner.label if p.inner else ""}),
+    "metrics": _listed("metrics", "METRICS", lambda m: {"unit": m.unit, "better": m.better, "one per": m.kind, "formula": m.formula}),
+    "workloads": _listed("traces", "GENERATORS", _arguments),
+    "transforms": _transforms,
+    "readers": _listed("traces", "READERS", lambda r: {"files": " ".join(r.globs)} | _arguments(r)),
+    "estimates": _listed("traces", "ESTIMATES", _arguments),
+    "datasets": _listed("traces", "DATASETS", lambda d: {"bytes": f"{d.size:,}", "licence": d.licence}),
+    "clusters": _listed("model.presets", "PRESETS"),
+    "devices": _devices,
+    "learned": _learned,
+    "environments": _environments,
+    "objectives": _listed("envs.reward", "OBJECTIVES", lambda o: {"weights": parameters_text(o.weights.items()), "judged by": o.metric}),
+    "learners": _learners,
+    "experiments": _experiments,
+}

@@ -44,9 +44,7 @@ def run(
     on: Annotated[
         str,
         typer.Option(
-            metavar="local|ray|auto|HOST:PORT",
-            help="Processes here, a Ray cluster started here, or one that runs.",
-            rich_help_panel=_RUN,
+            metavar="local|ray|auto|HOST:PORT", help="Processes here, a Ray cluster started here, or one that runs.", rich_help_panel=_RUN
         ),
     ] = "local",
     workers: Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.output import Format, Output, Table, emit, short
-from gpuyard.cli.listing import KINDS, parameters_text
+from gpuyard.cli.listing import KINDS, parameters_text, registry
 from gpuyard.errors import DataError, UsageError
 from gpuyard.registry import unknown_name
 
@@ -76,13 +76,12 @@ def _named(name: str) -> Iterator[tuple[str, Facts]]:
             yield kind, [(label, text) for label, text in facts if text]
 
 
-def _policy(name: str, registry_name: str) -> Facts:
-    from gpuyard import policies
+def _found_in(module: str, name_of_registry: str, facts_of: Callable[[Any], Facts]) -> Callable[[str], Facts]:
+    """Look a name up in a registry; there are no facts where it does not have the name."""
+    return lambda name: facts_of(known[name]) if name in (known := registry(module, name_of_registry)) else []
 
-    registry = getattr(policies, registry_name)
-    if name not in registry:
-        return []
-    each = registry[name]
+
+def _policy(each: Any) -> Facts:
     function = getattr(each, "function", None)
     facts = [("title", each.title), ("definition", _doc(function)), ("parameters", parameters_text(each.params))]
     facts += [("source", getattr(each, "source", "")), ("span over nodes", getattr(each, "span", ""))]
@@ -93,16 +92,11 @@ def _policy(name: str, registry_name: str) -> Facts:
     return [*facts, ("code", _code(function))]
 
 
-def _decider(name: str) -> Facts:
-    from gpuyard.policies import DECIDERS
-
-    if name not in DECIDERS:
-        return []
-    each = DECIDERS[name]
+def _decider(each: Any) -> Facts:
     return [
         ("title", each.title), ("definition", _doc(each.make)), ("parameters", parameters_text(each.params)),
         ("builds on", each.inner.label if each.inner else ""), ("timer", f"every {each.every:g} s" if each.every else ""),
-        ("written", f"{name}:PARAMETER=NUMBER,…" + ("(SCHEDULER)" if each.inner else "")),
+        ("written", f"{each.name}:PARAMETER=NUMBER,…" + ("(SCHEDULER)" if each.inner else "")),
     ]  # fmt: skip
 
 
@@ -135,14 +129,8 @@ def _metric(name: str) -> Facts:
     ]  # fmt: skip
 
 
-def _traces(name: str, registry_name: str, *first: tuple[str, str]) -> Facts:
-    """Return what a registry of `gpuyard.traces` holds under the name; the facts in `first` come first."""
-    from gpuyard import traces
-
-    registry = getattr(traces, registry_name)
-    if name not in registry:
-        return []
-    each = registry[name]
+def _traces(each: Any, *first: tuple[str, str]) -> Facts:
+    """Describe an entry of a registry of `gpuyard.traces`; the facts in `first` come first."""
     facts = [*first, ("title", each.title), ("definition", _doc(each.function))]
     for p in each.parameters:
         text = parameters_text([(p.name, p.default)])
@@ -150,35 +138,30 @@ def _traces(name: str, registry_name: str, *first: tuple[str, str]) -> Facts:
     return facts
 
 
-def _dataset(name: str) -> Facts:
-    from gpuyard.traces import DATASETS
+def _transform(name: str) -> Facts:
+    of_workloads = _found_in("traces", "TRANSFORMS", lambda each: _traces(each, ("of", "workloads")))
+    return of_workloads(name) or _found_in("traces", "CLUSTER_TRANSFORMS", lambda each: _traces(each, ("of", "clusters")))(name)
 
-    if name not in DATASETS:
-        return []
-    each = DATASETS[name]
+
+def _dataset(each: Any) -> Facts:
     return [
         ("title", each.title), ("address", each.url), ("size", f"{each.size:,} bytes"), ("sha256", each.sha256), ("licence", each.licence),
-        ("cite", each.citation), ("read it", f"gpuyard show dataset:{name}"),
+        ("cite", each.citation), ("read it", f"gpuyard show dataset:{each.name}"),
     ]  # fmt: skip
-
-
-def _reader(name: str) -> Facts:
-    from gpuyard.traces import READERS
-
-    return _traces(name, "READERS", ("files", " ".join(READERS[name].globs))) if name in READERS else []
 
 
 def _checkpoint(text: str) -> Facts:
     """Return what the manifest of a checkpoint says."""
     from gpuyard.networks.checkpoint import find_checkpoint, read_checkpoint
     from gpuyard.policies.learned import PREFIX, is_learned
+    from gpuyard.traces.splits import describe
 
     if not is_learned(text) or (text.startswith(PREFIX) and "/" in text):
         return []
     manifest = read_checkpoint(find_checkpoint(text)).manifest
     training, network = manifest.training, manifest.network
     parts = [
-        (f"{what} on", _use_text(use))
+        (f"{what} on", describe(use))
         for what, uses in (("trained", training.workloads), ("validated", training.validation))
         for use in uses
     ]
@@ -193,12 +176,6 @@ def _checkpoint(text: str) -> Facts:
     ]  # fmt: skip
 
 
-def _use_text(use: Any) -> str:
-    from gpuyard.traces.splits import describe
-
-    return str(describe(use))
-
-
 def _environment(name: str) -> Facts:
     from gpuyard.envs.kinds.base import environments
 
@@ -206,21 +183,11 @@ def _environment(name: str) -> Facts:
     if name not in kinds:
         return []
     each = kinds[name]
-    defaults = each.options()
-    settings = [("setting", f"{key}={value!r}") for key, value in vars(defaults).items()]
+    settings = [("setting", f"{key}={value!r}") for key, value in vars(each.options()).items()]
     return [
         ("id", each.id), ("title", each.title), ("definition", _doc(each.options)), ("objective", each.objective),
         ("sees of a row", ", ".join(each.schema.rows)), ("sees of the situation", ", ".join(each.schema.context)), *settings,
     ]  # fmt: skip
-
-
-def _objective(name: str) -> Facts:
-    from gpuyard.envs.reward import OBJECTIVES
-
-    if name not in OBJECTIVES:
-        return []
-    each = OBJECTIVES[name]
-    return [("title", each.title), ("weights", parameters_text(each.weights.items())), ("judged by", each.metric)]
 
 
 def _learner(name: str) -> Facts:
@@ -276,29 +243,32 @@ def _experiment_facts(name: str) -> Facts:
 
     found, path = load_experiment(name), shipped().get(name, Path(name))
     axes = [(axis, ", ".join(str(value) or "(none)" for value in values)) for axis, values in vars(found.axes).items() if any(values)]
-    names = [(short_name, text) for short_name, text in found.names.items()]
     trained = ", ".join(label for label, _, _ in labels_of(found))
-    return [("title", found.title), ("question", found.question), *axes, ("agents", trained), *names, ("file", str(path))]
+    return [("title", found.title), ("question", found.question), *axes, ("agents", trained), *found.names.items(), ("file", str(path))]
 
 
 _REGISTRIES: dict[str, Callable[[str], Facts]] = {
-    "ordering": lambda name: _policy(name, "ORDERINGS"),
-    "placement": lambda name: _policy(name, "PLACEMENTS"),
-    "backfill": lambda name: _policy(name, "BACKFILLS"),
-    "preemption": lambda name: _policy(name, "PREEMPTIONS"),
-    "switch rule": lambda name: _policy(name, "SWITCHES"),
-    "decider": _decider,
+    "ordering": _found_in("policies", "ORDERINGS", _policy),
+    "placement": _found_in("policies", "PLACEMENTS", _policy),
+    "backfill": _found_in("policies", "BACKFILLS", _policy),
+    "preemption": _found_in("policies", "PREEMPTIONS", _policy),
+    "switch rule": _found_in("policies", "SWITCHES", _policy),
+    "decider": _found_in("policies", "DECIDERS", _decider),
     "metric": _metric,
-    "workload generator": lambda name: _traces(name, "GENERATORS"),
-    "transform": lambda name: _traces(name, "TRANSFORMS", ("of", "workloads")) or _traces(name, "CLUSTER_TRANSFORMS", ("of", "clusters")),
-    "reader": _reader,
-    "estimate source": lambda name: _traces(name, "ESTIMATES"),
-    "dataset": _dataset,
+    "workload generator": _found_in("traces", "GENERATORS", _traces),
+    "transform": _transform,
+    "reader": _found_in("traces", "READERS", lambda each: _traces(each, ("files", " ".join(each.globs)))),
+    "estimate source": _found_in("traces", "ESTIMATES", _traces),
+    "dataset": _found_in("traces", "DATASETS", _dataset),
     "cluster": _preset,
     "device": _device,
     "checkpoint": _checkpoint,
     "environment": _environment,
-    "objective": _objective,
+    "objective": _found_in(
+        "envs.reward",
+        "OBJECTIVES",
+        lambda each: [("title", each.title), ("weights", parameters_text(each.weights.items())), ("judged by", each.metric)],
+    ),
     "learner": _learner,
     "experiment": _experiment,
 }
@@ -344,10 +314,5 @@ def _scheduler(text: str) -> tuple[str, Facts]:
     if isinstance(made, Decider):
         inner = [("builds on", made.inner.label)] if made.inner else []
         return "decider", [("label", made.label), ("does", made.title), *inner, *((name, f"{value:g}") for name, value in made.params)]
-    slots: dict[str, Any] = {
-        "ordering": made.ordering,
-        "placement": made.placement,
-        "backfill": made.backfill,
-        "preemption": made.preemption,
-    }
-    return "scheduler", [("label", made.label), *((slot, f"{each.label}: {each.title}") for slot, each in slots.items())]
+    slots = [(slot, getattr(made, slot)) for slot in ("ordering", "placement", "backfill", "preemption")]
+    return "scheduler", [("label", made.label), *((slot, f"{each.label}: {each.title}") for slot, each in slots)]

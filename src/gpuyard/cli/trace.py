@@ -75,12 +75,7 @@ def _overview(data: Sequence[dict[str, Any]]) -> Table:
 @app.command("convert")
 @options.grouped(without=("apply",))
 def convert(
-    source: In,
-    out: Out,
-    *,
-    reading: inputs.Reading,
-    how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
+    source: In, out: Out, *, reading: inputs.Reading, how: options.FormatOption = Format.table, verbose: options.Verbose = False
 ) -> None:
     """Write a trace in another format; notes name what the format cannot hold."""
     _save([(reading.load(source, 0), out)], how)

@@ -69,8 +69,7 @@ def train(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. learning_rate=1e-3; repeatable.", rich_help_panel=_LEARNING),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Settings in tables [training], [env], [learner].", rich_help_panel=_LEARNING),
+        Path | None, typer.Option(metavar="FILE.toml", help="Settings in tables [training], [env], [learner].", rich_help_panel=_LEARNING)
     ] = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
@@ -168,34 +167,25 @@ def _change(best: float, value: float) -> str:
 def view() -> Iterator[Callable[[Trainer], None]]:
     """Yield a function that shows the trainer after each update: a live panel on a terminal, else a line every ten seconds, on stderr."""
     if not sys.stderr.isatty():
-        yield _Lines().show
+        yield _paced(PAUSE, time.monotonic(), lambda trainer: say(", ".join(map(" ".join, facts(trainer, nearest=True)))))
         return
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield _Panel(live).show
+        yield _paced(REFRESH, 0.0, lambda trainer: live.update(_grid(trainer), refresh=True))
 
 
-class _Lines:
-    def __init__(self) -> None:
-        self._last = time.monotonic()
+def _paced(pause: float, last: float, show: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
+    """Show the trainer only where `pause` seconds have passed since the last time."""
 
-    def show(self, trainer: Trainer) -> None:
-        if time.monotonic() - self._last >= PAUSE:
-            self._last = time.monotonic()
-            say(", ".join(f"{name} {value}" for name, value in facts(trainer, nearest=True)))
+    def watch(trainer: Trainer) -> None:
+        nonlocal last
+        if time.monotonic() - last >= pause:
+            last = time.monotonic()
+            show(trainer)
 
-
-class _Panel:
-    def __init__(self, live: Any) -> None:
-        self._live = live
-        self._last = 0.0
-
-    def show(self, trainer: Trainer) -> None:
-        if time.monotonic() - self._last >= REFRESH:
-            self._last = time.monotonic()
-            self._live.update(_grid(trainer), refresh=True)
+    return watch
 
 
 def _grid(trainer: Trainer) -> Any:

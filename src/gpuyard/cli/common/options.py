@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,20 +19,7 @@ def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
 
 
-def _input(metavar: str, text: str, *names: str) -> Any:
-    return _option("Workload", metavar, text, *names)
-
-
-def _slot(metavar: str, text: str) -> Any:
-    return _option("Scheduler", metavar, text)
-
-
-def _rule(metavar: str | None, text: str, *names: str) -> Any:
-    return _option("Rules", metavar, text, *names)
-
-
-def _output(metavar: str, text: str, *names: str) -> Any:
-    return _option("Output", metavar, text, *names)
+_input, _slot, _rule, _output = (partial(_option, panel) for panel in ("Workload", "Scheduler", "Rules", "Output"))
 
 
 @dataclass
