@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,12 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.judging.curves import Curve
-from gpuyard.experiments.judging.statistics import bootstrap_mean
+from gpuyard.experiments.judging.statistics import Interval, bootstrap_mean
 from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
 from gpuyard.model.result import Result
 from gpuyard.report.charts import Axis, Box, Boxes, Chart, Lines, Series, Strip, axis_of
 from gpuyard.report.gantt import gantt_of, rows_of, span_of, unit_of, window_of
-from gpuyard.report.study import NoData, Study, better_words, figure, titled
+from gpuyard.report.study import NoData, Study, better_words, figure, series, titled
 
 GRID = 160  # points of a line
 MOST_GROUPS = 12
@@ -63,22 +64,19 @@ def cdf_jct(study: Study) -> list[Chart]:
 @figure("by_priority")
 def by_priority(study: Study) -> list[Chart]:
     """Draw boxes by priority of jobs."""
-    return [_boxes(study, "priority", "by_priority")]
+    return [_boxes(study, "priority")]
 
 
 @figure("by_user")
 def by_user(study: Study) -> list[Chart]:
     """Draw boxes by user."""
-    return [_boxes(study, "user", "by_user")]
+    return [_boxes(study, "user")]
 
 
-def _boxes(study: Study, by: str, figure_name: str) -> Chart:
+def _boxes(study: Study, by: str) -> Chart:
     name = _name_of_curve(study, f"box.{by}.")
     metric, curves = name.split(".", 2)[2], study.results.curves(name)
-    counts: dict[str, int] = {}
-    for curve in curves.values():
-        for label in curve.labels:
-            counts[label] = counts.get(label, 0) + 1
+    counts = Counter(label for curve in curves.values() for label in curve.labels)
     groups = sorted(sorted(counts, key=lambda label: -counts[label])[:MOST_GROUPS], key=list(counts).index)
     if not groups:
         raise NoData(f"no job has a {by}")
@@ -91,12 +89,8 @@ def _boxes(study: Study, by: str, figure_name: str) -> Chart:
         f"{metric_title(metric).capitalize()} of jobs by {by}{order}: the box holds the middle half of the jobs, the line in it is "
         f"the median, the whiskers end at 5 and 95 %; means of these over all runs; {better_words(metric)}."
     )
-    return Chart(
-        figure_name,
-        f"{metric_title(metric).capitalize()} by {by}",
-        caption,
-        Boxes(tuple(readable(group) or "(none)" for group in groups), by, axis, boxes),
-    )
+    drawing = Boxes(tuple(readable(group) or "(none)" for group in groups), by, axis, boxes)
+    return Chart(f"by_{by}", f"{metric_title(metric).capitalize()} by {by}", caption, drawing)
 
 
 def _mean_boxes(curves: Sequence[Curve], groups: Sequence[str]) -> Array:
@@ -148,8 +142,9 @@ def regret(study: Study) -> list[Chart]:
         "Time that all tasks so far took beyond what the offline optimum spends on them, mean over seeds with 95 % bootstrap bands; "
         "a flat line has stopped losing, a steep one still does."
     )
-    y = "regret so far, {unit} (lower is better)"
-    return [_by_task(study, "regret", Chart("regret", "Regret over tasks", caption, Lines(Axis("tasks submitted"), Axis(y), ())), None)]
+    lines, unit = _by_task(study, "regret", scale=True)
+    y = axis_of(f"regret so far, {unit} (lower is better)", [line.y for line in lines])
+    return [Chart("regret", "Regret over tasks", caption, Lines(Axis("tasks submitted"), y, lines))]
 
 
 @figure("adaptation")
@@ -159,42 +154,33 @@ def adaptation(study: Study) -> list[Chart]:
         "Mean time of the last 50 tasks over that of the offline optimum on the same tasks, mean over seeds with 95 % bootstrap bands; "
         "1 is as good as the optimum, and a line that falls has adapted."
     )
-    y = "time ÷ time of the offline optimum (lower is better)"
-    return [_by_task(study, "ratio", Chart("adaptation", "Adaptation", caption, Lines(Axis("tasks submitted"), Axis(y), ())), 1.0)]
+    lines, _ = _by_task(study, "ratio", scale=False)
+    every = np.concatenate([line.y for line in lines])
+    known = every[np.isfinite(every)]
+    far = bool(len(known) and known.min() > 0 and known.max() > 5 * known.min())
+    y = axis_of("time ÷ time of the offline optimum (lower is better)", [every], log=far)
+    return [Chart("adaptation", "Adaptation", caption, Lines(Axis("tasks submitted"), y, lines, level=1.0))]
 
 
-def _by_task(study: Study, name: str, chart: Chart, level: float | None) -> Chart:
+def _by_task(study: Study, name: str, *, scale: bool) -> tuple[tuple[Series, ...], str]:
+    """Return a line for each scheduler; with `scale` in a unit of time that reads well, which is named."""
     curves = study.results.curves(name)
     if not curves:
         raise NoData(f"no curve {name} was kept of the runs")
     length = min(len(curve.x) for curve in curves.values())
     shown = np.unique(np.linspace(0, length - 1, min(length, 80)).astype(int))
     largest = max(float(np.nanmax(np.abs(curve.y[:length]))) for curve in curves.values())
-    unit, size = unit_of((0.0, largest)) if level is None else ("", 1.0)
-    lines = []
+    unit, size = unit_of((0.0, largest)) if scale else ("", 1.0)
+    x, lines = next(iter(curves.values())).x[shown], []
     for who in study.shown:
         values = np.array([curves[run].y[shown] for run in study.runs_of(who) if run in curves]) / size
-        if len(values):
-            x = next(iter(curves.values())).x[shown]
-            lines.append(_band(who, study.style(who), x, values, study.strong(who)))
-    every = [line.y for line in lines]
-    drawn = chart.drawing
-    assert isinstance(drawn, Lines)
-    y = axis_of(drawn.y.title.format(unit=unit), every) if level is None else axis_of(drawn.y.title, every, log=_far(every))
-    return Chart(chart.name, chart.title, chart.caption, Lines(drawn.x, y, tuple(lines), level=level))
+        lines += [series(study, who, _at_each(values), x)] if len(values) else []
+    return tuple(lines), unit
 
 
-def _far(values: Sequence[Array]) -> bool:
-    known = np.concatenate(values)
-    known = known[np.isfinite(known)]
-    return bool(len(known) and known.min() > 0 and known.max() > 5 * known.min())
-
-
-def _band(name: str, style: int, x: Array, values: Array, strong: bool) -> Series:
+def _at_each(values: Array) -> list[Interval]:
     """`values` (n, points): mean with a bootstrap interval at each point."""
-    found = [bootstrap_mean(values[:, k], resamples=2000) for k in range(values.shape[1])]
-    mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
-    return Series(name, style, x, mean, low, high, strong)
+    return [bootstrap_mean(column, resamples=2000) for column in values.T]
 
 
 # ── trainings ──
@@ -223,7 +209,7 @@ def _learning(study: Study, metric: str, found: Mapping[str, Sequence[Any]]) -> 
         x = np.array([step for step in steps if step <= last])
         values = [np.interp(x, [float(r["steps"]) for r in rows], [float(r["score"]) for r in rows]) for rows in found[name]]
         style = study.style(name) if name in study.results.schedulers else len(study.results.schedulers) + k
-        lines.append(_band(name, style, x, np.array(values), study.strong(name)))
+        lines.append(series(study, name, _at_each(np.array(values)), x, style))
     counts = sorted({len(found[name]) for name in names})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
@@ -240,14 +226,11 @@ def _learning(study: Study, metric: str, found: Mapping[str, Sequence[Any]]) -> 
 @figure("choices")
 def choices(study: Study) -> list[Chart]:
     """Draw which scheduler a learned switch had chosen when."""
-    found: list[Chart] = []
-    for line, result in study.examples:
-        given = line.get("choices")
-        if isinstance(given, Mapping) and given.get("times"):
-            found.append(_choices(line, given, result, len(found) + 1))
-    if not found:
+    found = [(line, line.get("choices"), result) for line, result in study.examples]
+    switches = [(line, given, result) for line, given, result in found if isinstance(given, Mapping) and given.get("times")]
+    if not switches:
         raise NoData("no example of a learned switch was kept")
-    return found
+    return [_choices(*each, k + 1) for k, each in enumerate(switches)]
 
 
 def _choices(line: Mapping[str, Any], given: Mapping[str, Any], result: Result, number: int) -> Chart:

@@ -10,8 +10,8 @@ from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
 from gpuyard.experiments.judging.text import metric_title, readable, telling_parts
 from gpuyard.experiments.judging.words import count
-from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
-from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, titled
+from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
+from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
 from gpuyard.report.tables import group_label, regimes
 
 MOST_ROWS = 40  # workloads in one figure
@@ -177,11 +177,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
     if len(sizes) < 2 or not all(map(_is_number, sizes)):
         raise NoData("the number of GPUs does not vary")
     pivots = [Pivot(results, np.array([str(value) == size for value in gpus.tolist()])) for size in sizes]
-    lines = []
-    for name in study.shown:
-        found = [pivot.interval(pivot.values("utilization", name)) for pivot in pivots]
-        mean, low, high = (np.array([getattr(each, key) for each in found]) for key in ("mean", "low", "high"))
-        lines.append(Series(name, study.style(name), np.arange(len(sizes), dtype=float), mean, low, high, study.strong(name)))
+    lines = [series(study, name, [pivot.interval(pivot.values("utilization", name)) for pivot in pivots]) for name in study.shown]
     y = Axis("utilisation (higher is better)", percent=True)
     caption = (
         "Share of GPU time in use over the number of GPUs, mean over all runs of that size; bands are 95 % bootstrap intervals over seeds; "
@@ -254,8 +250,7 @@ def _degradation(study: Study, kind: str) -> Chart:
     lines = []
     for name in study.shown:
         mine = {each.change: each.share for each in found if each.scheduler == name}
-        mean, low, high = (np.array([getattr(mine[change], key) for change in changes]) for key in ("mean", "low", "high"))
-        lines.append(Series(name, study.style(name), np.arange(len(changes), dtype=float), mean, low, high, study.strong(name)))
+        lines.append(series(study, name, [mine[change] for change in changes]))
     y = share_axis(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under {readable(kind)}, by its strength, against the same runs without it; "

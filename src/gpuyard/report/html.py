@@ -9,6 +9,7 @@ import base64
 import gzip
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -50,12 +51,7 @@ def page(parts: Sequence[Part]) -> str:
         "library": packed_library() if figures else "",
     }
     made = files("gpuyard.report").joinpath("template.html").read_text("utf-8")
-    head, *rest = made.split("{{")
-    pieces = [head]
-    for each in rest:
-        name, _, tail = each.partition("}}")
-        pieces += [filled[name], tail]
-    whole = "".join(pieces)
+    whole = re.sub(r"\{\{(\w+)\}\}", lambda hole: filled[hole[1]], made)
     if len(whole.encode()) > MOST_BYTES:
         raise GpuyardError(
             f"the report would be {len(whole) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g} MB", hint="name fewer figures or schedulers"

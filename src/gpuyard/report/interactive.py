@@ -15,20 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.experiments.judging.text import readable, short
-from gpuyard.report.charts import (
-    PALETTE,
-    Axis,
-    Boxes,
-    Chart,
-    Gantt,
-    Lines,
-    Marks,
-    Points,
-    Radar,
-    Series,
-    Strip,
-    style_of,
-)
+from gpuyard.report.charts import PALETTE, Axis, Boxes, Chart, Gantt, Lines, Marks, Points, Radar, Series, Strip, style_of
 
 INK, GRID, MUTED = "@ink", "@grid", "@muted"
 PATTERNS = ("", "/", ".", "\\", "x", "-", "+", "|")

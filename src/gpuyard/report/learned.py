@@ -71,14 +71,23 @@ def _draw_importance(axes: Axes, features: Sequence[Any]) -> None:
     for row, value in zip(rows, worse, strict=True):
         if abs(value) > 100:
             axes.text(np.sign(value) * 100, row + 0.19, f" {short(value)} %", fontsize=6, va="center", color=LEARNED)
-    axes.set_yticks(rows, [f.name for f in features])
-    axes.set_ylim(len(features) - 0.5, -0.5)
     axes.axvline(0.0, color=GREY, lw=0.6)
     axes.set_xlabel("% when the feature is permuted", fontsize=8)
-    axes.set_title("importance", fontsize=9)
     axes.legend(fontsize=7, frameon=False, loc="lower right")
-    axes.tick_params(axis="y", length=0, labelsize=8)
+    _name_rows(axes, "importance", [f.name for f in features])
+
+
+def _name_rows(axes: Axes, title: str, names: Sequence[str], size: int = 8) -> None:
+    """Write the title, and a name at each row of bars, the first on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_title(title, fontsize=9)
+    axes.tick_params(axis="y", length=0, labelsize=size)
     axes.tick_params(axis="x", labelsize=7)
+
+
+def _legend_below(axes: Axes, columns: int, size: float = 7) -> None:
+    axes.legend(fontsize=size, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=columns)
 
 
 def _draw_dependence(axes: Axes, explanation: Explanation) -> None:
@@ -90,7 +99,7 @@ def _draw_dependence(axes: Axes, explanation: Explanation) -> None:
     axes.set_ylabel("%", fontsize=8)
     axes.set_ylim(-3, 103)
     axes.set_title("partial dependence", fontsize=9)
-    axes.legend(fontsize=6.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+    _legend_below(axes, 2, 6.5)
     axes.tick_params(labelsize=7)
 
 
@@ -102,14 +111,10 @@ def _draw_regimes(axes: Axes, explanation: Explanation) -> None:
         part = np.array([100 * regime.shares[k] for regime in regimes])
         axes.barh(rows, part, left=left, color=PALETTE[k % len(PALETTE)], label=action, height=0.75)
         left += part
-    axes.set_yticks(rows, [f"{_short_label(regime.name)}" for regime in regimes])
-    axes.set_ylim(len(regimes) - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of choices", fontsize=8)
-    axes.set_title("choices by regime", fontsize=9)
-    axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
-    axes.tick_params(axis="y", length=0, labelsize=7)
-    axes.tick_params(axis="x", labelsize=7)
+    _legend_below(axes, 3)
+    _name_rows(axes, "choices by regime", [_short_label(regime.name) for regime in regimes], 7)
 
 
 def _draw_likeness(axes: Axes, explanation: Explanation) -> None:
@@ -120,13 +125,9 @@ def _draw_likeness(axes: Axes, explanation: Explanation) -> None:
     axes.barh(rows - (0.19 if ranked else 0.0), same, height=0.38 if ranked else 0.6, color=OTHERS, label="same choice, %")
     if ranked:
         axes.barh(rows + 0.19, rank, height=0.38, color=PALETTE[4], label="rank correlation × 100")
-    axes.set_yticks(rows, [each.name for each in explanation.likeness])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.axvline(0.0, color=GREY, lw=0.6)
-    axes.set_title("like which heuristic", fontsize=9)
-    axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
-    axes.tick_params(axis="y", length=0, labelsize=8)
-    axes.tick_params(axis="x", labelsize=7)
+    _legend_below(axes, 2)
+    _name_rows(axes, "like which heuristic", [each.name for each in explanation.likeness])
 
 
 def _draw_over_time(figure: Any, explanation: Explanation) -> None:

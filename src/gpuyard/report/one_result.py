@@ -29,8 +29,11 @@ def save_figure(result: Result, path: Path) -> None:
     draw_gantt(gantt, drawn)
     jobs = len({span.job for span in drawn.spans})
     gantt.set_title(f"{jobs:,} jobs on devices by node{rows.left_out}", fontsize=9, loc="left")
-    _draw_queue(queue, result)
-    _draw_use(use, result)
+    _draw_course(queue, result, "jobs waiting", ("queue_max", PALETTE[5], 0.4, "most"), ("queue", PALETTE[0], "-", "mean"))
+    _draw_course(use, result, "GPUs", ("busy", PALETTE[2], 0.6, "in use"), ("up", GREY, "--", "up"))
+    queue.set_ylim(0, max(1.0, 1.05 * float(result.timeline["queue_max"].max(initial=0.0))))
+    use.set_ylim(bottom=0)
+    use.set_xlabel(unit_of(span_of(result))[0], fontsize=8)
     if window != span_of(result):
         _, size = unit_of(span_of(result))
         for axes in (queue, use):
@@ -39,29 +42,12 @@ def save_figure(result: Result, path: Path) -> None:
     write_figure(figure, path)
 
 
-def _draw_queue(axes: Axes, result: Result) -> None:
-    bins, (_, size) = result.timeline, unit_of(span_of(result))
+def _draw_course(axes: Axes, result: Result, title: str, area: tuple[str, str, float, str], line: tuple[str, str, str, str]) -> None:
+    """Draw two columns of the timeline: an area (column, colour, opacity, label) and a line (column, colour, dash, label)."""
+    bins, span, (_, size) = result.timeline, span_of(result), unit_of(span_of(result))
     time = bins["time"] / size
-    axes.fill_between(time, bins["queue_max"], step="post", color=PALETTE[5], alpha=0.4, lw=0, label="most")
-    axes.plot(time, bins["queue"], drawstyle="steps-post", color=PALETTE[0], lw=1.0, label="mean")
-    axes.set_ylabel("jobs waiting")
-    axes.set_ylim(0, max(1.0, 1.05 * float(bins["queue_max"].max(initial=0.0))))
+    axes.fill_between(time, bins[area[0]], step="post", color=area[1], alpha=area[2], lw=0, label=area[3])
+    axes.plot(time, bins[line[0]], drawstyle="steps-post", color=line[1], lw=1.0, ls=line[2], label=line[3])
+    axes.set_ylabel(title)
     axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 1.2))
-    _time_axis(axes, result, size)
-
-
-def _draw_use(axes: Axes, result: Result) -> None:
-    bins, (name, size) = result.timeline, unit_of(span_of(result))
-    time = bins["time"] / size
-    axes.fill_between(time, bins["busy"], step="post", color=PALETTE[2], alpha=0.6, lw=0, label="in use")
-    axes.plot(time, bins["up"], drawstyle="steps-post", color=GREY, lw=1.0, ls="--", label="up")
-    axes.set_ylabel("GPUs")
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 1.2))
-    _time_axis(axes, result, size)
-    axes.set_xlabel(name, fontsize=8)
-
-
-def _time_axis(axes: Axes, result: Result, size: float) -> None:
-    low, high = span_of(result)
-    axes.set_xlim(low / size, high / size)
+    axes.set_xlim(span[0] / size, span[1] / size)

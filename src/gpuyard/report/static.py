@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.experiments.judging.text import readable
-from gpuyard.report.charts import (
-    GREY,
-    PALETTE,
-    Axis,
-    Box,
-    Boxes,
-    Chart,
-    Gantt,
-    Lines,
-    Marks,
-    Points,
-    Radar,
-    Strip,
-    style_of,
-)
+from gpuyard.report.charts import GREY, PALETTE, Axis, Box, Boxes, Chart, Gantt, Lines, Marks, Points, Radar, Strip, style_of
 from gpuyard.report.drawing import new_figure
 
 if TYPE_CHECKING:
@@ -47,11 +33,9 @@ LEGEND = 24  # characters of a name
 
 def draw(chart: Chart) -> Figure:
     """Draw a chart; write the figure with `drawing.write_figure`."""
-    return _DRAWERS[type(chart.drawing)](chart)
-
-
-def _title(figure: Figure, chart: Chart) -> None:
+    figure = _DRAWERS[type(chart.drawing)](chart.drawing)
     figure.suptitle(chart.title if len(chart.title) < 90 else chart.title[:89] + "…", fontsize=10, x=0.01, ha="left")
+    return figure
 
 
 def _plain(axes: Axes) -> None:
@@ -95,9 +79,7 @@ def _scale(axes: Axes, axis: Axis, which: str, values: Any) -> None:
 # ── lines ──
 
 
-def _draw_lines(chart: Chart) -> Figure:
-    drawn = chart.drawing
-    assert isinstance(drawn, Lines)
+def _draw_lines(drawn: Lines) -> Figure:
     figure = new_figure(WIDTH, 3.6)
     axes = figure.subplots()
     _plain(axes)
@@ -111,14 +93,7 @@ def _draw_lines(chart: Chart) -> Figure:
             markevery=1 if drawn.markers else (line.style * 2 % 16 if len(line.x) > 32 else 0, max(len(line.x) // 6, 1)), zorder=3,
         )  # fmt: skip
         if line.low is not None and line.high is not None:
-            axes.fill_between(
-                line.x,
-                drawn.y.place(line.low),
-                drawn.y.place(line.high),
-                color=style.colour,
-                alpha=faint,
-                lw=0,
-            )
+            axes.fill_between(line.x, drawn.y.place(line.low), drawn.y.place(line.high), color=style.colour, alpha=faint, lw=0)
     if drawn.level is not None:
         axes.axhline(float(drawn.y.place(np.array(drawn.level))), color=GREY, lw=0.9, ls="--", zorder=1)
     every = np.concatenate([line.y for line in drawn.lines]) if drawn.lines else np.zeros(0)
@@ -128,7 +103,6 @@ def _draw_lines(chart: Chart) -> Figure:
         axes.set_xlabel(drawn.x.title, fontsize=8)
     else:
         _scale(axes, drawn.x, "x", np.concatenate([line.x for line in drawn.lines]) if drawn.lines else np.zeros(0))
-    _title(figure, chart)
     _legend(figure, axes, len(drawn.lines))
     return figure
 
@@ -136,9 +110,7 @@ def _draw_lines(chart: Chart) -> Figure:
 # ── points ──
 
 
-def _draw_points(chart: Chart) -> Figure:
-    drawn = chart.drawing
-    assert isinstance(drawn, Points)
+def _draw_points(drawn: Points) -> Figure:
     count = 1 if drawn.alone else len(drawn.marks)
     step = 0.26 if count == 1 else max(0.15 * count + 0.12, 0.3)
     figure = new_figure(WIDTH, min(1.3 + step * len(drawn.rows), 14.0))
@@ -156,7 +128,6 @@ def _draw_points(chart: Chart) -> Figure:
     axes.set_yticks(range(len(drawn.rows)), [readable(row, 52) for row in drawn.rows])
     axes.set_ylim(len(drawn.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    _title(figure, chart)
     if count > 1:
         _legend(figure, axes, 9)
     return figure
@@ -181,11 +152,9 @@ def _draw_marks(axes: Axes, drawn: Points, mark: Marks, y: Any, height: float) -
 # ── radar ──
 
 
-def _draw_radar(chart: Chart) -> Figure:
+def _draw_radar(drawn: Radar) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
-    drawn = chart.drawing
-    assert isinstance(drawn, Radar)
     figure = new_figure(WIDTH, 4.6)
     axes = figure.add_subplot(projection="polar")
     angles = np.linspace(0, 2 * np.pi, len(drawn.spokes), endpoint=False)
@@ -209,7 +178,6 @@ def _draw_radar(chart: Chart) -> Figure:
     axes.set_title(drawn.value.title, fontsize=8, color=GREY)
     if low < 0:
         axes.plot(np.linspace(0, 2 * np.pi, 100), np.zeros(100), color=GREY, lw=1.0, ls="--")
-    _title(figure, chart)
     _legend(figure, axes, 9)
     return figure
 
@@ -217,9 +185,7 @@ def _draw_radar(chart: Chart) -> Figure:
 # ── boxes ──
 
 
-def _draw_boxes(chart: Chart) -> Figure:
-    drawn = chart.drawing
-    assert isinstance(drawn, Boxes)
+def _draw_boxes(drawn: Boxes) -> Figure:
     figure = new_figure(WIDTH, 3.8)
     axes = figure.subplots()
     _plain(axes)
@@ -235,7 +201,6 @@ def _draw_boxes(chart: Chart) -> Figure:
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel(drawn.group, fontsize=8)
     _scale(axes, drawn.value, "y", np.concatenate([box.five.ravel() for box in drawn.boxes]))
-    _title(figure, chart)
     _legend(figure, axes, 9)
     return figure
 
@@ -254,12 +219,9 @@ def _draw_box(axes: Axes, box: Box, at: Any, width: float) -> None:
 # ── single runs ──
 
 
-def _draw_gantt(chart: Chart) -> Figure:
-    drawn = chart.drawing
-    assert isinstance(drawn, Gantt)
+def _draw_gantt(drawn: Gantt) -> Figure:
     figure = new_figure(WIDTH, min(1.5 + 0.16 * drawn.rows, 7.0))
     draw_gantt(figure.subplots(), drawn)
-    _title(figure, chart)
     return figure
 
 
@@ -286,9 +248,7 @@ def draw_gantt(axes: Axes, drawn: Gantt) -> None:
     axes.tick_params(axis="x", labelsize=8)
 
 
-def _draw_strip(chart: Chart) -> Figure:
-    drawn = chart.drawing
-    assert isinstance(drawn, Strip)
+def _draw_strip(drawn: Strip) -> Figure:
     figure = new_figure(WIDTH, 1.2 + 0.26 * len(drawn.labels))
     axes = figure.subplots()
     for k in range(len(drawn.labels)):
@@ -302,10 +262,9 @@ def _draw_strip(chart: Chart) -> Figure:
     axes.grid(axis="y", color="#eeeeee")
     axes.set_axisbelow(True)
     axes.set_xlabel(drawn.x.title, fontsize=8)
-    _title(figure, chart)
     return figure
 
 
-_DRAWERS: Mapping[type, Callable[[Chart], Figure]] = {
+_DRAWERS: Mapping[type, Callable[[Any], Figure]] = {
     Lines: _draw_lines, Points: _draw_points, Radar: _draw_radar, Boxes: _draw_boxes, Gantt: _draw_gantt, Strip: _draw_strip,
 }  # fmt: skip

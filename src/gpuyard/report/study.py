@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from gpuyard.experiments.running.results import Results, load_results
 from gpuyard.metrics import resolve
 from gpuyard.model.result import Result
 from gpuyard.registry import Registry
-from gpuyard.report.charts import Absent, Boxes, Chart, Lines, Marks, Points, Radar
+from gpuyard.report.charts import Absent, Boxes, Chart, Lines, Marks, Points, Radar, Series
 
 MOST_SHOWN = 10  # schedulers in a figure that has them all in each row
 USUAL = ("objective", "versus")  # of an experiment that names no figure
@@ -74,8 +75,7 @@ class Study:
 
     def style(self, scheduler: str) -> int:
         """Return the number of a scheduler, those that are shown first; −1 for anything else."""
-        others = [name for name in self.results.schedulers if name not in self.shown]
-        order = [*self.shown, *others]
+        order = list(dict.fromkeys((*self.shown, *self.results.schedulers)))
         return order.index(scheduler) if scheduler in order else -1
 
     def strong(self, scheduler: str) -> bool:
@@ -146,12 +146,20 @@ def scaled(metric: str, intervals: Sequence[Interval]) -> tuple[str, float]:
 
 def marks(study: Study, scheduler: str, intervals: Sequence[Interval | None], size: float = 1.0) -> Marks:
     """Make the marks of one scheduler, one per row; None is not drawn."""
-    mean, low, high = (_numbers(intervals, name, size) for name in ("mean", "low", "high"))
-    return Marks(scheduler, study.style(scheduler), mean, low, high, study.strong(scheduler))
+    return Marks(scheduler, study.style(scheduler), *_numbers(intervals, size), study.strong(scheduler))
 
 
-def _numbers(intervals: Sequence[Interval | None], name: str, size: float) -> Array:
-    return np.array([np.nan if each is None else getattr(each, name) / size for each in intervals], dtype=float)
+def series(study: Study, scheduler: str, intervals: Sequence[Interval], x: Array | None = None, style: int | None = None) -> Series:
+    """Make the line of one scheduler with its band, at `x` or at the places 0, 1, …"""
+    at = np.arange(len(intervals), dtype=float) if x is None else x
+    return Series(scheduler, study.style(scheduler) if style is None else style, at, *_numbers(intervals), study.strong(scheduler))
+
+
+def _numbers(intervals: Sequence[Interval | None], size: float = 1.0) -> tuple[Array, Array, Array]:
+    """(mean, low, high), each (intervals,)."""
+    rows = [[math.nan] * 3 if each is None else [each.mean, each.low, each.high] for each in intervals]
+    mean, low, high = np.array(rows, dtype=float).reshape(-1, 3).T / size
+    return mean, low, high
 
 
 def at_row(row: int, rows: int, interval: Interval | None) -> list[Interval | None]:
