@@ -61,21 +61,14 @@ class Store:
         old, new = before["experiment"], json.loads(json.dumps(record))
         if _identity(old) != _identity(new):
             raise UsageError(
-                f"{self.path}: holds another experiment ({old.get('name')}): {_difference(_identity(old), _identity(new))}",
-                hint=_OTHER,
+                f"{self.path}: holds another experiment ({old.get('name')}): {_difference(_identity(old), _identity(new))}", hint=_OTHER
             )
         if before.get("gpuyard") != about.get("gpuyard"):
-            raise UsageError(
-                f"{self.path}: was begun with gpuyard {before.get('gpuyard')}; new Runs would not be comparable",
-                hint=_OTHER,
-            )
+            raise UsageError(f"{self.path}: was begun with gpuyard {before.get('gpuyard')}; new Runs would not be comparable", hint=_OTHER)
         others = {**dict(before.get("inputs") or {}), **dict(about.get("inputs") or {})}
         changed = [name for name, content in others.items() if (before.get("inputs") or {}).get(name) != content]
         if changed:
-            raise UsageError(
-                f"{self.path}: {changed[0]} has changed since the first Run; new Runs would not be comparable",
-                hint=_OTHER,
-            )
+            raise UsageError(f"{self.path}: {changed[0]} has changed since the first Run; new Runs would not be comparable", hint=_OTHER)
         if old != new:
             self.write(EXPERIMENT, json_bytes({**before, "experiment": new}))
         return True
