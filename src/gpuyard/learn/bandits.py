@@ -14,34 +14,26 @@ from gpuyard.learn.base import Arrays, learner
 from gpuyard.learn.parts.episodes import Episodes
 from gpuyard.learn.parts.saving import generator_from, generator_state, nested, part
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.policies.deciders.bandits import (
-    Bandit,
-    EpsilonGreedy,
-    EpsilonGreedySettings,
-    Exp3,
-    Exp3Settings,
-    LinUcb,
-    LinUcbSettings,
-    draw,
-)
+from gpuyard.policies.deciders import bandits
+from gpuyard.policies.deciders.bandits import Bandit, draw
 
 
 @dataclass(frozen=True)
-class EpsilonGreedyConfig(EpsilonGreedySettings):
+class EpsilonGreedyConfig(bandits.EpsilonGreedySettings):
     """Settings of the ε-greedy learner."""
 
     rollout: int = 32  # steps in each environment per update
 
 
 @dataclass(frozen=True)
-class Exp3Config(Exp3Settings):
+class Exp3Config(bandits.Exp3Settings):
     """Settings of the EXP3 learner."""
 
     rollout: int = 32  # steps in each environment per update
 
 
 @dataclass(frozen=True)
-class LinUcbConfig(LinUcbSettings):
+class LinUcbConfig(bandits.LinUcbSettings):
     """Settings of the LinUCB learner."""
 
     rollout: int = 32  # steps in each environment per update
@@ -61,11 +53,7 @@ class BanditLearner:
         self.rng = np.random.Generator(np.random.PCG64(seeds[0]))
         self._seen = envs.reset(int(seeds[1]))
         self.episodes = Episodes(envs.count)
-        self._steps = 0
-
-    @property
-    def steps(self) -> int:
-        return self._steps
+        self.steps = 0
 
     def update(self) -> Mapping[str, float]:
         """Choose `rollout` times in every environment."""
@@ -79,9 +67,9 @@ class BanditLearner:
             for e, action in enumerate(actions):
                 self.bandit.learn(context[e], int(action), float(step.reward[e]), float(chances[e][action]))
             learning += perf_counter() - learn_began
-            self.episodes.add(step.reward, step.done, self._steps // self.envs.count + t)
+            self.episodes.add(step.reward, step.done, self.steps // self.envs.count + t)
             self._seen = step.observation
-        self._steps += self.rollout * self.envs.count
+        self.steps += self.rollout * self.envs.count
         return {"return": self.episodes.mean(), "time/collect": perf_counter() - began - learning, "time/learn": learning}
 
     def network(self) -> tuple[NetworkSpec, Arrays]:
@@ -98,11 +86,11 @@ class BanditLearner:
         return spec, arrays
 
     def save(self) -> Arrays:
-        own = {"steps": np.array(self._steps), "rng": generator_state(self.rng)}
+        own = {"steps": np.array(self.steps), "rng": generator_state(self.rng)}
         return own | nested("bandit", self.bandit.save()) | nested("episodes", self.episodes.save()) | nested("envs", self.envs.save())
 
     def restore(self, saved: Arrays) -> None:
-        self._steps = int(saved["steps"])
+        self.steps = int(saved["steps"])
         self.rng = generator_from(saved["rng"])
         self.bandit.restore(part("bandit", saved))
         self.episodes.restore(part("episodes", saved))
@@ -112,16 +100,16 @@ class BanditLearner:
 @learner("epsilon-greedy", title="ε-greedy bandit", config=EpsilonGreedyConfig)
 def epsilon_greedy(envs: Envs, config: EpsilonGreedyConfig, seed: int) -> BanditLearner:
     """Chooses the action with the best mean so far, or with probability ε any."""
-    return BanditLearner(envs, EpsilonGreedy(envs.actions, len(envs.schema.context), config), config.rollout, seed)
+    return BanditLearner(envs, bandits.EpsilonGreedy(envs.actions, len(envs.schema.context), config), config.rollout, seed)
 
 
 @learner("exp3", title="EXP3, a bandit against any opponent", config=Exp3Config)
 def exp3(envs: Envs, config: Exp3Config, seed: int) -> BanditLearner:
     """Chooses with probabilities that grow exponentially with what an action has earned."""
-    return BanditLearner(envs, Exp3(envs.actions, len(envs.schema.context), config), config.rollout, seed)
+    return BanditLearner(envs, bandits.Exp3(envs.actions, len(envs.schema.context), config), config.rollout, seed)
 
 
 @learner("linucb", title="LinUCB, a bandit linear in the context", config=LinUcbConfig)
 def linucb(envs: Envs, config: LinUcbConfig, seed: int) -> BanditLearner:
     """Chooses by the upper confidence bounds of linear models."""
-    return BanditLearner(envs, LinUcb(envs.actions, len(envs.schema.context), config), config.rollout, seed)
+    return BanditLearner(envs, bandits.LinUcb(envs.actions, len(envs.schema.context), config), config.rollout, seed)

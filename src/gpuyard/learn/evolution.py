@@ -94,25 +94,16 @@ class Evolution:
         self._mean = self._flat(self._arrays)
         self._average = self._mean.copy()
         self._first, self._second = np.zeros_like(self._mean), np.zeros_like(self._mean)
-        self._generation = 0
-        self._judge = self._judge_of(envs)
+        self.updates = 0  # generations so far
+        rollouts = getattr(envs, "rollouts", None)  # only some environments run whole episodes
+        self._judge: Judge = _SteppedEpisodes(envs, seed)
+        if rollouts is not None:
+            self._judge = rollouts(self._network(self._mean), threads=config.threads)
         self._before = 0  # choices made before this object was made
-
-    def _judge_of(self, envs: Envs) -> Judge:
-        make = getattr(envs, "rollouts", None)
-        like = self._network(self._mean)
-        if make is None:
-            return _SteppedEpisodes(envs, self._seed)
-        judge: Judge = make(like, threads=self.config.threads)
-        return judge
 
     @property
     def steps(self) -> int:
         return self._before + self._judge.asked
-
-    @property
-    def updates(self) -> int:
-        return self._generation
 
     def start_from(self, arrays: Mapping[str, Array]) -> None:
         """Start with these weights."""
@@ -124,20 +115,20 @@ class Evolution:
         """Run one generation."""
         began = time.perf_counter()
         config = self.config
-        rng = np.random.default_rng([self._seed, self._generation])
+        rng = np.random.default_rng([self._seed, self.updates])
         noise = rng.standard_normal((config.pairs, len(self._mean))).astype(np.float32)
         episodes = rng.choice(len(self._judge), min(config.episodes, len(self._judge)), replace=False).tolist()
         members = [self._network(self._mean + sign * config.sigma * each) for each in noise for sign in (1.0, -1.0)]
         outcomes = self._judge.returns(members, episodes)
         if not np.isfinite(outcomes).all():
-            raise LearningError(f"generation {self._generation}: the outcome of an episode is not a number")
+            raise LearningError(f"generation {self.updates}: the outcome of an episode is not a number")
         collected = time.perf_counter()
         gradient = self._gradient(noise, outcomes)
-        rate = anneal(config.schedule, config.learning_rate, 0.1 * config.learning_rate, min(self._generation / config.updates, 1.0))
+        rate = anneal(config.schedule, config.learning_rate, 0.1 * config.learning_rate, min(self.updates / config.updates, 1.0))
         self._adam(gradient, rate)
-        share = min(config.averaging, self._generation / (self._generation + 1))
+        share = min(config.averaging, self.updates / (self.updates + 1))
         self._average = (share * self._average + (1 - share) * self._mean).astype(np.float32)
-        self._generation += 1
+        self.updates += 1
         return {
             "return": float(outcomes.mean()), "best": float(outcomes.mean(axis=1).max()), "learning_rate": rate,
             "gradient_norm": float(np.linalg.norm(gradient)), "weight_norm": float(np.linalg.norm(self._mean)),
@@ -151,7 +142,7 @@ class Evolution:
         return gradient
 
     def _adam(self, gradient: Array, rate: float) -> None:
-        t = self._generation + 1
+        t = self.updates + 1
         self._first = BETA1 * self._first + (1 - BETA1) * gradient
         self._second = BETA2 * self._second + (1 - BETA2) * gradient**2
         step = (self._first / (1 - BETA1**t)) / (np.sqrt(self._second / (1 - BETA2**t)) + EPSILON)
@@ -180,7 +171,7 @@ class Evolution:
 
     def save(self) -> Arrays:
         """Return the state. The seed and the number of a generation decide it: nothing else is random."""
-        numbers = np.array([self._generation, self.steps, self._seed], np.int64)
+        numbers = np.array([self.updates, self.steps, self._seed], np.int64)
         fixed = {f"fixed/{name}": self._arrays[name] for name in self._arrays if name in NORMALISATION}
         return {"mean": self._mean, "average": self._average, "first": self._first, "second": self._second, "numbers": numbers, **fixed}
 
@@ -189,7 +180,7 @@ class Evolution:
             raise LearningError(f"saved with {saved['mean'].size} weights, not {self._mean.size}")
         self._mean, self._first, self._second = saved["mean"], saved["first"], saved["second"]
         self._average = saved["average"]
-        self._generation, self._before, self._seed = (int(number) for number in saved["numbers"])
+        self.updates, self._before, self._seed = (int(number) for number in saved["numbers"])
         self._arrays |= {name: saved[f"fixed/{name}"] for name in NORMALISATION if f"fixed/{name}" in saved}
         self._judge.asked = 0
 
@@ -217,19 +208,15 @@ def begin_with(spec: NetworkSpec, arrays: Arrays, schema: Schema, first: Sequenc
         name, _, value = text.partition("=")
         if name not in schema.rows:
             raise unknown_name("feature of a row:", name, schema.rows)
-        weights[schema.rows.index(name)] = _number(text, value)
+        try:
+            weights[schema.rows.index(name)] = float(value)
+        except ValueError:
+            raise UsageError(f"evolution: first: {text!r} is not FEATURE=NUMBER", hint="e.g. estimate=-1") from None
     arrays["head.0.weight"][0] = weights
     arrays["head.0.bias"][0] = np.abs(weights).sum()  # features are of order one: never below 0
     for layer in range(1, len(spec.head_layers) + 1):
         arrays[f"head.{layer}.weight"][0] *= 0.0 if layer < len(spec.head_layers) else 1.0
         arrays[f"head.{layer}.weight"][0, 0] = 1.0
-
-
-def _number(text: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise UsageError(f"evolution: first: {text!r} is not FEATURE=NUMBER", hint="e.g. estimate=-1") from None
 
 
 class _SteppedEpisodes:

@@ -95,18 +95,13 @@ class LinearDurations(DurationModel):
             self._sums[k] = self._gram[k] @ weights
         self._solve()
 
-    @property
-    def weights(self) -> Array:
-        """(kinds, terms)."""
-        return self._weights
-
     def predict(self, facts: Array) -> Array:
-        return _seconds(_quadratic(facts) @ self._weights.T)
+        return _seconds(_quadratic(facts) @ self.weights.T)
 
     def hope(self, facts: Array) -> Array:
         basis = _quadratic(facts)
         spread = np.sqrt(np.einsum("ni,kij,nj->nk", basis, self._inverse, basis))
-        return _seconds(basis @ self._weights.T - self.config.alpha * spread)
+        return _seconds(basis @ self.weights.T - self.config.alpha * spread)
 
     def learn(self, facts: Array, kind: Array, seconds: Array) -> bool:
         for row, k, target in zip(_quadratic(facts), kind.tolist(), np.log(seconds).tolist(), strict=True):
@@ -117,7 +112,7 @@ class LinearDurations(DurationModel):
 
     def _solve(self) -> None:
         self._inverse = np.linalg.inv(self._gram)
-        self._weights: Array = np.einsum("kij,kj->ki", self._inverse, self._sums)
+        self.weights: Array = np.einsum("kij,kj->ki", self._inverse, self._sums)  # (kinds, terms)
 
 
 def _quadratic(facts: Array) -> Array:

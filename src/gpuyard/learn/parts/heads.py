@@ -35,17 +35,10 @@ def initial(spec: NetworkSpec, key: jax.Array, *, dueling: bool, noisy: bool) ->
         params[f"{last}.weight"] = jnp.tile(params[f"{last}.weight"], (spec.atoms, 1)) * 0.01
         params[f"{last}.bias"] = jnp.zeros(spec.atoms, jnp.float32)
     if noisy:
-        params |= {f"{_NOISE}{name}": _initial_noise(name, params) for name in list(params) if _may_be_noisy(name)}
+        for name in [name for name in params if name.startswith(("head.", "value_head."))]:
+            inputs = params[name.rsplit(".", 1)[0] + ".weight"].shape[1]
+            params[_NOISE + name] = jnp.full(params[name].shape, SIGMA / math.sqrt(inputs), jnp.float32)
     return params
-
-
-def _may_be_noisy(name: str) -> bool:
-    return name.startswith(("head.", "value_head."))
-
-
-def _initial_noise(name: str, params: Params) -> jax.Array:
-    inputs = params[name.rsplit(".", 1)[0] + ".weight"].shape[1]
-    return jnp.full(params[name].shape, SIGMA / math.sqrt(inputs), jnp.float32)
 
 
 def quiet(params: Params) -> Params:
@@ -119,7 +112,8 @@ def _folded(spec: NetworkSpec, arrays: Arrays) -> Arrays:
     last = len(spec.head_layers)
     for number in range(last):
         a, v = arrays[f"head.{number}.weight"], arrays[f"value_head.{number}.weight"]
-        found[f"head.{number}.weight"] = np.vstack([a, v]) if number == 0 else _block_diagonal(a, v)
+        apart = [[a, np.zeros((len(a), v.shape[1]), np.float32)], [np.zeros((len(v), a.shape[1]), np.float32), v]]
+        found[f"head.{number}.weight"] = np.vstack([a, v]) if number == 0 else np.block(apart)
         found[f"head.{number}.bias"] = np.concatenate([arrays[f"head.{number}.bias"], arrays[f"value_head.{number}.bias"]])
     advantage = _less_mean(arrays[f"head.{last}.weight"].reshape(spec.actions, spec.atoms, -1))
     value = np.broadcast_to(arrays[f"value_head.{last}.weight"], advantage.shape)
@@ -131,12 +125,4 @@ def _folded(spec: NetworkSpec, arrays: Arrays) -> Arrays:
 
 def _less_mean(values: Array) -> Array:
     found: Array = values - values.mean(axis=0, keepdims=True)
-    return found
-
-
-def _block_diagonal(a: Array, v: Array) -> Array:
-    """Return the block diagonal matrix of both."""
-    found = np.zeros((a.shape[0] + v.shape[0], a.shape[1] + v.shape[1]), dtype=np.float32)
-    found[: a.shape[0], : a.shape[1]] = a
-    found[a.shape[0] :, a.shape[1] :] = v
     return found

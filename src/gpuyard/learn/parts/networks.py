@@ -168,14 +168,6 @@ def _mean_of_rows(h: jax.Array, mask: AnyArray) -> jax.Array:
     return jnp.einsum("...n,...nf->...f", counted / jnp.maximum(counted.sum(-1, keepdims=True), 1), h)
 
 
-def _no_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
-    return jnp.zeros((*e.shape[:-1], 0), h.dtype)
-
-
-def _mean_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
-    return _mean_of_rows(h, mask)
-
-
 def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Array, mask: AnyArray) -> jax.Array:
     """Attend without computing keys and values row by row: q·k_i = (keyᵀ q)·h_i and Σ wᵢ vᵢ = value (Σ wᵢ hᵢ)."""
     width, heads = h.shape[-1], spec.heads
@@ -190,8 +182,8 @@ def _attention_pool(spec: NetworkSpec, params: Params, h: jax.Array, e: jax.Arra
 
 
 POOLS: Mapping[str, Callable[[NetworkSpec, Params, jax.Array, jax.Array, AnyArray], jax.Array]] = {
-    "none": _no_pool,
-    "mean": _mean_pool,
+    "none": lambda spec, params, h, e, mask: jnp.zeros((*e.shape[:-1], 0), h.dtype),
+    "mean": lambda spec, params, h, e, mask: _mean_of_rows(h, mask),
     "attention": _attention_pool,
 }
 

@@ -93,11 +93,7 @@ class OffPolicy(ABC):
         self._visible = visible(envs.schema, config.hidden)
         self.round_steps = max(1, -(-config.updates_per_round * config.steps_per_update // envs.count))
         self.updates = max(1, self.round_steps * envs.count // config.steps_per_update)
-        self._steps = 0
-
-    @property
-    def steps(self) -> int:
-        return self._steps
+        self.steps = 0
 
     # ── what a learner adds ──
 
@@ -137,24 +133,24 @@ class OffPolicy(ABC):
             kept = Observation(*(np.array(each) for each in self._seen))  # the step writes over it
             actions = self.choose(kept, scaling)
             step = self.envs.step(actions)
-            self.episodes.add(step.reward, step.done, self._steps // self.envs.count)
+            self.episodes.add(step.reward, step.done, self.steps // self.envs.count)
             self.replay.add(kept, actions, step.reward * np.float32(self.config.reward_scale), step.done)
             self._seen = step.observation
-            self._steps += self.envs.count
+            self.steps += self.envs.count
         if self.config.normalise_observations:  # all rounds count equally, since what was seen in all of them is learned from
             self.normalisation = _merged(self.normalisation, *self.replay.newest(self.round_steps), memory=np.inf)
 
     def _learn_if_ready(self) -> Mapping[str, float]:
         config = self.config
-        if self._steps < config.warmup or self.replay.ready == 0:
+        if self.steps < config.warmup or self.replay.ready == 0:
             return {}
-        beta = anneal("linear", config.beta, 1.0, self._steps / config.steps)
+        beta = anneal("linear", config.beta, 1.0, self.steps / config.steps)
         batches, items = self.replay.sample(self.updates, config.batch_size, self.rng, beta)
-        rate = anneal(config.schedule, config.learning_rate, 0.0, self._steps / config.steps)
+        rate = anneal(config.schedule, config.learning_rate, 0.0, self.steps / config.steps)
         self.state, errors, found = self.learn(self.state, self.scaling(), batches, self.draw(), np.float32(rate))
         shown = {name: float(value) for name, value in found.items()} | self.facts()
         if not all(np.isfinite(value) for value in shown.values()):
-            raise LearningError(f"learning diverged after {self._steps} steps", hint="lower the learning rate")
+            raise LearningError(f"learning diverged after {self.steps} steps", hint="lower the learning rate")
         self.replay.learned(items, np.asarray(errors))
         return shown
 
@@ -182,13 +178,13 @@ class OffPolicy(ABC):
 
     def save(self) -> Arrays:
         """Return the state; the replay buffer is most of its size."""
-        own = {"steps": np.array(self._steps), "rng": generator_state(self.rng), "key": np.asarray(jax.random.key_data(self.key))}
+        own = {"steps": np.array(self.steps), "rng": generator_state(self.rng), "key": np.asarray(jax.random.key_data(self.key))}
         own |= pack("state", self.state) | pack("normalisation", self.normalisation)
         own |= nested("replay", self.replay.save()) | nested("episodes", self.episodes.save())
         return own | nested("envs", self.envs.save())
 
     def restore(self, saved: Arrays) -> None:
-        self._steps = int(saved["steps"])
+        self.steps = int(saved["steps"])
         self.rng = generator_from(saved["rng"])
         self.key = jax.random.wrap_key_data(jnp.asarray(saved["key"]))
         self.state = unpack("state", self.state, saved, self.device)

@@ -71,18 +71,16 @@ class Replay:
         self.items = self.slots * self.envs
         self.added = 0  # steps of all environments ever added
         self.highest = 1.0  # priority of items not yet learned from
-        shapes = _shapes(first)
-        size = self._bytes(sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in shapes.values()))
+        shapes = {name: first._asdict()[name].shape if name in _SEEN else (self.envs,) for name in _COLUMNS}
+        size = self.slots * sum(math.prod(shape) * np.dtype(_COLUMNS[name]).itemsize for name, shape in shapes.items())
+        size += SumTree.bytes_for(self.items) if config.prioritised else 0
         refuse_if_too_large(_WHAT, size, _HINT)
         try:
-            self.columns = {name: np.zeros((self.slots, *shape), dtype=kind) for name, (shape, kind) in shapes.items()}
+            self.columns = {name: np.zeros((self.slots, *shape), _COLUMNS[name]) for name, shape in shapes.items()}
             self.tree = SumTree(self.items) if config.prioritised else None
             self.strata = Strata(self.items, config.bins) if config.balance else None
         except MemoryError:
             raise too_large(_WHAT, size, _HINT) from None
-
-    def _bytes(self, of_slot: int) -> int:
-        return of_slot * self.slots + (SumTree.bytes_for(self.items) if self.config.prioritised else 0)
 
     @property
     def ready(self) -> int:
@@ -197,19 +195,7 @@ class Replay:
 
 
 _SEEN = ("rows", "context", "mask")
-_COLUMNS = (*_SEEN, "action", "reward", "done")
-
-
-def _shapes(first: Observation) -> dict[str, tuple[tuple[int, ...], str]]:
-    envs = (len(first.context),)
-    return {
-        "rows": (first.rows.shape, "f4"),
-        "context": (first.context.shape, "f4"),
-        "mask": (first.mask.shape, "?"),
-        "action": (envs, "i4"),
-        "reward": (envs, "f4"),
-        "done": (envs, "?"),
-    }
+_COLUMNS = {"rows": "f4", "context": "f4", "mask": "?", "action": "i4", "reward": "f4", "done": "?"}
 
 
 class SumTree:

@@ -8,44 +8,28 @@ from dataclasses import dataclass, replace
 
 from gpuyard.registry import Registry
 
-Course = Callable[[float], float]
+Course = Callable[[float], float]  # from progress (0 … 1) to the factor (0 … 1) of the first value
 WARM_UP = 0.05  # share of the training in which a warm-up rises from 0 to 1
 LOWEST = 0.01  # end of the exponential course
 
 COURSES: Registry[Course] = Registry("learning-rate schedule")
 
 
-def course(name: str) -> Callable[[Course], Course]:
-    """Register a function from progress (0 … 1) to the factor (0 … 1) of the first value."""
-    return COURSES.register(name, lambda function: function)
-
-
-@course("constant")
-def constant(progress: float) -> float:
-    return 1.0
-
-
-@course("linear")
-def linear(progress: float) -> float:
-    return 1.0 - progress
-
-
-@course("exponential")
-def exponential(progress: float) -> float:
-    """Falls from 1 to 0.01."""
-    return math.pow(LOWEST, progress)
-
-
-@course("cosine")
 def cosine(progress: float) -> float:
-    """Falls along half a wave from 1 to 0 (Loshchilov and Hutter 2017)."""
+    """Fall along half a wave from 1 to 0 (Loshchilov and Hutter 2017)."""
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-@course("warm-up-cosine")
 def warm_up_cosine(progress: float) -> float:
-    """Rises for 5 % of the training, then falls along half a wave."""
+    """Rise for 5 % of the training, then fall along half a wave."""
     return progress / WARM_UP if progress < WARM_UP else cosine((progress - WARM_UP) / (1.0 - WARM_UP))
+
+
+COURSES.add("constant", lambda progress: 1.0)
+COURSES.add("linear", lambda progress: 1.0 - progress)
+COURSES.add("exponential", lambda progress: math.pow(LOWEST, progress))
+COURSES.add("cosine", cosine)
+COURSES.add("warm-up-cosine", warm_up_cosine)
 
 
 def anneal(name: str, start: float, end: float, progress: float) -> float:

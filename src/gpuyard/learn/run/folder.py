@@ -33,19 +33,7 @@ class Folder:
     """The folder of one training. Make it with `created`, or find an earlier one with `found`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def board(self) -> Path:
-        return self.path / BOARD
-
-    @property
-    def best(self) -> Path:
-        return self.path / BEST
-
-    @property
-    def last(self) -> Path:
-        return self.path / LAST
+        self.path, self.board, self.best, self.last = path, path / BOARD, path / BEST, path / LAST
 
     @classmethod
     def created(cls, path: Path) -> Folder:

@@ -146,16 +146,13 @@ class Trainer:
                     self._validate()
                 while not self.finished and not stop.asked:
                     self._round()
-                if self.finished and self._validated_at() != self.progress.update:
+                if self.finished and self.progress.update not in [row["update"] for row in self.progress.curve[-1:]]:
                     self._validate()
                 self._save()
         finally:
             self._board.close()
         at, by = self.progress, self.validator
         return TrainingOutcome(at, by.objective, by.better, by.baselines, stop.asked and not self.finished, self.folder.path)
-
-    def _validated_at(self) -> float:
-        return self.progress.curve[-1]["update"] if self.progress.curve else -1
 
     # ── one round ──
 
@@ -203,12 +200,13 @@ class Trainer:
         spec, arrays = self._network()
         score = self.validator(spec, arrays)
         value = score if self.validator.better == "higher" else -score
-        stopping = EarlyStopping(self.plan.training.patience, self.plan.training.threshold, _or(at.mark, -math.inf), at.waited).after(value)
+        mark = -math.inf if math.isnan(at.mark) else at.mark
+        stopping = EarlyStopping(self.plan.training.patience, self.plan.training.threshold, mark, at.waited).after(value)
         at.mark, at.waited, at.stopped_early = stopping.best, stopping.waited, stopping.stop
         at.curve.append({"update": at.update, "steps": at.steps, "return": at.metrics.get("return", math.nan), "score": score})
         if at.best_update < 0 or value > (at.best if self.validator.better == "higher" else -at.best):
             at.best, at.best_update = score, at.update
-            self._write_checkpoint(self.folder.best, spec, arrays)
+            write_checkpoint(self.folder.best, self._manifest(spec), arrays)
         assert self._board is not None
         named = {f"validation/{self.validator.objective}": score}
         named |= {f"validation/{name}": value for name, value in self.validator.baselines.items()}
@@ -218,7 +216,8 @@ class Trainer:
 
     def _save(self) -> None:
         began = time.perf_counter()
-        self._write_checkpoint(self.folder.last, *self._network())
+        spec, arrays = self._network()
+        write_checkpoint(self.folder.last, self._manifest(spec), arrays)
         self.folder.write_state(self._learner.save(), self.progress.record())
         self._saved = time.monotonic()
         self.progress.seconds["save"] += time.perf_counter() - began
@@ -230,9 +229,6 @@ class Trainer:
             hint = "try a smaller learning_rate or max_grad_norm; the last checkpoints are unchanged"
             raise LearningError(f"update {self.progress.update}: {broken[0]} of the network is not finite", hint=hint)
         return spec, arrays
-
-    def _write_checkpoint(self, path: Path, spec: NetworkSpec, arrays: Arrays) -> None:
-        write_checkpoint(path, self._manifest(spec), arrays)
 
     def _manifest(self, spec: NetworkSpec) -> Manifest:
         """Describe the current policy, without clocks and paths: the same training gives the same bytes anywhere."""
@@ -255,10 +251,6 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def _or(value: float, other: float) -> float:
-    return other if math.isnan(value) else value
 
 
 # ── TensorBoard and Ctrl-C ──

@@ -40,16 +40,9 @@ class EngineValidation:
     def __init__(self, kind: EnvKind, options: Any, objective: str, episodes: Sequence[Episode]) -> None:
         self._kind = kind
         self._options = options
-        self._objective = kind.objective_for(objective, options)
+        found = kind.objective_for(objective, options)
+        self.objective, self.better, self._measure = found.name, found.better, found.measure
         self._episodes = tuple(episodes)
-
-    @property
-    def objective(self) -> str:
-        return self._objective.name
-
-    @property
-    def better(self) -> Literal["lower", "higher"]:
-        return self._objective.better
 
     @cached_property
     def baselines(self) -> Mapping[str, float]:
@@ -70,7 +63,7 @@ class EngineValidation:
 
     def _value(self, episode: Episode, scheduler: AnyScheduler) -> float:
         results = self._kind.results(episode, scheduler, self._options)
-        value = math.fsum(float(self._objective.measure(result)) for result in results) / len(results)
+        value = math.fsum(float(self._measure(result)) for result in results) / len(results)
         if not math.isfinite(value):
             raise SimulationError(f"validation: {self.objective} of {episode.text} with seed {episode.seed} is {value}")
         return value
