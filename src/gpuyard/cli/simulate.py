@@ -88,27 +88,19 @@ def _check_plot(plot: Path | None) -> None:
 
 def tell(result: Result) -> None:
     """Print notes about the workload, dropped rows and rejected jobs to stderr."""
+    from gpuyard.metrics import rejections
+
     for note in result.workload.notes:
         say(f"note: {note}")
     for reason, count in result.workload.dropped.items():
         say(f"note: {count:,} rows dropped: {reason}")
-    for reason, count in rejected(result).items():
+    for reason, count in rejections(result).items():
         say(f"note: {count:,} jobs rejected: {reason}")
-
-
-def rejected(result: Result) -> dict[str, int]:
-    """Count rejected jobs by reason."""
-    import numpy as np
-
-    from gpuyard.model.result import REASONS
-
-    codes, sizes = np.unique(result.table["reason"], return_counts=True)
-    return {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
 
 
 def describe(result: Result, metrics: Sequence[str], by: str | None = None, group_metrics: Sequence[str] = GROUP_METRICS) -> Output:
     """Show the metrics of a result as a table, and what was simulated."""
-    from gpuyard.metrics import counts, measure, measure_by, resolve
+    from gpuyard.metrics import counts, measure, measure_by, rejections, resolve
 
     measured = measure(result, metrics)
     ended = counts(result)
@@ -117,7 +109,7 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
         for name, value in measured.items()
     ]
     caption = f"{ended['jobs']:,} jobs: " + ", ".join(f"{ended[key]:,} {key}" for key in ("done", "killed", "rejected", "unfinished"))
-    caption += "".join(f"\n  rejected: {count:,}, {reason}" for reason, count in rejected(result).items())
+    caption += "".join(f"\n  rejected: {count:,}, {reason}" for reason, count in rejections(result).items())
     tables = [Table(("metric", "value", "unit", "", "is"), [_row(name, value) for name, value in measured.items()], _title(result),
                     frozenset({0, 2, 4}), caption=caption)]  # fmt: skip
     report = result.manifest.get("decider", {})
@@ -128,7 +120,7 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
         tables.append(_group_table(by, group_metrics, groups))
     data: dict[str, Any] = {
         "workload": result.workload.name, "cluster": result.cluster.name, "scheduler": result.scheduler, "seed": result.seed,
-        "estimate": result.workload.estimate_source, "counts": ended, "rejected": rejected(result),
+        "estimate": result.workload.estimate_source, "counts": ended, "rejected": rejections(result),
         "dropped": dict(result.workload.dropped), "notes": list(result.workload.notes),
         "metrics": {str(r["metric"]): {key: r[key] for key in ("value", "unit", "better")} for r in records},
     }  # fmt: skip

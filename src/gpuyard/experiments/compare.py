@@ -22,19 +22,20 @@ from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
+from gpuyard.experiments.design.cells import parts_of
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
 from gpuyard.experiments.judging.words import in_words
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
-from gpuyard.metrics import aggregate, counts, resolve
+from gpuyard.metrics import aggregate, counts, rejections, resolve
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.result import REASONS, Result
+from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
-from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler, parse_scheduler
+from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import unknown_name
 from gpuyard.traces import accuracy, is_random, with_estimate
 
@@ -237,11 +238,11 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Arr
         if lone and found.kind == "job" and aggregation == "mean":
             intervals[name] = block_bootstrap(every, result.workload.jobs.submit)
             per_job = every if name == metrics[0] else per_job
-    codes, sizes = np.unique(result.table["reason"], return_counts=True)
-    reasons = {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
     stops = int(result.table["preemptions"].sum()) - result.totals.get("failures", 0.0)
     limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))
-    return _Measured(values, intervals, counts(result), reasons, per_job, not result.manifest.get("measured"), stops > 0, limited)
+    return _Measured(
+        values, intervals, counts(result), rejections(result), per_job, not result.manifest.get("measured"), stops > 0, limited
+    )
 
 
 # ── from cells to results ──
@@ -299,15 +300,13 @@ def _sample(table: _Pending, labels: Sequence[str], workload: Workload) -> OneSa
 
 def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
     notes = [*workload.notes, *(f"{count:,} row{'s' * (count != 1)} dropped: {reason}" for reason, count in workload.dropped.items())]
-    one = len(table.seeds) == 1
-    if not table.source.seeded:
-        if one:
-            notes.append("a log is one sample: only means over jobs have intervals, by blocks of time; pairs are jobs")
-        else:
-            notes.append(f"{len(table.seeds)} seeds vary the noise of the estimates only: the jobs are one log")
-    elif one:
-        notes.append("one seed: only means over jobs have intervals, by blocks of time; pairs are jobs")
-    notes += filter(None, [caveat(len(table.seeds), "seed") if not one else ""])
+    seeds, seeded = len(table.seeds), table.source.seeded
+    if seeds == 1:
+        sample = "one seed" if seeded else "a log is one sample"
+        notes.append(f"{sample}: only means over jobs have intervals, by blocks of time; pairs are jobs")
+    elif not seeded:
+        notes.append(f"{seeds} seeds vary the noise of the estimates only: the jobs are one log")
+    notes += filter(None, [caveat(seeds, "seed") if seeds > 1 else ""])
     stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(preempts, plan.schedulers))
     if stopping and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
@@ -326,7 +325,4 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
 
 def preempts(scheduler: AnyScheduler) -> bool:
     """Whether a scheduler may stop running jobs, as far as that is known before it decides."""
-    if isinstance(scheduler, Decider):
-        return False  # not known before it decides
-    parts: tuple[Scheduler, ...] = scheduler.schedulers if isinstance(scheduler, Meta) else (scheduler,)
-    return any(part.preemption.function is not None for part in parts)
+    return not isinstance(scheduler, Decider) and any(part.preemption.function is not None for part in parts_of(scheduler))

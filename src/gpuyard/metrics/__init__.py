@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from gpuyard.metrics import jobs, objective, queue, system  # registers the built-in metrics
 from gpuyard.metrics.base import AGGREGATIONS, METRICS, Metric, aggregate, is_metric, measure, metric, resolve
-from gpuyard.metrics.groups import GROUPINGS, counts, measure_by
+from gpuyard.metrics.groups import GROUPINGS, counts, measure_by, rejections
 from gpuyard.metrics.queue import backlog_level, recovery_after
 
 __all__ = [
     "AGGREGATIONS", "GROUPINGS", "METRICS", "Metric", "aggregate", "backlog_level", "counts", "is_metric", "jobs", "measure", "measure_by",
-    "metric", "objective", "queue", "recovery_after", "resolve", "system",
+    "metric", "objective", "queue", "recovery_after", "rejections", "resolve", "system",
 ]  # fmt: skip

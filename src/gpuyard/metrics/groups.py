@@ -13,7 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.metrics.base import Metric, Values, aggregate, resolve, values_of
 from gpuyard.metrics.facts import HORIZON, has_status, horizon
 from gpuyard.model.jobs import Jobs
-from gpuyard.model.result import Result
+from gpuyard.model.result import REASONS, Result
 from gpuyard.registry import unknown_name
 
 Row: TypeAlias = dict[str, str | int | float]
@@ -28,6 +28,12 @@ def counts(result: Result) -> dict[str, int]:
     """Count `jobs`, and those `done`, `killed`, `rejected` and `unfinished`: every job is in exactly one of the four."""
     ended = {name: int(has_status(result, *statuses).sum()) for name, statuses in OUTCOMES.items()}
     return {"jobs": len(result), **ended}
+
+
+def rejections(result: Result) -> dict[str, int]:
+    """Count rejected jobs by reason."""
+    codes, sizes = np.unique(result.table["reason"], return_counts=True)
+    return {REASONS[code]: int(size) for code, size in zip(codes, sizes, strict=True) if code}
 
 
 def _label(labels: tuple[str, ...]) -> Callable[[Array], str]:

@@ -7,7 +7,7 @@ axes: cells, then seeds, then schedulers, and an agent's training seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -249,9 +249,9 @@ def files_of(scheduler: AnyScheduler) -> list[Path]:
     return [path for path in dict.fromkeys((*found, *programs)) if not path.is_relative_to(PACKAGE) and path.is_file()]
 
 
-def is_file(text: str) -> bool:
-    """Whether a text of a workload or cluster names a file that is there."""
+def exists(text: str, kind: Callable[[Path], bool] = Path.exists) -> bool:
+    """Whether a text of a workload or cluster names a path that is there, of that kind."""
     try:
-        return bool(text) and Path(text).expanduser().is_file()
+        return bool(text) and kind(Path(text).expanduser())
     except (OSError, ValueError, RuntimeError):  # a name that no file can have
         return False

@@ -19,7 +19,7 @@ from typing import Any
 from gpuyard import __version__
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.design.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, files_of, is_file
+from gpuyard.experiments.design.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, exists, files_of
 from gpuyard.experiments.design.spec import Experiment, from_table, placed
 from gpuyard.experiments.judging.bounds import bound
 from gpuyard.experiments.judging.curves import Curve, check_curve, curve_of
@@ -29,7 +29,7 @@ from gpuyard.model.rules import Rules
 from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import Registry, unknown_name
-from gpuyard.traces.recipes import Episode, Recipe, parse_recipe
+from gpuyard.traces.recipes import Recipe, parse_recipe
 
 LATENCY = "decision_latency"  # a wall-clock figure: it stands in the manifest, not among the numbers that repeat
 
@@ -149,7 +149,7 @@ class Prepared:
         agents = self.experiment.agents
         trained_on = [parse_recipe(text, agent.cluster) for agent in agents.values() for text in agent.workloads]
         texts = [text for recipe in (*(cell.recipe for cell in self.cells), *trained_on) for text in (recipe.base, recipe.cluster)]
-        paths = [Path(text).expanduser() for text in dict.fromkeys(texts) if is_file(text)]
+        paths = [Path(text).expanduser() for text in dict.fromkeys(texts) if exists(text, Path.is_file)]
         paths += [path for entry in self.ready if entry.name not in agents for path in files_of(self.scheduler_of(entry))]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in dict.fromkeys(paths)}
 
@@ -195,40 +195,26 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
     cluster = cell.cluster or episode.cluster.name
     place: dict[str, Any] = {"workload": cell.workload, "cluster": cluster, "change": cell.change, "estimate": cell.estimate}
     place |= {column(name): value for name, value in cell.parameters.items()}
-    bounds = {f"bound.{name}": _bound(name, prepared, episode) for name in experiment.axes.objectives}
-    found = []
+    proven = {name: bound(name, episode.workload, episode.cluster, rules=prepared.rules) for name in experiment.axes.objectives}
+    bounds = {f"bound.{name}": math.nan if found is None else found.value for name, found in proven.items()}
+    made = []
     for k, (entry, scheduler) in enumerate(zip(prepared.entries, prepared.schedulers, strict=True)):
         began = time.perf_counter()
         result = simulate(episode.workload, episode.cluster, scheduler, unit.seed, rules=prepared.rules, segments=segments)
         seconds = time.perf_counter() - began
-        values = {
-            **place,
-            "seed": unit.seed,
-            "scheduler": entry.name,
-            "training_seed": entry.training_seed,
-            **numbers_of(experiment, result),
-        }
+        values = place | {"seed": unit.seed, "scheduler": entry.name, "training_seed": entry.training_seed}
+        values |= numbers_of(experiment, result)
         curves = {name: curve_of(name, result) for name in experiment.curves}
-        further = {
-            "text": experiment.text_of(entry.name),
-            "workload_text": episode.text,
-            "decision_latency_us": measure(result, [LATENCY])[LATENCY],
-        }
-        found.append(
-            RunRecord(unit.first + k, values | _holding(bounds, values), curves, manifest_of(unit.first + k, values, seconds, further))
-        )
-    return found
+        latency = measure(result, [LATENCY])[LATENCY]
+        further = {"text": experiment.text_of(entry.name), "workload_text": episode.text, "decision_latency_us": latency}
+        manifest = manifest_of(unit.first + k, values, seconds, further)
+        made.append(RunRecord(unit.first + k, values | _holding(bounds, values), curves, manifest))
+    return made
 
 
 def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str, float]:
     """Drop the bounds of a Run in which some job did not end: its metrics show only how long that job had lasted so far."""
     return dict(bounds) if not values["n_unfinished"] else dict.fromkeys(bounds, math.nan)
-
-
-def _bound(name: str, prepared: Prepared, episode: Episode) -> float:
-    """Return the bound that no scheduler can pass; nan where none is known."""
-    found = bound(name, episode.workload, episode.cluster, rules=prepared.rules)
-    return math.nan if found is None else found.value
 
 
 def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:

@@ -380,16 +380,13 @@ def _check(made: Experiment, where: str) -> None:
     """Refuse an empty or too large product, names that refer to nothing, and unknown metrics."""
     _check_axes(made, where)
     _check_metrics(made, where)
-    axes = made.axes
-    named = {"baseline": (made.judge.baseline,) if made.judge.baseline else (), "challengers": made.judge.challengers}
-    for key, names in {**named, "oracle": made.judge.oracle, "rivals": made.judge.rivals}.items():
-        for name in names:
-            if name not in axes.schedulers:
-                raise unknown_name(f"scheduler in {where}: [judge] {key}:", name, list(axes.schedulers))
-    for example in made.examples:
-        for name in example.schedulers:
-            if name not in axes.schedulers:
-                raise unknown_name(f"scheduler in {where}: [[examples]]:", name, list(axes.schedulers))
+    judge = {key: getattr(made.judge, key) for key in ("challengers", "oracle", "rivals")}
+    named = [("[judge] baseline", name) for name in (made.judge.baseline,) if name]
+    named += [(f"[judge] {key}", name) for key, names in judge.items() for name in names]
+    named += [("[[examples]]", name) for example in made.examples for name in example.schedulers]
+    for key, name in named:
+        if name not in made.axes.schedulers:
+            raise unknown_name(f"scheduler in {where}: {key}:", name, list(made.axes.schedulers))
     _check_agents(made, where)
 
 

@@ -9,8 +9,9 @@ interval and the larger p are reported. One sample alone, such as a log in `comp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -259,8 +260,9 @@ def _width(each: Interval | Difference) -> float:
     return each.high - each.low if math.isfinite(each.high - each.low) else -1.0
 
 
-def _mean(values: Array, axis: int | tuple[int, ...]) -> Array:
-    known = np.isfinite(values)
+def _mean(values: Array, axis: int | tuple[int, ...], *, finite: bool = True) -> Array:
+    """Average what is known: what is finite, or else all but nan; nan where nothing is."""
+    known = np.isfinite(values) if finite else ~np.isnan(values)
     size = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)
     made: Array = np.divide(total, size, out=np.full(np.shape(total), np.nan), where=size > 0)
@@ -277,7 +279,8 @@ def summarise(results: Results) -> Summary:
     for name in (name for name in experiment.judge.groups if name in results.columns):
         for value in dict.fromkeys(results.columns[name].tolist()):
             if value is not None:  # a workload that has no such parameter
-                groups.append(_untested(table_of(Pivot(results, results.columns[name] == value), first, f"{name}={value}")))
+                table = table_of(Pivot(results, results.columns[name] == value), first, f"{name}={value}")
+                groups.append(_with_p(table, repeat(math.nan)))  # groups are not part of the correction
     notes = tuple(_notes(whole)) if results.folder else results.notes
     return Summary(results, tuple(tables), tuple(groups), tuple(_degradations(whole)), comparisons, notes)
 
@@ -407,17 +410,9 @@ def against(pivot: Pivot, mine: Array, other: Array, sign: float) -> Versus:
     better: Literal["lower", "higher"] = "lower" if sign > 0 else "higher"
     ways = [paired_difference(*pair, better=better) for pair in pairs]
     share = widest([ratio_of_sums(x - y, np.abs(y)) for x, y in pairs])
-    wins, ties, losses = _counted(sign * _per_run(mine), sign * _per_run(other))
+    wins, ties, losses = _counted(*(sign * _mean(each, 0, finite=False) for each in (mine, other)))  # inf is kept: it loses
     p = float(np.max([each.p for each in ways]))
     return Versus(max(ways, key=_width), share.mean, share.low, share.high, wins, ties, losses, p, sign > 0)
-
-
-def _per_run(values: Array) -> Array:
-    """(cells, seeds): the mean over training seeds, inf kept; nan where there is no value."""
-    known = ~np.isnan(values)
-    total, size = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
-    made: Array = np.divide(total, size, out=np.full(total.shape, np.nan), where=size > 0)
-    return made
 
 
 def _counted(mine: Array, other: Array) -> tuple[int, int, int]:
@@ -433,21 +428,18 @@ def _alike(mine: Array, other: Array) -> tuple[Array, Array]:
     return tuple(np.repeat(each, count, axis=0) if len(each) == 1 and count > 1 else each for each in (mine, other))  # type: ignore[return-value]
 
 
-def _untested(table: Comparison) -> Comparison:
-    """Drop the p values: groups are not part of the correction."""
-    lines = tuple(replace(line, versus=replace(line.versus, p=math.nan)) if line.versus else line for line in table.lines)
-    return replace(table, lines=lines)
+def _with_p(table: Comparison, p: Iterator[float]) -> Comparison:
+    """Replace the p value of each line that has one by the next."""
+    return replace(
+        table, lines=tuple(replace(line, versus=replace(line.versus, p=next(p))) if line.versus else line for line in table.lines)
+    )
 
 
 def _corrected(tables: Sequence[Comparison]) -> tuple[list[Comparison], int]:
     """Correct the p values over every comparison of every objective (Holm)."""
     p = [line.versus.p for table in tables for line in table.lines if line.versus is not None]
     adjusted = iter(holm(p).tolist() if p else [])
-    made = []
-    for table in tables:
-        lines = tuple(replace(line, versus=replace(line.versus, p=next(adjusted))) if line.versus else line for line in table.lines)
-        made.append(replace(table, lines=lines))
-    return made, int(np.isfinite(p).sum())
+    return [_with_p(table, adjusted) for table in tables], int(np.isfinite(p).sum())
 
 
 def _degradations(pivot: Pivot) -> list[Degradation]:

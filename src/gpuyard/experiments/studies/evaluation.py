@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from gpuyard.envs.kinds.base import EnvKind, kind_of
@@ -17,6 +16,7 @@ from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.experiments.compare import Plan, compare
 from gpuyard.experiments.compare import Source as Compared
+from gpuyard.experiments.design.cells import exists
 from gpuyard.experiments.judging.summary import Summary
 from gpuyard.metrics import is_metric
 from gpuyard.model.cluster import Cluster
@@ -119,32 +119,22 @@ def _trained_on(contenders: Sequence[Contender]) -> tuple[tuple[str, ...], str]:
 def check_logs_are_here(contender: Contender, texts: Sequence[str]) -> None:
     """Refuse to evaluate on a training's logs that are not here; a user who has only the checkpoint names other workloads."""
     bases = [recipe.base for recipe in map(parse_recipe, texts) if not recipe.is_generator]
-    missing = [base for base in dict.fromkeys(bases) if not base.startswith(DATASET) and not _exists(base)]
+    missing = [base for base in dict.fromkeys(bases) if not base.startswith(DATASET) and not exists(base)]
     if missing:
         what = "the log that it was trained on is" if len(missing) == 1 else "logs that it was trained on are"
         hint = f"give workloads of your own, a log or a generator: --workload '{contender.kind.example}'"
         raise UsageError(f"{contender.text}: {what} not here: {', '.join(missing)}", hint=hint)
 
 
-def _exists(base: str) -> bool:
-    try:
-        return Path(base).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have
-        return False
-
-
 def _numbers(source: EpisodeSource, held: Held) -> tuple[int, ...]:
     """0, 1, 2 …: they go through every combination of parameters before the next seed."""
     wanted = held.batches
     if not wanted:
-        wanted = source.size if held.seeds else max(BATCHES, _combinations(source))
+        combinations = len(source.combinations) if isinstance(source, GeneratorSource) else 1
+        wanted = source.size if held.seeds else max(BATCHES, combinations)
     if wanted > MOST_EPISODES:
         raise UsageError(f"{source.text}: {wanted:,} episodes; at most {MOST_EPISODES:,}", hint="give --batches or fewer --seeds")
     return tuple(range(min(wanted, source.size)))
-
-
-def _combinations(source: EpisodeSource) -> int:
-    return len(source.combinations) if isinstance(source, GeneratorSource) else 1
 
 
 def evaluate(
