@@ -116,12 +116,7 @@ def _run(request: TrainingRequest, out: Path | None, *, resume: bool) -> Trainin
 def command_of(request: TrainingRequest) -> str:
     """Return the command for the same training, without options that do not change the outcome."""
     words = ["gpuyard", "train", request.env or ""]
-    single: dict[str, Any] = {
-        "--learner": request.learner,
-        "--cluster": request.cluster,
-        "--objective": request.objective,
-        "--seed": request.seed,
-    }
+    single: dict[str, Any] = {f"--{name}": getattr(request, name) for name in ("learner", "cluster", "objective", "seed")}
     several = {"--workload": request.workloads, "--validation": request.validation, "--set": request.sets}
     names = {"update_limit": "updates"}
     single |= {f"--{names.get(name, name)}": value for table in request.flags.values() for name, value in table.items()}
@@ -201,15 +196,15 @@ def _grid(trainer: Trainer) -> Any:
 def facts(trainer: Trainer, *, nearest: bool = False) -> list[tuple[str, str]]:
     """Return names and texts to show; with all baselines, or only the nearest: the hardest one to beat."""
     at, plan = trainer.progress, trainer.plan
-    found = [
+    return [
         ("update", f"{at.update:,}" + (f" of {limit:,}" if (limit := plan.training.update_limit) else "")),
         ("steps", f"{at.steps:,} of {plan.training.steps:,}"),
         ("steps/s", short(at.steps_per_second)),
         ("return", short(at.metrics.get("return", math.nan))),
         (trainer.validator.objective, _scores(trainer, nearest)),
         ("time", _times(trainer)),
+        ("left", _left(trainer)),
     ]
-    return [*found, ("left", _left(trainer))]
 
 
 def _scores(trainer: Trainer, nearest: bool) -> str:

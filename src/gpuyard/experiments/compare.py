@@ -66,10 +66,6 @@ class Plan:
     challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline is the best of all others
     rules: Rules = field(default_factory=Rules)
 
-    @property
-    def primary(self) -> str:
-        return self.metrics[0]
-
     def seeds_of(self, source: Source, estimate: str | None) -> tuple[int, ...]:
         """A log without noise is one sample: simulating it again gives the same numbers."""
         return self.seeds if source.seeded or (estimate is not None and is_random(estimate)) else self.seeds[:1]
@@ -199,14 +195,8 @@ def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured],
                     if not source.seeded and has_log(workload) and table.counted is None:
                         table.counted = _counted(workload, table.cluster)
                     table.cells.append([])
-                    if table.log:
-                        yield table.cells[-1], _logged(plan, table, workload)
-                    for scheduler in plan.schedulers:
+                    for scheduler in (*([None] if table.log else []), *plan.schedulers):
                         yield table.cells[-1], _call(plan, table, workload, scheduler, seed)
-
-
-def _logged(plan: Plan, table: _Pending, workload: Workload) -> Callable[[], _Measured]:
-    return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, len(table.seeds) == 1, table.counted)
 
 
 def _counted(workload: Workload, cluster: Cluster) -> Array:
@@ -216,8 +206,11 @@ def _counted(workload: Workload, cluster: Cluster) -> Array:
     return counted
 
 
-def _call(plan: Plan, table: _Pending, workload: Workload, scheduler: AnyScheduler, seed: int) -> Callable[[], _Measured]:
+def _call(plan: Plan, table: _Pending, workload: Workload, scheduler: AnyScheduler | None, seed: int) -> Callable[[], _Measured]:
+    """Return the call that measures one line; without a scheduler, that of the log."""
     lone = len(table.seeds) == 1
+    if scheduler is None:
+        return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, lone, table.counted)
     segments = any(resolve(name)[0].segments for name in plan.metrics)
     cluster = table.source.change(table.cluster, workload, seed) if table.source.change else table.cluster
     return lambda: _measured(

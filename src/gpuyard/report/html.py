@@ -106,8 +106,7 @@ def _study(study: Study, charts: Sequence[Chart | Absent], number: int, *, title
     yield f'<p class="lead">{text(lead(summary))}</p>'
     yield "<ul>" + "".join(f"<li>{_titled(each)}</li>" for each in findings(summary)) + "</ul>"
     yield '<h2 id="tables">Tables</h2>' if titled else ""
-    for table in summary.tables:
-        yield _objective_table(summary, table)
+    yield from map(_objective_table, summary.tables)
     yield from _further_metrics(summary)
     yield '<h2 id="charts-section">Charts</h2>' if titled else ""
     if number == 1:
@@ -158,7 +157,7 @@ def _wrapped(caption: str, head: Sequence[str], rows: Sequence[str], *, sortable
     )
 
 
-def _objective_table(summary: Summary, table: Comparison) -> str:
+def _objective_table(table: Comparison) -> str:
     title = metric_title(table.objective)
     unit, size = shown_unit(table.objective, [line.values[table.objective].mean for line in table.lines])
     has_gap, has_bound = table.oracle is not None, table.bound is not None
@@ -180,8 +179,8 @@ def _objective_table(summary: Summary, table: Comparison) -> str:
 
 
 def _line(table: Comparison, line: Standing, size: float, tested: bool, has_gap: bool, has_bound: bool) -> str:
-    value, found, best = line.values[table.objective], line.versus, table.objective in line.best
-    cells = [_cell(value_text(value, size), value.mean, "best" if best else "")]
+    found, best = line.versus, table.objective in line.best
+    cells = [_value_cell(line, table.objective, size)]
     if found is None:
         cells += ['<td data-v="0">baseline</td>', *['<td data-v=""></td>'] * (1 + 2 * tested)]
     else:
@@ -211,10 +210,7 @@ def _further_metrics(summary: Summary) -> Iterable[str]:
     head = ["scheduler", *(metric_title(name) + (f", {sizes[name][0]}" if sizes[name][0] else "") for name in names)]
     rows = []
     for line in table.lines:
-        cells = "".join(
-            _cell(value_text(line.values[name], sizes[name][1]), line.values[name].mean, "best" if name in line.best else "")
-            for name in names
-        )
+        cells = "".join(_value_cell(line, name, sizes[name][1]) for name in names)
         rows.append(f'<tr class="{"challenger" if line.challenger else ""}"><th scope="row">{text(line.scheduler)}</th>{cells}</tr>')
     caption = "Other metrics: mean of all runs with its interval; the best mean of a column is bold."
     yield "<h3>Other metrics</h3>" + _wrapped(caption, head, rows)
@@ -248,7 +244,7 @@ def _by_scheduler(tables: Sequence[Comparison], size: float) -> tuple[list[str],
     """(rows, head): schedulers down."""
     rows = []
     for first in tables[0].lines:
-        cells = "".join(_group_cell(table.line(first.scheduler), table, size) for table in tables)
+        cells = "".join(_value_cell(table.line(first.scheduler), table.objective, size) for table in tables)
         rows.append(f'<tr class="{"challenger" if first.challenger else ""}"><th scope="row">{text(first.scheduler)}</th>{cells}</tr>')
     return rows, ["scheduler", *map(group_label, tables)]
 
@@ -257,14 +253,14 @@ def _by_value(tables: Sequence[Comparison], size: float) -> tuple[list[str], lis
     """(rows, head): values of the parameter down."""
     rows = []
     for table in tables:
-        cells = "".join(_group_cell(line, table, size) for line in table.lines)
+        cells = "".join(_value_cell(line, table.objective, size) for line in table.lines)
         rows.append(f'<tr><th scope="row">{text(group_label(table))}</th>{cells}</tr>')
     return rows, ["", *(readable(line.scheduler) for line in tables[0].lines)]
 
 
-def _group_cell(line: Standing, table: Comparison, size: float) -> str:
-    value = line.values[table.objective]
-    return _cell(value_text(value, size), value.mean, "best" if table.objective in line.best else "")
+def _value_cell(line: Standing, metric: str, size: float) -> str:
+    value = line.values[metric]
+    return _cell(value_text(value, size), value.mean, "best" if metric in line.best else "")
 
 
 def _degradations(summary: Summary) -> Iterable[str]:

@@ -191,20 +191,10 @@ def _marks(drawn: Points, mark: Marks, offset: float, count: int) -> dict[str, A
 
 def _bar(number: int, width: float) -> dict[str, Any]:
     pattern = {
-        "shape": PATTERNS[number % len(PATTERNS)],
-        "solidity": 0.3,
-        "size": 7,
-        "fillmode": "overlay",
-        "fgcolor": "@page",
-        "fgopacity": 0.7,
-    }
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "textposition": "none",
-        "width": width * 0.92,
-        "marker": {"color": style_of(number).colour, "pattern": pattern},
-    }
+        "shape": PATTERNS[number % len(PATTERNS)], "solidity": 0.3, "size": 7, "fillmode": "overlay", "fgcolor": "@page", "fgopacity": 0.7,
+    }  # fmt: skip
+    marker = {"color": style_of(number).colour, "pattern": pattern}
+    return {"type": "bar", "orientation": "h", "textposition": "none", "width": width * 0.92, "marker": marker}
 
 
 def _dot(number: int, strong: bool) -> dict[str, Any]:

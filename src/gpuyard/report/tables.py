@@ -23,6 +23,7 @@ NAMES: Mapping[str, str] = {
     "energy": "energy", "sla": "deadline_met",
 }  # fmt: skip
 LATENCY = "decision_latency_us"
+ENDS = ("mean", "low", "high")  # of an interval
 
 
 def csv_files(summaries: Sequence[Summary]) -> dict[str, str]:
@@ -135,17 +136,12 @@ def _interval(name: str, value: Interval | Difference | None) -> dict[str, Any]:
     return {} if value is None else {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
+def _values(thing: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
+
+
 def _degradation_rows(summary: Summary) -> list[dict[str, Any]]:
-    return [
-        {
-            "objective": each.objective,
-            "change": each.change,
-            "kind": each.kind,
-            "scheduler": each.scheduler,
-            **_interval("share", each.share),
-        }
-        for each in summary.degradations
-    ]
+    return [_values(each, "objective", "change", "kind", "scheduler") | _interval("share", each.share) for each in summary.degradations]
 
 
 # ── one workload on one cluster ──
@@ -180,7 +176,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "schedulers": [
             {
                 "scheduler": line.scheduler,
-                "metrics": {name: _value_data(line.values[name]) | {"best": name in line.best} for name in metrics},
+                "metrics": {name: _values(line.values[name], *ENDS, "n", "of") | {"best": name in line.best} for name in metrics},
                 "difference": _difference_data(line.change, line.versus.p) if line.change and line.versus else None,
                 "to_stand_in": _difference_data(line.to_stand_in, math.nan) if line.to_stand_in else None,
                 "counts": summary.results.counts(line.scheduler),
@@ -190,10 +186,5 @@ def as_data(summary: Summary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _value_data(value: Interval) -> dict[str, Any]:
-    return {"mean": value.mean, "low": value.low, "high": value.high, "n": value.n, "of": value.of}
-
-
 def _difference_data(found: Difference, p: float) -> dict[str, Any]:
-    names = ("mean", "low", "high", "wins", "ties", "losses", "n", "of")
-    return {name: getattr(found, name) for name in names} | {"p": p}
+    return _values(found, *ENDS, "wins", "ties", "losses", "n", "of") | {"p": p}

@@ -14,13 +14,9 @@ if TYPE_CHECKING:
 
 Facts = list[tuple[str, str]]
 _KINDS = {
-    "users": "users",
-    "partitions": "partitions",
-    "classes": "job classes",
-    "gpu_types": "GPU types",
-    "qoses": "QOS",
+    "users": "users", "partitions": "partitions", "classes": "job classes", "gpu_types": "GPU types", "qoses": "QOS",
     "accounts": "accounts",
-}
+}  # fmt: skip
 
 
 def facts_of(workload: Workload, cluster: str | None = None) -> Facts:

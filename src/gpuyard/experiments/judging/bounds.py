@@ -263,15 +263,7 @@ def _most_on_time(submit: Array, deadline: Array, work: Array, speed: float) -> 
 
 
 _Proof: TypeAlias = Callable[[_Case], Bound | None]
-_PROOFS: Mapping[str, _Proof] = MappingProxyType(
-    {
-        "turnaround": _turnaround,
-        "wait": _wait,
-        "waiting": _waiting,
-        "slowdown": _slowdown,
-        "bsld": _bsld,
-        "makespan": _makespan,
-        "utilization": _utilization,
-        "deadline_met": _deadline_met,
-    }
-)
+_PROOFS: Mapping[str, _Proof] = MappingProxyType({
+    "turnaround": _turnaround, "wait": _wait, "waiting": _waiting, "slowdown": _slowdown, "bsld": _bsld, "makespan": _makespan,
+    "utilization": _utilization, "deadline_met": _deadline_met,
+})  # fmt: skip

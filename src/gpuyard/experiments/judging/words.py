@@ -210,14 +210,8 @@ def _challenger(table: Comparison, line: Standing, role: str) -> str:
     found = line.versus
     assert found is not None
     runs = f"better in {found.wins:,} and worse in {found.losses:,} of {found.wins + found.ties + found.losses:,} runs"
-    return _CHALLENGER[verdict(found)].format(
-        name=readable(line.scheduler),
-        base=readable(table.baseline),
-        role=role,
-        share=signed_share(found),
-        runs=runs,
-        p=p_text(found.p, equals="= "),
-    )
+    names = {"name": readable(line.scheduler), "base": readable(table.baseline), "role": role}
+    return _CHALLENGER[verdict(found)].format(**names, share=signed_share(found), runs=runs, p=p_text(found.p, equals="= "))
 
 
 def p_text(p: float, equals: str = "") -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,6 @@ class RunOutcome:
     done_before: int
     seconds: float
     trained: int  # agents, in this call
-
-
-@dataclass(frozen=True)
-class _Make:
-    """Make a worker from plain data, in whatever process."""
-
-    context: Context
-
-    def __call__(self) -> Worker:
-        return Worker(self.context)
 
 
 def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str = "", progress: Progress | None = None) -> RunOutcome:
@@ -109,7 +100,7 @@ def _do_units(prepared: Prepared, context: Context, store: Store, backend: Backe
     before = prepared.runs - len(left) * width
     finished = before
     report("runs", finished, prepared.runs)
-    with closing(backend.run(_Make(context), left)) as outcomes:
+    with closing(backend.run(partial(Worker, context), left)) as outcomes:
         for number, records in outcomes:
             store.add(number, records)
             finished += width

@@ -212,7 +212,7 @@ class _Stage:
     def _record(self, episodes: Sequence[Episode]) -> None:
         options = _options_of_one(self.contender)
         for done, episode in enumerate(episodes):
-            self._envs.append(self.contender.kind.make(_Only(episode), options, 1, 0))
+            self._envs.append(self.contender.kind.make(_Only(episode, episode.text), options, 1, 0))
             try:
                 self.returns.append(self._play(len(self.episodes), None))
                 self.episodes.append(episode)
@@ -338,18 +338,9 @@ class _Only:
     """A source that has one episode."""
 
     kept: Episode
-
-    @property
-    def text(self) -> str:
-        return self.kept.text
-
-    @property
-    def size(self) -> int:
-        return 1
-
-    @property
-    def uses(self) -> tuple[Any, ...]:
-        return ()
+    text: str
+    size: int = 1
+    uses: tuple[Any, ...] = ()
 
     def episode(self, number: int) -> Episode:
         return self.kept
