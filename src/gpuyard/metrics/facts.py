@@ -41,21 +41,12 @@ def end_or_horizon(result: Result) -> Array:
 
 
 def window(result: Result) -> tuple[float, float]:
-    """Return (first submit, last end) of the run in s, to which shares of time refer; nan where there is none."""
-    return first_submit(result), last_end(result)
-
-
-def first_submit(result: Result) -> float:
-    """Return the first submit in s, from the totals or else from the jobs."""
-    submit = result.workload.jobs.submit
-    return float(result.totals.get("first_submit", submit.min() if len(submit) else np.nan))
-
-
-def last_end(result: Result) -> float:
-    """Return the last end in s, from the totals or else from the jobs."""
-    end = result.table["end"]
+    """Return (first submit, last end) in s, from the totals or else from the jobs; shares of time refer to it. nan where there is none."""
+    submit, end = result.workload.jobs.submit, result.table["end"]
     ended = end[~np.isnan(end)]
-    return float(result.totals.get("last_end", ended.max() if len(ended) else np.nan))
+    first = result.totals.get("first_submit", submit.min() if len(submit) else np.nan)
+    last = result.totals.get("last_end", ended.max() if len(ended) else np.nan)
+    return float(first), float(last)
 
 
 def length(result: Result) -> float:

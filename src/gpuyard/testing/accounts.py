@@ -24,15 +24,8 @@ def compare_accounts(result: Result, expected: ReferenceResult) -> list[str]:
     workload, cluster = result.workload, result.cluster
     first = float(workload.jobs.submit[0]) if len(workload) else 0.0
     last_end = max([row.end for row in expected.rows if not math.isnan(row.end)], default=first)
-    totals: dict[str, float] = {
-        "first_submit": first,
-        "last_end": last_end,
-        "passes": expected.passes,
-        "preemptions": expected.preemptions,
-        "failures": expected.failures,
-        "queue_max": expected.queue_max,
-        "queue_integral": expected.queue_integral,
-    }
+    counted = ("passes", "preemptions", "failures", "queue_max", "queue_integral")
+    totals: dict[str, float] = {"first_submit": first, "last_end": last_end} | {name: getattr(expected, name) for name in counted}
     for number, kind in enumerate(cluster.types):
         mine = cluster.nodes.gpu_type[expected.segment_table["node"]] == number
         totals[f"busy/{kind.name}"] = _sum(_busy(expected)[mine])

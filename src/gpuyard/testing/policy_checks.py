@@ -7,7 +7,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -308,34 +308,22 @@ def _job(moment: Moment, k: int) -> str:
     return f"job {int(moment.workload.jobs.id[k])} of {moment.workload.name}"
 
 
-def _ordered(function: Function, name: str) -> Scheduler:
-    base = parse_slots("fcfs/fewest/easy")
-    return Scheduler(make_ordering(function, name), base.placement, base.backfill, base.preemption)
-
-
-def _placed(function: Function, name: str) -> Scheduler:
-    base = parse_slots("fcfs/fewest/easy")
-    return Scheduler(base.ordering, make_placement(function, name), base.backfill, base.preemption)
-
-
-def _switched(function: Function, name: str) -> Meta:
-    return Meta((parse_slots("fcfs/fewest/easy"), parse_slots("sjf/fewest/easy")), make_switch(function, name))
-
-
 RULE = PolicyKind(
     "ordering or preemption rule", ("jobs", "j", "now"), compile_keys,
     subjects=lambda moment: len(moment.rows), ask=lambda f, moment, k: f(visible(moment.rows), k, moment.now), ask_all=_keys,
-    what=_job, simulated=_ordered,
+    what=_job, simulated=lambda f, name: replace(parse_slots("fcfs/fewest/easy"), ordering=make_ordering(f, name)),
 )  # fmt: skip
 PLACEMENT = PolicyKind(
     "placement", ("nodes", "n", "jobs", "j"), compile_scores,
     subjects=lambda moment: len(moment.nodes), ask=lambda f, moment, k: f(moment.nodes.view(np.recarray), k, visible(moment.rows), JOB),
     ask_all=_scores,
-    what=lambda moment, k: f"node {int(moment.nodes['number'][k])} and {_job(moment, JOB)}", simulated=_placed,
+    what=lambda moment, k: f"node {int(moment.nodes['number'][k])} and {_job(moment, JOB)}",
+    simulated=lambda f, name: replace(parse_slots("fcfs/fewest/easy"), placement=make_placement(f, name)),
 )  # fmt: skip
 SWITCH = PolicyKind(
     "switch rule", ("system", "now"), compile_switch,
     subjects=lambda moment: 1, ask=lambda f, moment, k: int(f(moment.system.view(np.recarray)[0], moment.now)), ask_all=_choice,
-    what=lambda moment, k: f"a system with {moment.system['waiting'][0]:g} waiting jobs", simulated=_switched,
+    what=lambda moment, k: f"a system with {moment.system['waiting'][0]:g} waiting jobs",
+    simulated=lambda f, name: Meta((parse_slots("fcfs/fewest/easy"), parse_slots("sjf/fewest/easy")), make_switch(f, name)),
 )  # fmt: skip
 KINDS = (RULE, PLACEMENT, SWITCH)

@@ -170,14 +170,10 @@ def every_policy() -> Iterator[Fixed]:
         yield from (Fixed("backfill", replace(BACKFILLS[name], depth=depth)) for depth in (0, 1, 3))
     yield from (Fixed("preemption", parse_preemption(_CLOSER.get(name, name))) for name in PREEMPTIONS)
     yield from (Fixed("switch", parse_switch(_CLOSER.get(name, name))) for name in SWITCHES)
-    own: tuple[tuple[str, tuple[Policy, ...]], ...] = (
-        ("ordering", OWN_ORDERINGS),
-        ("placement", OWN_PLACEMENTS),
-        ("preemption", OWN_PREEMPTIONS),
-        ("switch", OWN_SWITCHES),
-    )
-    for slot, policies in own:
-        yield from (Fixed(slot, policy) for policy in policies)
+    yield from (Fixed("ordering", policy) for policy in OWN_ORDERINGS)
+    yield from (Fixed("placement", policy) for policy in OWN_PLACEMENTS)
+    yield from (Fixed("preemption", policy) for policy in OWN_PREEMPTIONS)
+    yield from (Fixed("switch", policy) for policy in OWN_SWITCHES)
 
 
 def random_scheduler(seed: int, fixed: Fixed | None = None, *, own: bool = True) -> Scheduler | Meta:

@@ -71,10 +71,7 @@ def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, in
     walltime = np.where(c["time"] > 0, c["time"], np.inf)
     users, user = _labels(rows, "user", c["user"])
     partitions, partition = _labels(rows, "queue", c["queue"])
-    columns = {
-        "id": c["id"], "submit": c["submit"], "gpus": gpus, "walltime": walltime,
-        "user": user, "partition": partition,
-    }  # fmt: skip
+    columns = {"id": c["id"], "submit": c["submit"], "gpus": gpus, "walltime": walltime, "user": user, "partition": partition}
     return Workload.build(
         columns, c["run"], name=path.name, users=users, partitions=partitions, dropped=dropped,
         logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=estimate_notes(np.isfinite(walltime)),

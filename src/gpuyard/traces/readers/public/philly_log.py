@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -54,30 +55,15 @@ class _Job:
         return next((reason for reason, bad in wrong.items() if bad), "")
 
 
-@dataclass
-class _Found:
-    """The usable jobs by their place in the log, and counts of the others by reason."""
-
-    kept: dict[int, _Job] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)
-
-    def add(self, number: int, job: _Job) -> None:
-        fault = job.fault
-        if fault:
-            self.dropped[fault] = self.dropped.get(fault, 0) + 1
-        else:
-            self.kept[number] = job
-
-
 def read(path: Path, limits: Limits) -> Workload:
     """Read the log. An attempt with a start and a later end counts; jobs without one, or that start before their submit, are dropped."""
     document = JsonText(path, replace(limits, size=min(limits.size, MAX_BYTES)))
-    found = _Found()
-    for number, (row, _) in enumerate(document.listed(), 1):
-        found.add(number, _job(row, f"{path}: job {number}"))
-    if not found.kept:
-        raise no_usable_job(path, found.dropped)
-    return _workload(path.name, found)
+    every = {number: _job(row, f"{path}: job {number}") for number, (row, _) in enumerate(document.listed(), 1)}
+    kept = {number: job for number, job in every.items() if not job.fault}
+    dropped = dict(Counter(job.fault for job in every.values() if job.fault))
+    if not kept:
+        raise no_usable_job(path, dropped)
+    return _workload(path.name, kept, dropped)
 
 
 def _job(row: object, where: str) -> _Job:
@@ -134,18 +120,18 @@ def _text(row: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _workload(name: str, found: _Found) -> Workload:
-    jobs = list(found.kept.values())
+def _workload(name: str, kept: Mapping[int, _Job], dropped: Mapping[str, int]) -> Workload:
+    jobs = list(kept.values())
     backward = sum(job.backward for job in jobs)
     origin = min(job.submit for job in jobs)
     users, user = _labels([job.user for job in jobs])
     vcs, vc = _labels([job.vc for job in jobs])
     columns: dict[str, list[int] | list[float]] = {
-        "id": list(found.kept), "submit": [job.submit - origin for job in jobs], "gpus": [job.gpus for job in jobs],
+        "id": list(kept), "submit": [job.submit - origin for job in jobs], "gpus": [job.gpus for job in jobs],
         "chunk": [job.chunk for job in jobs], "user": user, "partition": vc,
     }  # fmt: skip
     return Workload.build(
-        columns, [job.runtime for job in jobs], name=name, users=users, partitions=vcs, dropped=found.dropped, preset="philly",
+        columns, [job.runtime for job in jobs], name=name, users=users, partitions=vcs, dropped=dropped, preset="philly",
         logged_start=[job.start - origin for job in jobs],
         notes=(
             origin_note(round(origin)), _NOTE,
