@@ -12,9 +12,9 @@ import pytest
 from gpuyard.metrics import METRICS, counts, measure
 from gpuyard.metrics.base import values_of
 from gpuyard.model.result import BIN, Result
+from gpuyard.policies import Backfill, Ordering, Placement, Preemption, Scheduler
 from gpuyard.testing.strategies import random_case
 
-base = pytest.importorskip("gpuyard.policies.slots")
 SEEDS = range(40)
 
 
@@ -26,11 +26,11 @@ def by_priority(jobs, j, now):
     return -jobs.priority[j]
 
 
-SCHEDULER = base.Scheduler(
-    base.Ordering("fcfs", "first come", first_come, (), False),
-    base.Placement("best", "best fit", None, (), "score"),
-    base.Backfill("skip"),
-    base.Preemption("priority", "by priority", by_priority, ()),
+SCHEDULER = Scheduler(
+    Ordering("fcfs", "first come", first_come, (), False),
+    Placement("best", "best fit", None, (), "score"),
+    Backfill("skip"),
+    Preemption("priority", "by priority", by_priority, ()),
 )
 
 

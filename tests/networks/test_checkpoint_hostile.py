@@ -230,7 +230,10 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any], bytes], bytes], str]] = {
     "other shape": (other_shape, r"'key.weight' has shape \(2, 8\), the network needs \(4, 4\)"),
     "not finite": (not_finite, "'key.weight' has values that are not finite"),
     "other name": (other_name, "'key.weight' is missing"),
-    "no manifest": (lambda header, data: joined({k: v for k, v in header.items() if k != "__metadata__"}, data), "without a manifest"),
+    "no manifest": (
+        lambda header, data: joined({k: v for k, v in header.items() if k != "__metadata__"}, data),
+        "without a gpuyard manifest",
+    ),
     "metadata is a list": (lambda header, data: joined(header | {"__metadata__": ["gpuyard"]}, data), "not texts"),
     "no header": (lambda header, data: joined(b"", data), "not JSON"),
     "a list": (lambda header, data: joined(b"[1, 2]", data), "not a table"),
