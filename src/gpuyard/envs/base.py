@@ -74,22 +74,9 @@ class CheckedEnvs:
 
     def __init__(self, inner: Envs) -> None:
         self.inner = inner
+        self.count, self.actions, self.schema = inner.count, inner.actions, inner.schema
+        self.reset, self.save, self.restore = inner.reset, inner.save, inner.restore
         self.seconds = 0.0
-
-    @property
-    def count(self) -> int:
-        return self.inner.count
-
-    @property
-    def actions(self) -> int:
-        return self.inner.actions
-
-    @property
-    def schema(self) -> Schema:
-        return self.inner.schema
-
-    def reset(self, seed: int) -> Observation:
-        return self.inner.reset(seed)
 
     def step(self, actions: Array) -> Step:
         began = time.perf_counter()
@@ -99,12 +86,6 @@ class CheckedEnvs:
             env = int(np.argmin(np.isfinite(step.reward)))
             raise SimulationError(f"environment {env} of {self.count}: the reward of a step is {step.reward[env]}, not a finite number")
         return step
-
-    def save(self) -> dict[str, Array]:
-        return self.inner.save()
-
-    def restore(self, saved: dict[str, Array]) -> Observation:
-        return self.inner.restore(saved)
 
     def __getattr__(self, name: str) -> Any:
         """Return what only some batches have."""

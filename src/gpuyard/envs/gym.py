@@ -160,8 +160,8 @@ class SchedulingEnv(OneEnv):
         self.options = options_of(self.kind, settings)
         self._opened = dataclasses.replace(self.options.left_open(), recorded=True)
         self._seed, self._number, self._turn = 0, 0, 0
-        self._envs = self._made(0)
-        super().__init__(self.kind, self._envs.schema, self._envs.rows, self._envs.actions)
+        self.envs = self._made(0)  # a batch of one, with the episode that is under way
+        super().__init__(self.kind, self.envs.schema, self.envs.rows, self.envs.actions)
 
     def render(self) -> Any:
         """Return a text of at most 100 columns, or a picture (height, width, 3) u1; None without a render mode."""
@@ -170,12 +170,7 @@ class SchedulingEnv(OneEnv):
         from gpuyard.envs import viewer
 
         self._shown()
-        return viewer.RENDERERS[self.render_mode](viewer.EnvView.of(self._envs, 0, getattr(self.options, "schedulers", ())))
-
-    @property
-    def envs(self) -> EngineEnvs:
-        """Return the batch of one that it stands on, with the episode that is under way."""
-        return self._envs
+        return viewer.RENDERERS[self.render_mode](viewer.EnvView.of(self.envs, 0, getattr(self.options, "schedulers", ())))
 
     def _made(self, number: int) -> EngineEnvs:
         episode = self.source.episode(number)
@@ -189,19 +184,19 @@ class SchedulingEnv(OneEnv):
         for _ in range(MOST_EMPTY):
             self._turn += 1
             self._number = episode_number(self._seed, 0, self._turn)
-            self._envs = self._made(self._number)
-            if self._envs.actions != int(self.action_space.n):  # type: ignore[attr-defined]
-                what = f"an episode with {self._envs.actions} hosts, the first had {self.action_space.n}"  # type: ignore[attr-defined]
+            self.envs = self._made(self._number)
+            if self.envs.actions != int(self.action_space.n):  # type: ignore[attr-defined]
+                what = f"an episode with {self.envs.actions} hosts, the first had {self.action_space.n}"  # type: ignore[attr-defined]
                 raise UsageError(f"{self.source.text}: {what}", hint="all clusters of one environment need the same number")
             try:
-                return self._envs.reset(0)
+                return self.envs.reset(0)
             except NoChoiceError:
                 continue
         raise NoChoiceError(f"{self.source.text}: {MOST_EMPTY} episodes in a row without a choice", hint="raise its load")
 
     def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
-        over = len(self._envs.choose(np.array([action])))
-        return float(self._envs.reward[0]), self._envs.facts(0) if over else {}
+        over = len(self.envs.choose(np.array([action])))
+        return float(self.envs.reward[0]), self.envs.facts(0) if over else {}
 
 
 class VectorGym(VectorEnv[Seen, Array, Array]):

@@ -31,20 +31,9 @@ _COPIED = (
     "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "outages", "free_index", "history", "tally",
 )  # fmt: skip
 _KEPT = (
-    "bins",
-    "log",
-    "system",
-    "legal",
-    "scratch",
-    "notes",
-    "plan_time",
-    "plan_used",
-    "plan_free",
-    "plan_cpus",
-    "plan_memory",
-    "host_sums",
+    "bins", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory", "host_sums",
     "outputs",
-)
+)  # fmt: skip
 
 CACHE_LINE = 64  # bytes
 

@@ -49,8 +49,8 @@ class EngineEnvs:
         if opened.decision.marks_nodes and len(nodes) > 1:
             raise UsageError(f"episodes have {min(nodes)} to {max(nodes)} hosts: all environments of a batch need the same number")
         self.schema: Schema = opened.decision.schema
-        self._rows = opened.decision.rows(opened, max(nodes))
-        self.actions = self._rows or len(opened.program.slots)
+        self.rows = opened.decision.rows(opened, max(nodes))  # of an observation; 0: it has none
+        self.actions = self.rows or len(opened.program.slots)
         self._plans = plans()
         self._states = own_states(self._pool, self._plans, opened.window, count)
         self._own_headers = [header_of(s) for s in self._states]
@@ -59,42 +59,43 @@ class EngineEnvs:
         self._begun, self._all_open = False, False  # whether there was a reset; whether each is at a choice
         self._make_arrays()
         self._threads = min(threads, count)
-        self._helpers = self._make_helpers() if self._threads > 1 else None
+        help_out, given = kernels().help_out, (self._slots, self._setup, self._weights, self._actions)
+        helping = self._threads > 1
+        self._helpers = HelperThreads(self._threads - 1, lambda board: help_out(*given, board)) if helping else None
 
     def _make_arrays(self) -> None:
         count = self.count
         context = max(len(self.schema.context), system.CONTEXT)  # kernels take the longest for granted
         self._all_context = np.zeros((count, context), np.float32)
-        self._observation = Observation(
-            np.zeros((count, self._rows, len(self.schema.rows)), np.float32),
+        self.observation = Observation(  # what is seen now
+            np.zeros((count, self.rows, len(self.schema.rows)), np.float32),
             self._all_context[:, : len(self.schema.context)],
             np.zeros((count, self.actions), bool),
         )
         self._actions = np.zeros(count, np.int32)
-        self._reward = np.zeros(count, np.float32)
+        self.reward = np.zeros(count, np.float32)  # of the last choices
         self._done = np.zeros(count, bool)
         self._trails = np.zeros((count, 1024), np.int32)
         self._most_choices = 0  # no episode has had more
         self._slots = np.zeros(count, SLOT)
         self._slots["header"] = [header.ctypes.data for header in self._own_headers]
-        for name, array in (("rows", self._observation.rows), ("context", self._all_context), ("mask", self._observation.mask)):
+        for name, array in (("rows", self.observation.rows), ("context", self._all_context), ("mask", self.observation.mask)):
             self._slots[name] = array.ctypes.data + np.arange(count) * array.strides[0]
-        self._point_to_trails()
+        self._widen_trails()
         self._setup = np.zeros(1, SETUP)
         opened = self.opened
         values = {
-            "engine": engine_address(), "open": opened.decision.code, "rows": self._rows, "actions": self.actions,
+            "engine": engine_address(), "open": opened.decision.code, "rows": self.rows, "actions": self.actions,
             "shaping": opened.shaping, "gamma": opened.gamma,
         }  # fmt: skip
         for name, value in values.items():
             self._setup[name] = value
         self._weights = opened.objective.row()
 
-    def _make_helpers(self) -> HelperThreads:
-        help_out, given = kernels().help_out, (self._slots, self._setup, self._weights, self._actions)
-        return HelperThreads(self._threads - 1, lambda board: help_out(*given, board))
-
-    def _point_to_trails(self) -> None:
+    def _widen_trails(self) -> None:
+        """Make room for one choice more than the most that an episode has had, and for the next."""
+        while self._most_choices + 2 > self._trails.shape[1]:
+            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
         self._slots["trail"] = self._trails.ctypes.data + np.arange(self.count) * self._trails.strides[0]
 
     # ── episodes ──
@@ -104,13 +105,13 @@ class EngineEnvs:
         self._seed = seed
         self._episodes[:] = 0
         self._begin(np.arange(self.count, dtype=np.int32))
-        return self._observation
+        return self.observation
 
     def skip(self) -> Observation:
         """Abandon the current episodes and begin the next ones."""
         self._episodes += 1
         self._begin(np.arange(self.count, dtype=np.int32))
-        return self._observation
+        return self.observation
 
     def episode_of(self, env: int) -> int:
         """Return the number, in the pool, of the episode that an environment is in."""
@@ -171,7 +172,7 @@ class EngineEnvs:
         over = self.choose(actions)
         if len(over):
             self.begin_next(over)
-        return Step(self._observation, self._reward, self._done)
+        return Step(self.observation, self.reward, self._done)
 
     def begin_next(self, which: Array) -> None:
         """Begin the next episodes of the environments `which`, i4; their observations are then the first of these."""
@@ -186,7 +187,7 @@ class EngineEnvs:
         self._actions[:] = actions  # a copy: those of a learner may be read-only
         self._make_room_for_a_choice()
         over = self._with_log_space(self._run())
-        self._reward[:] = self._slots["reward"]
+        self.reward[:] = self._slots["reward"]
         self._done[:] = False
         if not over:
             return _NONE
@@ -207,24 +208,7 @@ class EngineEnvs:
         self._most_choices += 1
         if self._most_choices + 2 > self._trails.shape[1]:
             self._most_choices = int(self._slots["choices"].max())
-        if self._most_choices + 2 > self._trails.shape[1]:
-            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
-            self._point_to_trails()
-
-    @property
-    def reward(self) -> Array:
-        """Return (envs,) f4: the rewards of the last choices."""
-        return self._reward
-
-    @property
-    def observation(self) -> Observation:
-        """Return what is seen now."""
-        return self._observation
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows an observation has; 0: it has none."""
-        return self._rows
+        self._widen_trails()
 
     # ── what is going on ──
 
@@ -302,11 +286,9 @@ class EngineEnvs:
             raise UsageError(f"saved with {len(choices)} environments, not {self.count}")
         self._seed = int(saved["envs.seed"][0])
         self._episodes[:] = saved["envs.episodes"]
-        while self._trails.shape[1] < int(choices.max(initial=0)) + 2:
-            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
-        self._point_to_trails()
-        self._begin(np.arange(self.count, dtype=np.int32))
         self._most_choices = int(choices.max(initial=0))
+        self._widen_trails()
+        self._begin(np.arange(self.count, dtype=np.int32))
         at = np.concatenate([[0], np.cumsum(choices)])
         actions = np.zeros(self.count, np.int32)
         for e in range(self.count):
@@ -317,4 +299,4 @@ class EngineEnvs:
                 actions[e] = action
                 self._with_log_space(kernels().step(self._slots, self._setup, self._weights, actions, e, e + 1))
         self._all_open = bool((self._slots["status"] == DECIDE).all())
-        return self._observation
+        return self.observation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -123,10 +124,8 @@ class EnvView:
 
 def _ended(s: st.State) -> list[RunBar]:
     rows = s.log[: int(s.control["log"][0])]
-    return [
-        RunBar(int(r["job"]), int(r["node"]), float(r["gpus"]), int(r["devices"]), float(r["start"]), float(r["end"]), float(r["end"]))
-        for r in rows
-    ]
+    found = rows[["job", "node", "gpus", "devices", "start", "end"]].tolist()
+    return [RunBar(job, node, gpus, devices, start, end, end) for job, node, gpus, devices, start, end in found]
 
 
 def _running(s: st.State, now: float) -> list[RunBar]:
@@ -300,6 +299,8 @@ def _name_lanes(axes: Any, at: Array, names: Sequence[str]) -> None:
 
 
 def _draw_queue(view: EnvView, axes: Any) -> None:
+    from matplotlib.patches import Rectangle
+
     axes.set_axis_off()
     axes.set_ylim(MOST_WAITING + 2, 0)
     axes.set_xlim(0, 1)
@@ -309,7 +310,7 @@ def _draw_queue(view: EnvView, axes: Any) -> None:
         axes.text(x, 0.5, name, fontsize=8, color="0.4", ha="right", va="center")
     for i, w in enumerate(view.waiting):
         if view.by_device(MOST_DEVICES):
-            axes.add_patch(_square(i + 1.2, _colour(w.job)))
+            axes.add_patch(Rectangle((0.0, i + 1.2), 0.05, 0.6, color=_colour(w.job)))
         if w.choosable:
             axes.text(-0.04, i + 1.5, "▸", fontsize=9, ha="center", va="center")
         values = (str(w.job), f"{w.cpus if cores else w.gpus:g}", format_seconds(w.estimate), format_seconds(w.wait))
@@ -318,12 +319,6 @@ def _draw_queue(view: EnvView, axes: Any) -> None:
     rest = view.in_queue - len(view.waiting)
     note = f"… and {rest} more" if rest > 0 else "" if view.waiting else "no job waits"
     axes.text(0.02, len(view.waiting) + 1.5, note, fontsize=8, color="0.4", va="center")
-
-
-def _square(y: float, colour: Any) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((0.0, y), 0.05, 0.6, color=colour)
 
 
 def _colour(job: int) -> Any:
@@ -335,17 +330,7 @@ def _colour(job: int) -> Any:
 
 def _stretches(devices: int) -> list[tuple[int, int]]:
     """Return (first, length) of the runs of ones in a bit set."""
-    found: list[tuple[int, int]] = []
-    device = 0
-    while devices >> device:
-        if devices >> device & 1:
-            length = 1
-            while devices >> device + length & 1:
-                length += 1
-            found.append((device, length))
-            device += length
-        device += 1
-    return found
+    return [(ones.start(), len(ones[0])) for ones in re.finditer("1+", f"{devices:b}"[::-1])]
 
 
 RENDERERS: Mapping[str, Callable[[EnvView], Any]] = MappingProxyType({"ansi": as_text, "rgb_array": as_picture})

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from gpuyard import Cluster, Result, Workload, simulate
-from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs, TaskEpisodes, task_cluster
+from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.features.devices import DEVICE_PHYSICS
 from gpuyard.model.cluster import Outage
 from gpuyard.policies import parse_scheduler
+from support.device_tasks import TaskEpisodes, task_cluster
 
 SMALL = TaskEpisodes(jobs=25, gap=0.8)
 PHYSICS = DeviceConfig(physics=True)

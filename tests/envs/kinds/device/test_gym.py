@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs, TaskEpisodes
+from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs
 from gpuyard.envs.kinds.device.gym import PickDeviceEnv
 from gpuyard.envs.registration import IDS, register_all
 from gpuyard.errors import UsageError
+from support.device_tasks import TaskEpisodes
 
 SMALL = TaskEpisodes(jobs=12)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +16,6 @@ from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, DeviceQueues, fill_
 from gpuyard.features.schema import Schema
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
-from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload
 from gpuyard.policies.capacity import JobRequest, overhead
 from gpuyard.policies.deciders.devices import DeviceView, Lane, Queues, greedy_lane
@@ -61,31 +59,6 @@ class DeviceConfig:
     @property
     def schema(self) -> Schema:
         return DEVICE_PHYSICS if self.physics else DEVICE
-
-
-@dataclass(frozen=True)
-class TaskEpisodes:
-    """Episodes of the generator `tasks` on the cluster preset `tasks`."""
-
-    jobs: int = 64
-    size: Range = Range(500, 4000)  # noqa: RUF009 - frozen
-    intensity: Range = Range(0, 1)  # noqa: RUF009
-    memory: Range = Range(0.1, 8)  # noqa: RUF009 - GB
-    gap: float = 1.0
-
-    def __call__(self, seed: int) -> Instance:
-        from gpuyard.traces.generators.tasks import tasks
-
-        made = tasks(seed, jobs=self.jobs, size=self.size, intensity=self.intensity, memory=self.memory, gap=self.gap)
-        return made, task_cluster()
-
-
-@cache
-def task_cluster() -> Cluster:
-    """Return the preset of 4 CPUs and 2 GPUs."""
-    from gpuyard.model.cluster_file import load_cluster
-
-    return load_cluster("tasks")
 
 
 class DeviceEpisode:
@@ -194,68 +167,50 @@ class DeviceEnvs:
         self._source = source
         self._config = config or DeviceConfig()
         self._rewards = [(REWARDS[name], weight) for name, weight in self._config.rewards]
-        self._count = count
-        self._lanes = self._config.lanes or int(source(0)[1].nodes.gpus.sum())
-        schema = self.schema
+        self.count = count
+        self.actions = self._config.lanes or int(source(0)[1].nodes.gpus.sum())  # a cluster may have fewer devices: the others are masked
+        self.schema = schema = self._config.schema
         self._seen = Observation(
-            np.zeros((count, self._lanes, len(schema.rows)), np.float32), np.zeros((count, len(schema.context)), np.float32),
-            np.zeros((count, self._lanes), bool),
+            np.zeros((count, self.actions, len(schema.rows)), np.float32), np.zeros((count, len(schema.context)), np.float32),
+            np.zeros((count, self.actions), bool),
         )  # fmt: skip
         self._seed = 0
         self._number = np.zeros(count, np.int64)  # of the episode
         self._taken: list[list[int]] = [[] for _ in range(count)]  # choices made in it
-        self._episodes: list[DeviceEpisode] = []
+        self.episodes: list[DeviceEpisode] = []  # the present one of each environment
         self.finished: Result | None = None  # of the last episode that ended
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def actions(self) -> int:
-        """Return how many devices there are to choose from; a cluster may have fewer, the others are then masked."""
-        return self._lanes
-
-    @property
-    def schema(self) -> Schema:
-        return self._config.schema
-
-    @property
-    def episodes(self) -> list[DeviceEpisode]:
-        """Return the present episode of each environment."""
-        return self._episodes
 
     def reset(self, seed: int) -> Observation:
         """Begin the first episode of each environment."""
         self._seed = seed
         self._number[:] = -1
-        self._episodes = []
-        for i in range(self._count):
-            self._episodes.append(self._next(i))
+        self.episodes = []
+        for i in range(self.count):
+            self.episodes.append(self._next(i))
             self._observe(i)
         return self._seen
 
     def step(self, actions: Array) -> Step:
         """Choose `actions` (envs,) i4: a device each; one that does not suit counts as the first that does."""
-        check_actions(actions, self._count)
-        if len(self._episodes) < self._count:
+        check_actions(actions, self.count)
+        if len(self.episodes) < self.count:
             raise no_episode()
-        reward, done = np.zeros(self._count, np.float32), np.zeros(self._count, bool)
+        reward, done = np.zeros(self.count, np.float32), np.zeros(self.count, bool)
         for i, action in enumerate(np.asarray(actions).tolist()):
             reward[i] = self._choose(i, action)
-            if self._episodes[i].over:
+            if self.episodes[i].over:
                 done[i] = True
-                self.finished = self._episodes[i].result()
-                self._episodes[i] = self._next(i)
+                self.finished = self.episodes[i].result()
+                self.episodes[i] = self._next(i)
             self._observe(i)
         return Step(self._seen, reward, done)
 
     def skip(self) -> Observation:
         """Abandon the current episodes and begin the next ones."""
-        if len(self._episodes) < self._count:
+        if len(self.episodes) < self.count:
             raise no_episode()
-        for i in range(self._count):
-            self._episodes[i] = self._next(i)
+        for i in range(self.count):
+            self.episodes[i] = self._next(i)
             self._observe(i)
         return self._seen
 
@@ -267,20 +222,20 @@ class DeviceEnvs:
 
     def restore(self, saved: dict[str, Array]) -> Observation:
         """Restore the episodes by making the choices again."""
-        if len(saved["episode"]) != self._count:
-            raise UsageError(f"the state of {len(saved['episode'])} environments cannot be restored into {self._count}")
+        if len(saved["episode"]) != self.count:
+            raise UsageError(f"the state of {len(saved['episode'])} environments cannot be restored into {self.count}")
         self._seed = int(saved["seed"][0])
         self._number[:] = saved["episode"] - 1
-        self._episodes, ends = [], np.cumsum(saved["lengths"])
+        self.episodes, ends = [], np.cumsum(saved["lengths"])
         for i, (end, length) in enumerate(zip(ends.tolist(), saved["lengths"].tolist(), strict=True)):
-            self._episodes.append(self._next(i))
+            self.episodes.append(self._next(i))
             for action in saved["actions"][end - length : end].tolist():
                 self._choose(i, action)
             self._observe(i)
         return self._seen
 
     def _choose(self, i: int, action: int) -> float:
-        episode = self._episodes[i]
+        episode = self.episodes[i]
         suits = episode.suits
         legal = 0 <= action < len(suits) and bool(suits[action])
         self._taken[i].append(action)
@@ -295,12 +250,12 @@ class DeviceEnvs:
             seed = int(np.random.SeedSequence([self._seed, i, int(self._number[i])]).generate_state(1, np.uint64)[0] >> np.uint64(1))
             workload, cluster = self._source(seed)
             episode = DeviceEpisode(workload, cluster, seed)
-            if len(episode.lanes) > self._lanes:
-                raise UsageError(f"{workload.name}: a cluster of {len(episode.lanes)} devices for {self._lanes} rows", hint="set lanes")
+            if len(episode.lanes) > self.actions:
+                raise UsageError(f"{workload.name}: a cluster of {len(episode.lanes)} devices for {self.actions} rows", hint="set lanes")
             if not episode.over:
                 return episode
         raise UsageError(f"{EMPTY_EPISODES} episodes in a row have no task that a device could be chosen for")
 
     def _observe(self, i: int) -> None:
         seen = self._seen
-        self._episodes[i].observe(self._config.physics, seen.rows[i], seen.context[i], seen.mask[i])
+        self.episodes[i].observe(self._config.physics, seen.rows[i], seen.context[i], seen.mask[i])

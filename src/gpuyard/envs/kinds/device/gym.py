@@ -44,28 +44,23 @@ class PickDeviceEnv(OneEnv):
         if config is not None and settings:
             raise UsageError(f"{self.kind.id}: a config, and {', '.join(settings)} too", hint="give one or the other")
         options = options_of(self.kind, settings)
-        self._envs = DeviceEnvs(source or instances_of(source_of(self.kind, workload, cluster, split)), 1, config or options.config())
+        self.envs = DeviceEnvs(source or instances_of(source_of(self.kind, workload, cluster, split)), 1, config or options.config())
         self._fresh = False  # an episode has begun in which nothing was chosen yet
-        super().__init__(self.kind, self._envs.schema, self._envs.actions, self._envs.actions)
-
-    @property
-    def envs(self) -> DeviceEnvs:
-        """Return the batch of one that it stands on."""
-        return self._envs
+        super().__init__(self.kind, self.envs.schema, self.envs.actions, self.envs.actions)
 
     def _first(self, seed: int) -> Observation:
         self._fresh = True
-        return self._envs.reset(seed)
+        return self.envs.reset(seed)
 
     def _next(self) -> Observation:
-        seen = self._shown() if self._fresh else self._envs.skip()
+        seen = self._shown() if self._fresh else self.envs.skip()
         self._fresh = True
         return seen
 
     def _choose(self, action: int) -> tuple[float, dict[str, Any]]:
-        step = self._envs.step(np.array([action]))
+        step = self.envs.step(np.array([action]))
         self._seen, self._fresh = step.observation, bool(step.done[0])
-        result = self._envs.finished
+        result = self.envs.finished
         if not self._fresh or result is None:
             return float(step.reward[0]), {}
         return float(step.reward[0]), {"turnaround": measure(result, ["turnaround"])["turnaround"], "jobs": len(result.table)}

@@ -66,10 +66,6 @@ def run_by(rules: str, episode: Instance, scheduler: Scheduler, seed: int) -> Re
 # ── what happened in the compatibility mode, in the terms of objectives ──
 
 
-def _bounded_slowdown(wait: Array, runtime: Array) -> Array:
-    return np.maximum((wait + runtime) / np.maximum(runtime, SHORT), 1.0)
-
-
 def _slowdown(wait: Array, runtime: Array) -> Array:
     zero = (runtime == 0).astype(float)  # a job that takes no time counts as one of a second, as in the metric
     slowdown: Array = (wait + runtime + zero) / (runtime + zero)
@@ -78,7 +74,7 @@ def _slowdown(wait: Array, runtime: Array) -> Array:
 
 TERMS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
     {
-        "bsld": _bounded_slowdown,
+        "bsld": lambda wait, runtime: np.maximum((wait + runtime) / np.maximum(runtime, SHORT), 1.0),
         "slowdown": _slowdown,
         "wait": lambda wait, runtime: wait,
         "queue_time": lambda wait, runtime: wait,  # in all, it is the same
