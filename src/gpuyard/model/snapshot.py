@@ -119,11 +119,15 @@ class Snapshot:
         """Rows of the running jobs."""
         return np.flatnonzero(self.live["running"])
 
+    def rows(self) -> dict[int, int]:
+        """Return the row of each job, by its index."""
+        return {index: row for row, index in enumerate(self.jobs.index.tolist())}
+
     def free_gpus(self) -> Array:
         """(nodes,) wholly free devices, by node number."""
         nodes = self.cluster.nodes
-        free = np.where(self.nodes["down"] > 0, 0, nodes.gpus - self.nodes["off"]).astype(np.int64)
         up = self.nodes["down"] == 0
+        free = np.where(up, nodes.gpus - self.nodes["off"], 0).astype(np.int64)
         shared = self.held["device"] >= 0
         np.subtract.at(free, self.held["node"][~shared], self.held["gpus"][~shared])
         for node, device in set(zip(self.held["node"][shared].tolist(), self.held["device"][shared].tolist(), strict=True)):

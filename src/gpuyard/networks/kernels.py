@@ -41,50 +41,15 @@ if TYPE_CHECKING:
 BLOCK = LANES  # rows
 TILE = 4  # outputs of a layer that are computed together for a block
 
-# Words of the header, by name.
+# Words of the header, by name: `floats` is the address of all weights, `size` how many they are; positions among the weights; the
+# first layer of each stack and how many; single layers (of the head's first one the parts that see the context and what was pooled,
+# then the one from the context to what each head looks for in a row); positions in the scratch, of which `end` is the size.
 WORDS = (
-    "floats",  # the address of all weights
-    "size",  # how many floats
-    "act",
-    "pool",
-    "heads",
-    "rows",  # features of a row
-    "width",  # of an encoded row
-    "context",
-    "history",
-    "actions",
-    "atoms",
-    # positions among the weights
-    "row_mean",
-    "row_scale",
-    "context_mean",
-    "context_scale",
-    "support",
-    # layers: the first and how many
-    "row_first",
-    "row_count",
-    "context_first",
-    "context_count",
-    "memory_first",
-    "memory_count",
-    "head_first",
-    "head_count",
-    # single layers
-    "common",  # of the head's first layer, the part that sees the context
-    "pooled",  # and the part that sees what was pooled
-    "asking",  # from the context to what each head looks for in a row
-    # positions in the scratch
-    "one",
-    "other",
-    "now",
-    "next",
-    "base",
-    "query",
-    "most",
-    "mass",
-    "sums",
-    "seen",
-    "end",  # the size of the scratch
+    *("floats", "size", "act", "pool", "heads", "rows", "width", "context", "history", "actions", "atoms"),
+    *("row_mean", "row_scale", "context_mean", "context_scale", "support"),
+    *("row_first", "row_count", "context_first", "context_count", "memory_first", "memory_count", "head_first", "head_count"),
+    *("common", "pooled", "asking"),
+    *("one", "other", "now", "next", "base", "query", "most", "mass", "sums", "seen", "end"),
 )
 HEADER = len(WORDS)
 LAYER = 4

@@ -103,38 +103,25 @@ def _check(manifest: Manifest) -> None:
 # ── to JSON ──
 def manifest_to_dict(manifest: Manifest) -> dict[str, Any]:
     """Return the manifest as JSON values."""
-    schema, training = manifest.schema, manifest.training
+    training = manifest.training
     made = {
         "format": manifest.format,
-        "name": manifest.name,
-        "title": manifest.title,
-        "schema": {
-            "decision": schema.decision,
-            "version": schema.version,
-            "rows": schema.rows,
-            "context": schema.context,
-            "hash": schema.hash,
-        },
-        "network": {field.name: getattr(manifest.network, field.name) for field in fields(NetworkSpec)},
-        "objective": manifest.objective,
-        "choices": manifest.choices,
-        "training": {
-            "learner": training.learner,
-            "config": training.config,
-            "seed": training.seed,
-            "steps": training.steps,
-            "workloads": [_use_to_dict(use) for use in training.workloads],
-            "validation": [_use_to_dict(use) for use in training.validation],
-        },
-        "versions": manifest.versions,
-        "command": manifest.command,
+        **_values(manifest),
+        "schema": {**_values(manifest.schema), "hash": manifest.schema.hash},
+        "network": _values(manifest.network),
+        "training": _values(training) | {key: [_use_to_dict(use) for use in getattr(training, key)] for key in ("workloads", "validation")},
         "curve": list(manifest.curve),
     }
     return {key: to_plain(value, key) for key, value in made.items()}
 
 
+def _values(record: Any) -> dict[str, Any]:
+    """Return the fields of a data class by name, in their order."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
 def _use_to_dict(use: Use) -> dict[str, Any]:
-    return {key: value for key in ("workload", "seeds", "times") if (value := getattr(use, key)) is not None}
+    return {key: value for key, value in _values(use).items() if value is not None}
 
 
 # ── from JSON ──

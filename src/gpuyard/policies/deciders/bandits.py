@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,43 +47,46 @@ class LinUcbSettings:
         check_limits("linucb", self, {"alpha": (0, ANY), "ridge": (0, ANY)}, above=("ridge",))
 
 
-class Bandit(Protocol):
+class Bandit(ABC):
     """A choice among a fixed number of arms that is judged at once by a payoff."""
 
-    def probabilities(self, context: Array, mask: Array | None = None) -> Array:
-        """(arms,) how likely each arm is to be chosen; 0 where `mask` (arms,) is false."""
-
-    def choose(self, context: Array, rng: np.random.Generator, mask: Array | None = None) -> int:
-        """An arm, for what is known (features,)."""
-
-    def learn(self, context: Array, arm: int, payoff: float, probability: float | None = None) -> None:
-        """Learn from the outcome. `probability` is the one with which `arm` was chosen; None: as in the last `choose`."""
-
-    def scores(self) -> tuple[Array, Array]:
-        """(arms, features) and (arms,): the highest of weight · context + bias is the best known arm."""
-
-    def save(self) -> Arrays: ...
-    def restore(self, saved: Arrays) -> None: ...
-
-
-class _Drawn(ABC):
-    """Draws from `probabilities` and remembers with which probability."""
-
-    last: float = 1.0
+    last: float = 1.0  # the probability with which the last arm was chosen
+    kept: ClassVar[tuple[str, ...]]  # names of the arrays that it learns
 
     @abstractmethod
     def probabilities(self, context: Array, mask: Array | None = None) -> Array:
-        """(actions,) how likely each is."""
+        """(arms,) how likely each arm is to be chosen; 0 where `mask` (arms,) is false."""
+
+    @abstractmethod
+    def learn(self, context: Array, arm: int, payoff: float, probability: float | None = None) -> None:
+        """Learn from the outcome. `probability` is the one with which `arm` was chosen; None: as in the last `choose`."""
+
+    @abstractmethod
+    def scores(self) -> tuple[Array, Array]:
+        """(arms, features) and (arms,): the highest of weight · context + bias is the best known arm."""
 
     def choose(self, context: Array, rng: np.random.Generator, mask: Array | None = None) -> int:
+        """Draw an arm, for what is known (features,), and remember its probability."""
         chances = self.probabilities(context, mask)
         arm = draw(chances, rng)
         self.last = float(chances[arm])
         return arm
 
+    def save(self) -> Arrays:
+        """Return copies of what was learned."""
+        return {name: getattr(self, name).copy() for name in self.kept} | {"last": np.array(self.last)}
 
-class EpsilonGreedy(_Drawn):
+    def restore(self, saved: Arrays) -> None:
+        """Take back what `save` returned."""
+        for name in self.kept:
+            setattr(self, name, saved[name].copy())
+        self.last = float(saved["last"])
+
+
+class EpsilonGreedy(Bandit):
     """The arm with the highest mean payoff, or with probability ε any one (Sutton & Barto, §2.2). What was never tried goes first."""
+
+    kept = ("mean", "count")
 
     def __init__(self, arms: int, features: int, config: EpsilonGreedySettings) -> None:
         self.config, self.features = config, features
@@ -107,18 +110,14 @@ class EpsilonGreedy(_Drawn):
         untried = self.mean.min(initial=np.inf, where=self.count > 0) if self.count.any() else 0.0
         return np.zeros((len(self.mean), self.features)), np.where(self.count > 0, self.mean, untried)
 
-    def save(self) -> Arrays:
-        return {"mean": self.mean.copy(), "count": self.count.copy(), "last": np.array(self.last)}
 
-    def restore(self, saved: Arrays) -> None:
-        self.mean, self.count, self.last = saved["mean"].copy(), saved["count"].copy(), float(saved["last"])
-
-
-class Exp3(_Drawn):
+class Exp3(Bandit):
     """Weights that grow exponentially with payoff ÷ probability (Auer et al. 2002): no assumption on how payoffs come about.
 
     Payoffs are put into [0, 1] by the lowest and highest seen so far.
     """
+
+    kept = ("log_weights", "range")
 
     def __init__(self, arms: int, features: int, config: Exp3Settings) -> None:
         self.config, self.features = config, features
@@ -142,15 +141,11 @@ class Exp3(_Drawn):
     def scores(self) -> tuple[Array, Array]:
         return np.zeros((len(self.log_weights), self.features)), self.log_weights.copy()
 
-    def save(self) -> Arrays:
-        return {"log_weights": self.log_weights.copy(), "range": self.range.copy(), "last": np.array(self.last)}
 
-    def restore(self, saved: Arrays) -> None:
-        self.log_weights, self.range, self.last = saved["log_weights"].copy(), saved["range"].copy(), float(saved["last"])
-
-
-class LinUcb(_Drawn):
+class LinUcb(Bandit):
     """Ridge regression of the payoff on the context for each arm, plus a bonus for what is uncertain (Li et al. 2010, disjoint)."""
+
+    kept = ("inverse", "moment", "theta")
 
     def __init__(self, arms: int, features: int, config: LinUcbSettings) -> None:
         self.config = config
@@ -175,13 +170,6 @@ class LinUcb(_Drawn):
 
     def scores(self) -> tuple[Array, Array]:
         return self.theta[:, :-1].copy(), self.theta[:, -1].copy()
-
-    def save(self) -> Arrays:
-        return {"inverse": self.inverse.copy(), "moment": self.moment.copy(), "theta": self.theta.copy(), "last": np.array(self.last)}
-
-    def restore(self, saved: Arrays) -> None:
-        self.inverse, self.moment, self.theta = (saved[name].copy() for name in ("inverse", "moment", "theta"))
-        self.last = float(saved["last"])
 
 
 def draw(chances: Array, rng: np.random.Generator) -> int:

@@ -66,7 +66,7 @@ class Queues:
         """Return what the decision is about, and the tasks that have no device yet, in order."""
         _refuse_gangs(snapshot)
         board = DeviceView.of(snapshot)
-        self._forget(snapshot, _rows(snapshot), set(board.lanes))
+        self._forget(snapshot, snapshot.rows(), set(board.lanes))
         new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
         return board, [board.requests[row] for row in new]
 
@@ -93,7 +93,7 @@ class Queues:
         snapshot = board.snapshot
         ends = np.full(len(board.lanes), snapshot.now)
         position = {lane: i for i, lane in enumerate(board.lanes)}
-        row_of = _rows(snapshot)
+        row_of = snapshot.rows()
         for index, lane in self._lane.items():
             row = row_of[index]
             if snapshot.live["running"][row]:
@@ -104,7 +104,7 @@ class Queues:
         """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work estimated to be left of all these."""
         snapshot = board.snapshot
         waiting, busy, work = np.zeros(len(board.lanes)), np.zeros(len(board.lanes), bool), np.zeros(len(board.lanes))
-        position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, _rows(snapshot)
+        position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, snapshot.rows()
         for index, lane in self._lane.items():
             row, i = row_of[index], position[lane]
             left = float(snapshot.jobs.estimate[row])
@@ -145,7 +145,7 @@ class Queues:
 
     def starts(self, board: DeviceView) -> list[Decision]:
         """Start who is first on a free device."""
-        snapshot, row_of = board.snapshot, _rows(board.snapshot)
+        snapshot, row_of = board.snapshot, board.snapshot.rows()
         capacity = Capacity.of(snapshot, board.requests)
         busy = {lane for index, lane in self._lane.items() if snapshot.live["running"][row_of[index]]}
         decisions = []
@@ -173,11 +173,6 @@ class DeviceQueues(Queues, ABC):
     @abstractmethod
     def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         """Choose a device for each of the tasks, in order, with `put`."""
-
-
-def _rows(snapshot: Snapshot) -> dict[int, int]:
-    """Job → its row."""
-    return {int(index): row for row, index in enumerate(snapshot.jobs.index)}
 
 
 def held_nodes(snapshot: Snapshot) -> dict[int, int]:

@@ -129,7 +129,7 @@ class _Pass:
         self.snapshot = snapshot
         self.requests = Requests(snapshot)
         self.capacity = Capacity.of(snapshot, self.requests)
-        self._row_of = {int(index): row for row, index in enumerate(snapshot.jobs.index)}
+        self._row_of = snapshot.rows()
 
     def queues(self, order: Array, inner: Sequence[Decision], k: int) -> list[_Queue]:
         """The partitions in which the inner scheduler starts a job."""

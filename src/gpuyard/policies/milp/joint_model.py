@@ -5,7 +5,7 @@ Exact over the placements that it allows (`options` below); the value is `joint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,27 +16,6 @@ from gpuyard.policies.milp.joint import Placed, Problem, Weights
 from gpuyard.policies.milp.solver import LinearModel
 
 MOST_NODES = 128  # in one model; beyond that of each kind of node some
-
-
-@dataclass
-class _Uses:
-    """The amounts that columns take on the model's nodes."""
-
-    column: list[Array] = field(default_factory=list)
-    node: list[Array] = field(default_factory=list)
-    devices: list[Array] = field(default_factory=list)
-    cpus: list[Array] = field(default_factory=list)
-    memory: list[Array] = field(default_factory=list)
-
-    def add(self, columns: Array, nodes: Array, devices: float, cpus: float, memory: float) -> None:
-        self.column.append(columns)
-        self.node.append(nodes)
-        for name, amount in (("devices", devices), ("cpus", cpus), ("memory", memory)):
-            getattr(self, name).append(np.full(len(columns), float(amount)))
-
-    def joined(self, name: str) -> Array:
-        pieces = getattr(self, name)
-        return np.concatenate(pieces) if pieces else np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +46,7 @@ class JointModel:
         self.model = LinearModel()
         self._capacity = problem.capacity
         self._cluster = problem.capacity.cluster
-        self._uses = _Uses()
+        self._uses: list[tuple[Array, ...]] = [(np.zeros(0),) * 5]  # columns, nodes, and the devices, cpus and memory that they take
         self._rooms = [self._capacity.rooms(job.request) for job in problem.jobs]
         self.nodes = self._choose_nodes()
         self._place_of = {int(n): i for i, n in enumerate(self.nodes)}
@@ -122,7 +101,7 @@ class JointModel:
             devices = [d for d in range(mask.bit_length()) if mask >> d & 1]
             for device in devices[: max(1, len(opened.get(n, ())))]:
                 column = self.model.columns(1)
-                self._uses.add(column, np.array([i]), 1.0, 0.0, 0.0)
+                self._use(column, np.array([i]), 1.0, 0.0, 0.0)
                 found.append(Bin(i, device, 1.0, int(column[0])))
         return found
 
@@ -138,6 +117,10 @@ class JointModel:
 
     # ── columns of a job, and its row ──
 
+    def _use(self, columns: Array, nodes: Array, *amounts: float) -> None:
+        """Note the devices, cpus and memory that each of the columns takes on its node of the model."""
+        self._uses.append((columns, nodes, *(np.full(len(columns), float(amount)) for amount in amounts)))
+
     def _add_job(self, k: int) -> None:
         job = self.problem.jobs[k]
         request, room = job.request, self._rooms[k][self.nodes]
@@ -150,7 +133,7 @@ class JointModel:
             nodes = np.flatnonzero(room >= request.units)
             speed = request.speeds[self._kinds[nodes]] if request.gpus > 0 else np.ones(len(nodes))
             columns = self.model.columns(len(nodes), job.worth * speed)
-            self._uses.add(columns, nodes, int(request.gpus), request.cpus * request.units, request.memory * request.units)
+            self._use(columns, nodes, int(request.gpus), request.cpus * request.units, request.memory * request.units)
             self.singles.append((columns, nodes))
             chosen.append(columns)
             if job.spread:
@@ -167,7 +150,7 @@ class JointModel:
             if room[each.node] == 0 or request.gpus > each.free + EPS:
                 continue
             column = self.model.columns(1, job.worth * request.speeds[self._kinds[each.node]])
-            self._uses.add(column, np.array([each.node]), 0.0, request.cpus, request.memory)
+            self._use(column, np.array([each.node]), 0.0, request.cpus, request.memory)
             self.in_bin[b][k] = column[0]
             columns.append(column)
         return np.concatenate(columns) if columns else np.zeros(0, int)
@@ -198,7 +181,7 @@ class JointModel:
         speed = float(request.speeds[self._kinds[nodes[0]]])
         chosen = model.columns(1, job.worth * speed * factor)
         units = model.columns(len(nodes), 0.0, most)
-        self._uses.add(units, nodes, request.chunk, request.cpus, request.memory)
+        self._use(units, nodes, request.chunk, request.cpus, request.memory)
         self.scopes[k].append(Scope(int(chosen[0]), nodes, units))
         complete = model.rows(1, 0.0, 0.0)
         model.entries(complete, units, 1.0)
@@ -237,15 +220,16 @@ class JointModel:
 
     def _add_limits(self) -> None:
         """Devices, cpus and memory of the nodes, shares of the devices."""
-        model, uses = self.model, self._uses
-        self._column, self._node, self._devices = uses.joined("column").astype(int), uses.joined("node").astype(int), uses.joined("devices")
+        model = self.model
+        column, node, self._devices, cpus, memory = (np.concatenate(pieces) for pieces in zip(*self._uses, strict=True))
+        self._column, self._node = column.astype(int), node.astype(int)
         limit = np.where(np.isin(np.arange(len(self.nodes)), self._whole), 0, self._free)
         rows = model.rows(len(self.nodes), -np.inf, limit)
         busy = self._devices > 0
         model.entries(rows[self._node[busy]], self._column[busy], self._devices[busy])
         model.entries(rows[self._whole], self._used, -self._free[self._whole])
-        for name in ("cpus", "memory"):
-            self._add_host_limit(uses.joined(name), getattr(self._capacity, name)[self.nodes])
+        self._add_host_limit(cpus, self._capacity.cpus[self.nodes])
+        self._add_host_limit(memory, self._capacity.memory[self.nodes])
         for each, columns in zip(self.bins, self.in_bin, strict=True):
             self._add_bin(each, columns)
 

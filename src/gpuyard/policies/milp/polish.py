@@ -47,7 +47,7 @@ class Polish:
         """Improve until nothing does."""
         steps = (self._move, self._swap, self._eject, self._exchange) if self._keys else ()
         for _ in range(MOST_STEPS):
-            if not (any(step() for step in steps) or self._spread_anew()):
+            if not (any(step() for step in steps) or self._spread_again()):
                 break
         for k, node in zip(self._keys, self._nodes[self._at].tolist(), strict=True):
             self._placed[k] = (Part(int(node), self._placed[k][0].gpus),)
@@ -56,8 +56,8 @@ class Polish:
             self._placed[k] = tuple(Part(int(self._nodes[n]), float(u * chunk)) for n, u in zip(nodes, units, strict=True))
         return self._placed
 
-    def _spread_anew(self) -> bool:
-        """Each gang that may be spread to the best of some places: whole nodes, and the fullest or the emptiest nodes of a type or rack."""
+    def _spread_again(self) -> bool:
+        """Move each gang that may be spread to the best place: whole nodes, and the fullest or emptiest nodes of a type or rack."""
         changed = False
         for k, (nodes, units) in self._wide.items():
             job = self._jobs[k]
@@ -74,8 +74,7 @@ class Polish:
 
     def _span_value(self, job: Candidate, nodes: Array, units: Array) -> float:
         rate = job.request.rate(self._cluster, self._nodes[nodes].tolist())
-        free, usable = self._free[nodes, 0], self._usable[nodes]
-        more = self._fragments(free - units * job.request.chunk, usable) - self._fragments(free, usable)
+        more = self._added(self._free[nodes, 0], units * job.request.chunk, self._usable[nodes])
         return float(job.worth * rate - more.sum())
 
     def _spans(self, job: Candidate, need: Array) -> list[tuple[Array, Array]]:
@@ -102,14 +101,17 @@ class Polish:
         """Return the cost of free devices that are left on partly used nodes."""
         return np.where(left < usable, left, 0.0) * self._frag
 
+    def _added(self, free: Array, gpus: Array, usable: Array) -> Array:
+        """Return how much the cost of fragments grows where `gpus` more are taken."""
+        return self._fragments(free - gpus, usable) - self._fragments(free, usable)
+
     def _move(self) -> bool:
         """One job to another node."""
         jobs, at = np.arange(len(self._at)), self._at
         fits = (self._need[:, None, :] <= self._free[None, :, :] + LEAST).all(axis=2)
         gpus, free, usable = self._need[:, :1], self._free[:, 0], self._usable
-        before = self._fragments(free, usable)
-        there = self._fragments(free[None, :] - gpus, usable[None, :]) - before[None, :]
-        here = self._fragments(free[at] + gpus[:, 0], usable[at]) - before[at]
+        there = self._added(free[None, :], gpus, usable[None, :])
+        here = self._added(free[at], -gpus[:, 0], usable[at])
         gain = self._worth - self._worth[jobs, at][:, None] - there - here[:, None]
         gain[~fits] = -np.inf
         gain[jobs, at] = -np.inf
@@ -129,9 +131,8 @@ class Polish:
         other = self._worth[:, at]  # (k, l): k where l is
         gain = other + other.T - own[:, None] - own[None, :]
         gpus, usable = more[:, :, 0], self._usable[at]
-        before = self._fragments(free[:, 0], usable)
-        gain -= self._fragments(free[:, None, 0] + gpus, usable[:, None]) - before[:, None]
-        gain -= self._fragments(free[None, :, 0] - gpus, usable[None, :]) - before[None, :]
+        gain -= self._added(free[:, None, 0], -gpus, usable[:, None])
+        gain -= self._added(free[None, :, 0], gpus, usable[None, :])
         gain[~fits | (at[:, None] == at[None, :])] = -np.inf
         k, m = np.unravel_index(int(np.argmax(gain)), gain.shape)
         if not gain[k, m] > LEAST:
@@ -147,9 +148,8 @@ class Polish:
         if len(self._nodes) < 3:
             return False
         jobs, free, usable = np.arange(count), self._free[:, 0], self._usable
-        before = self._fragments(free, usable)
         gpus = self._need[:, 0]
-        away = self._worth - (self._fragments(free[None, :] - gpus[:, None], usable[None, :]) - before[None, :])
+        away = self._worth - self._added(free[None, :], gpus[:, None], usable[None, :])
         away[~(self._need[:, None, :] <= self._free[None, :, :] + LEAST).all(axis=2)] = -np.inf
         away[jobs, at] = -np.inf
         first, second = np.argsort(-away, axis=1, kind="stable")[:, :2].T
@@ -158,8 +158,8 @@ class Polish:
         fits = (more <= self._free[at][None, :, :] + LEAST).all(axis=2) & (at[:, None] != at[None, :])
         own = self._worth[jobs, at]
         gain = self._worth[:, at] + away[jobs[None, :], goes] - own[:, None] - own[None, :]
-        gain -= (self._fragments(free[at] + gpus, usable[at]) - before[at])[:, None]
-        gain -= self._fragments(free[at][None, :] - more[:, :, 0], usable[at][None, :]) - before[at][None, :]
+        gain -= self._added(free[at], -gpus, usable[at])[:, None]
+        gain -= self._added(free[at][None, :], more[:, :, 0], usable[at][None, :])
         gain[~fits] = -np.inf
         k, m = np.unravel_index(int(np.argmax(gain)), gain.shape)
         if not gain[k, m] > LEAST:
@@ -181,8 +181,7 @@ class Polish:
         fits &= fits.T & (held[:, :1] + held[:, 0][None, :] > 0)
         own = np.diag(worth)
         free, usable, gpus = self._free[:, 0], self._usable, more[:, :, 0]
-        before = self._fragments(free, usable)
-        change = self._fragments(free[:, None] + gpus, usable[:, None]) - before[:, None]
+        change = self._added(free[:, None], -gpus, usable[:, None])
         gain = worth + worth.T - own[:, None] - own[None, :] - change - change.T
         gain[~fits] = -np.inf
         np.fill_diagonal(gain, -np.inf)

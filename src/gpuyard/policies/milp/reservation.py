@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ def reservation(snapshot: Snapshot, requests: Requests, head: JobRequest, starts
     after = with_starts(snapshot, starts)
     parts = {row: held for row, held in held_parts(after).items() if requests.partition[row] == head.partition}
     ends = {row: estimated_end(snapshot, float(after.live["est_end"][row])) for row in parts}
-    times = np.unique([snapshot.now, *ends.values()])
+    times = sorted({snapshot.now, *ends.values()})
 
     def fits(at: float) -> bool:
         capacity = Capacity(snapshot.cluster, snapshot.nodes)
@@ -27,8 +28,5 @@ def reservation(snapshot: Snapshot, requests: Requests, head: JobRequest, starts
                 capacity.take(requests[row], held)
         return capacity.fits(head)
 
-    low, high = 0, len(times)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(float(times[middle])) else (middle + 1, high)
-    return float(times[low]) if low < len(times) else np.inf
+    first = bisect_left(times, True, key=fits)
+    return float(times[first]) if first < len(times) else np.inf
