@@ -135,6 +135,14 @@ def reading(path: Path, *, hint: str = "") -> Iterator[None]:
         raise DataError(f"{str(path)[:_LONGEST]}: cannot be read: {_reason(error)}", hint=hint) from None
 
 
+def is_file(path: Path | str) -> bool:
+    """Return whether a file is there; no file has an impossible name."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: Path, most: int, what: str) -> bytes:
     """Read a whole file of at most `most` bytes; `what` names its kind in the message about a larger one."""
     with reading(path), path.open("rb") as stream:

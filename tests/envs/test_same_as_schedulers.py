@@ -18,7 +18,6 @@ from gpuyard.envs.rollout import closed_program
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.system import SWITCH
-from gpuyard.networks.inside import scratch_for
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
@@ -130,7 +129,8 @@ def test_a_closed_decision_has_room_for_all_networks():
     opened = PickJob(placement="learned:hosts").left_open()
     small = network(NetworkSpec(rows=len(JOB.rows), context=len(JOB.context), head_layers=()), 0)
     program = closed_program(opened, small)
-    assert program.scratch == scratch_for([*parse_slots("fcfs/learned:hosts/none").networks, small]) > scratch_for([small])
+    (large,) = parse_slots("fcfs/learned:hosts/none").networks
+    assert program.scratch == large.state_scratch > small.state_scratch
     assert {each.address for each in program.keep} >= {program.slots[0].ordering_network, program.slots[0].placement_network}
 
 

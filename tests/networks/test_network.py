@@ -19,7 +19,7 @@ from numba import types
 from gpuyard.engine.compiler.jit import entry
 from gpuyard.errors import DataError
 from gpuyard.networks import kernels as nk
-from gpuyard.networks.network import BLOCK, Network, scratch_size
+from gpuyard.networks.network import BLOCK, Network
 from gpuyard.networks.shapes import check_spec, tensor_shapes
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.testing.reference.network import random_arrays, reference_scores
@@ -168,14 +168,14 @@ def test_what_lies_around_is_neither_read_nor_written(pool: Any, act: Any):
         net, rows, context = case_of(spec, count, count)
         c_at, at, b_at, o_at = 3, 5, 7, 2
         around = np.concatenate([np.full(c_at, np.nan, np.float32), context, np.full(4, np.nan, np.float32)])
-        scratch = np.full(at + scratch_size(spec) + 64, np.nan, np.float32)
+        scratch = np.full(at + net.scratch + 64, np.nan, np.float32)
         out = np.full(o_at + count + 40, -7.0)
         score_with_offsets(net.address, blocks_of(rows, b_at), b_at, count, around, c_at, scratch, at, out, o_at)
         assert np.array_equal(out[o_at : o_at + count], net.scores(rows, context))
         assert (out[:o_at] == -7.0).all()
         assert (out[o_at + count :] == -7.0).all()
         assert np.isnan(scratch[:at]).all()
-        assert np.isnan(scratch[at + scratch_size(spec) :]).all()
+        assert np.isnan(scratch[at + net.scratch :]).all()
 
 
 @entry(types.void(types.int64, F4, types.int64, F4, types.int64, F8, types.int64))

@@ -152,8 +152,8 @@ def _dataset(each: Any) -> Facts:
 
 def _checkpoint(text: str) -> Facts:
     """Return what the manifest of a checkpoint says."""
-    from gpuyard.networks.checkpoint import find_checkpoint, read_checkpoint
-    from gpuyard.policies.learned import PREFIX, is_learned
+    from gpuyard.networks.checkpoint import PREFIX, find_checkpoint, read_checkpoint
+    from gpuyard.policies.learned import is_learned
     from gpuyard.traces.splits import describe
 
     if not is_learned(text) or (text.startswith(PREFIX) and "/" in text):

@@ -19,14 +19,13 @@ from gpuyard.envs.base import Instance
 from gpuyard.envs.kernels import COPY, SLOT, kernels
 from gpuyard.envs.opened import Opened, own_states, plans, pristine_state, scale_of
 from gpuyard.envs.threads import map_on_threads
-from gpuyard.networks.inside import scratch_for
 from gpuyard.networks.network import Network
 
 
 def closed_program(opened: Opened, network: Network) -> Program:
     """Return the program with the network where the decision was left open."""
-    others = [each for each in opened.program.keep if isinstance(each, Network)]
-    program = replace(opened.program, scratch=scratch_for([*others, network]), keep=(*others, network))
+    networks = (*(each for each in opened.program.keep if isinstance(each, Network)), network)
+    program = replace(opened.program, scratch=max(each.state_scratch for each in networks), keep=networks)
     return opened.decision.closed(program, network, opened)
 
 

@@ -59,7 +59,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.files import read_toml
+from gpuyard.files import is_file, read_toml
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
 from gpuyard.model.presets import DEVICES, PRESETS, device
@@ -83,6 +83,7 @@ _GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,6
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
 _HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
 
+_FIGURES = ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price", "transfer")  # of a type
 _HOSTS = "hosts:"
 _HOST_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "count": parse_count,
@@ -104,16 +105,9 @@ def load_cluster(text: str) -> Cluster:
     if text == "hosts" or text.startswith(_HOSTS):
         return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
-    if text.endswith(".toml") or "/" in text or _is_file(path):
+    if text.endswith(".toml") or "/" in text or is_file(path):
         return read_cluster_file(path)
     raise unknown_name("cluster", text if len(text) < 60 else text[:59] + "…", list(PRESETS))
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _short_form(text: str) -> Cluster:
@@ -165,7 +159,7 @@ def _drawn(seed: int, place: int, bounds: Range, count: int) -> list[int]:
 
 def read_cluster_file(path: Path) -> Cluster:
     """Read the cluster in a TOML file. A type or partition that is declared and used nowhere is refused: it is a misspelt name."""
-    if not _is_file(path):
+    if not is_file(path):
         raise DataError(f"{shorten(str(path))[1:-1]}: no such cluster file", hint=_HINT)
     table = read_toml(path, "a cluster file", MAX_FILE_BYTES)
     speeds = table.pop("speeds", "")
@@ -219,7 +213,7 @@ def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Clu
         nodes,
         tuple(types.values()),
         tuple(partitions.values()),
-        speed=MappingProxyType({key: _speeds(fields) for key, fields in root.tables("speed")}),
+        speed=MappingProxyType({key: _numbers(fields, above=0.0) for key, fields in root.tables("speed")}),
         outages=_outages(root.rows("outages"), nodes),
         name=name,
         qos=_numbers(root.table("qos")),
@@ -231,16 +225,9 @@ def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Clu
 
 def _gpu_type(name: str, fields: Fields) -> GpuType:
     known = device(name)
-    made = GpuType(
-        name,
-        speed=fields.number("speed", known.speed, above=0.0),
-        tflops=fields.number("tflops", known.tflops),
-        memory=fields.gigabytes("memory", known.memory),
-        idle_watts=fields.number("idle_watts", known.idle_watts),
-        busy_watts=fields.number("busy_watts", known.busy_watts),
-        price=fields.number("price", known.price),
-        transfer=fields.number("transfer", known.transfer, high=MAX_TRANSFER_FACTOR),
-    )
+    limits: dict[str, dict[str, float]] = {"speed": {"above": 0.0}, "transfer": {"high": MAX_TRANSFER_FACTOR}}
+    figures = {key: fields.number(key, getattr(known, key), **limits.get(key, {})) for key in _FIGURES if key != "memory"}
+    made = GpuType(name, memory=fields.gigabytes("memory", known.memory), **figures)
     fields.done()
     return made
 
@@ -251,12 +238,8 @@ def _partition(name: str, fields: Fields) -> Partition:
     return made
 
 
-def _numbers(fields: Fields) -> Mapping[str, float]:
-    return MappingProxyType({key: fields.number(key) for key in fields.names})
-
-
-def _speeds(fields: Fields) -> Mapping[str, float]:
-    return MappingProxyType({key: fields.number(key, above=0.0) for key in fields.names})
+def _numbers(fields: Fields, above: float | None = None) -> Mapping[str, float]:
+    return MappingProxyType({key: fields.number(key, above=above) for key in fields.names})
 
 
 def _nodes(groups: list[Fields], types: dict[str, GpuType], partitions: dict[str, Partition]) -> Nodes:
@@ -373,7 +356,7 @@ def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
         "span_nodes": float(cluster.span_nodes),
         "span_racks": float(cluster.span_racks),
         "nodes": _groups(cluster),
-        "types": {kind.name: _figures(kind) for kind in cluster.types},
+        "types": {kind.name: {key: float(getattr(kind, key)) for key in _FIGURES} for kind in cluster.types},
         "partitions": {p.name: _about(p) for p in cluster.partitions},
         "qos": {key: float(value) for key, value in cluster.qos.items()},
         "speed": {key: {kind: float(speed) for kind, speed in row.items()} for key, row in cluster.speed.items()},
@@ -385,10 +368,6 @@ def _about(partition: Partition) -> dict[str, Any]:
     about: dict[str, Any] = {} if np.isinf(partition.quota) else {"quota": float(partition.quota)}
     about |= {"priority": float(partition.priority)} if partition.priority else {}
     return about | ({"also": list(partition.also)} if partition.also else {})
-
-
-def _figures(kind: GpuType) -> dict[str, float]:
-    return {key: float(getattr(kind, key)) for key in ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price", "transfer")}
 
 
 def _outage_row(outage: Outage) -> dict[str, float]:

@@ -53,13 +53,7 @@ MAX_GPUS = 1_000_000  # per job; more is a broken trace
 LEAST_SHARE = 0.001  # of a device; the tolerance of comparisons, 1e-6, must be small against it
 MAX_TIME = 1e12  # s, some 31,000 years; beyond it float64 seconds lose the millisecond
 
-_DEFAULTS: dict[str, float] = {
-    "gpus": 1.0,
-    "estimate": np.nan,
-    "walltime": np.inf,
-    "deadline": np.inf,
-    "chunk": 1.0,
-}
+_DEFAULTS: dict[str, float] = {"gpus": 1.0, "estimate": np.nan, "walltime": np.inf, "deadline": np.inf, "chunk": 1.0}
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,14 +81,13 @@ class Preset:
     table: Mapping[str, Any]
 
 
-def _dgx_a100(rack: int) -> dict[str, Any]:
-    # NVIDIA DGX A100 640GB: 8 devices, 2 × 64 cores, 2 TB
-    return {"count": 4, "gpus": 8, "type": "a100", "cpus": 128, "memory": "2TB", "rack": rack}
-
+_DGX_A100 = {"gpus": 8, "type": "a100", "cpus": 128, "memory": "2TB"}  # NVIDIA DGX A100 640GB: 8 devices, 2 × 64 cores, 2 TB
 
 PRESETS: Registry[Preset] = Registry("cluster preset")
-PRESETS.add("node8", Preset("one machine with 8 A100", {"nodes": [{"gpus": 8, "type": "a100", "cpus": 128, "memory": "2TB"}]}))
-PRESETS.add("dgx-a100-16", Preset("16 DGX A100 in 4 racks: 128 A100", {"nodes": [_dgx_a100(rack) for rack in range(4)]}))
+PRESETS.add("node8", Preset("one machine with 8 A100", {"nodes": [_DGX_A100]}))
+PRESETS.add(
+    "dgx-a100-16", Preset("16 DGX A100 in 4 racks: 128 A100", {"nodes": [{"count": 4, **_DGX_A100, "rack": rack} for rack in range(4)]})
+)
 PRESETS.add(
     "hetero-demo",
     Preset(
@@ -164,11 +163,11 @@ _LINGJUN = (
 )  # fmt: skip
 
 
-def _trace_clusters(devices: Mapping[str, GpuType]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return name → (title, table in the form of a cluster file); `devices` gives the published figures of types."""
+def _trace_clusters() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return name → (title, table in the form of a cluster file)."""
     philly = [{"count": count, "gpus": gpus, "type": "gpu" if gpus else "cpu"} for count, gpus in _PHILLY]
     hosts = [{"count": count, "gpus": 8, "type": "gpu", "rack": rack} for rack, count in enumerate(n for group in _LINGJUN for n in group)]
-    openb = _figures(devices, _OPENB_TYPES)
+    openb = _figures(_OPENB_TYPES)
     return {
         "philly": ("Microsoft Philly 2017: 552 machines, 3,205 GPUs (264×8, 271×4, 1×3, 3×2, 13 without)", {"nodes": philly}),
         **{f"helios-{name}": _helios(name, gpus) for name, gpus in _HELIOS.items()},
@@ -181,12 +180,12 @@ def _trace_clusters(devices: Mapping[str, GpuType]) -> dict[str, tuple[str, dict
         ),
         "pai2020": (
             "Alibaba PAI 2020: 1,897 machines, 6,742 GPUs of 5 types, all of speed 1",
-            {"nodes": _nodes(_PAI, 1.0), "types": _figures(devices, _PAI_TYPES)},
+            {"nodes": _nodes(_PAI, 1.0), "types": _figures(_PAI_TYPES)},
         ),
         "lingjun2023": ("Alibaba Lingjun 2023: 847 hosts × 8 GPUs in 119 racks (access switches)", {"nodes": hosts}),
         "rlmetadqn": (
             "the node of the RL-MetaDQN workloads: 2 A100, speed 1",
-            {"nodes": [{"gpus": 2, "type": "a100"}], "types": _figures(devices, {"a100": "a100"})},
+            {"nodes": [{"gpus": 2, "type": "a100"}], "types": _figures({"a100": "a100"})},
         ),
     }  # fmt: skip
 
@@ -203,13 +202,13 @@ def _nodes(rows: Iterable[Row], gigabyte: float) -> list[dict[str, Any]]:
     return [{"count": n, "gpus": gpus, "type": kind, "cpus": cpus, "memory": size * gigabyte} for n, cpus, size, gpus, kind in rows]
 
 
-def _figures(devices: Mapping[str, GpuType], types: Mapping[str, str]) -> dict[str, dict[str, float]]:
+def _figures(types: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """Return the types by the trace's names, with the published figures of known devices and speed 1."""
     figures = ("tflops", "memory", "idle_watts", "busy_watts")
-    return {name: {"speed": 1.0, **{key: getattr(devices[known], key) for key in figures}} for name, known in types.items()}
+    return {name: {"speed": 1.0, **{key: getattr(DEVICES[known], key) for key in figures}} for name, known in types.items()}
 
 
-for _name, (_title, _table) in _trace_clusters(dict(DEVICES.items())).items():
+for _name, (_title, _table) in _trace_clusters().items():
     PRESETS.add(_name, Preset(_title, _table))
 
 # Tasks of compute intensity c run 1 + 3c times as fast on the GPU; each step of 0.05 is a job class.

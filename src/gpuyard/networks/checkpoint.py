@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuyard.arrays import Array
 from gpuyard.errors import CheckpointError, DataError
 from gpuyard.features.schema import Schema
-from gpuyard.files import parse_json
+from gpuyard.files import is_file, parse_json
 from gpuyard.networks.manifest import NAME, Manifest, TrainingRecord, Use, manifest_from_dict, manifest_to_dict
 from gpuyard.networks.shapes import check_arrays
 from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, write_arrays
@@ -112,15 +112,8 @@ def find_checkpoint(text: str, folder: Path = SHIPPED) -> Path:
         if name not in names:
             raise unknown_name("learned policy", name, names)
         return folder / f"{name}{SUFFIX}"
-    if not _is_file(text):
+    if not is_file(text):
         listed = f"name a file, or {PREFIX}NAME with NAME of: {', '.join(names) or 'none yet'}"
         hint = f"did you mean {PREFIX}{text}?" if text in names else listed
         raise CheckpointError(f"{text[:200]!r}: no such checkpoint", hint=hint)
     return Path(text)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # not a possible file name
-        return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,11 @@ from gpuyard.networks.kernels import (
     net_score_actions,
     net_score_block,
 )
-from gpuyard.networks.network import BLOCK_AT, CONTEXT_AT, NETWORK_AT, Network
+from gpuyard.networks.network import BLOCK_AT, CONTEXT_AT, NETWORK_AT
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
     from gpuyard.engine.state import State
-
-
-def scratch_for(networks: Sequence[Network]) -> int:
-    """Return how many floats of scratch a state needs for these networks."""
-    return max((network.state_scratch for network in networks), default=0)
 
 
 def _order(s: State, p: Int, behind: Int, network: Int) -> Any:

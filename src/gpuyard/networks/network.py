@@ -78,7 +78,7 @@ class Network:
     @property
     def scratch(self) -> int:
         """Floats of scratch that the kernels need."""
-        return scratch_size(self.spec)
+        return int(self.header[nk.WORDS.index("end")])
 
     @property
     def state_scratch(self) -> int:
@@ -105,7 +105,7 @@ class Network:
     @property
     def _room(self) -> int:
         """Scratch and one block of rows."""
-        return int(self.header[nk.WORDS.index("end")]) + BLOCK * self.spec.rows
+        return self.scratch + BLOCK * self.spec.rows
 
 
 class _Packing:
@@ -238,11 +238,6 @@ def _places(spec: NetworkSpec) -> dict[str, int]:
         places[name] = at
         at += size
     return places
-
-
-def scratch_size(spec: NetworkSpec) -> int:
-    """Floats of scratch that the kernels need for one decision at a time."""
-    return _places(spec)["end"]
 
 
 def _score_actions(net: Int, context: Array, scratch: Array, out: Array) -> None:

@@ -15,7 +15,7 @@ from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
 from gpuyard.model.jobs import MAX_TIME
-from gpuyard.networks.checkpoint import Checkpoint, check_schema, find_checkpoint, read_checkpoint
+from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.inside import order_by_network, place_by_network, switch_by_network
 from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
@@ -23,8 +23,6 @@ from gpuyard.policies.schedulers import Decider, Meta, Scheduler, Switch
 from gpuyard.policies.slots import Ordering, Placement
 from gpuyard.registry import Registry
 
-PREFIX = "learned:"
-SUFFIX = ".safetensors"
 BEST = "best"  # of a training's checkpoints, the one to use
 FOLDERS = ("", ".", "..", "~")  # with which a path begins, as opposed to a name
 PROGRAM = ".py:"  # in the text of a policy: a function of a file, which is run
@@ -100,23 +98,17 @@ def _refuse_folder(text: str) -> None:
         raise CheckpointError(f"{text[:200]!r} is a folder, not a checkpoint", hint=f"did you mean {best}?")
 
 
-def _of_kind(text: str, decision: str) -> Checkpoint:
-    found = _with_known_features(text)
-    if found.manifest.schema.decision != decision:
-        raise UsageError(f"{text}: decides about a {found.manifest.schema.decision}, not about a {decision}")
-    return found
-
-
 def job_network(text: str) -> Network:
-    """The network of a checkpoint that chooses jobs."""
-    found = _of_kind(text, JOB.decision)
-    return Network.of(found.manifest.network, found.arrays)
+    """Return the network of a checkpoint that chooses jobs."""
+    return _network(text, JOB)[0]
 
 
-def learned_ordering(text: str) -> Ordering:
-    """The ordering in a checkpoint."""
-    found = _of_kind(text, JOB.decision)
-    return network_ordering(Network.of(found.manifest.network, found.arrays), with_folder(text), found.manifest.title)
+def _network(text: str, schema: Schema) -> tuple[Network, str]:
+    """Return the network of a checkpoint that makes this decision, and its title."""
+    found = _with_known_features(text)
+    if found.manifest.schema.decision != schema.decision:
+        raise UsageError(f"{text}: decides about a {found.manifest.schema.decision}, not about a {schema.decision}")
+    return Network.of(found.manifest.network, found.arrays), found.manifest.title
 
 
 def _check_features(network: Network, schema: Schema, name: str) -> None:
@@ -126,34 +118,40 @@ def _check_features(network: Network, schema: Schema, name: str) -> None:
         raise UsageError(f"{name}: a network that sees {sees} features, and a {schema.decision} decision has {has}")
 
 
+def learned_ordering(text: str) -> Ordering:
+    """Return the ordering in a checkpoint."""
+    network, title = _network(text, JOB)
+    return network_ordering(network, with_folder(text), title)
+
+
 def network_ordering(network: Network, name: str, title: str = "") -> Ordering:
-    """An ordering by a network's scores, highest first."""
+    """Return an ordering by a network's scores, highest first."""
     _check_features(network, JOB, name)
-    return Ordering(name, title, None, reads_clock=True, network=network, by_network=order_by_network)
+    return Ordering(name, title, reads_clock=True, network=network, by_network=order_by_network)
 
 
 def learned_placement(text: str) -> Placement:
-    """The placement in a checkpoint."""
-    found = _of_kind(text, HOST.decision)
-    return network_placement(Network.of(found.manifest.network, found.arrays), with_folder(text), found.manifest.title)
+    """Return the placement in a checkpoint."""
+    network, title = _network(text, HOST)
+    return network_placement(network, with_folder(text), title)
 
 
 def network_placement(network: Network, name: str, title: str = "") -> Placement:
-    """A placement by a network's scores, highest first."""
+    """Return a placement by a network's scores, highest first."""
     _check_features(network, HOST, name)
     return Placement(name, title, score="network", network=network, by_network=place_by_network)
 
 
 def learned_switch(text: str) -> Switch:
-    """The switch rule in a checkpoint."""
-    found = _of_kind(text, SWITCH.decision)
-    return network_switch(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
+    """Return the switch rule in a checkpoint."""
+    network, title = _network(text, SWITCH)
+    return network_switch(network, text, title)
 
 
 def network_switch(network: Network, name: str, title: str = "") -> Switch:
-    """A switch rule by a network's scores, the highest wins."""
+    """Return a switch rule by a network's scores; the highest wins."""
     _check_features(network, SWITCH, name)
-    return Switch(name, title, None, network=network, by_network=switch_by_network)
+    return Switch(name, title, network=network, by_network=switch_by_network)
 
 
 def learned_scheduler(text: str, parse_slots: ParseSlots) -> Scheduler | Meta | Decider:

@@ -19,6 +19,7 @@ from gpuyard.policies.slots import (
     Backfill,
     F,
     Function,
+    FunctionPolicy,
     Ordering,
     Params,
     Placement,
@@ -36,14 +37,31 @@ from gpuyard.registry import Registry
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class CompiledScheduler:
+    """A scheduler that the engine carries out as a compiled program."""
+
+    _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
+
+    def program(self) -> Program:
+        raise NotImplementedError
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Return what this scheduler would do now. No past is known: with a period, the rule that switches is asked at every call."""
+        return self._pool.decide(self.program, snapshot)
+
+    def begin(self) -> SnapshotDecider:
+        """Make a decider for one simulation or cluster, and one thread. It remembers the period, and the past that a network sees."""
+        return SnapshotDecider(self.program())
+
+
+@dataclass(frozen=True)
+class Scheduler(CompiledScheduler):
     """One policy in each slot."""
 
     ordering: Ordering
     placement: Placement
     backfill: Backfill
     preemption: Preemption
-    _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         half_life_of((self,))  # refuses two half-lives in one scheduler
@@ -87,45 +105,25 @@ class Scheduler:
     def program(self) -> Program:
         return program_of((self,), self.label, 0.0)
 
-    def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """Return what this scheduler would do now."""
-        return self._pool.decide(self.program, snapshot)
-
-    def begin(self) -> SnapshotDecider:
-        """Make a decider for one simulation or cluster, and one thread."""
-        return SnapshotDecider(self.program())
-
 
 @dataclass(frozen=True)
-class Switch:
+class Switch(FunctionPolicy):
     """A rule `function(system, now, *params)` that names (by position) the scheduler to use from now on."""
 
-    name: str
-    title: str
-    function: Function | None  # None: a network
-    params: Params = ()
     builtin: bool = False
-    network: TrainedNetwork | None = None
-    by_network: Callable[[], int] | None = None
+    arguments = 2
 
-    @property
-    def label(self) -> str:
-        return label_of(self.name, self.params, parameters_of(self.function, 2) if self.function else {})
-
-    def address(self) -> int:
-        if self.by_network is not None:
-            return self.by_network()
-        return compile_switch(self.function, len(self.params), cached=self.builtin) if self.function else 0
+    def compiled(self, function: Function) -> int:
+        return compile_switch(function, len(self.params), cached=self.builtin)
 
 
 @dataclass(frozen=True)
-class Meta:
+class Meta(CompiledScheduler):
     """Several schedulers and a rule that switches between them, at every pass or every `every` seconds."""
 
     schedulers: tuple[Scheduler, ...]
     rule: Switch
     every: float = 0.0
-    _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_period(self.every, f"meta {self.rule.name}")
@@ -152,14 +150,6 @@ class Meta:
         made = program_of(self.schedulers, self.label, self.every, (rule.network,) if rule.network else ())
         address = rule.network.address if rule.network else 0
         return replace(made, switch=rule.address(), switch_params=values_of(rule), switch_every=self.every, network=address)
-
-    def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """Return what the scheduler that the rule names would do now. No past is known: with a period, the rule is asked at every call."""
-        return self._pool.decide(self.program, snapshot)
-
-    def begin(self) -> SnapshotDecider:
-        """Make a decider for one simulation or cluster, and one thread. It remembers the period, and the past that a network sees."""
-        return SnapshotDecider(self.program())
 
 
 def program_of(schedulers: Sequence[Scheduler], label: str, every: float, networks: tuple[TrainedNetwork, ...] = ()) -> Program:

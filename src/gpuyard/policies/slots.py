@@ -6,10 +6,10 @@ import dis
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
@@ -65,55 +65,63 @@ def values_of(policy: Parametrised) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Ordering:
-    """An ordering says which job goes next: `function(jobs, j, now, *params)`, lower first. Keyed once unless it reads the clock."""
+class FunctionPolicy:
+    """A policy that is a plain function, something built in, or a network."""
 
     name: str
     title: str
-    function: Function | None  # None: a network scores the whole queue
+    function: Function | None = None  # None: built in, or a network
     params: Params = ()
-    reads_clock: bool = False
-    builtin: bool = False
-    source: str = ""
-    network: TrainedNetwork | None = None
-    by_network: Callable[[], int] | None = None  # address of the compiled code that asks the network
+    network: TrainedNetwork | None = field(default=None, kw_only=True)
+    by_network: Callable[[], int] | None = field(default=None, kw_only=True)  # address of the compiled code that asks the network
+    arguments: ClassVar[int]  # of the function, before its parameters
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        return parameters_of(self.function, self.arguments) if self.function else {}
 
     @property
     def label(self) -> str:
-        return label_of(self.name, self.params, parameters_of(self.function, 3) if self.function else {})
+        return label_of(self.name, self.params, self.defaults)
+
+    def address(self) -> int:
+        """Compile the function and return its address; 0 without one."""
+        if self.by_network is not None:
+            return self.by_network()
+        return self.compiled(self.function) if self.function else 0
+
+    def compiled(self, function: Function) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Ordering(FunctionPolicy):
+    """An ordering says which job goes next: `function(jobs, j, now, *params)`, lower first. Keyed once unless it reads the clock."""
+
+    reads_clock: bool = False
+    builtin: bool = False
+    source: str = ""
+    arguments = 3
 
     @property
     def clock(self) -> int:
         """When keys are computed again, of gpuyard.engine.state.CLOCK_*."""
         return CLOCK_STATE if self.network else CLOCK_YES if self.reads_clock else CLOCK_NO
 
-    def address(self) -> int:
-        if self.by_network is not None:
-            return self.by_network()
-        return compile_keys(self.function, len(self.params), cached=self.builtin) if self.function else 0
+    def compiled(self, function: Function) -> int:
+        return compile_keys(function, len(self.params), cached=self.builtin)
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(FunctionPolicy):
     """On which nodes: a built-in score, or `function(nodes, n, jobs, j, *params)`, lower first."""
 
-    name: str
-    title: str
-    function: Function | None = None
-    params: Params = ()
     span: Span = "score"
     score: str = "own"  # of gpuyard.engine.slots.SCORES
-    network: TrainedNetwork | None = None
-    by_network: Callable[[], int] | None = None
+    arguments = 4
 
-    @property
-    def label(self) -> str:
-        return label_of(self.name, self.params, parameters_of(self.function, 4) if self.function else {})
-
-    def address(self) -> int:
-        if self.by_network is not None:
-            return self.by_network()
-        return compile_scores(self.function, len(self.params)) if self.function else 0
+    def compiled(self, function: Function) -> int:
+        return compile_scores(function, len(self.params))
 
 
 @dataclass(frozen=True)
@@ -138,27 +146,23 @@ class Backfill:
 
 
 @dataclass(frozen=True)
-class Preemption:
+class Preemption(FunctionPolicy):
     """A preemption rule says which jobs may be stopped for the head: running ones with a higher `function(jobs, j, now, *params)`."""
 
-    name: str
-    title: str
-    function: Function | None = None
-    params: Params = ()
     every: float = 0.0  # s between timer events; 0: none
     builtin: bool = False
+    arguments = 3
 
     def __post_init__(self) -> None:
         check_period(self.every, f"preemption {self.name}")
 
     @property
     def label(self) -> str:
-        defaults = parameters_of(self.function, 3) if self.function else {}
-        defaults["every"] = PREEMPTIONS[self.name].every if self.name in PREEMPTIONS else 0.0
-        return label_of(self.name, (*self.params, ("every", self.every)), defaults)
+        every = PREEMPTIONS[self.name].every if self.name in PREEMPTIONS else 0.0
+        return label_of(self.name, (*self.params, ("every", self.every)), self.defaults | {"every": every})
 
-    def address(self) -> int:
-        return compile_keys(self.function, len(self.params), cached=self.builtin) if self.function else 0
+    def compiled(self, function: Function) -> int:
+        return compile_keys(function, len(self.params), cached=self.builtin)
 
 
 # ── registries ──

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import gpuyard.policies.rules  # noqa: F401 - fills the registries
 from gpuyard.errors import PolicyError, UsageError
 from gpuyard.model.units import parse_seconds
-from gpuyard.policies.learned import FOLDERS, SUFFIX, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
+from gpuyard.networks.checkpoint import SUFFIX
+from gpuyard.policies.learned import FOLDERS, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
 from gpuyard.policies.schedulers import (
     DECIDERS,
     SWITCHES,
@@ -52,16 +53,12 @@ _META = re.compile(r"meta:(?P<rule>[^()]+)\((?P<of>.*)\)(?:@(?P<every>[^@()]+))?
 
 def parse_ordering(text: str) -> Ordering:
     """`sjf`, `wfp3:power=2`, `./mine.py:rule`, or a checkpoint: `learned:gpu`, `./best.safetensors`."""
-    if is_learned(text):
-        return learned_ordering(text)
-    return _parse(text, ORDERINGS, make_ordering)
+    return learned_ordering(text) if is_learned(text) else _parse(text, ORDERINGS, make_ordering)
 
 
 def parse_placement(text: str) -> Placement:
     """`best`, `./mine.py:rule`, or a checkpoint."""
-    if is_learned(text):
-        return learned_placement(text)
-    return _parse(text, PLACEMENTS, make_placement)
+    return learned_placement(text) if is_learned(text) else _parse(text, PLACEMENTS, make_placement)
 
 
 def parse_preemption(text: str) -> Preemption:
@@ -71,9 +68,7 @@ def parse_preemption(text: str) -> Preemption:
 
 def parse_switch(text: str) -> Switch:
     """`backlog:limit=20`, `./mine.py:rule`, or a checkpoint."""
-    if is_learned(text):
-        return learned_switch(text)
-    return _parse(text, SWITCHES, make_switch)
+    return learned_switch(text) if is_learned(text) else _parse(text, SWITCHES, make_switch)
 
 
 def parse_backfill(text: str) -> Backfill:

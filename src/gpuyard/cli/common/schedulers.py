@@ -59,9 +59,8 @@ def several_schedulers(
 
     Defaults that read deadlines or priorities are left out where no job has any, and conservative for long workloads.
     """
-    from gpuyard.networks.checkpoint import shipped_names
+    from gpuyard.networks.checkpoint import PREFIX, shipped_names
     from gpuyard.policies import parse_scheduler
-    from gpuyard.policies.learned import PREFIX
 
     found: list[AnyScheduler] = [parse_scheduler(text) for text in texts]
     if any(slots):

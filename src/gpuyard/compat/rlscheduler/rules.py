@@ -75,10 +75,6 @@ _FIXED, _WFP3, _UNICEP = range(3)
 _REQUESTED_END, _END = range(2)
 
 
-def _by_submit(jobs: Array) -> Array:
-    return np.asarray(jobs["submit"])
-
-
 def _by_length(jobs: Array) -> Array:
     """(requested, submit) as one number: the rank, equal for equal pairs."""
     order = np.lexsort((jobs["submit"], jobs["requested"]))
@@ -95,7 +91,9 @@ def _by_f1(jobs: Array) -> Array:
 
 
 # Scores that are known at submission, and those that the kernel works out at every choice.
-_KNOWN: MappingProxyType[str, Callable[[Array], Array]] = MappingProxyType({"fcfs": _by_submit, "sjf": _by_length, "f1": _by_f1})
+_KNOWN: MappingProxyType[str, Callable[[Array], Array]] = MappingProxyType(
+    {"fcfs": lambda jobs: jobs["submit"], "sjf": _by_length, "f1": _by_f1}
+)
 _CLOCKED = MappingProxyType({"wfp3": _WFP3, "unicep": _UNICEP})
 RLSCHEDULER_ORDERINGS = (*_KNOWN, *_CLOCKED)
 
@@ -153,10 +151,6 @@ def columns(workload: Workload, processors: int) -> Array:
     """The jobs as the kernel has them, none started; refuses what does not fit the machine."""
     if not 1 <= processors <= 1_000_000:
         raise UsageError(f"rlscheduler: processors = {processors} does not lie in 1..1,000,000")
-    return _columns(workload, processors)
-
-
-def _columns(workload: Workload, processors: int) -> Array:
     given = workload.jobs
     bad = ~((given.gpus >= 1) & (given.gpus <= processors))
     if bad.any():

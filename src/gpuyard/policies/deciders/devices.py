@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,7 +14,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision, Part
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, JobRequest, Requests, estimated_end, estimated_seconds, held_parts
+from gpuyard.policies.capacity import Capacity, JobRequest, Requests, estimated_end, estimated_seconds
 from gpuyard.policies.schedulers import decider
 
 Lane = tuple[int, int]  # node, and the number of one of its devices; −1: the node's processors, for CPU jobs
@@ -66,7 +66,7 @@ class Queues:
         """Return what the decision is about, and the tasks that have no device yet, in order."""
         _refuse_gangs(snapshot)
         board = DeviceView.of(snapshot)
-        self._forget(snapshot, snapshot.rows(), set(board.lanes))
+        self._forget(snapshot, set(board.lanes))
         new = [row for row in snapshot.waiting.tolist() if int(snapshot.jobs.index[row]) not in self._lane]
         return board, [board.requests[row] for row in new]
 
@@ -90,23 +90,17 @@ class Queues:
 
     def free_at(self, board: DeviceView) -> Array:
         """(lanes,) when each device is estimated to have done what runs there."""
-        snapshot = board.snapshot
-        ends = np.full(len(board.lanes), snapshot.now)
-        position = {lane: i for i, lane in enumerate(board.lanes)}
-        row_of = snapshot.rows()
-        for index, lane in self._lane.items():
-            row = row_of[index]
-            if snapshot.live["running"][row]:
-                ends[position[lane]] = self.running_end(snapshot, row)
+        ends = np.full(len(board.lanes), board.snapshot.now)
+        for row, i in self._tasks_on_devices(board):
+            if board.snapshot.live["running"][row]:
+                ends[i] = self.running_end(board.snapshot, row)
         return ends
 
     def loads(self, board: DeviceView) -> tuple[Array, Array, Array]:
         """(lanes,) each: tasks that wait there; whether one runs; reference seconds of work estimated to be left of all these."""
         snapshot = board.snapshot
         waiting, busy, work = np.zeros(len(board.lanes)), np.zeros(len(board.lanes), bool), np.zeros(len(board.lanes))
-        position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, snapshot.rows()
-        for index, lane in self._lane.items():
-            row, i = row_of[index], position[lane]
+        for row, i in self._tasks_on_devices(board):
             left = float(snapshot.jobs.estimate[row])
             if snapshot.live["running"][row]:
                 busy[i] = True
@@ -116,13 +110,18 @@ class Queues:
             work[i] += left
         return waiting, busy, work
 
+    def _tasks_on_devices(self, board: DeviceView) -> Iterator[tuple[int, int]]:
+        """Yield the row of each task that has a device, and the device's position among all."""
+        position, row_of = {lane: i for i, lane in enumerate(board.lanes)}, board.snapshot.rows()
+        return ((row_of[index], position[lane]) for index, lane in self._lane.items())
+
     def running_end(self, snapshot: Snapshot, row: int) -> float:
         """When the running task of that row is estimated to end: by its estimate, speed and transfer."""
         return estimated_end(snapshot, float(snapshot.live["est_end"][row]))
 
-    def _forget(self, snapshot: Snapshot, row_of: dict[int, int], lanes: set[Lane]) -> None:
+    def _forget(self, snapshot: Snapshot, lanes: set[Lane]) -> None:
         """Forget jobs that have left, and assignments to devices that are gone; a job that was stopped is assigned again."""
-        running = snapshot.live["running"]
+        running, row_of = snapshot.live["running"], snapshot.rows()
         waiting = {index for queue in self._queue.values() for index in queue}
         kept = {}
         for index, lane in self._lane.items():
@@ -131,14 +130,14 @@ class Queues:
                 kept[index] = lane
         self._lane = kept
         self._seconds = {index: self._seconds[index] for index in kept}
-        self._renumber(held_nodes(snapshot), lanes)
+        self._renumber(set(snapshot.jobs.index[snapshot.held["row"]].tolist()), lanes)
         self._queue = {lane: [i for i in queue if self._lane.get(i) == lane] for lane, queue in self._queue.items() if lane in lanes}
 
-    def _renumber(self, on: dict[int, int], lanes: set[Lane]) -> None:
+    def _renumber(self, holding: set[int], lanes: set[Lane]) -> None:
         """A running task whose number is gone with a failed device takes the place of another on its node."""
-        taken = {lane for index, lane in self._lane.items() if index in on}
+        taken = {lane for index, lane in self._lane.items() if index in holding}
         for index, lane in list(self._lane.items()):
-            if index in on and lane not in lanes:
+            if index in holding and lane not in lanes:
                 free = next(other for other in sorted(lanes) if other[0] == lane[0] and other[1] >= 0 and other not in taken)
                 self._lane[index] = free
                 taken.add(free)
@@ -173,11 +172,6 @@ class DeviceQueues(Queues, ABC):
     @abstractmethod
     def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         """Choose a device for each of the tasks, in order, with `put`."""
-
-
-def held_nodes(snapshot: Snapshot) -> dict[int, int]:
-    """Running job → its node (of a task, which has one)."""
-    return {int(snapshot.jobs.index[row]): parts[0].node for row, parts in held_parts(snapshot).items()}
 
 
 def _refuse_gangs(snapshot: Snapshot) -> None:
