@@ -60,11 +60,11 @@ def registered(monkeypatch):
 
 @pytest.mark.usefixtures("registered")
 def test_it_is_trained_judged_and_explained(tmp_path):
-    from gpuyard.learn.run.plan import Request, plan_of
+    from gpuyard.learn.run.plan import TrainingRequest, plan_of
     from gpuyard.learn.run.training import parts_of
 
     assert find_env("gpuyard/PickRush-v0") is KIND
-    request = Request(env="PickRush", learner="evolution", workloads=(KIND.example,),
+    request = TrainingRequest(env="PickRush", learner="evolution", workloads=(KIND.example,),
                       sets=("training.envs=2", "training.validation_episodes=2", "training.steps=200"))  # fmt: skip
     parts = parts_of(plan_of(request))
     parts.learner.update()
