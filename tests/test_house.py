@@ -15,16 +15,16 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "house.py"
 # Lower a limit when a figure has fallen; never raise one.
 LIMITS = {
     "folder": 15,
-    "file": 510,
+    "file": 501,
     "p90": 18,
-    "function": 67,
+    "function": 66,
     "long": 10,
-    "duplicates": 31,
-    "classes": 1,
+    "duplicates": 28,
+    "classes": 0,
     "cycles": 0,
-    "small": 2,
-    "any": 299,
-    "docstrings": 5,
+    "small": 1,
+    "any": 220,
+    "docstrings": 0,
 }
 ONE = '''"""Of the first."""
 from typing import TYPE_CHECKING, Any

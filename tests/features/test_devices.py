@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuyard import Simulation, load_cluster
-from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, DeviceQueues, fill_context, fill_rows, intensity_of, is_gpu, task_facts
+from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, QueueColumns, fill_context, fill_rows, intensity_of, is_gpu, task_facts
 from gpuyard.model.units import Range
 from gpuyard.traces.generators.sampling import stream
 from gpuyard.traces.generators.tasks import tasks
@@ -27,7 +27,7 @@ def test_the_seconds_on_a_device_are_seen_only_where_physics_are_asked_for():
     assert DEVICE.hash != DEVICE_PHYSICS.hash
     snapshot = Simulation(tasks(1, jobs=3, memory=Range(8, 8)), load_cluster("tasks")).advance()
     nodes = np.arange(6)
-    lanes = DeviceQueues(nodes, np.array([0, 0, 4, 0, 12, 0.0]), np.array([0, 1, 1, 0, 1, 0], bool), np.array([0, 10, 30, 0, 3.0, 0]),
+    lanes = QueueColumns(nodes, np.array([0, 0, 4, 0, 12, 0.0]), np.array([0, 1, 1, 0, 1, 0], bool), np.array([0, 10, 30, 0, 3.0, 0]),
                   np.full(6, 2.0), np.full(6, 3.0))  # fmt: skip
     rows, other = np.zeros((6, len(DEVICE.rows)), np.float32), np.zeros((6, len(DEVICE.rows)), np.float32)
     fill_rows(snapshot, 0, lanes, False, rows)

@@ -16,7 +16,7 @@ from gpuyard.model.decision import Action, Decision
 from gpuyard.model.snapshot import LIVE
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, estimated_end, held_parts, with_starts
-from gpuyard.policies.milp.reservation import reservation
+from gpuyard.policies.milp.decider import reservation
 from gpuyard.testing.strategies import random_case
 
 SEEDS = range(50)

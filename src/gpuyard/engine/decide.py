@@ -1,4 +1,4 @@
-"""From a snapshot to decisions: the one way, for a service, for live clusters, and for deciders inside a simulation.
+"""Decides from snapshots: the one way for services, for live clusters, and for deciders inside a simulation.
 
 A decider keeps one state of the engine for its cluster and lays each snapshot into it, compiled; orderings, features, networks and
 placements are those that run inside simulations. So a policy sees in production, to the bit, what it saw in simulation.

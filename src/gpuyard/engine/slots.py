@@ -1,4 +1,4 @@
-"""What the engine needs to know about a scheduler: addresses and codes instead of names."""
+"""Holds all that the engine knows about a scheduler: addresses and codes instead of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is visible of a simulation: its state as a snapshot."""
+"""Makes a snapshot of all that is visible of a simulation."""
 
 from __future__ import annotations
 

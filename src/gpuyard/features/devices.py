@@ -29,7 +29,7 @@ _ROWS = (
     "memory_share",  # of the limit that the task needs
 )
 _PHYSICS = (
-    "free_in",  # believed seconds until it has done all that it has, x / (x + 10)
+    "free_in",  # estimated seconds until it has done all that it has, x / (x + 10)
     "free_in_log2",  # log2(1 + x) / 8
     "seconds",  # estimated for the task there, x / (x + 10)
     "seconds_log2",  # log2(1 + x) / 8
@@ -58,15 +58,15 @@ class TaskFacts(NamedTuple):
     memory: float  # GB
 
 
-class DeviceQueues(NamedTuple):
+class QueueColumns(NamedTuple):
     """The queues of the devices, in the order of the devices."""
 
-    node: Array  # (lanes,) i
-    waiting: Array  # (lanes,) tasks that wait there
-    busy: Array  # (lanes,) bool: a task runs there
-    work: Array  # (lanes,) reference s before it
-    free_in: Array  # (lanes,) believed s; only read with physics
-    seconds: Array  # (lanes,) believed s of the task; inf: it can never run there; only read with physics
+    node: Array  # (devices,) i
+    waiting: Array  # (devices,) tasks that wait there
+    busy: Array  # (devices,) bool: a task runs there
+    work: Array  # (devices,) reference s before it
+    free_in: Array  # (devices,) estimated s; only read with physics
+    seconds: Array  # (devices,) estimated s of the task; inf: it can never run there; only read with physics
 
 
 def intensity_of(label: str) -> float:
@@ -92,30 +92,30 @@ def is_gpu(cluster: Cluster) -> Array:
     return kinds
 
 
-def fill_rows(snapshot: Snapshot, row: int, lanes: DeviceQueues, physics: bool, out: Array) -> None:
-    """Write what is seen of each device into `out` (lanes, features) f4."""
-    limit = snapshot.cluster.nodes.memory[lanes.node]
+def fill_rows(snapshot: Snapshot, row: int, queues: QueueColumns, physics: bool, out: Array) -> None:
+    """Write what is seen of each device into `out` (devices, features) f4."""
+    limit = snapshot.cluster.nodes.memory[queues.node]
     memory = float(snapshot.jobs.memory[row])
-    gpu = is_gpu(snapshot.cluster)[lanes.node]
+    gpu = is_gpu(snapshot.cluster)[queues.node]
     columns = [
-        gpu, ~lanes.busy & (lanes.waiting == 0), _squash(lanes.waiting, 4), _log(lanes.waiting),
-        _squash(lanes.work, 10), _log(lanes.work),
+        gpu, ~queues.busy & (queues.waiting == 0), _squash(queues.waiting, 4), _log(queues.waiting),
+        _squash(queues.work, 10), _log(queues.work),
         np.where(np.isfinite(limit), _log(np.where(np.isfinite(limit), limit, 0.0)), 1.0),
         np.minimum(memory / np.maximum(limit, 1e-9), 2.0),
     ]  # fmt: skip
     if physics:
-        seconds = np.where(np.isfinite(lanes.seconds), lanes.seconds, 0.0)
-        columns += [_squash(lanes.free_in, 10), _log(lanes.free_in), _squash(seconds, 10), _log(seconds)]
+        seconds = np.where(np.isfinite(queues.seconds), queues.seconds, 0.0)
+        columns += [_squash(queues.free_in, 10), _log(queues.free_in), _squash(seconds, 10), _log(seconds)]
     out[:] = np.stack(columns, axis=1)
 
 
-def fill_context(snapshot: Snapshot, row: int, lanes: DeviceQueues, out: Array) -> None:
+def fill_context(snapshot: Snapshot, row: int, queues: QueueColumns, out: Array) -> None:
     """Write what is seen of the task and of the situation into `out` (features,) f4."""
     task = task_facts(snapshot.jobs, row)
     transfer = float(snapshot.jobs.transfer[row])
-    idle = ~lanes.busy & (lanes.waiting == 0)
-    gpu = is_gpu(snapshot.cluster)[lanes.node]
-    waiting = float(lanes.waiting.sum())
+    idle = ~queues.busy & (queues.waiting == 0)
+    gpu = is_gpu(snapshot.cluster)[queues.node]
+    waiting = float(queues.waiting.sum())
     out[:] = (
         task.size / (task.size + 2), np.clip(np.log2(max(task.size, 1e-3)), -8, 8) / 4, task.intensity,
         task.memory / (task.memory + 4), np.log2(1 + task.memory) / 8, transfer / (transfer + 1), waiting / (waiting + 16),

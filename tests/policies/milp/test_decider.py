@@ -13,7 +13,7 @@ from gpuyard.model.cluster import GpuType, Nodes
 from gpuyard.model.decision import Part
 from gpuyard.policies import Decider, parse_scheduler
 from gpuyard.policies.capacity import Requests
-from gpuyard.policies.milp.reservation import reservation
+from gpuyard.policies.milp.decider import reservation
 from gpuyard.testing.invariants import check_invariants
 from gpuyard.testing.strategies import random_case
 

@@ -332,7 +332,7 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a plan is turned into."""
+    """The learner, environments and validator made from a plan."""
 
     kind: EnvKind
     envs: CheckedEnvs

@@ -234,7 +234,7 @@ class _Yard:
 
 @dataclass
 class _Round:
-    """Who runs where in the new round. Jobs that run and were not looked at yet hold what they have until somebody before them needs it."""
+    """Assigns devices for the new round. Running jobs not considered yet keep theirs until a job before them needs them."""
 
     yard: _Yard
     rank: Mapping[int, int]  # row → its best position among the pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, DeviceQueues, fill_context, fill_rows
+from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, QueueColumns, fill_context, fill_rows
 from gpuyard.networks.network import Network
 from gpuyard.policies.capacity import JobRequest
 from gpuyard.policies.deciders.devices import DeviceView, OneByOne
@@ -26,7 +26,7 @@ class NetworkDevice(OneByOne):
         waiting, busy, work = (values[devices] for values in self.loads(board))
         ends = self.estimated_ends(board)[devices] - board.snapshot.now if self._physics else np.zeros(len(devices))
         nodes = np.array([board.lanes[i][0] for i in devices])
-        lanes = DeviceQueues(nodes, waiting, busy.astype(bool), work, ends, seconds[devices])
+        lanes = QueueColumns(nodes, waiting, busy.astype(bool), work, ends, seconds[devices])
         rows = np.zeros((len(devices), self._network.spec.rows), np.float32)
         context = np.zeros(self._network.spec.context, np.float32)
         fill_rows(board.snapshot, task.row, lanes, self._physics, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 
@@ -12,9 +13,18 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, Start, with_starts, without_devices
+from gpuyard.policies.capacity import (
+    Capacity,
+    JobRequest,
+    Parts,
+    Requests,
+    Start,
+    estimated_end,
+    held_parts,
+    with_starts,
+    without_devices,
+)  # fmt: skip
 from gpuyard.policies.milp.joint import Candidate, Placed, Problem, Terms, Weights, evaluate
-from gpuyard.policies.milp.reservation import reservation
 from gpuyard.policies.milp.search import Found, search
 from gpuyard.policies.milp.solver import Solver
 from gpuyard.policies.schedulers import Scheduler, decider
@@ -248,3 +258,24 @@ class _Log:
             for each, values in zip(fields(Terms), zip(*map(astuple, terms), strict=True) if terms else [()] * 4, strict=True):
                 found[f"{each.name}_{label}"] = float(np.mean(values)) if values else 0.0
         return found
+
+
+def reservation(snapshot: Snapshot, requests: Requests, head: JobRequest, starts: Sequence[Start]) -> float:
+    """Return the earliest estimated end at which `head` fits once all that end by then have left; now if it fits, inf if it never does.
+
+    `starts` are jobs that start now. Shares among them need their devices named. More room is never worse, so a binary search does.
+    """
+    after = with_starts(snapshot, starts)
+    parts = {row: held for row, held in held_parts(after).items() if requests.partition[row] == head.partition}
+    ends = {row: estimated_end(snapshot, float(after.live["est_end"][row])) for row in parts}
+    times = sorted({snapshot.now, *ends.values()})
+
+    def fits(at: float) -> bool:
+        capacity = Capacity(snapshot.cluster, snapshot.nodes)
+        for row, held in parts.items():
+            if ends[row] > at:
+                capacity.take(requests[row], held)
+        return capacity.fits(head)
+
+    first = bisect_left(times, True, key=fits)
+    return float(times[first]) if first < len(times) else np.inf

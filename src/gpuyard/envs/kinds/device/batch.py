@@ -12,7 +12,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.simulation import Simulation
 from gpuyard.envs.base import Instance, Observation, Step, check_actions, no_episode
 from gpuyard.errors import UsageError
-from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, DeviceQueues, fill_context, fill_rows
+from gpuyard.features.devices import DEVICE, DEVICE_PHYSICS, QueueColumns, fill_context, fill_rows
 from gpuyard.features.schema import Schema
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
@@ -45,7 +45,7 @@ class DeviceConfig:
     """The observation and the reward. The reward of a step is the weighted sum of the named ones, for the task that was assigned."""
 
     rewards: tuple[tuple[str, float], ...] = (("turnaround", 1.0),)
-    physics: bool = False  # whether believed seconds on each device are seen
+    physics: bool = False  # whether estimated seconds on each device are seen
     lanes: int = 0  # rows of an observation; 0: as many devices as the first cluster has
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class DeviceEpisode:
         at = [self._position[lane] for lane in self.lanes]
         waiting, busy, work = (self._spread(values, at) for values in self._queues.loads(self._board))
         ends = self._queues.estimated_ends(self._board) - snapshot.now if physics else np.zeros(len(self._board.lanes))
-        lanes = DeviceQueues(np.array([n for n, _ in self.lanes]), waiting, busy.astype(bool), work, self._spread(ends, at), self._seconds)
+        lanes = QueueColumns(np.array([n for n, _ in self.lanes]), waiting, busy.astype(bool), work, self._spread(ends, at), self._seconds)
         rows[:], mask[:] = 0.0, False
         fill_rows(snapshot, task.row, lanes, physics, rows[: len(self.lanes)])
         fill_context(snapshot, task.row, lanes, context)
