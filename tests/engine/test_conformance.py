@@ -9,8 +9,8 @@ import pytest
 from gpuyard import simulate
 from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, Meta, Scheduler, parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
-from gpuyard.testing.schedulers import Fixed, every_policy, random_scheduler
 from gpuyard.testing.strategies import FEATURES, random_case
+from support.schedulers import Fixed, every_policy, random_scheduler
 
 POLICIES = list(every_policy())
 EACH = 32  # cases; some 63 policies, so over 2,000 in all

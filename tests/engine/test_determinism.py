@@ -15,12 +15,12 @@ import pytest
 from gpuyard import Result, Workload, simulate
 from gpuyard.model.cluster import Cluster
 from gpuyard.policies import PLACEMENTS, parse_scheduler
-from gpuyard.testing.schedulers import random_scheduler
 from gpuyard.testing.strategies import random_case
+from support.schedulers import random_scheduler
 
 CHILD = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]  # the test itself, and tests/support
 from test_determinism import digest
 print(" ".join(digest(seed) for seed in range(20)))
 """

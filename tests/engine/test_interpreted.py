@@ -12,12 +12,12 @@ import pytest
 
 from gpuyard import simulate
 from gpuyard.model.result import Result
-from gpuyard.testing.schedulers import random_scheduler
 from gpuyard.testing.strategies import random_case
+from support.schedulers import random_scheduler
 
 CHILD = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]  # the test itself, and tests/support
 from test_interpreted import digest, scale_of
 for seed in range(int(sys.argv[2]), int(sys.argv[3])):
     print(seed, digest(seed, scale_of(seed)))

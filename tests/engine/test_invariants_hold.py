@@ -9,8 +9,8 @@ from gpuyard import Simulation, Snapshot, Workload, simulate
 from gpuyard.model.cluster import MAX_DEVICES
 from gpuyard.policies import ORDERINGS, PREEMPTIONS, parse_scheduler
 from gpuyard.testing.invariants import check_invariants, home_partitions
-from gpuyard.testing.schedulers import random_scheduler
 from gpuyard.testing.strategies import Case, random_case
+from support.schedulers import random_scheduler
 
 EPS = 1e-6
 

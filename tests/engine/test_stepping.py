@@ -17,8 +17,8 @@ from gpuyard.model.result import STATUS
 from gpuyard.policies import Meta, Preemption, Scheduler, make_switch, parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.invariants import check_invariants
-from gpuyard.testing.schedulers import Fixed, every_policy, random_scheduler
 from gpuyard.testing.strategies import Case, random_case
+from support.schedulers import Fixed, every_policy, random_scheduler
 
 POLICIES = list(every_policy())
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from gpuyard.errors import UsageError
 from gpuyard.model.units import (
     format_bytes,
-    format_count,
     format_gigabytes,
     format_seconds,
     parse_count,
@@ -165,4 +164,3 @@ def test_no_text_gives_another_error(text: str) -> None:
 def test_sizes_and_counts() -> None:
     assert [format_bytes(n) for n in (0, 512, 1e6, 1.536e12, 999_999)] == ["0 B", "512 B", "1 MB", "1.54 TB", "1 MB"]
     assert format_gigabytes(80) == "80 GB"
-    assert [format_count(n) for n in (0, 256, 1500, 2e6, math.inf)] == ["0", "256", "1.5k", "2M", "inf"]

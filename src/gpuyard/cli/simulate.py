@@ -71,7 +71,7 @@ def simulate(
         result.save(save)
         say(f"result saved in {save}")
     if plot is not None:
-        from gpuyard.report.one_result import save_figure
+        from gpuyard.report.gantt import save_figure
 
         save_figure(result, plot)
         say(f"figure drawn in {plot}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -177,26 +177,14 @@ def format_seconds(seconds: float) -> str:
 
 def format_bytes(count: float) -> str:
     """Write a number of bytes with three digits and a decimal unit: `512 MB`, `1.54 TB`."""
-    return _scaled(count, {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}, " ", "B")
+    if not math.isfinite(count):
+        return str(float(count))
+    sizes = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+    prefix = [name for name, size in sizes.items() if size == 1 or abs(count) >= size * 0.9995][-1]
+    scaled = count / sizes[prefix]
+    return f"{scaled:.3g} {prefix}B" if abs(scaled) < 999.5 else f"{scaled:.0f} {prefix}B"
 
 
 def format_gigabytes(gigabytes: float) -> str:
     """Write an amount in GB as `format_bytes` does."""
     return format_bytes(gigabytes * 1e9)
-
-
-def format_count(count: float) -> str:
-    """Write a count with three digits and a factor: `256`, `1.5k`, `2M`."""
-    return _scaled(count, {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}, "", "")
-
-
-def _scaled(value: float, units: Mapping[str, float], gap: str, name: str) -> str:
-    if not math.isfinite(value):
-        return str(float(value))
-    prefix, factor = "", 1.0
-    for candidate, size in units.items():
-        if abs(value) >= size * 0.9995:
-            prefix, factor = candidate, size
-    scaled = value / factor
-    digits = f"{scaled:.3g}" if abs(scaled) < 999.5 else f"{scaled:.0f}"
-    return f"{digits}{gap}{prefix}{name}"
