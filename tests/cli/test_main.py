@@ -64,7 +64,7 @@ def test_an_unexpected_error_is_one_line_and_called_a_bug(cli, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("gpuyard.traces.load_workload", broken)
+    monkeypatch.setattr("gpuyard.traces.recipes.reading.load_workload", broken)
     code, out, err = cli("simulate", "demo", "--cluster", "node8")
     assert (code, out) == (1, "")
     assert err == "gpuyard: error: RuntimeError: two lines; this is a bug in gpuyard; hint: add -v for the traceback\n"

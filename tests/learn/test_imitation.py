@@ -83,10 +83,10 @@ def test_too_much_for_the_memory_is_refused() -> None:
 
 def test_ppo_starts_where_imitation_ended() -> None:
     envs = Machines.random(32, problems=2, jobs=4, seed=3)
-    config = PpoConfig(rollout=8, minibatches=2, width=16, gamma=1.0, updates=10)
+    config = PpoConfig(rollout=8, minibatches=2, width=16, discount=1.0, updates=10)
     learner, fresh = Ppo(envs, config, seed=1), Ppo(Machines.random(32, problems=2, jobs=4, seed=3), config, seed=1)
     pairs = shuffled(demonstrations(envs, smith, 120, seed=1, explore=0.3), 128, np.random.default_rng(0))
-    learner.start_from(imitate(learner.agent.params, learner.spec, pairs, epochs=10).params)
+    learner.start_from(imitate(learner.state.params, learner.spec, pairs, epochs=10).params)
     best = float(envs.optimum().mean())
     with_start, without = learner.update()["return"], fresh.update()["return"]
     assert best - with_start < 0.3 * (best - without)
