@@ -24,7 +24,7 @@ nodes to the lower number. `gpuyard show NAME` prints a policy's code. [The sema
 say exactly what each rule does.
 """
 
-# Of gpuyard.engine.slots.SCORES; `free` are the wholly free devices of a node.
+# Of gpuyard.engine.slots.SCORES; `free` is explained above the table of placements.
 SCORE_FORMULAS = {
     "first": "0",
     "free": "free",
@@ -32,7 +32,7 @@ SCORE_FORMULAS = {
     "random": "hash of (seed, job, its preemptions, node), in [0, 1)",
     "fastest": "−speed of the node's type for the job's class",
     "lexicographic": "64·free + rank of the node's type by (speed for the job's class, price)",
-    "whole-last": "2²⁶·(0 on a device that is shared already, 1 on a node in use, 2 on a whole node) + free",
+    "whole-last": "2²⁶ (for a job without GPUs 2⁵⁰)·(0 on a device that is shared already, 1 on a node in use, 2 on a whole node) + free",
     "load": "the share in use of the GPUs, the cpus or the memory, whichever is largest",
     "remainder": "free GPU share + free cpus, each as a part of the largest node's",
     "fragments": "growth of the expected fragment in tenths of a GPU, then the GPU share left free",
@@ -79,7 +79,8 @@ def _sections() -> Iterator[str]:
     yield _section(
         "Placements",
         "On which nodes. A job goes whole onto the best node that has room for it; otherwise it is spread: by `score` (nodes in\n"
-        "order, each giving all its room) or over the `fewest` nodes. `free` are the wholly free devices of the node.",
+        "order, each giving all its room) or over the `fewest` nodes. `free` are the wholly free devices of the node; for a job that asks\n"
+        "for no GPUs, its free cores in millionths. Among nodes without GPUs, `fgd` and `fastest` take the first that fits.",
         ("score", "spread by"),
         [(f"`{p.name}`", p.title, SCORE_FORMULAS[p.score], p.span) for p in _ours(PLACEMENTS)],
     )

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuyard import simulate
+from gpuyard import load_cluster, load_workload, simulate
+from gpuyard.model.rules import Rules
 from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES, Meta, Scheduler, parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
-from gpuyard.testing.strategies import FEATURES, random_case
+from gpuyard.testing.strategies import FEATURES, Case, random_case
 from support.schedulers import Fixed, every_policy, random_scheduler
 
 POLICIES = list(every_policy())
@@ -48,6 +49,23 @@ def test_the_cases_have_every_feature():
 def test_partitions_whose_nodes_are_indexed(part: int):
     seeds = range(10 * part, 10 * part + 10)
     assert [line for seed in seeds for line in differences(seed, random_scheduler(seed), "rack")] == []
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_hosts_without_gpus(placement: str):
+    for seed in range(3):
+        workload = load_workload("eda:jobs=120,cores=1:9,memory=1:40,arrivals=0.3:0.9", seed)
+        case = Case(workload, load_cluster(f"hosts:count=9,cores=8:40,memory=32:160,seed={seed}"), Rules(), frozenset())
+        for backfill in ("none", "easy"):
+            found = compare_with_reference(case, parse_scheduler(f"fcfs/{placement}/{backfill}"), simulate, seed)
+            assert found == [], (seed, backfill)
+
+
+@pytest.mark.parametrize("placement", ["best", "worst", "fewest", "tier2", "lexicographic", "defrag"])
+def test_fits_by_free_resources_are_not_first_fit_on_hosts_without_gpus(placement: str):
+    workload, hosts = load_workload("eda:jobs=400", 1), load_cluster("hosts:count=20,cores=16:32,memory=64:256")
+    ours, first = (simulate(workload, hosts, parse_scheduler(f"fcfs/{name}/none")) for name in (placement, "first"))
+    assert ours.table.tobytes() != first.table.tobytes()
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -154,6 +154,47 @@ def test_fgd_fills_nodes_where_growth_is_equal():
     assert placed(cluster_of([8, 8, 8]), [(0, 1, ()), (2, 4, ())], {"gpus": 2}, "fgd") == [(2, 2)]
 
 
+# ── jobs that ask for no GPUs ──
+
+HOSTS = [0, 0, 0, 0]  # GPUs
+
+
+@pytest.mark.parametrize(
+    ("placement", "node"),
+    [("first", 0), ("best", 1), ("fewest", 1), ("tier2", 1), ("lexicographic", 1), ("defrag", 1), ("worst", 2)],
+)
+def test_hosts_without_gpus_are_compared_by_their_free_cores(placement: str, node: int):
+    """8, 4 and 20 cores are free, and 2 on the host that is too small."""
+    cluster, held = cluster_of(HOSTS, cpus=[8, 16, 32, 2]), [{"node": 1, "gpus": 0, "cpus": 12.0}, {"node": 2, "gpus": 0, "cpus": 12.0}]
+    assert placed(cluster, held, {"gpus": 0, "cpus": 3.0}, placement) == [(node, 0.0)]
+
+
+def test_a_job_without_gpus_looks_at_cores_also_on_nodes_that_have_gpus():
+    """Node 0 has the fewest free GPUs, node 1 the fewest free cores."""
+    cluster, held = cluster_of([4, 4], cpus=[32, 8]), [(0, 3, ())]
+    assert placed(cluster, held, {"gpus": 1}, "best") == [(0, 1.0)]
+    assert placed(cluster, held, {"gpus": 0, "cpus": 2.0}, "best") == [(1, 0.0)]
+    assert placed(cluster, held, {"gpus": 0, "cpus": 2.0}, "worst") == [(0, 0.0)]
+
+
+def test_defrag_keeps_a_job_without_gpus_off_whole_nodes_however_many_cores_are_free():
+    cluster = cluster_of([4, 4], cpus=[128, 1024])
+    assert placed(cluster, [(1, 1, ())], {"gpus": 0, "cpus": 2.0}, "defrag") == [(1, 0.0)]
+
+
+def test_a_node_whose_cores_are_not_limited_has_the_most():
+    cluster = cluster_of(HOSTS, cpus=[np.inf, 64, np.inf, 8])
+    assert placed(cluster, [], {"gpus": 0, "cpus": 2.0}, "best") == [(3, 0.0)]
+    assert placed(cluster, [], {"gpus": 0, "cpus": 2.0}, "worst") == [(0, 0.0)]
+
+
+def test_amounts_of_cores_that_differ_by_rounding_are_equal():
+    """0.3 − 0.1 − 0.1 − 0.1 is not 0 in floating point; both hosts have 1 core left."""
+    held = [{"node": 1, "gpus": 0, "cpus": 0.1}] * 3
+    assert placed(cluster_of([0, 0], cpus=[1.0, 1.3]), held, {"gpus": 0, "cpus": 0.5}, "best") == [(0, 0.0)]
+    assert placed(cluster_of([0, 0], cpus=[1.0, 1.3]), held, {"gpus": 0, "cpus": 0.5}, "worst") == [(0, 0.0)]
+
+
 @pytest.mark.parametrize("placement", ["random", "fgd"])
 def test_the_same_seed_places_alike(placement: str):
     cluster, held = cluster_of([4, 4, 4]), [(0, 0.5, (1,)), (1, 0.25, (3,))]

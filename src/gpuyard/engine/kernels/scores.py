@@ -27,16 +27,23 @@ if TYPE_CHECKING:
 )  # fmt: skip
 _ONE = np.uint64(1)
 _TIER = 67_108_864.0  # 2^26: more devices than a node can have
+_CPU_TIER = 1_125_899_906_842_624.0  # 2^50: more millionths of a core than a node can have
 _TYPES = 64.0  # more than there can be
+
+
+@inner
+def _free(row: JobRow, node: NodeRow) -> Any:
+    """Wholly free devices of the node; for a job without GPUs, free cores in millionths (rounded: equal amounts must be equal)."""
+    return float(node.free) if row.gpus > 0 else np.floor(node.free_cpus * 1e6 + 0.5)
 
 
 @inner
 def _simple_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
     """Scores of a node by one column. Apart from the others: in one chain with them the fastest type took 1.1 times as long to find."""
     if code == SCORE_FREE:
-        return float(node.free)
+        return _free(row, node)
     if code == SCORE_MINUS_FREE:
-        return -float(node.free)
+        return -_free(row, node)
     if code == SCORE_RANDOM:
         return hash01(s.control[0].seed, row.index, row.preemptions, node.number)
     if code == SCORE_FASTEST:
@@ -48,9 +55,9 @@ def _simple_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
 def _composed_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
     """Scores of a node by several columns."""
     if code == SCORE_LEXICOGRAPHIC:
-        return float(node.free) * _TYPES + s.type_rank[row.job_class * len(s.types) + node.gpu_type]
+        return _free(row, node) * _TYPES + s.type_rank[row.job_class * len(s.types) + node.gpu_type]
     if code == SCORE_WHOLE_LAST:
-        return _tier(s, row, node) * _TIER + float(node.free)
+        return _tier(s, row, node) * (_TIER if row.gpus > 0 else _CPU_TIER) + _free(row, node)
     if code == SCORE_LOAD:
         return _load(s, node)
     return _remainder(s, node)

@@ -6,8 +6,8 @@ from gpuyard.policies.slots import PLACEMENTS, Placement
 
 for _placement in (
     Placement("first", "first fit: the lowest-numbered node", score="first"),
-    Placement("best", "best fit: the node with the fewest free GPUs", score="free"),
-    Placement("worst", "worst fit: the node with the most free GPUs", score="minus-free"),
+    Placement("best", "best fit: the node with the fewest free GPUs, or free cores for a job without GPUs", score="free"),
+    Placement("worst", "worst fit: the node with the most free GPUs, or free cores for a job without GPUs", score="minus-free"),
     Placement("fewest", "tier 1: fewest nodes for a gang, best fit for the rest", score="free", span="fewest"),
     Placement("tier2", "tier 2: one more node than the fewest if that breaks open no whole node", score="free", span="tier2"),
     Placement("lexicographic", "fewest nodes, then fewest free GPUs, fastest type, lowest price", score="lexicographic", span="fewest"),

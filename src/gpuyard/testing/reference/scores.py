@@ -147,8 +147,11 @@ class Question:
     units: int
 
     @property
-    def wholly_free(self) -> int:
-        return len(self.node.wholly_free())
+    def free(self) -> float:
+        """Return the wholly free devices, or for a CPU job the free cores in millionths."""
+        if not self.job.is_cpu_job:
+            return float(len(self.node.wholly_free()))
+        return math.inf if math.isinf(self.node.free_cpus) else float(millionths(self.node.free_cpus))
 
     @property
     def free_share(self) -> int:
@@ -194,12 +197,12 @@ def is_whole(node: NodeState) -> bool:
 
 SCORES: dict[str, Callable[[Question], float]] = {
     "first": lambda q: 0.0,
-    "best": lambda q: float(q.wholly_free),
-    "worst": lambda q: -float(q.wholly_free),
-    "fewest": lambda q: float(q.wholly_free),
-    "tier2": lambda q: float(q.wholly_free),
-    "lexicographic": lambda q: 64.0 * q.wholly_free + q.type_rank(),
-    "defrag": lambda q: 2.0**26 * q.tier() + q.wholly_free,
+    "best": lambda q: q.free,
+    "worst": lambda q: -q.free,
+    "fewest": lambda q: q.free,
+    "tier2": lambda q: q.free,
+    "lexicographic": lambda q: 64.0 * q.free + q.type_rank(),
+    "defrag": lambda q: 2.0 ** (50 if q.job.is_cpu_job else 26) * q.tier() + q.free,
     "balance": Question.load,
     "packing": Question.remainder,
     "fgd": lambda q: growth(q.node, q.job, q.units, q.requests),
