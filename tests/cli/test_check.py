@@ -35,7 +35,7 @@ BAD = {
     ),
     "domain": ("return math.log(jobs.priority[j])", "answers", "math domain error, for job"),
     "random": ("return random.random()", "pure", "asked twice about job"),
-    "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "pure", "changes the jobs"),
+    "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "compiles", "mine.py:5 rule: does not compile: jobs.estimate can be read"),
     "hidden": ("return jobs.runtime[j]", "compiles", "does not compile"),
     "text": ("return 'a'", "compiles", "does not compile"),
     "overflow": ("return int(jobs.estimate[j] * 1e18) * 1.0", "compiled = interpreted", "interpreted"),

@@ -310,7 +310,7 @@ def test_every_slot_refuses_what_is_not_there(parse: object, tmp_path: Path):
 
 @pytest.mark.parametrize("slot", ["ordering", "placement", "preemption"])
 def test_an_index_out_of_range_is_an_error_and_reads_no_other_memory(tmp_path: Path, slot: str):
-    text = "def far(jobs, j, now): return jobs.estimate[j + 10**9]\ndef off(nodes, n, jobs, j): return nodes.free[n + 10**9]\n"
+    text = "def far(jobs, j, now): return jobs.estimate[j + 10**9]\ndef off(nodes, n, jobs, j): return nodes.free[-1 - n]\n"
     path = write(tmp_path, text)
     specs = {"ordering": f"{path}:far", "placement": f"fcfs/{path}:off", "preemption": f"fcfs/best/none/{path}:far"}
     with pytest.raises(PolicyError, match="raised an error"):

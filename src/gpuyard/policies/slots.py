@@ -12,6 +12,8 @@ from types import CodeType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
+from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.engine.compiler.vetting import try_out
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError
 from gpuyard.registry import Registry
@@ -85,10 +87,15 @@ class FunctionPolicy:
         return label_of(self.name, self.params, self.defaults)
 
     def address(self) -> int:
-        """Compile the function and return its address; 0 without one."""
+        """Compile the function and return its address; 0 without one. A user's function is tried out before its first use."""
         if self.by_network is not None:
             return self.by_network()
-        return self.compiled(self.function) if self.function else 0
+        if self.function is None:
+            return 0
+        made = self.compiled(self.function)
+        if not INTERPRETED and not is_builtin(self.function):
+            try_out(self.function, self.arguments)
+        return made
 
     def compiled(self, function: Function) -> int:
         raise NotImplementedError

@@ -13,8 +13,9 @@ from typing import Any, cast
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch, parameters_of, visible
+from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown
 from gpuyard.engine.state import JOB_ROW, NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES
 from gpuyard.errors import GpuyardError
 from gpuyard.model.cluster import Cluster
@@ -310,19 +311,19 @@ def _job(moment: Moment, k: int) -> str:
 
 RULE = PolicyKind(
     "ordering or preemption rule", ("jobs", "j", "now"), compile_keys,
-    subjects=lambda moment: len(moment.rows), ask=lambda f, moment, k: f(visible(moment.rows), k, moment.now), ask_all=_keys,
+    subjects=lambda moment: len(moment.rows), ask=lambda f, moment, k: f(Shown(JOBS, moment.rows), k, moment.now), ask_all=_keys,
     what=_job, simulated=lambda f, name: replace(parse_slots("fcfs/fewest/easy"), ordering=make_ordering(f, name)),
 )  # fmt: skip
 PLACEMENT = PolicyKind(
     "placement", ("nodes", "n", "jobs", "j"), compile_scores,
-    subjects=lambda moment: len(moment.nodes), ask=lambda f, moment, k: f(moment.nodes.view(np.recarray), k, visible(moment.rows), JOB),
+    subjects=lambda moment: len(moment.nodes), ask=lambda f, moment, k: f(Shown(NODES, moment.nodes), k, Shown(JOBS, moment.rows), JOB),
     ask_all=_scores,
     what=lambda moment, k: f"node {int(moment.nodes['number'][k])} and {_job(moment, JOB)}",
     simulated=lambda f, name: replace(parse_slots("fcfs/fewest/easy"), placement=make_placement(f, name)),
 )  # fmt: skip
 SWITCH = PolicyKind(
     "switch rule", ("system", "now"), compile_switch,
-    subjects=lambda moment: 1, ask=lambda f, moment, k: int(f(moment.system.view(np.recarray)[0], moment.now)), ask_all=_choice,
+    subjects=lambda moment: 1, ask=lambda f, moment, k: int(f(Shown(SYSTEM, moment.system), moment.now)), ask_all=_choice,
     what=lambda moment, k: f"a system with {moment.system['waiting'][0]:g} waiting jobs",
     simulated=lambda f, name: Meta((parse_slots("fcfs/fewest/easy"), parse_slots("sjf/fewest/easy")), make_switch(f, name)),
 )  # fmt: skip

@@ -15,11 +15,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numba
-import numpy as np
 from numba import carray, cfunc, njit, types
 
 from gpuyard.engine.compiler.jit import INTERPRETED, cached_if_possible, python_handle
-from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES, VISIBLE_ROW
+from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown, no_such_column, show_jobs, show_nodes, show_system
+from gpuyard.engine.compiler.vetting import is_helper, plain, vet
+from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_ROW
 from gpuyard.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 
+_GENERATED = 100_000  # the first line of a loop around a user's function, so that no line of it is taken for one of the user's file
 _JOBS = types.CPointer(numba.from_dtype(VISIBLE_ROW))
 _NODES = types.CPointer(numba.from_dtype(NODE_ROW))
 _SYSTEM = types.CPointer(numba.from_dtype(SYSTEM_ROW))
@@ -37,7 +39,7 @@ _FLOATS = types.CPointer(types.float64)
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one kind of policy is wrapped. {call} stands for the guarded call of the user's function."""
+    """How one kind of policy is wrapped: `views` make what it is shown, and `call` asks it once."""
 
     what: str
     signature: Any
@@ -52,7 +54,7 @@ _KEYS = _Kind(
     "rule",
     types.int64(_JOBS, types.int64, _INTS, _FLOATS, types.int64, types.float64, _FLOATS),
     "jobs_at, total, ids_at, out_at, count, now, params_at",
-    ("jobs = carray(jobs_at, total)", "ids = carray(ids_at, count)"),
+    ("jobs = show_jobs(jobs_at, total)", "ids = carray(ids_at, count)"),
     "rule(jobs, ids[i], now{params})",
     3,
     "def rule(jobs, j, now): return jobs.estimate[j]",
@@ -61,7 +63,7 @@ _SCORES = _Kind(
     "placement",
     types.int64(_NODES, types.int64, _INTS, _FLOATS, types.int64, _JOBS, types.int64, types.int64, _FLOATS),
     "nodes_at, size, ids_at, out_at, count, jobs_at, total, job, params_at",
-    ("nodes = carray(nodes_at, size)", "jobs = carray(jobs_at, total)", "ids = carray(ids_at, count)"),
+    ("nodes = show_nodes(nodes_at, size)", "jobs = show_jobs(jobs_at, total)", "ids = carray(ids_at, count)"),
     "rule(nodes, ids[i], jobs, job{params})",
     4,
     "def rule(nodes, n, jobs, j): return nodes.free[n]",
@@ -70,7 +72,7 @@ _SWITCH = _Kind(
     "switch rule",
     types.int64(_SYSTEM, types.float64, _FLOATS),
     "system_at, now, params_at",
-    ("system = carray(system_at, 1)[0]",),
+    ("system = show_system(system_at, 1)",),
     "rule(system, now{params})",
     2,
     "def rule(system, now): return 1 if system.waiting > 10 else 0",
@@ -117,11 +119,17 @@ def _parameters(function: Function, given: int) -> tuple[tuple[str, float], ...]
     return tuple(extra.items())
 
 
-def place_of(function: Function) -> str:
-    """file:line name, for messages."""
+def place_of(function: Function, line: int = 0) -> str:
+    """file:line name, for messages; the line is the function's first unless given."""
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))
-    return f"{code.co_filename}:{code.co_firstlineno} {name}" if code else name
+    return f"{code.co_filename}:{line or code.co_firstlineno} {name}" if code else name
+
+
+def _place_of_error(error: Exception, function: Function) -> str:
+    """The line of the user's file that numba complains about, if it names one; of several, the innermost comes first."""
+    found = re.search(r"\bline (\d+):", str(error))
+    return place_of(function, int(found[1]) if found and int(found[1]) < _GENERATED else 0)
 
 
 _keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
@@ -129,6 +137,8 @@ _keep: list[Any] = []  # compiled functions whose addresses are in use must not 
 
 @cache
 def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
+    if not cached:
+        vet(function)
     if INTERPRETED:
         return python_handle(_interpreted(kind, function, params))
     rule = _rule(function, checked=False) if cached else _with_helpers(function, {})
@@ -136,7 +146,8 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     try:
         compiled = cached_if_possible(lambda cache: cfunc(kind.signature, cache=cache, error_model="numpy")(wrapper), wanted=cached)
     except Exception as error:  # numba's own errors, and others that its front end lets through for code that it cannot read
-        raise PolicyError(f"{place_of(function)}: does not compile: {_first_line(error)}", hint=f"e.g. {kind.example}") from None
+        where, why = _place_of_error(error, function), _first_line(error)
+        raise PolicyError(f"{where}: does not compile: {why}", hint=f"e.g. {kind.example}") from None
     _keep.append(compiled)
     return int(compiled.address)
 
@@ -155,16 +166,19 @@ def _with_helpers(function: Any, made: dict[Any, Any]) -> Any:
         made[function] = _rule(copy, checked=True)
         for name in function.__code__.co_names:
             helper = space.get(name)
-            if inspect.isfunction(helper) and helper.__module__ == function.__module__:
-                space[name] = _with_helpers(helper, made)
+            if is_helper(helper, function):
+                space[name] = _with_helpers(plain(helper), made)
     return made[function]
 
 
 def _first_line(error: BaseException) -> str:
     """Say in one line what a compilation failed on; numba's own messages run to pages."""
-    column = re.search(r"Unknown attribute '(\w+)' of type (?:unaligned )?(?:array\()?Record", str(error))
+    column = re.search(r"Unknown attribute '(\w+)' of type gpuyard\.Shown(?:Table|Row)", str(error))
     if column:
-        return f"there is no column {column[1]!r} that a policy can see"
+        return no_such_column(column[1])
+    shown = re.search(r"gpuyard\.Shown\w+\((\S+?)\)", str(error))
+    if shown:
+        return f"{shown[1]} can be read one row at a time and in no other way; it cannot be changed"
     if "<built-in function setitem>" in str(error):  # the generated loop cannot store what it returns
         return "it does not return a number"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -184,8 +198,9 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Function, *, gu
         body += _guard(["for i in range(count):", f"    out[i] = {call}"], "return i + 1", guarded)
         body += ["return 0"]
     name = re.sub(r"\W", "_", f"_{kind.what}_{function.__name__}")  # a lambda has no valid name
-    source = f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
-    namespace: dict[str, Any] = {"rule": rule, "carray": carray, "__name__": function.__module__}
+    source = "\n" * (_GENERATED if guarded else 0) + f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
+    shown = {"show_jobs": show_jobs, "show_nodes": show_nodes} if guarded else {"show_jobs": carray, "show_nodes": carray}
+    namespace: dict[str, Any] = {"rule": rule, "carray": carray, "show_system": show_system, **shown, "__name__": function.__module__}
     exec(compile(source, function.__code__.co_filename, "exec"), namespace)  # noqa: S102 - our own text; the rule is called, not pasted
     made: Function = namespace[name]
     return made
@@ -195,34 +210,21 @@ def _guard(lines: list[str], otherwise: str, guarded: bool) -> list[str]:
     return ["try:", *(f"    {line}" for line in lines), "except Exception:", f"    {otherwise}"] if guarded else lines
 
 
-class Columns:
-    """Columns as attributes, for policies that run as plain Python (a recarray would hide `partition` behind a method)."""
-
-    def __init__(self, table: Array, names: tuple[str, ...]) -> None:
-        for name in names:
-            setattr(self, name, table[name])
-
-
-def visible(rows: Array) -> Columns:
-    """The rows without what is hidden: what a policy sees when interpreted."""
-    return Columns(np.asarray(rows), VISIBLE_NAMES)
-
-
 def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
     def keys(rows: Array, ids: Ints, out: Reals, now: float, values: Array) -> int:
-        jobs = visible(rows)
+        jobs = Shown(JOBS, rows)
         for i in range(len(ids)):
             out[i] = function(jobs, ids[i], now, *values[:params])
         return 0
 
     def scores(nodes: Array, ids: Ints, out: Reals, rows: Array, job: int, values: Array) -> int:
-        jobs, columns = visible(rows), Columns(np.asarray(nodes), NODE_ROW.names or ())
+        hosts, jobs = Shown(NODES, nodes), Shown(JOBS, rows)
         for i in range(len(ids)):
-            out[i] = function(columns, ids[i], jobs, job, *values[:params])
+            out[i] = function(hosts, ids[i], jobs, job, *values[:params])
         return 0
 
     def switch(system: Vector[SystemRow], now: float, values: Array) -> int:
-        return int(function(system[0], now, *values[:params]))
+        return int(function(Shown(SYSTEM, system), now, *values[:params]))
 
     loops: dict[str, Function] = {_KEYS.what: keys, _SCORES.what: scores, _SWITCH.what: switch}
     return loops[kind.what]
