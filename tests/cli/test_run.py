@@ -93,6 +93,17 @@ def test_a_dry_run_tells_what_would_be_done_and_does_nothing(cli: Callable, file
     assert "agents to train" in cli("run", "ablation", "--dry-run").out
 
 
+def test_a_dry_run_runs_no_program(cli: Callable, file: Path, tmp_path: Path) -> None:
+    program, mark = tmp_path / "mine.py", tmp_path / "it-was-run"
+    program.write_text(f"open({str(mark)!r}, 'w').close()\n\n\ndef rule(jobs, j, now):\n    return jobs.estimate[j]\n")
+    file.write_text(TEXT.replace('schedulers = ["fcfs", "sjf"]', f'schedulers = ["fcfs", "sjf", "{program}:rule"]'))
+    done = cli("run", file, "--dry-run")
+    assert done.code == 0
+    assert f"{program}:rule" in done.out
+    assert "programs, not checked" in done.out
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [

@@ -33,7 +33,7 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check it and say what would be run; programs that it names are compiled, nothing is run.",
+            help="Check it and say what would be run. Nothing is run, nor are the programs that it names: they are not checked.",
             rich_help_panel=_RUN,
         ),
     ] = False,
@@ -157,7 +157,7 @@ def describe_plan(experiment: Experiment) -> Output:
     from gpuyard.experiments.running.agents import labels_of
     from gpuyard.experiments.running.runner import checked
 
-    prepared = checked(experiment)
+    prepared = checked(experiment, programs=False)
     axes = {name: values for name, values in vars(experiment.axes).items() if values and tuple(values) != ("",)}
     rows = [(name, str(len(values)), _listed(values)) for name, values in axes.items()]
     if prepared.kind.has_workloads:
@@ -165,6 +165,9 @@ def describe_plan(experiment: Experiment) -> Output:
     agents = labels_of(experiment)
     if agents:
         rows.append(("agents to train", str(len(agents)), _listed([label for label, _, _ in agents])))
+    programs = [experiment.text_of(entry.name) for entry in prepared.programs]
+    if programs:
+        rows.append(("programs, not checked", str(len(programs)), _listed(programs)))
     rows.append(("Runs", f"{prepared.runs:,}", ""))
     data = {
         "experiment": experiment.record(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,17 +63,18 @@ def _read(path: Path, changed: int) -> Checkpoint:
 def checkpoint_of(text: str) -> Checkpoint:
     """Return the checkpoint that a text names; refuse features of another version, and programs in its other slots."""
     found = _with_known_features(text)
-    _refuse_programs(dict(found.manifest.choices), text)
+    for program in programs_in(found.manifest.choices):  # in the other slots: only the user may name one
+        hint = "if you trust that program, name the slots yourself: ORDERING/PLACEMENT/BACKFILL"
+        raise CheckpointError(f"{text}: its manifest names a program, {program[:100]!r}, which is not run", hint=hint)
     return found
 
 
-def _refuse_programs(value: Any, text: str) -> None:
-    """Refuse a file that is run in the other slots of a checkpoint: only its user may name one."""
+def programs_in(value: Any) -> Iterator[str]:
+    """Yield the texts that name a program (`FILE.py:NAME`) in values from outside, however nested. Using such a text runs the file."""
     if isinstance(value, str) and PROGRAM in value:
-        hint = "if you trust that program, name the slots yourself: ORDERING/PLACEMENT/BACKFILL"
-        raise CheckpointError(f"{text}: its manifest names a program, {value[:100]!r}, which is not run", hint=hint)
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
-        _refuse_programs(each, text)
+        yield value
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from programs_in(each)
 
 
 def _with_known_features(text: str) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""What a user's policy is shown: columns that can be read by row and nothing else, compiled and interpreted alike.
+"""Shows a user's policy columns that can be read by row and nothing else, compiled and interpreted alike.
 
 An array would also let a policy write, take a view of the hidden fields beside a column, or reach other memory through a pointer.
 These types have no such operations, so a policy that asks for one does not compile.

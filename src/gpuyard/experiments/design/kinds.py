@@ -28,6 +28,7 @@ from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
+from gpuyard.policies.learned import programs_in
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.recipes import Recipe, parse_recipe
 
@@ -66,7 +67,8 @@ class Unit:
 class Prepared:
     """An experiment ready to be run: cells, schedulers and workloads."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, programs: bool = True) -> None:
+        self._programs = programs
         self.experiment: Experiment = from_table(context.experiment, f"{context.experiment.get('name')}")
         self.kind = KINDS[self.experiment.kind]
         self.cells: list[Cell] = cells_of(self.experiment) if self.kind.has_workloads else [NO_CELL]
@@ -126,8 +128,15 @@ class Prepared:
 
     @property
     def ready(self) -> list[Entry]:
-        """All entries except agents that are not trained yet."""
-        return [entry for entry in self.entries if entry.name not in self.experiment.agents or entry.label in self._agents]
+        """All entries except agents that are not trained yet, and programs where none may be run."""
+        trained = [entry for entry in self.entries if entry.name not in self.experiment.agents or entry.label in self._agents]
+        return trained if self._programs else [entry for entry in trained if entry not in self.programs]
+
+    @property
+    def programs(self) -> list[Entry]:
+        """The entries whose schedulers are programs (`FILE.py:NAME`)."""
+        named = [entry for entry in self.entries if entry.name not in self.experiment.agents]
+        return [entry for entry in named if any(programs_in(self.experiment.text_of(entry.name)))]
 
     def text_of(self, entry: Entry) -> str:
         """The text of a scheduler; for an agent, the path of its checkpoint here."""

@@ -79,9 +79,12 @@ def run(experiment: Experiment, folder: Path, backend: Backend, *, command: str 
     return RunOutcome(prepared.runs, before, time.perf_counter() - began, trained)
 
 
-def checked(experiment: Experiment) -> Prepared:
-    """Prepare an experiment; refuses whatever can be known to be wrong before agents are trained and Runs are made."""
-    made = Prepared(Context(experiment.record()))
+def checked(experiment: Experiment, *, programs: bool = True) -> Prepared:
+    """Prepare an experiment; refuses whatever can be known to be wrong before agents are trained and Runs are made.
+
+    Without `programs`, schedulers that are programs are left alone: to check one is to run its file.
+    """
+    made = Prepared(Context(experiment.record()), programs=programs)
     made.check()
     check_examples(experiment)
     check_agents(experiment)

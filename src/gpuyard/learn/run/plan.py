@@ -16,7 +16,9 @@ from gpuyard.learn.base import LearnerKind, find_learner
 from gpuyard.learn.run import settings
 from gpuyard.learn.run.settings import names_of
 from gpuyard.model.fields import MOST, check_limits
+from gpuyard.model.units import shorten
 from gpuyard.networks.manifest import NAME
+from gpuyard.policies.learned import programs_in
 
 SECTIONS = ("training", "env", "learner")
 
@@ -160,8 +162,10 @@ def _lengths(config: Any, training: TrainingSettings) -> dict[str, int]:
 def plan_again(record: Mapping[str, Any], request: TrainingRequest, where: str) -> TrainingPlan:
     """Return the plan in a folder's record. The request must agree with it, except for the number of steps or updates.
 
-    Learning rate and entropy weight then follow the new length from here on.
+    Learning rate and entropy weight then follow the new length from here on. A program that the record names is run only if the
+    request names it too: the folder may come from somebody else.
     """
+    _refuse_programs(record, request, where)
     try:
         found = _from_record(record)
     except (KeyError, TypeError, AttributeError):
@@ -175,6 +179,15 @@ def plan_again(record: Mapping[str, Any], request: TrainingRequest, where: str) 
             f"{where} was started with {name} = {old}, not {new}", hint="leave it out to resume, or start again in another --out"
         )
     return dataclasses.replace(extended, config=_lengthened(found, extended.training))
+
+
+def _refuse_programs(record: Mapping[str, Any], request: TrainingRequest, where: str) -> None:
+    flags = [value for table in request.flags.values() for value in table.values() if isinstance(value, str)]
+    named = [*request.workloads, *request.validation, *request.sets, *flags]
+    for text in programs_in({name: value for name, value in record.items() if name != "command"}):
+        if not any(text in each for each in named):
+            hint = f"if you trust that program, name it again with its setting: --set SETTING={shorten(text)}"
+            raise UsageError(f"{where}: its configuration names a program, {shorten(text)}, which is not run", hint=hint)
 
 
 def _lengthened(found: TrainingPlan, longer: TrainingSettings) -> Any:
