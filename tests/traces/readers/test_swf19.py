@@ -76,6 +76,39 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: str, says: str) -> None:
         load_workload(_write(tmp_path, "; comment", *ROWS, row))
 
 
+@pytest.mark.parametrize("first", ["job-a 0 5 100 8", "a1 0 5 100 8"])
+def test_ids_may_be_names_and_the_first_row_is_kept(tmp_path: Path, first: str) -> None:
+    path = _write(tmp_path, first + ROWS[0].removeprefix("1 0 5 100 8"), ROWS[4].replace("5 40", "b 40", 1))
+    assert reader_of(Path(path)).name == "swf19"
+    work = load_workload(path)
+    assert work.runtime.tolist() == [100, 7]
+    assert work.jobs.id.tolist() == [1, 2]
+    assert any("ids are row numbers" in note for note in work.notes)
+
+
+@pytest.mark.parametrize("first", ["1 x 5 100 8", "a 0 x 100 8", "a 0 5 100"])
+def test_a_first_row_with_a_mistake_is_not_taken_for_a_header(tmp_path: Path, first: str) -> None:
+    with pytest.raises(DataError, match=r"log\.dat:1: "):
+        load_workload(_write(tmp_path, first + ROWS[0].removeprefix("1 0 5 100 8"), *ROWS[1:]), reader="swf19")
+
+
+def _numbered(folder: Path, *types: str) -> str:
+    return _write(folder, *(f"{k} {k} 0 9 1 -1 -1 4 60 -1 1 ann lab 1 q -1 -1 vcA {kind}" for k, kind in enumerate(types)))
+
+
+def test_numbers_stand_for_gpu_types(tmp_path: Path) -> None:
+    path = _numbered(tmp_path, "0", "1", "2", "3", "4", "-1", "A100")
+    jobs = load_workload(path).jobs
+    assert [jobs.gpu_types[k] for k in jobs.gpu_type] == ["t4", "other", "p100", "v100-16gb", "v100", "", "A100"]
+    jobs = load_workload(path, types="a|b|c|d|e").jobs
+    assert [jobs.gpu_types[k] for k in jobs.gpu_type] == ["a", "b", "c", "d", "e", "", "A100"]
+
+
+def test_a_number_that_stands_for_no_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"log\.dat:2: GPU type 2 stands for none of t4\|p100"):
+        load_workload(_numbered(tmp_path, "1", "2"), types="t4|p100")
+
+
 def test_eighteen_columns_are_plain_swf(tmp_path: Path) -> None:
     assert reader_of(Path(_write(tmp_path, "1 0 -1 5 1" + " -1" * 13))).name == "swf"
 
