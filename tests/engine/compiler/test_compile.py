@@ -9,7 +9,6 @@ import pytest
 
 from gpuyard import Workload, simulate
 from gpuyard.engine.compiler.compile import compile_keys, compile_switch, parameters_of, place_of
-from gpuyard.engine.compiler.jit import cached_if_possible
 from gpuyard.engine.state import DTYPES, JOB_ROW, PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
 from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster
@@ -116,15 +115,3 @@ def test_keys_may_be_infinite():
     workload = Workload.build({"submit": [0, 0, 0], "deadline": [np.inf, 5, np.inf]}, [5, 5, 5])
     result = simulate(workload, Cluster.uniform(1, 1), scheduler(lambda jobs, j, now: jobs.deadline[j]))
     assert result.table["start"].tolist() == [5, 0, 10]
-
-
-def test_without_a_folder_for_the_cache_it_compiles_all_the_same(capsys: pytest.CaptureFixture[str]):
-    def attempt(cache: bool) -> str:
-        if cache:
-            raise RuntimeError("cannot cache function 'f': no locator available for file 'x'")
-        return "compiled"
-
-    assert cached_if_possible(attempt) == "compiled"
-    assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
-    with pytest.raises(RuntimeError, match="something else"):
-        cached_if_possible(lambda cache: (_ for _ in ()).throw(RuntimeError("something else")))

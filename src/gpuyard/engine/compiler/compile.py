@@ -15,9 +15,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numba
-from numba import carray, cfunc, njit, types
+from numba import carray, njit, types
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
 
-from gpuyard.engine.compiler.jit import INTERPRETED, cached_if_possible, python_handle
+from gpuyard.engine.compiler.diskcache import use_disk
+from gpuyard.engine.compiler.jit import INTERPRETED, python_handle
 from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown, no_such_column, show_jobs, show_nodes, show_system
 from gpuyard.engine.compiler.vetting import is_helper, plain, vet
 from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_ROW
@@ -144,12 +147,15 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
     rule = _rule(function, checked=False) if cached else _with_helpers(function, {})
     wrapper = _wrapper(kind, function, params, rule, guarded=not cached)
     try:
-        compiled = cached_if_possible(lambda cache: cfunc(kind.signature, cache=cache, error_model="numpy")(wrapper), wanted=cached)
+        compiled = CFunc(wrapper, normalize_signature(kind.signature), locals={}, options={"error_model": "numpy"})
+        if cached:
+            use_disk(compiled, wrapper)
+        compiled.compile()
     except Exception as error:  # numba's own errors, and others that its front end lets through for code that it cannot read
         where, why = _place_of_error(error, function), _first_line(error)
         raise PolicyError(f"{where}: does not compile: {why}", hint=f"e.g. {kind.example}") from None
     _keep.append(compiled)
-    return int(compiled.address)
+    return int(compiled.address or 0)
 
 
 def _rule(function: Function, *, checked: bool) -> Any:

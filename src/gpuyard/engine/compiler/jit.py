@@ -7,9 +7,7 @@ policies are used (decision record 0001). With `NUMBA_DISABLE_JIT=1` everything 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,6 +17,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 
+from gpuyard.engine.compiler.diskcache import compile_cached
 from gpuyard.engine.state import PARAMS
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 WORD, FLOAT, NOTHING = types.int64, types.float64, types.void  # in signatures of entries
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 INTERPRETED = bool(config.DISABLE_JIT)
 
 # No reference counting (`_nrt=False`): nothing is allocated inside kernels, and counting costs more than the work:
@@ -106,33 +104,15 @@ def copier(names: Sequence[str]) -> Callable[[Any, Any], None]:
 
 def entry(signature: Any) -> Callable[[F], F]:
     """A kernel called from Python: compiled once for `signature` and cached on disk."""
-    return lambda function: cached_if_possible(lambda cache: njit(signature, cache=cache, **_INNER)(function))
+    if INTERPRETED:
+        return lambda function: function
+    return lambda function: compile_cached(njit(**_INNER)(function), signature)
 
 
 def address_of(compiled: Any) -> int:
     """Where compiled code finds what `entry` made, as a C function."""
     result = next(iter(compiled.overloads.values()))
     return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
-
-
-def cached_if_possible(compile_with: Callable[[bool], T], *, wanted: bool = True) -> T:
-    """Compile with the disk cache, or without it where no folder can be written to, and say so once."""
-    if not wanted:
-        return compile_with(False)
-    try:
-        return compile_with(True)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-    except OSError:  # the compiled code could not be saved: the disk is full, or files may not be that large
-        pass
-    _tell_uncached()
-    return compile_with(False)
-
-
-@cache
-def _tell_uncached() -> None:
-    sys.stderr.write("gpuyard: no folder for compiled code can be written to, so every start compiles again; set NUMBA_CACHE_DIR to one\n")
 
 
 def _data(context: TargetContext, builder: IRBuilder, kind: Type, value: Value) -> Any:
