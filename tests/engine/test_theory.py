@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
@@ -18,7 +18,8 @@ from gpuyard import Cluster, Result, Scheduler, Simulation, Snapshot, Workload, 
 from gpuyard.arrays import Array
 from gpuyard.model.decision import Action, Decision
 from gpuyard.policies import BACKFILLS, ORDERINGS, PLACEMENTS, PREEMPTIONS
-from gpuyard.testing.strategies import Case, random_case
+from gpuyard.testing.strategies import random_case
+from support.hidden import decisions_until, otherwise
 
 
 def slots(text: str) -> Scheduler:
@@ -358,28 +359,6 @@ SLOTS = [
 ]
 
 
-def otherwise(case: Case, result: Result, now: float, rng: np.random.Generator) -> Workload:
-    """The same workload with other hidden run times where, at `now`, nobody can know them.
-
-    Jobs that have not started before `now` get any; those that have and have not ended get longer ones, or keep what they had.
-    Run times of 0 stay: such a job that starts at `now` is seen to end at `now`, and a second pass of that instant follows.
-    """
-    start, end = result.table["start"], result.table["end"]
-    runtime = case.workload.runtime.copy()
-    unstarted = ~(start < now) & (runtime > 0)
-    runtime[unstarted] = rng.permutation(runtime[unstarted]) * rng.choice([0.3, 1.0, 3.0], int(unstarted.sum()))
-    alive = (start < now) & ~(end <= now)
-    runtime[alive] += rng.choice([0.0, 5.0, 50.0], int(alive.sum()))
-    return replace(case.workload, runtime=runtime)
-
-
-def decisions_until(result: Result, now: float) -> Array:
-    """Who was started where and when, and until when, as far as it is known at `now`."""
-    known = result.segments[result.segments["start"] <= now].copy()
-    known["end"] = np.where(known["end"] <= now, known["end"], np.inf)
-    return np.sort(known, order=("start", "job", "node"))
-
-
 @pytest.mark.parametrize("name", SLOTS)
 def test_decisions_do_not_depend_on_hidden_run_times(name: str) -> None:
     scheduler = slots(name)
@@ -390,7 +369,7 @@ def test_decisions_do_not_depend_on_hidden_run_times(name: str) -> None:
         result = simulate(case.workload, case.cluster, scheduler, rules=case.rules, segments=True)
         instants = np.unique(result.segments["start"])
         for now in rng.choice(instants, min(3, len(instants)), replace=False) if len(instants) else []:
-            changed = otherwise(case, result, float(now), rng)
+            changed = otherwise(case.workload, result, float(now), rng)
             other = simulate(changed, case.cluster, scheduler, rules=case.rules, segments=True)
             assert decisions_until(result, now).tobytes() == decisions_until(other, now).tobytes(), (seed, now)
             compared += int((changed.runtime != case.workload.runtime).any())

@@ -132,8 +132,10 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
 
 
 def _title(result: Result) -> str:
+    from gpuyard.traces.estimates.sources import described
+
     where = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
-    return f"{where}  (estimates: {result.workload.estimate_source}, seed {result.seed})"
+    return f"{where}  (estimates: {described(result.workload.estimate_source)}, seed {result.seed})"
 
 
 def _row(name: str, value: float) -> tuple[str, ...]:

@@ -9,11 +9,13 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
 from gpuyard.engine.mix import partition_numbers, request_mix, type_set
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.model.estimator import Predictor
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.result import ROW
 from gpuyard.model.rules import Rules
@@ -21,8 +23,9 @@ from gpuyard.model.snapshot import MIX
 
 
 def build_state(
-    jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool, mix: Array | None = None
-) -> st.State:
+    jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *, segments: bool, mix: Array | None = None,
+    predictor: Predictor | None = None,
+) -> st.State:  # fmt: skip
     """Allocate everything; no job is submitted yet, and the kernel still needs the order to PREPARE.
 
     `mix` is what jobs ask for, where that is known already; else it is counted from `jobs`, if a placement reads it.
@@ -63,6 +66,7 @@ def build_state(
         partition_of=partition_of,
         qos_factor=_relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
         users=np.zeros(len(jobs.users), st.USER_ROW),
+        recent_work=np.zeros(1),
         outages=_outages(cluster, nodes),
         slots=_slots(program),
         params=_params(program),
@@ -74,7 +78,7 @@ def build_state(
         history=np.zeros(st.HISTORY * st.SAMPLE),
         **_scratch(n, m, total if shared else 1, program, tracking=tracking),
     )
-    return as_seen_by_kernels(made)
+    return as_seen_by_kernels(made if predictor is None else with_estimates(made, jobs, predictor))
 
 
 def _scratch(n: int, m: int, devices: int, program: Program, *, tracking: bool) -> dict[str, Array]:
@@ -270,6 +274,7 @@ def _control(
         "sharing": sharing,
         "timeline": True,
         "network": program.network,
+        "next_estimate": np.inf,
         "choice": -1,
         "open_head": -1,
         "open_job": -1,

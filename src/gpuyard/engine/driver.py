@@ -11,7 +11,8 @@ from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import run_step
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.pointer import header_of
-from gpuyard.engine.kernels.events import BAD_SWITCH, GROW_LOG, GROW_PLAN, PAUSED
+from gpuyard.engine.estimating import EstimatesOutside
+from gpuyard.engine.kernels.events import BAD_SWITCH, ESTIMATE, GROW_LOG, GROW_PLAN, PAUSED
 from gpuyard.engine.kernels.place import BAD_SCORE
 from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
 from gpuyard.errors import GpuyardError, PolicyError, SimulationError
@@ -25,11 +26,12 @@ _FAILURES = {
 
 
 class Driver:
-    """A state and the engine that works on it. `ids` are the jobs' numbers, for messages."""
+    """A state and the engine that works on it. `ids` are the jobs' numbers, for messages; `estimates` are for a predictor in Python."""
 
-    def __init__(self, state: st.State, label: str, ids: Array) -> None:
+    def __init__(self, state: st.State, label: str, ids: Array, estimates: EstimatesOutside | None = None) -> None:
         self.label = label
         self.ids = ids
+        self.estimates = estimates
         self.adopt(state)
 
     def adopt(self, state: st.State) -> None:
@@ -58,6 +60,8 @@ class Driver:
                 self.make_log_space()
             elif status == GROW_PLAN:
                 self._grow_plan()
+            elif status == ESTIMATE and self.estimates is not None:
+                self.estimates.make(self.state)
             elif status != PAUSED:
                 return status
 

@@ -17,6 +17,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
+from gpuyard.engine.estimating import EstimatesOutside
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
@@ -89,9 +90,13 @@ class Simulation:
         self._reported = np.zeros(len(workload), bool)  # jobs whose end was in a snapshot
         self._asked = 0.0  # when a snapshot was last handed out
         self._deciding = 0.0  # s spent on decisions
-        state = build_state(workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments)
+        predictor = workload.predictor
+        state = build_state(
+            workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments, predictor=predictor
+        )
         state.control["external"] = self._external
-        self._driver = Driver(state, self.label, workload.jobs.id)
+        outside = None if predictor is None or state.control["rolling"][0] else EstimatesOutside(workload.jobs, predictor)
+        self._driver = Driver(state, self.label, workload.jobs.id, outside)
         self._driver.order(PREPARE)
 
     @property
@@ -239,6 +244,8 @@ def result_of(
 ) -> Result:
     """Make a result of a state; FINISH must have been ordered. `over`: the kernels write no more to it, and nothing need be copied."""
     table = s.result.view(np.ndarray)
+    if workload.predictor is not None:
+        workload = workload.with_made_estimates(s.rows["estimate"])
     return Result(
         workload, cluster, label, seed,
         table=_frozen(table if over else table.copy()), timeline=_timeline(s), segments=_segments(s),

@@ -19,6 +19,8 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     status = s.rows["status"][: int(s.control["next_job"][0])]
     seen = np.flatnonzero((status == st.WAITING) | (status == st.RUNNING))
     rows = s.rows[seen]
+    table = jobs.table[seen]
+    table["estimate"] = rows["estimate"]  # it may have been made in this simulation
     live = np.zeros(len(seen), LIVE)
     for name in _COPIED:
         live[name] = rows[name]
@@ -39,7 +41,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     now = float(s.control["now"][0])
     submits = s.rows["submit"][: int(s.control["next_job"][0])]
     return Snapshot(
-        now, jobs.with_table(jobs.table[seen]), live, held, nodes,
+        now, jobs.with_table(table), live, held, nodes,
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - RECENT, "right")), mix,
         s.users["usage"].copy(), float(s.control["half_life"][0]),
     )  # fmt: skip

@@ -251,6 +251,11 @@ class ControlRow(RecordRow):
     shadow: f8  # of the head, while a choice behind it is open
     spare: f8  # devices left over then
     spare_quota: f8
+    next_estimate: f8  # s, a submission before whose instant Python makes the estimates of those to come; inf: none
+    observed: f8  # s of work of all jobs that have ended
+    observed_jobs: i8  # how many
+    estimating: i8  # estimates are made inside the simulation
+    rolling: i8  # the mean of how many run times of the user an estimate is; 0: estimates are not made by kernels
     seed: i8
     next_job: i8
     recent_job: i8
@@ -380,6 +385,7 @@ class State(NamedTuple):
     partition_of: Ints  # (partition labels,) i4; -1: no such partition
     qos_factor: Reals  # (qos labels,) f8: the priority over the highest
     users: Vector[UserRow]  # (users,) USER_ROW
+    recent_work: Reals  # (users × (1 + rolling),) f8: how many run times of a user are kept, and these, s, oldest first; (1,): none are
     outages: Vector[OutageRow]
     slots: Vector[SlotRow]
     params: Reals  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)

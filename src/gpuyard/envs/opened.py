@@ -28,7 +28,8 @@ from gpuyard.policies import Meta, Scheduler
 # How the fields of a state are brought back for a new episode; those not named have contents that last no longer than a pass.
 _SHARED = ("table", "runtime", "speed", "type_rank", "allowed", "mix", "mix_at", "partition_of", "qos_factor", "slots", "params")
 _COPIED = (
-    "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "outages", "free_index", "history", "tally",
+    "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "recent_work", "outages", "free_index", "history",
+    "tally",
 )  # fmt: skip
 _KEPT = (
     "bins", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory", "host_sums",
@@ -110,7 +111,10 @@ class Opened:
 
 def pristine_state(opened: Opened, workload: Workload, cluster: Cluster, closed: Program | None = None) -> tuple[st.State, Array]:
     """Build a state at its beginning, and its header. `closed`: the program of a state in which nothing is left open."""
-    s = build_state(workload.jobs, workload.runtime, cluster, closed or opened.program, 0, opened.rules, segments=opened.recorded)
+    s = build_state(
+        workload.jobs, workload.runtime, cluster, closed or opened.program, 0, opened.rules,
+        segments=opened.recorded, predictor=workload.predictor,
+    )  # fmt: skip
     control = s.control
     control["open"] = st.OPEN_NONE
     control["window"] = opened.window
@@ -131,7 +135,10 @@ def scale_of(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[floa
     """Return what rewards of an episode are multiplied by, and what is added at its end."""
     if opened.baseline is None:
         return (1.0 / max(len(workload), 1) if opened.objective.per_job else 1.0), 0.0
-    s = build_state(workload.jobs, workload.runtime, cluster, opened.baseline.program(), 0, opened.rules, segments=False)
+    s = build_state(
+        workload.jobs, workload.runtime, cluster, opened.baseline.program(), 0, opened.rules,
+        segments=False, predictor=workload.predictor,
+    )  # fmt: skip
     s.control["timeline"] = 0
     s.control["tallying"] = 1
     driver = Driver(s, opened.baseline.label, workload.jobs.id)

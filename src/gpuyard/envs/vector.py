@@ -22,6 +22,7 @@ from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.features import system
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import measure
+from gpuyard.model.estimator import fitted_before
 from gpuyard.model.result import Result
 from gpuyard.networks.network import Network
 
@@ -39,7 +40,7 @@ class EngineEnvs:
         self.opened = opened
         self.count = count
         self._numbers = list(seeds)
-        self._made = [source(seed) for seed in seeds]
+        self._made = [(fitted_before(workload), cluster) for workload, cluster in map(source, seeds)]
         self._pool = [pristine_state(opened, *episode) for episode in self._made]
         self._scales = np.array([scale_of(opened, *episode) for episode in self._made]).reshape(-1, 2)
         if not self._pool or count < 1:

@@ -92,6 +92,7 @@ class _Measured:
     simulated: bool
     preempted: bool  # some job was stopped, and not by an outage
     limited: int  # times that a decider reached its time limit
+    accuracy: Mapping[str, float]  # of the estimates
 
 
 @dataclass
@@ -234,8 +235,9 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Arr
     stops = int(result.table["preemptions"].sum()) - result.totals.get("failures", 0.0)
     limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))
     return _Measured(
-        values, intervals, counts(result), rejections(result), per_job, not result.manifest.get("measured"), stops > 0, limited
-    )
+        values, intervals, counts(result), rejections(result), per_job, not result.manifest.get("measured"), stops > 0, limited,
+        accuracy(result.workload),
+    )  # fmt: skip
 
 
 # ── from cells to results ──
@@ -256,9 +258,15 @@ def _results(plan: Plan, table: _Pending) -> Results:
     return Results(
         None, experiment, {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform()},
         _columns(plan, table, experiment.axes), sample=_sample(table, labels, workload) if len(table.seeds) == 1 else None,
-        titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=accuracy(workload),
+        titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
     )  # fmt: skip
+
+
+def _accuracy(table: _Pending) -> dict[str, float]:
+    """Return how good the estimates of the first seed are: the mean over the schedulers, which differ where simulations make estimates."""
+    simulated = [cell.accuracy for cell in table.cells[0] if cell.simulated]
+    return {name: float(np.mean([each[name] for each in simulated])) for name in simulated[0]}
 
 
 def _refuse_all_rejected(table: _Pending, workload: Workload) -> None:

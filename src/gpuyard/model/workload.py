@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import numpy.typing as npt
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import MAX_TIME, Jobs
+
+if TYPE_CHECKING:
+    from gpuyard.model.estimator import Predictor
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,10 @@ class Machine:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Jobs with their hidden run times. `estimate_source` says where `jobs.estimate` came from."""
+    """Jobs with their hidden run times. `estimate_source` says where `jobs.estimate` came from.
+
+    With a `predictor` the estimates are made in each simulation, when jobs are submitted; `jobs.estimate` is only what is believed before.
+    """
 
     jobs: Jobs
     runtime: Array  # (jobs,) s of work on a reference GPU; hidden from every scheduler
@@ -39,6 +46,7 @@ class Workload:
     notes: tuple[str, ...] = ()  # facts to print for the user
     machines: tuple[Machine, ...] = ()  # nodes that the trace shows
     preset: str = ""  # the cluster preset that belongs to the trace
+    predictor: Predictor | None = None  # makes the estimates inside each simulation; None: they are those of the jobs
 
     @classmethod
     def build(
@@ -110,6 +118,12 @@ class Workload:
     def requested(self) -> Array:
         """Return the requested time of each job, or the run time if none was requested: (jobs,) s."""
         return np.where(np.isfinite(self.jobs.walltime), self.jobs.walltime, self.runtime)
+
+    def with_made_estimates(self, estimate: Array) -> Workload:
+        """Return the workload with the estimates (jobs,) s that a predictor has made."""
+        table = self.jobs.table.copy()
+        table["estimate"] = estimate
+        return replace(self, jobs=self.jobs.with_table(table), predictor=None)
 
     def head(self, count: int) -> Workload:
         """Return the first `count` jobs."""

@@ -22,6 +22,7 @@ from gpuyard.metrics import resolve
 from gpuyard.model.result import Result
 from gpuyard.registry import Registry
 from gpuyard.report.charts import Absent, Boxes, Chart, Lines, Marks, Points, Radar, Series
+from gpuyard.traces.estimates.sources import described
 
 MOST_SHOWN = 10  # schedulers in a figure that has them all in each row
 USUAL = ("objective", "versus")  # of an experiment that names no figure
@@ -47,7 +48,7 @@ class Study:
     def title(self) -> str:
         """The title of the experiment; with the source of estimates where it is about one workload."""
         experiment = self.results.experiment
-        return f"{experiment.title} (estimates: {self.summary.estimate})" if self.summary.single else experiment.title
+        return f"{experiment.title} (estimates: {described(self.summary.estimate)})" if self.summary.single else experiment.title
 
     @property
     def objective(self) -> str:

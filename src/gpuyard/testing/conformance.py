@@ -21,7 +21,7 @@ from gpuyard.errors import GpuyardError
 from gpuyard.model.result import REASONS, ROW, STATUS, Result
 from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.testing.accounts import compare_accounts
-from gpuyard.testing.reference import reference
+from gpuyard.testing.reference import ReferenceResult, reference
 from gpuyard.testing.strategies import Case
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Ca
     found = compare_tables(ours.table, expected.table) or compare_segments(ours.segments, expected.segment_table)
     if found or not isinstance(ours, Result):
         return found
-    return _shortened(compare_accounts(ours, expected))
+    return compare_estimates(ours, expected) or _shortened(compare_accounts(ours, expected))
 
 
 def _attempt(make: Callable[[], T]) -> T | str:
@@ -74,6 +74,12 @@ def compare_tables(table: Array, expected: Array) -> list[str]:
         if not _same(table[name][job], expected[name][job])
     ]
     return _shortened(found)
+
+
+def compare_estimates(ours: Result, expected: ReferenceResult) -> list[str]:
+    """Return the differences between the estimates that policies saw."""
+    pairs = enumerate(zip(ours.workload.jobs.estimate.tolist(), expected.estimates, strict=True))
+    return _shortened([f"job {job}: estimate: simulated {mine!r}, reference {other!r}" for job, (mine, other) in pairs if mine != other])
 
 
 def compare_segments(segments: Array, expected: Array) -> list[str]:

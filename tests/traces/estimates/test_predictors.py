@@ -1,4 +1,4 @@
-"""Predicted run times: by hand, never from what had not ended yet, and better than nothing where there is a pattern."""
+"""Predictors inside simulations: never from what has not ended there, and better than nothing where there is a pattern."""
 
 from __future__ import annotations
 
@@ -7,88 +7,114 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpuyard import simulate
 from gpuyard.errors import UsageError
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.estimator import EndedLog, fitted_before
+from gpuyard.model.result import Result
 from gpuyard.model.workload import Workload
+from gpuyard.policies import parse_scheduler
 from gpuyard.traces import accuracy, with_estimate
-from gpuyard.traces.estimates.predictors import FIRST_GUESS, History, known_end
+from gpuyard.traces.estimates.boosting import FEWEST, HISTORY, Boosting, _described, _descriptions, _Memory
+from support.hidden import decisions_until, otherwise
 
 
-def test_rolling_by_hand() -> None:
-    """User a: jobs of 10, 20, 40 s that end at 10, 25, 140; its fourth comes at 30 (two ended), its fifth at 140 (all three had)."""
-    work = Workload.build(
-        {"submit": [0.0, 5.0, 100.0, 30.0, 140.0, 6.0], "user": [0, 0, 0, 0, 0, 1], "walltime": [99.0, 99.0, 99.0, 99.0, 12.0, np.inf]},
-        [10.0, 20.0, 40.0, 7.0, 8.0, 3.0],
-        users=("a", "b"),
-    )
-    # by submit: 0 a, 5 a, 6 b, 30 a, 100 a, 140 a; ends 10, 25, 9, 37, 140, 148
-    estimate = with_estimate(work, "rolling").jobs.estimate
-    nothing_yet, capped = 99.0, 12.0
-    assert estimate.tolist() == [nothing_yet, nothing_yet, FIRST_GUESS, 15.0, (20.0 + 7.0) / 2, capped]
-    assert with_estimate(work, "rolling:last=1").jobs.estimate[3:5].tolist() == [20.0, 7.0]
-
-
-def test_without_a_history_or_a_limit_the_mean_of_all_so_far_is_taken() -> None:
-    work = Workload.build({"submit": [0.0, 1.0, 50.0], "user": [0, 1, 2]}, [10.0, 20.0, 5.0], users=("a", "b", "c"))
-    assert with_estimate(work, "rolling").jobs.estimate.tolist() == [FIRST_GUESS, FIRST_GUESS, 15.0]
-
-
-def test_ends_are_those_of_the_log() -> None:
-    work = Workload.build({"submit": [0.0, 1.0]}, [10.0, 20.0], logged_start=[5.0, np.nan])
-    assert known_end(work).tolist() == [15.0, 21.0]
-
-
-def test_history_against_a_plain_loop() -> None:
-    rng = np.random.default_rng(3)
-    n = 300
-    group, submit = rng.integers(0, 7, n), np.sort(rng.integers(0, 1000, n)).astype(float)
-    value = rng.uniform(0, 50, n)
-    end = submit + rng.integers(0, 60, n)
-    history = History.of(group, submit, end)
-    for last in (1, 3, None):
-        found = history.mean_of_last(value, last)
-        for j in range(n):
-            mine = sorted((end[i], i) for i in range(n) if group[i] == group[j] and end[i] <= submit[j])
-            mine = mine[-last:] if last else mine
-            assert len(mine) == (min(last, history.count[j]) if last else history.count[j])
-            expected = np.mean([value[i] for _, i in mine]) if mine else np.nan
-            assert found[j] == pytest.approx(expected, nan_ok=True)
-
-
-def habits(n: int, seed: int) -> Workload:
+def habits(n: int, seed: int, span: float = 3e6) -> Workload:
     """Each user has two kinds of jobs, told apart by their GPUs, whose lengths vary little."""
     rng = np.random.default_rng(seed)
     user, gpus = rng.integers(0, 20, n), rng.choice([1, 8], n)
     habit = np.exp(rng.uniform(3, 9, (20, 9)))
     runtime = habit[user, gpus] * np.exp(rng.normal(0, 0.1, n))
-    columns = {"submit": np.sort(rng.uniform(0, 3e6, n)), "user": user, "gpus": gpus, "walltime": np.full(n, 86400.0)}
+    columns = {"submit": np.sort(rng.uniform(0, span, n)), "user": user, "gpus": gpus, "walltime": np.full(n, 86400.0)}
     return Workload.build(columns, np.minimum(runtime, 86400.0), users=tuple(map(str, range(20))))
 
 
+def run(work: Workload, scheduler: str = "sjf/fewest/easy", *, segments: bool = False) -> Result:
+    return simulate(work, Cluster.uniform(2, 8, "gpu"), parse_scheduler(scheduler), segments=segments)
+
+
+@pytest.mark.parametrize("scheduler", ["sjf/fewest/easy", "fcfs"])
 @pytest.mark.parametrize("source", ["rolling", "boosting:refits=4"])
-def test_what_had_not_ended_does_not_count(source: str) -> None:
-    """Other run times of everything that ends after some instant change no estimate of what is submitted until then."""
+def test_what_has_not_ended_in_the_simulation_does_not_count(source: str, scheduler: str) -> None:
+    """Other run times of what has not ended at an instant change no estimate and no decision until then; later ones they do."""
     pytest.importorskip("sklearn")
-    work = habits(600, 1)
-    until = float(work.jobs.submit[400])
-    hidden = known_end(work) > until
-    other = replace(work, runtime=np.where(hidden, work.runtime * 3 + 1000, work.runtime))
-    before = work.jobs.submit <= until
-    assert hidden.any()
-    mine, theirs = (with_estimate(each, source).jobs.estimate for each in (work, other))
-    assert mine[before].tobytes() == theirs[before].tobytes()
-    assert mine[~before].tobytes() != theirs[~before].tobytes()
+    work = with_estimate(habits(600, 1, span=6e5), source)
+    result = run(work, scheduler, segments=True)
+    instants, rng = np.unique(result.segments["start"]), np.random.default_rng(1)
+    for now in instants[[200, 350]]:
+        changed = otherwise(work, result, float(now), rng)
+        other = run(changed, scheduler, segments=True)
+        assert decisions_until(result, now).tobytes() == decisions_until(other, now).tobytes()
+        mine, theirs = result.workload.jobs.estimate, other.workload.jobs.estimate
+        before = work.jobs.submit <= now
+        assert mine[before].tobytes() == theirs[before].tobytes()
+        assert mine[~before].tobytes() != theirs[~before].tobytes()
 
 
 def test_boosting_learns_what_rolling_cannot() -> None:
     pytest.importorskip("sklearn")
     work = habits(3000, 2)
-    late = slice(1000, None)
 
     def error(source: str) -> float:
-        estimate = with_estimate(work, source).jobs.estimate
-        return float(np.abs(np.log(estimate / work.runtime))[late].mean())
+        made = run(with_estimate(work, source)).workload
+        return float(np.abs(np.log(made.jobs.estimate / work.runtime))[1000:].mean())
 
     assert error("boosting") < 0.5 * error("rolling") < 0.5 * error("requested")
+
+
+def test_a_simulation_fits_at_most_so_many_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    from gpuyard.traces.estimates import boosting
+
+    fits: list[int] = []
+    fit = boosting._model
+    monkeypatch.setattr(boosting, "_model", lambda known, target: fits.append(len(target)) or fit(known, target))
+    run(with_estimate(habits(2000, 3), "boosting:refits=4"))
+    assert 3 <= len(fits) <= 4
+    assert fits[0] >= FEWEST
+    assert fits == sorted(fits)
+
+
+def test_a_job_is_described_in_a_simulation_as_in_a_log() -> None:
+    """Where the simulation's clock is the log's, and the description is made at the submission itself."""
+    log = EndedLog.of(habits(300, 4))
+    jobs, memory = log.jobs, _Memory()
+    ended = 0
+    for j in np.argsort(jobs.submit).tolist():
+        while ended < len(log.end) and log.end[ended] <= jobs.submit[j]:
+            memory.add((jobs.users[jobs.user[ended]], (jobs.gpus[ended], jobs.walltime[ended], jobs.cpus[ended])), float(log.work[ended]))
+            ended += 1
+        one = jobs.with_table(jobs.table[j : j + 1])
+        assert _described(one, 0.0, one.user, memory).tobytes() == _descriptions(log)[j : j + 1].tobytes()
+
+
+def test_a_users_past_is_what_had_ended_before() -> None:
+    log = EndedLog.of(habits(300, 5))
+    past = log.before(float(log.jobs.submit[150]))
+    memory, replayed = _Memory(past), _Memory()
+    for row in range(past.count):
+        key = (log.jobs.users[log.jobs.user[row]], (log.jobs.gpus[row], log.jobs.walltime[row], log.jobs.cpus[row]))
+        replayed.add(key, float(log.work[row]))
+    for row in range(len(log.jobs)):
+        key = (log.jobs.users[log.jobs.user[row]], (log.jobs.gpus[row], log.jobs.walltime[row], log.jobs.cpus[row]))
+        assert memory.describe(key) == replayed.describe(key)
+        assert len(memory.describe(key)) == HISTORY
+
+
+def test_environments_take_a_model_that_was_fitted_before() -> None:
+    pytest.importorskip("sklearn")
+    whole = habits(1000, 6)
+    window = with_estimate(whole.take(np.arange(800, 1000)), "boosting")
+    past = EndedLog.of(whole).before(float(window.jobs.submit[0]))
+    made = fitted_before(replace(window, predictor=Boosting().after(past)))
+    assert made.predictor is None
+    assert accuracy(made)["agreement"] > 0.8
+    hidden = replace(window, runtime=window.runtime * 3, predictor=Boosting().after(past))
+    assert fitted_before(hidden).jobs.estimate.tobytes() == made.jobs.estimate.tobytes()
+    with pytest.raises(UsageError, match="no job had ended by then"):
+        fitted_before(window)
+    rolling = with_estimate(window, "rolling")
+    assert fitted_before(rolling) is rolling
 
 
 def test_accuracy() -> None:
@@ -96,7 +122,13 @@ def test_accuracy() -> None:
     assert accuracy(work) == {"ratio": 1.25, "agreement": 0.5, "below": 0.5}
 
 
-@pytest.mark.parametrize("source", ["rolling:0", "boosting:refits=0", "rolling:last=x"])
+@pytest.mark.parametrize("source", ["rolling:0", "rolling:101", "boosting:refits=0", "rolling:last=x"])
 def test_wrong_parameters(source: str) -> None:
     with pytest.raises(UsageError):
         with_estimate(habits(10, 0), source)
+
+
+def test_no_hidden_run_time_is_in_the_estimates_before_a_simulation() -> None:
+    """A workload without limits has its run times as estimates; a predictor must not begin with them."""
+    work = Workload.build({"submit": [0.0, 1.0]}, [123.0, 456.0])
+    assert not np.isin(with_estimate(work, "rolling").jobs.estimate, work.runtime).any()

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.errors import GpuyardError
 from gpuyard.model.workload import Workload
-from gpuyard.traces import load_workload, with_estimate, write_swf
+from gpuyard.traces import load_workload, write_swf
 from gpuyard.traces.recipes import Workloads, episode_number, parse_recipe
 from gpuyard.traces.splits import SEEDS, SPLITS, data_of
 
@@ -111,12 +111,17 @@ def test_ranges_are_those_of_the_log_whatever_is_applied(log):
     assert b.jobs.submit[-1] < a.jobs.submit[-1]
 
 
-def test_estimates_are_made_before_the_cut_from_the_past_of_the_whole_log(log):
-    whole = with_estimate(load_workload(str(log)), "rolling")
+def test_a_predictor_knows_what_had_ended_in_the_log_before_a_window(log):
+    whole = load_workload(str(log))
     cut = Workloads([f"{log}[jobs=20; from=0.5; estimate=rolling] on 64"]).part("test").episode(1).workload
-    believed = dict(zip(whole.jobs.id.tolist(), whole.jobs.estimate.tolist(), strict=True))
-    assert [believed[k] for k in cut.jobs.id.tolist()] == cut.jobs.estimate.tolist()
+    first = int(np.flatnonzero(whole.jobs.id == cut.jobs.id[0])[0])
+    end = np.where(np.isfinite(whole.known_start), whole.known_start, whole.jobs.submit) + whole.runtime
+    known = [j for j in np.argsort(end, kind="stable").tolist() if end[j] <= whole.jobs.submit[first]]
     assert cut.estimate_source == "rolling"
+    assert cut.predictor.past.count == len(known) > 0
+    for name in cut.jobs.users:
+        mine = [whole.runtime[j] for j in known if whole.jobs.users[whole.jobs.user[j]] == name]
+        assert cut.predictor.past.last_of(name, 2).tolist() == mine[-2:]
 
 
 def test_all_of_a_range_is_one_episode(log):

@@ -139,9 +139,11 @@ def _experiment_caption(summary: Summary, table: Comparison) -> str:
 
 
 def _title(summary: Summary) -> str:
+    from gpuyard.traces.estimates.sources import described
+
     n = len(summary.seeds)
     seeds = f"seed {summary.seeds[0]}" if n == 1 else f"{n} seeds"
-    return f"{summary.workload} on {summary.cluster}  (estimates: {summary.estimate}, {seeds})"
+    return f"{summary.workload} on {summary.cluster}  (estimates: {described(summary.estimate)}, {seeds})"
 
 
 def _caption(summary: Summary) -> str:

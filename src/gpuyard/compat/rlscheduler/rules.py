@@ -151,6 +151,8 @@ def columns(workload: Workload, processors: int) -> Array:
     """The jobs as the kernel has them, none started; refuses what does not fit the machine."""
     if not 1 <= processors <= 1_000_000:
         raise UsageError(f"rlscheduler: processors = {processors} does not lie in 1..1,000,000")
+    if workload.predictor is not None:
+        raise UsageError(f"rlscheduler: estimates by {workload.estimate_source} are made inside simulations by gpuyard's own rules only")
     given = workload.jobs
     bad = ~((given.gpus >= 1) & (given.gpus <= processors))
     if bad.any():

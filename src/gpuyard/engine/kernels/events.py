@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at
+from gpuyard.engine.kernels.estimates import estimate, observe
 from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gpuyard.engine.state import ControlRow, JobRow, PartitionRow, State
 
 # What a step of the engine comes back with; failures are negative.
-FINISHED, DECIDE, GROW_LOG, GROW_PLAN, PAUSED = range(5)
+FINISHED, DECIDE, GROW_LOG, GROW_PLAN, PAUSED, ESTIMATE = range(6)
 CROWD = 32  # jobs that come at once from which the queue is sorted rather than each put into its place
 BREATH = 4096  # instants between returns to Python, which may have a Ctrl-C to deal with
 BAD_SWITCH = -3
@@ -93,7 +94,7 @@ def _finish(s: State) -> Any:
 
 @inner
 def _run(s: State) -> Any:
-    """Go on until the end, the next decision from outside, a lack of space, or a failure."""
+    """Go on until the end, the next decision from outside, a need of estimates or space, or a failure."""
     control = s.control[0]
     breath = control.instants + BREATH
     while True:
@@ -105,6 +106,8 @@ def _run(s: State) -> Any:
             time = _next_time(s)
             if time == math.inf:
                 return FINISHED
+            if time >= control.next_estimate:
+                return ESTIMATE
             tick(s, time)
             control.now = time
             status = _events(s)
@@ -214,6 +217,8 @@ def _events(s: State) -> Any:
         j: Int = np.int64(s.ends[0])
         ends_remove(s.end_times, s.ends, control.heap, np.int64(0))
         control.heap -= 1
+        if control.estimating == 1:
+            observe(s, j)
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
         status = handle_outage(s, s.outages[control.next_outage])
@@ -225,6 +230,8 @@ def _events(s: State) -> Any:
         j = control.next_job
         control.next_job += 1
         submit_row(s, j)
+        if control.rolling > 0:
+            estimate(s, j)
         reason = _why_never(s, j)
         if reason != 0:
             s.rows[j].status = REJECTED

@@ -49,6 +49,7 @@ class ReferenceResult:
     failures: int  # stops by an outage
     queue_integral: float  # job·s, counted between passes
     queue_max: int  # jobs waiting after a pass, at most
+    estimates: list[float]  # s, of each job, as policies saw them
 
     @property
     def table(self) -> Array:

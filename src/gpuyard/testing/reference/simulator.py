@@ -18,29 +18,15 @@ from gpuyard.model.cluster import Cluster, Outage
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 from gpuyard.policies.schedulers import Meta, Scheduler
+from gpuyard.testing.reference.estimates import make_estimates
 from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
-from gpuyard.testing.reference.state import Accounts, Holding, JobState, JobsView, Yard, device_room, make_jobs, may_use
+from gpuyard.testing.reference.state import Accounts, Holding, JobState, JobsView, System, Yard, device_room, make_jobs, may_use
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
 
 RECENT = 300.0  # s over which a switch rule counts submissions
-
-
-@dataclass(frozen=True)
-class System:
-    """The view of the whole cluster that a switch rule gets."""
-
-    waiting: float  # jobs
-    running: float  # jobs
-    free: float  # wholly free GPUs on nodes that are up
-    gpus: float  # all GPUs
-    oldest: float  # s since the submit of the job that waits longest
-    urgent: float  # waiting jobs expected to miss their deadline even if started now
-    work: float  # estimated reference GPU-seconds that wait
-    recent: float  # jobs submitted in the last RECENT seconds
-    schedulers: float  # to choose from
 
 
 @dataclass(eq=False)
@@ -78,6 +64,7 @@ class _Simulation:
         self.rules = rules
         self.jobs = make_jobs(workload, cluster)
         self.visible = JobsView(self.jobs)
+        self.estimates = make_estimates(workload, self.jobs)
         self.yard = Yard.empty(cluster)
         mixes = [request_mix(job for job in self.jobs if job.home == p) for p in range(len(cluster.partitions))]
         self.placer = Placer(self.yard, cluster, self.visible, seed, mixes)
@@ -107,6 +94,7 @@ class _Simulation:
         while time is not None:
             if self.with_status("waiting"):
                 self.queue_integral += len(self.with_status("waiting")) * (time - self.now)
+            self.estimates.before(time)
             self.now = time
             self.end_runs()
             self.repair()
@@ -135,6 +123,7 @@ class _Simulation:
     def end_runs(self) -> None:
         for job in self.with_status("running"):
             if job.run_end == self.now:
+                self.estimates.end(job, self.now, self.work_of(job))
                 self.leave(job)
                 job.status = "killed" if job.killed_at_end else "done"
                 job.end = self.now
@@ -180,6 +169,7 @@ class _Simulation:
     def submit(self) -> None:
         for job in self.with_status("pending"):
             if job.submit == self.now:
+                self.estimates.submit(job)
                 job.reason = self.why_never(job)
                 if job.reason:
                     job.status = "rejected"
@@ -258,6 +248,12 @@ class _Simulation:
         limit = job.run_start + max(job.walltime - job.ran, 0.0)
         if self.rules.walltime_kill and limit > self.now:
             job.est_end = min(job.est_end, limit)
+
+    def work_of(self, job: JobState) -> float:
+        """Return the work that a job has done, reference seconds, at the end of its last run."""
+        if not job.killed_at_end:
+            return job.runtime
+        return job.done + max(self.now - job.run_start - job.overhead, 0.0) * job.rate
 
     def leave(self, job: JobState) -> float:
         """End the present run, for any reason; return its length."""
@@ -489,7 +485,7 @@ class _Simulation:
             for job in self.jobs
         ]  # fmt: skip
         totals = (self.passes, self.preemptions, self.failures, self.queue_integral, self.queue_max)
-        return ReferenceResult(rows, self.segments, *totals)
+        return ReferenceResult(rows, self.segments, *totals, [job.estimate for job in self.jobs])
 
 
 _BACKFILLS: dict[str, Callable[[_Simulation, JobState, list[JobState], int], None]] = {

@@ -26,6 +26,21 @@ NODE_COLUMNS = (
 
 
 @dataclass(frozen=True)
+class System:
+    """The view of the whole cluster that a switch rule gets."""
+
+    waiting: float  # jobs
+    running: float  # jobs
+    free: float  # wholly free GPUs on nodes that are up
+    gpus: float  # all GPUs
+    oldest: float  # s since the submit of the job that waits longest
+    urgent: float  # waiting jobs expected to miss their deadline even if started now
+    work: float  # estimated reference GPU-seconds that wait
+    recent: float  # jobs submitted in the last RECENT seconds
+    schedulers: float  # to choose from
+
+
+@dataclass(frozen=True)
 class Holding:
     """The part of a run on one node. `gpus` is a number of whole devices or a share of one; `devices` are their numbers."""
 

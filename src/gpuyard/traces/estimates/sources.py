@@ -10,27 +10,31 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
+from gpuyard.model.estimator import Predictor, unestimated
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry
 from gpuyard.traces.parameters import Registered, parameters_of
 
-Function = Callable[..., Array]
+Estimates = Array | Predictor
+Function = Callable[..., Estimates]
 
 
 @dataclass(frozen=True)
-class EstimateSource(Registered[Array]):
-    """A source: `function(workload, seed, **parameters)` returns one estimate per job, in seconds on a reference GPU."""
+class EstimateSource(Registered[Estimates]):
+    """A source: `function(workload, seed, **parameters)` returns one estimate per job, in seconds on a reference GPU, or a predictor
+    that makes them inside each simulation."""
 
     random: bool = False  # depends on the seed
+    inside: bool = False  # made inside each simulation
     what: ClassVar[str] = "estimate source"
 
 
 ESTIMATES: Registry[EstimateSource] = Registry("estimate source")
 
 
-def estimate_source(name: str, *, title: str, random: bool = False) -> Callable[[Function], Function]:
-    """Register `function(workload, seed, *, parameter=default …) -> (jobs,) s`."""
-    return ESTIMATES.register(name, lambda function: EstimateSource(name, title, function, parameters_of(function), random))
+def estimate_source(name: str, *, title: str, random: bool = False, inside: bool = False) -> Callable[[Function], Function]:
+    """Register `function(workload, seed, *, parameter=default …) -> (jobs,) s`, or `-> Predictor` with `inside`."""
+    return ESTIMATES.register(name, lambda function: EstimateSource(name, title, function, parameters_of(function), random, inside))
 
 
 def is_random(source: str) -> bool:
@@ -38,12 +42,21 @@ def is_random(source: str) -> bool:
     return ESTIMATES[source.partition(":")[0]].random
 
 
+def described(source: str) -> str:
+    """Return a workload's source of estimates as it is shown to a person; schedulers may see different ones if simulations make them."""
+    name = source.partition(":")[0]
+    return f"{source}, made inside each simulation" if name in ESTIMATES and ESTIMATES[name].inside else source
+
+
 def with_estimate(workload: Workload, source: str, seed: int = 0) -> Workload:
     """Return the jobs with estimates from `source`, NAME or NAME:PARAMETER=VALUE,… (a lone VALUE is the first parameter)."""
     name, _, arguments = source.partition(":")
-    estimate = ESTIMATES[name].call(arguments, workload, seed)
-    label = workload.estimate_source if name == "given" else source
-    return replace(workload, jobs=workload.jobs.replace(estimate=estimate), estimate_source=label)
+    made = ESTIMATES[name].call(arguments, workload, seed)
+    if name == "given":
+        return workload
+    if isinstance(made, np.ndarray):
+        return replace(workload, jobs=workload.jobs.replace(estimate=made), estimate_source=source, predictor=None)
+    return replace(workload.with_made_estimates(unestimated(workload.jobs)), estimate_source=source, predictor=made)
 
 
 @estimate_source("given", title="as the workload has them")

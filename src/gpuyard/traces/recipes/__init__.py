@@ -9,7 +9,8 @@
 
 OPTIONS are separated by semicolons. `jobs=256`: consecutive jobs from a random place, shifted so that the first is submitted at 0; of a
 trace 256 unless given, of a generator all; `jobs=all` is the whole of it. `apply=A+B`: transforms; `estimate=SOURCE`: what schedulers
-believe. Of a trace both are computed before it is cut, so that a predictor has all of the past and nothing else. Only of a trace:
+believe. Both come before the cut; a predictor knows what had ended before the first job of the window, and then what ends in the
+simulation. Only of a trace:
 `from=`, `until=` (a share of its span, at most 1, a time such as `30d`, or a date), `reader=`.
 
 CLUSTER is as for `--cluster`; several to choose from are `8|4x8:v100`; `{gpus}` is the value of that parameter of the generator in this

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError, GpuyardError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
+from gpuyard.model.estimator import EndedLog
 from gpuyard.model.units import parse_assignments, shorten
 from gpuyard.model.workload import Workload
 from gpuyard.networks.manifest import Use
@@ -87,10 +88,12 @@ class Clusters:
         return self._load(_HOLE.sub(value, template))
 
 
-def _window(workload: Workload, rows: Array) -> Workload:
-    """Return some of the jobs, with the first submitted at 0."""
+def _window(workload: Workload, rows: Array, ended: EndedLog | None = None) -> Workload:
+    """Return some of the jobs, with the first submitted at 0. Of those `ended` before, a predictor knows the run times."""
     cut = workload.take(rows)
     origin = float(cut.jobs.table["submit"][0])
+    if ended is not None and cut.predictor is not None:
+        cut = replace(cut, predictor=cut.predictor.after(ended.before(origin)))
     cut.jobs.table["submit"] -= origin  # the table was copied by `take` and nobody has it yet
     cut.jobs.table["deadline"] -= origin
     return replace(cut, logged_start=None)
@@ -168,7 +171,8 @@ class GeneratorSource:
         if recipe.jobs:
             if recipe.jobs > len(workload):
                 raise DataError(f"{recipe.base}: {len(workload):,} jobs are fewer than a window of {recipe.jobs:,}")
-            workload = _window(workload, _place(seed, len(workload), recipe.jobs))
+            rows = _place(seed, len(workload), recipe.jobs)
+            workload = _window(workload, rows, EndedLog.of(workload) if workload.predictor is not None else None)
         cluster = recipe.reading.changed_cluster(cluster, workload, seed)
         return Episode(workload, cluster, replace(recipe, cluster=cluster.name).text, seed)
 
@@ -190,6 +194,7 @@ class TraceSource:
     templates: tuple[str, ...]
     guessed: Cluster | None
     use: Use
+    ended: EndedLog | None = None  # the workload's jobs in the order of their ends, for a predictor
     clusters: Clusters = field(default_factory=Clusters, compare=False)
 
     @property
@@ -210,7 +215,7 @@ class TraceSource:
 
     def window(self, rows: Array, number: int) -> Episode:
         """Return some of the jobs, as an episode with that number."""
-        workload = _window(self.workload, rows)
+        workload = _window(self.workload, rows, self.ended)
         template = self.templates[number % len(self.templates)]
         cluster = self.guessed if self.guessed is not None else self.clusters.fill(template, {"seed": number})
         cluster = self.recipe.reading.changed_cluster(cluster, workload, number)
@@ -256,7 +261,12 @@ class Trace:
             raise DataError(f"{self.recipe.text}: {len(rows):,} jobs for {split} are fewer than a window of {jobs:,}", hint=hint)
         use = use_of_times(self.recipe.text, self.name, begin, end)
         templates = tuple(template.strip() for template in self.recipe.cluster.split("|"))
-        return TraceSource(self.recipe, self.prepared, rows, jobs, templates, self.guessed, use)
+        return TraceSource(self.recipe, self.prepared, rows, jobs, templates, self.guessed, use, self.ended)
+
+    @cached_property
+    def ended(self) -> EndedLog | None:
+        """Return the prepared jobs in the order of their ends, where a predictor needs them."""
+        return None if self.prepared.predictor is None else EndedLog.of(self.prepared)
 
     def _instant(self, text: str) -> float:
         """Return s from the origin of the log; a share of 1 is the first instant after all jobs."""
