@@ -18,6 +18,7 @@ from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.workload import Workload
+from gpuyard.networks.checkpoint import shipped_names
 from gpuyard.policies import parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.strategies import Case, random_case
@@ -237,7 +238,10 @@ def test_a_simulation_leaves_the_workload_as_it_was() -> None:
 # ── nothing hidden ──
 
 
-@pytest.mark.parametrize("name", ["fcfs", "sjf/fewest/easy", "saf/best/skip", "wfp3/first/conservative", "srpt/fewest/none/srpt"])
+BUILT_IN = ["fcfs", "sjf/fewest/easy", "saf/best/skip", "wfp3/first/conservative", "srpt/fewest/none/srpt"]
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, *(f"learned:{name}" for name in shipped_names())])
 def test_rolling_reads_no_hidden_run_times(name: str) -> None:
     """Other run times of what has not ended at an instant change no decision until then."""
     compared = 0

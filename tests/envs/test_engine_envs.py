@@ -22,6 +22,7 @@ from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.model.result import STATUS
 from gpuyard.testing.conformance import compare_tables
 from gpuyard.testing.strategies import random_case
+from gpuyard.traces import with_estimate
 from gpuyard.traces.recipes import Workloads
 from support.playing import at_random, one_episode, play
 
@@ -111,12 +112,14 @@ def test_extreme_jobs(name: str, limits: str):
     assert np.isfinite(played.rewards).all()
 
 
+@pytest.mark.parametrize("estimates", ["given", "rolling"])
 @pytest.mark.parametrize("name", list(KINDS))
 @given(seed=SEEDS)
 @settings(max_examples=25)
-def test_run_times_of_jobs_that_have_not_ended_are_not_seen(name: str, seed: int):
+def test_run_times_of_jobs_that_have_not_ended_are_not_seen(name: str, estimates: str, seed: int):
     """All that was seen up to some choice is the same if waiting jobs swap their run times and running ones go on for longer."""
     case = random_case(seed)
+    case = replace(case, workload=with_estimate(case.workload, estimates))
     rng = np.random.default_rng(seed)
     opened = KINDS[name].left_open()
     whole = play(one_episode(opened, case.workload, case.cluster, case.rules), at_random(rng))
@@ -136,6 +139,25 @@ def test_run_times_of_jobs_that_have_not_ended_are_not_seen(name: str, seed: int
     found = seen_until(other, whole.actions[:upto])
     for one, two in zip(expected, found, strict=True):
         assert [part.tobytes() for part in one] == [part.tobytes() for part in two]
+
+
+def test_estimates_are_made_in_environments_as_in_simulations():
+    """The first in the queue, again and again, is first come first served; the next episode begins with no estimate of the last."""
+    (workload, cluster), options = (lublin_with_users(), PickJob(backfill="none", ordering="fcfs"))
+    envs = one_episode(options.left_open(), with_estimate(workload, "rolling"), cluster)
+    expected = simulate(with_estimate(workload, "rolling"), cluster, parse_scheduler("fcfs"))
+    for _ in range(2):
+        played = play(envs, lambda envs, seen: int(seen.mask[0].argmax()))
+        assert played is not None
+        assert compare_tables(played.result.table, expected.table) == []
+        assert played.result.workload.jobs.estimate.tobytes() == expected.workload.jobs.estimate.tobytes()
+    assert len(np.unique(expected.workload.jobs.estimate)) > 20
+
+
+def lublin_with_users() -> tuple[Workload, Cluster]:
+    episode = Workloads(["lublin:jobs=120,nodes=16,load=1.1 on 2x8:gpu"]).part("train").episode(0)
+    jobs = replace(episode.workload.jobs, users=("a", "b", "c"))
+    return replace(episode.workload, jobs=jobs.replace(user=np.arange(120) % 3)), episode.cluster
 
 
 def seen_until(envs, actions) -> list[list[np.ndarray]]:

@@ -154,7 +154,7 @@ class Rolling:
 
 
 class RollingEstimator:
-    """The same rule outside the engine, for services. Users are told apart by their labels."""
+    """Follows the same rule outside the engine, for services. Users are told apart by their labels."""
 
     def __init__(self, last: int) -> None:
         self._last = last

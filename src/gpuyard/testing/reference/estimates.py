@@ -12,7 +12,7 @@ from gpuyard.testing.reference.state import JobState
 
 
 class Estimates(Protocol):
-    """What the simulator tells, at every instant."""
+    """Makes the estimates of one simulation, which tells it what happens."""
 
     def before(self, time: float) -> None:
         """Prepare for the instant at `time`; nothing of it has happened."""
