@@ -45,6 +45,22 @@ def test_the_cases_have_every_feature():
     assert seen == set(FEATURES)
 
 
+def deep_scheduler(seed: int) -> Scheduler | Meta:
+    """Any scheduler but those with conservative backfilling, of which the reference makes too much work here."""
+    return next(made for made in (random_scheduler(seed + 1000 * k) for k in range(99)) if "conservative" not in made.label)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_deep_queues(part: int):
+    assert [line for seed in range(10 * part, 10 * part + 10) for line in differences(seed, deep_scheduler(seed), "deep")] == []
+
+
+@pytest.mark.parametrize("spec", ["fcfs/fewest/easy", "sjf/best/easy", "largest/worst/skip", "lcfs/fastest/easy", "wfp3/first/easy"])
+def test_deep_queues_that_jobs_join_one_by_one(spec: str):
+    """Who comes is looked at alone, as long as nothing else has changed."""
+    assert [line for seed in range(12) for line in differences(seed, parse_scheduler(spec), "deep")] == []
+
+
 @pytest.mark.parametrize("part", range(6))
 def test_partitions_whose_nodes_are_indexed(part: int):
     seeds = range(10 * part, 10 * part + 10)
@@ -91,6 +107,13 @@ def test_an_index_with_more_than_one_word_of_summary(spec: str):
 def test_twenty_thousand_cases(part: int):
     seeds = range(10_000_000 + 500 * part, 10_000_000 + 500 * (part + 1))
     assert [line for seed in seeds for line in differences(seed, random_scheduler(seed))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_more_deep_queues(part: int):
+    seeds = range(5000 + 20 * part, 5000 + 20 * (part + 1))
+    assert [line for seed in seeds for line in differences(seed, deep_scheduler(seed), "deep")] == []
 
 
 @pytest.mark.slow

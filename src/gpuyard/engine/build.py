@@ -10,8 +10,8 @@ from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.estimating import with_estimates
+from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE, BACKFILL_EASY, BACKFILL_SKIP
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
-from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE
 from gpuyard.engine.mix import partition_numbers, request_mix, type_set
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
@@ -37,6 +37,7 @@ def build_state(
     partition_of = partition_numbers(jobs, cluster)
     partitions, index = _partitions(cluster, nodes, partition_of, jobs)
     n, m = len(jobs), len(nodes)
+    sifted = n if any(slot.backfill in (BACKFILL_SKIP, BACKFILL_EASY) for slot in program.slots) else 1
     total = int(nodes["gpus"].sum())
     pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
     if mix is None:
@@ -51,7 +52,10 @@ def build_state(
         partitions=partitions,
         queue_keys=np.empty(n),
         queue_jobs=np.empty(n, np.int32),
+        queue_need=np.empty(sifted, np.float32),
+        queue_length=np.empty(sifted, np.float32),
         running_jobs=np.empty(n if tracking else 1, np.int32),
+        running_ends=np.empty(n if tracking else 1),
         end_times=np.empty(min(n, pool)),
         ends=np.empty(min(n, pool), np.int32),
         parts=_part_pool(pool),
@@ -149,6 +153,7 @@ def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs)
     parts["queue_lo"] = parts["queue_hi"] - per_partition
     parts["head"] = parts["queue_lo"]
     parts["tail"] = parts["queue_lo"]
+    parts["first_run"] = parts["queue_lo"]
     parts["quota"] = [partition.quota for partition in cluster.partitions]
     priorities = [partition.priority for partition in cluster.partitions]
     parts["factor"] = _relative(priorities, max(priorities))

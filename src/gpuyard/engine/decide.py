@@ -186,7 +186,8 @@ class SnapshotDecider:
         pool = m + int(s.nodes["gpus"].sum()) + n + 1  # whole devices, shares and CPU jobs that may start
         grown = s.replace(
             rows=np.zeros(n, st.JOB_ROW), result=np.zeros(n, st.DTYPES["result"]), users=np.zeros(users, st.USER_ROW),
-            queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32),
+            queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32), running_ends=np.zeros(n),
+            queue_need=np.zeros(n, np.float32), queue_length=np.zeros(n, np.float32),
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),
             notes=np.zeros(2 * n + 1, np.int32), score=np.zeros(max(n, len(s.nodes))),
         )  # fmt: skip

@@ -125,7 +125,8 @@ class PartitionRow(RecordRow):
     queue_hi: i8
     head: i8  # the queue is queue_jobs[head:tail], in order
     tail: i8
-    running: i8  # how many; running_jobs[queue_lo : queue_lo + running], by estimated end
+    first_run: i8  # the running jobs are running_jobs[first_run : first_run + running], by estimated end
+    running: i8
     free: i8  # wholly free devices on nodes that are up
     total: i8
     quota: f8
@@ -137,8 +138,14 @@ class PartitionRow(RecordRow):
     levels: i8  # most devices on a node
     most_gpus: f8  # on one node
     most_cpus: f8  # cores of one node, of those where they are limited
-    dirty: i8  # something changed since its last pass
     unsorted: i8  # jobs have come that are not in their places yet
+    sifted: i8  # queue_need and queue_length are those of the queue
+    settled: i8  # no job that waited at its last pass can start before something is released
+    came: i8  # jobs that came since
+    newcomer: i8  # position of the last of them
+    reserved: i8  # the head's reservation is kept: shadow and spare
+    shadow: f8
+    spare: f8
 
 
 class PartRow(RecordRow):
@@ -304,6 +311,7 @@ class ControlRow(RecordRow):
     open_at: i8
     open_job: i8
     counters: i8  # numbers of devices decide about that head
+    doubt: i8  # a job was turned down for the nodes that it would have got
     missing: i8  # units of that job that have no node yet
     picked: i8  # nodes that it has
     error_job: i8
@@ -369,7 +377,10 @@ class State(NamedTuple):
     partitions: Vector[PartitionRow]
     queue_keys: Reals  # (jobs,) f8
     queue_jobs: Ints  # (jobs,) i4
+    queue_need: Reals  # (jobs,) f4, with skip or EASY: whole devices that a job of the queue needs at least
+    queue_length: Reals  # (jobs,) f4, the same: s that it is estimated to take at least
     running_jobs: Ints  # (jobs,) i4
+    running_ends: Reals  # (jobs,) f8, the estimated ends of running_jobs
     end_times: Reals  # (most runs at once,) f8, heap by (end, index)
     ends: Ints  # (most runs at once,) i4, the jobs of that heap
     parts: Vector[PartRow]  # pool of PART_ROW
@@ -430,7 +441,8 @@ class State(NamedTuple):
 
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "nodes": NODE_ROW,
-    "partitions": PARTITION_ROW, "queue_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
+    "partitions": PARTITION_ROW, "queue_jobs": np.int32,
+    "queue_need": np.float32, "queue_length": np.float32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
     "types": TYPE_ROW, "type_rank": np.int32, "allowed": np.int64, "mix": MIX, "mix_at": np.int64,
     "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
     "free_index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32, "pick_node": np.int32,

@@ -125,6 +125,7 @@ def pristine_state(opened: Opened, workload: Workload, cluster: Cluster, closed:
         opened.decision.prepare(control, opened)
     s = s.replace(
         running_jobs=np.empty(len(s.rows), np.int32),
+        running_ends=np.empty(len(s.rows)),
         shadow_nodes=np.zeros(len(s.nodes), st.NODE_ROW),
         shadow_devices=np.zeros(len(s.devices)),
     )

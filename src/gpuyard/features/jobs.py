@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.passes import BACKFILL_NONE
+from gpuyard.engine.kernels.backfill import BACKFILL_NONE
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema
 from gpuyard.model.snapshot import RECENT
@@ -109,7 +109,7 @@ def queue_context(s: State, p: Int, behind: Real, out: Array, at: Int) -> None:
     advance_recent(s)
     next_end = 0.0
     if part.running > 0:
-        next_end = s.rows[s.running_jobs[part.queue_lo]].est_end - control.now
+        next_end = s.running_ends[part.first_run] - control.now
     recent = control.next_job - control.recent_job
     passing = 0.0 if s.slots[control.active].backfill == BACKFILL_NONE else 1.0
     waiting = part.tail - part.head

@@ -51,9 +51,11 @@ FEATURES: dict[str, float] = {
     "ranks": 0.4,  # priorities of partitions and of qualities of service
 }
 _NEEDS = {"kills": "walltimes", "decimal shares": "shares", "chunks": "gangs", "wanted types": "types"}
-# Name → (least, most) nodes and jobs. From 16 nodes on simulators may index them; sets of 64 × 64 end after 4096.
+# Name → (least, most) nodes and jobs. From 16 nodes on simulators may index them; sets of 64 × 64 end after 4096. In a deep queue
+# over a hundred jobs wait for two or three nodes, so that simulators may skip those that cannot start in blocks.
 SCALES: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "small": ((1, 6), (1, 40)),
+    "deep": ((2, 3), (110, 150)),
     "rack": ((16, 24), (10, 40)),
     "hall": ((70, 90), (15, 30)),
     "yard": ((4097, 4200), (15, 25)),

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at
+from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
 from gpuyard.engine.kernels.estimates import estimate, observe
 from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
-from gpuyard.engine.kernels.passes import BACKFILL_CONSERVATIVE, BACKFILL_NONE, BACKFILL_SKIP, failed, order_queue, run_pass
+from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, tick, write_result
 from gpuyard.engine.kernels.usage import age_usage, show_usage
-from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
+from gpuyard.engine.state import EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
 
@@ -303,14 +304,9 @@ def _pass(s: State) -> Any:
         if status < 0:
             return status
     slot = s.slots[control.active]
-    # What has not changed since its last pass need not be looked at if neither keys nor reservations depend on the clock.
-    # With a depth limit the jobs beyond it come into view when others start.
-    lazy = slot.reads_clock == CLOCK_NO and slot.preemption == 0 and slot.depth == 0
-    lazy = lazy and (slot.backfill == BACKFILL_NONE or slot.backfill == BACKFILL_SKIP)
     for p in range(len(s.partitions)):
-        part = s.partitions[p]
-        if part.head < part.tail and (part.dirty == 1 or not lazy):
-            status = run_pass(s, p)
+        if s.partitions[p].head < s.partitions[p].tail:
+            status = visit(s, p, slot)
             if status < 0:
                 return status
     return 0
@@ -392,7 +388,7 @@ def _use(s: State, choice: Int) -> Any:
     control.active = choice
     for p in range(len(s.partitions)):
         part = s.partitions[p]
-        part.dirty = 1
+        part.settled = 0
         if part.head < part.tail:
             status = order_queue(s, p)
             if status < 0:

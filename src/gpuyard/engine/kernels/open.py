@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.passes import (
-    BACKFILL_EASY,
-    BACKFILL_NONE,
-    failed,
-    find_passing,
-    fits,
-    may_pass,
-    position,
-    reserve,
-    update_queue,
-)
+from gpuyard.engine.kernels.backfill import BACKFILL_EASY, BACKFILL_NONE, find_passing, fits, may_pass, reserve
+from gpuyard.engine.kernels.passes import failed, position, update_queue
 from gpuyard.engine.kernels.place import fill_rooms, find, within_quota
 from gpuyard.engine.kernels.runs import revise_ends, start_at
 from gpuyard.engine.kernels.usage import show_usage
@@ -55,7 +46,6 @@ def _next_partition(s: State) -> None:
         p += 1
     control.open_part = p
     if p < len(s.partitions):
-        s.partitions[p].dirty = 0
         control.open_at = s.partitions[p].head
         if control.tracking == 1:
             revise_ends(s, p)

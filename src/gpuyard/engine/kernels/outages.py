@@ -23,7 +23,7 @@ def handle_outage(s: State, outage: OutageRow) -> Any:
     part = s.partitions[s.nodes[outage.node].partition]
     node = s.nodes[outage.node]
     whole = outage.gpus < 0
-    part.dirty = 1
+    part.settled = 0
     if outage.kind == FAILURE:
         status = _clear_node(s, outage.node) if whole else _clear_devices(s, outage)
         if status < 0:

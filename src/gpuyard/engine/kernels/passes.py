@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
-from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
-from gpuyard.engine.kernels.place import find, within_quota
-from gpuyard.engine.kernels.plan import conservative, depth_of
-from gpuyard.engine.kernels.queue import before, queue_sort
-from gpuyard.engine.kernels.runs import (
-    BAD_KEY,
-    estimated_end,
-    factor_held,
-    factor_picked,
-    key_of,
-    overhead_of,
-    rate_of,
-    requeue,
-    revise_ends,
-    start_at,
+from gpuyard.engine.kernels.backfill import (
+    BACKFILL_CONSERVATIVE,
+    BACKFILL_EASY,
+    BACKFILL_NONE,
+    copy_nodes,
+    find_passing,
+    fits_shadow,
+    keep_reservation,
+    leave,
+    may_pass,
+    next_passing,
+    overdue,
+    recall_reservation,
+    reserve,
+    sift,
 )
-from gpuyard.engine.slots import BACKFILLS
+from gpuyard.engine.kernels.place import find
+from gpuyard.engine.kernels.plan import conservative
+from gpuyard.engine.kernels.queue import before, queue_sort
+from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.slots import BACKFILLS
-from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
-
-BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = (BACKFILLS[name] for name in ("none", "skip", "easy", "conservative"))
+    from gpuyard.engine.state import PartitionRow, SlotRow, State
 
 
 @inner
@@ -48,8 +48,14 @@ def order_queue(s: State, p: Int) -> Any:
     """Key the whole queue by the active ordering and sort it; returns a status."""
     status = _fill_keys(s, p, 0)
     if status == 0:
-        queue_sort(s.queue_keys, s.queue_jobs, s.partitions[p].head, s.partitions[p].tail)
+        _sort(s, s.partitions[p])
     return status
+
+
+@inner
+def _sort(s: State, part: PartitionRow) -> None:
+    queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
+    part.sifted = 0
 
 
 @inner
@@ -61,7 +67,7 @@ def update_queue(s: State, p: Int) -> Any:
     if s.slots[s.control[0].active].reads_clock != CLOCK_NO:
         return order_queue(s, p)
     if unsorted == 1:
-        queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
+        _sort(s, part)
     return 0
 
 
@@ -73,7 +79,7 @@ def _order_behind(s: State, p: Int, h: Int) -> Any:
     status = _fill_keys(s, p, part.tail - part.head - 1)
     if status == 0:
         s.queue_keys[part.head] = -math.inf
-        queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
+        _sort(s, part)
     return status
 
 
@@ -106,6 +112,52 @@ def _fill_keys(s: State, p: Int, behind: Int) -> Any:
 
 
 @inner
+def visit(s: State, p: Int, slot: SlotRow) -> Any:
+    """Make the pass over a partition, or only the part of it that can matter; returns a status.
+
+    A partition is settled if no job that waited at the last pass can start before something is released: then only who came since
+    is looked at. It takes a single one behind the head; where more came, the whole pass is hardly more work.
+    """
+    part = s.partitions[p]
+    if part.settled == 1 and not overdue(s, part):
+        if part.came == 0:
+            return 0
+        if part.came == 1 and part.newcomer > part.head:
+            return _admit(s, p, slot)
+    return run_pass(s, p)
+
+
+@inner
+def _admit(s: State, p: Int, slot: SlotRow) -> Any:
+    """Start the job that came behind the head of a settled queue, if it may pass; returns a status."""
+    part = s.partitions[p]
+    part.came = 0
+    j, h = np.int64(s.queue_jobs[part.newcomer]), np.int64(s.queue_jobs[part.head])
+    if slot.backfill == BACKFILL_NONE or (s.rows[j].gpus >= 1 and s.rows[j].gpus > part.free):
+        return 0
+    easy = slot.backfill == BACKFILL_EASY
+    if easy and part.reserved == 1:
+        recall_reservation(s, part)
+    elif easy:
+        revise_ends(s, p)
+        reserve(s, p, h)
+    count = find_passing(s, p, h, j, slot)
+    if count < 0:
+        return failed(s, count, j)
+    if count > 0:
+        start_at(s, p, part.newcomer, count)
+    if easy:
+        keep_reservation(s, part, slot)
+    return 0
+
+
+@inner
+def _settles(slot: SlotRow) -> Any:
+    """Whether no job that waits can start before something is released: neither keys nor what is in view depend on the clock."""
+    return slot.reads_clock == CLOCK_NO and slot.preemption == 0 and slot.depth == 0 and slot.backfill != BACKFILL_CONSERVATIVE
+
+
+@inner
 def run_pass(s: State, p: Int) -> Any:
     """One pass over a partition, repeated without preemption if a job was preempted; returns a status."""
     control = s.control[0]
@@ -115,7 +167,8 @@ def run_pass(s: State, p: Int) -> Any:
         revise_ends(s, p)
     while True:
         part = s.partitions[p]
-        part.dirty = 0
+        part.came = part.reserved = 0
+        part.settled = 1 if _settles(slot) else 0
         if part.head == part.tail:
             return 0
         status = update_queue(s, p)
@@ -235,28 +288,7 @@ def _gather_passing(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     return found
 
 
-@inner
-def may_pass(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
-    """Return a number above 0 if job j may start now while the head h waits, 0 if not, or a failure; takes nothing."""
-    return find_behind(s, p, h, j, slot, False) if slot.backfill == BACKFILL_EASY else fits(s, p, j, slot)
-
-
-@inner
-def find_passing(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
-    """Find nodes for a job that passes the head h; returns what `find` returns."""
-    return find_behind(s, p, h, j, slot, True) if slot.backfill == BACKFILL_EASY else find(s, p, j, slot)
-
-
-@inner
-def fits(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
-    """Like `find`, but only whether the job fits, where counters suffice."""
-    row = s.rows[j]
-    if row.plain == 1:
-        return 1 if row.gpus <= s.partitions[p].free and within_quota(s.partitions[p], row.gpus) else 0
-    return find(s, p, j, slot)
-
-
-# ── skip: anything that fits; EASY: what does not delay the head, which has a reservation ──
+# ── skip and EASY: jobs start behind the head ──
 
 
 @inner
@@ -265,10 +297,37 @@ def _start_behind(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     part = s.partitions[p]
     if part.tail - head < 2:
         return 0
+    if slot.depth > 0:
+        return _start_within(s, p, head, slot)
+    easy = slot.backfill == BACKFILL_EASY
+    sift(s, part)
+    at = next_passing(s, part, head + 1, False)
+    if at == part.tail:
+        return 0  # nothing that waits fits: no reservation need be worked out
+    h = np.int64(s.queue_jobs[head])
+    if easy:
+        reserve(s, p, h)
+        at = next_passing(s, part, at, True)
+    while at < part.tail:
+        j = np.int64(s.queue_jobs[at])
+        count = 0 if s.rows[j].benched == 1 else find_passing(s, p, h, j, slot)
+        if count < 0:
+            return failed(s, count, j)
+        at = start_at(s, p, at, count) if count > 0 else at + 1
+        at = next_passing(s, part, at, easy)
+    if easy:
+        keep_reservation(s, part, slot)
+    return 0
+
+
+@inner
+def _start_within(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
+    """Do the same for the first jobs behind the head only, as many as the depth says."""
+    part = s.partitions[p]
     h = np.int64(s.queue_jobs[head])
     if slot.backfill == BACKFILL_EASY:
         reserve(s, p, h)
-    left = depth_of(slot, part.tail - head)
+    left = slot.depth
     at = head + 1
     while at < part.tail and left > 0:
         j = np.int64(s.queue_jobs[at])
@@ -283,7 +342,7 @@ def _start_behind(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
         if at < 0:
             return at
         if count > 0 and slot.reads_clock == CLOCK_STATE:
-            left = depth_of(slot, part.tail - part.head)  # from the front again
+            left = slot.depth  # from the front again
     return 0
 
 
@@ -297,121 +356,6 @@ def _next_behind(s: State, p: Int, h: Int, at: Int, count: Int, slot: SlotRow) -
         return following
     status = _order_behind(s, p, h)
     return status if status < 0 else s.partitions[p].head + 1
-
-
-@inner
-def reserve(s: State, p: Int, h: Int) -> None:
-    """Work out when the head h is estimated to fit, and what is left over then."""
-    control = s.control[0]
-    control.counters = 1 if s.rows[h].plain == 1 and control.sharing == 0 else 0
-    control.shadow, control.spare, control.spare_quota = _shadow(s, p, h, control.counters == 1)
-
-
-@inner
-def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> Any:
-    """Find nodes for a job that must not delay the head h. `take`: what it needs of what the head leaves over is given to it."""
-    control = s.control[0]
-    row = s.rows[j]
-    counters = control.counters == 1
-    if counters and row.gpus > control.spare and estimated_end(row, control, control.fastest, control.least_transfer) > control.shadow:
-        return 0
-    count = find(s, p, j, slot)
-    if count <= 0 or estimated_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
-        return count
-    if counters:
-        if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
-            return 0
-    elif _holds_back(s, p, h, j, count, take):
-        return 0
-    if take:
-        control.spare -= row.gpus
-        control.spare_quota -= row.gpus
-    return count
-
-
-@inner
-def _shadow(s: State, p: Int, h: Int, counters: bool) -> Any:
-    """(time at which the head is estimated to fit, devices left over then, quota left over then).
-
-    With `counters` the numbers of devices decide; otherwise shadow_nodes holds the nodes as they will be.
-    """
-    part = s.partitions[p]
-    now = s.control[0].now
-    row = s.rows[h]
-    if not counters:
-        _copy_nodes(s, part)
-    free = float(part.free)
-    used = part.used
-    first, last = part.queue_lo, part.queue_lo + part.running
-    overdue = first
-    while overdue < last and s.rows[s.running_jobs[overdue]].est_end <= now:
-        overdue += 1
-    i = overdue
-    while i < last or first < overdue:
-        time = s.rows[s.running_jobs[i]].est_end if i < last else now + 1.0
-        if first < overdue and now + 1.0 <= time:
-            time = now + 1.0
-            while first < overdue:
-                free, used = _leave(s, np.int64(s.running_jobs[first]), counters, free, used)
-                first += 1
-        while i < last and s.rows[s.running_jobs[i]].est_end <= time:
-            free, used = _leave(s, np.int64(s.running_jobs[i]), counters, free, used)
-            i += 1
-        if used + row.gpus <= part.quota + EPS:
-            if (free >= row.gpus) if counters else _fits_shadow(s, part, row):
-                return time, free - row.gpus, part.quota - used - row.gpus
-    return math.inf, 0.0, 0.0
-
-
-@inner
-def _copy_nodes(s: State, part: PartitionRow) -> None:
-    for n in range(part.node_lo, part.node_hi):
-        s.shadow_nodes[n] = s.nodes[n]
-        first = s.nodes[n].first_device
-        if first >= 0 and s.control[0].sharing == 1:
-            for d in range(first, first + s.nodes[n].gpus):
-                s.shadow_devices[d] = s.devices[d]
-
-
-@inner
-def _leave(s: State, r: Int, counters: bool, free: Real, used: Real) -> Any:
-    """Take job r out of the shadow; returns the new (free, used)."""
-    row = s.rows[r]
-    if not counters:
-        k = row.alloc
-        while k >= 0:
-            piece = s.parts[k]
-            give_back(row, s.shadow_nodes[piece.node], s.shadow_devices, piece)
-            k = piece.next
-    return free + row.gpus, used - row.gpus
-
-
-@inner
-def _fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
-    total = 0
-    for n in range(part.node_lo, part.node_hi):
-        total += room_on(row, s.shadow_nodes[n], s.allowed)
-    return total >= row.units
-
-
-@inner
-def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
-    """Whether the head would no longer fit at its shadow time if job j took the nodes picked. `take`: hold them there if it still fits."""
-    row = s.rows[j]
-    if row.gpus > s.control[0].spare_quota + EPS:
-        return True
-    piece = s.parts[s.control[0].free_part]  # a free part, only to carry the description
-    for i in range(count):
-        n = s.pick_node[i]
-        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
-        hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
-    fits = _fits_shadow(s, s.partitions[p], s.rows[h])
-    if not fits or not take:
-        for i in range(count):
-            n = s.pick_node[i]
-            describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
-            give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
-    return not fits
 
 
 # ── preemption ──
@@ -428,7 +372,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     if limit != limit:
         return BAD_KEY
     _refresh(s, part)
-    lo = part.queue_lo
+    lo = part.first_run
     at = params_at(control.active, PREEMPTION)
     if call_keys(slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
         return BAD_KEY
@@ -437,14 +381,18 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
             return BAD_KEY
     if not _choose_victims(s, p, h, limit):
         return 0
-    for i in range(lo + part.running - 1, lo - 1, -1):
+    i = lo + part.running - 1
+    while i >= part.first_run:
         j = np.int64(s.running_jobs[i])
+        first = part.first_run
         if s.rows[j].benched == 2:
             status = requeue(s, j)
             if status < 0:
                 return status
             s.rows[j].benched = 1
             control.preempted += 1
+        if part.first_run == first:  # else those before it have moved up
+            i -= 1
     return find(s, p, h, slot)
 
 
@@ -452,7 +400,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
 def _refresh(s: State, part: PartitionRow) -> None:
     """Update the visible columns of the running jobs to the present."""
     control = s.control[0]
-    for i in range(part.queue_lo, part.queue_lo + part.running):
+    for i in range(part.first_run, part.first_run + part.running):
         row = s.rows[s.running_jobs[i]]
         useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
         row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
@@ -466,19 +414,19 @@ def _choose_victims(s: State, p: Int, h: Int, limit: Real) -> Any:
     row = s.rows[h]
     counters = row.plain == 1 and s.control[0].sharing == 0
     if not counters:
-        _copy_nodes(s, part)
+        copy_nodes(s, part)
     free = float(part.free)
     used = part.used
     while True:
         v = _least_important(s, part, limit)
         if v < 0:
-            for i in range(part.queue_lo, part.queue_lo + part.running):
+            for i in range(part.first_run, part.first_run + part.running):
                 s.rows[s.running_jobs[i]].benched = 0
             return False
         s.rows[v].benched = 2
-        free, used = _leave(s, v, counters, free, used)
+        free, used = leave(s, v, counters, free, used)
         if used + row.gpus <= part.quota + EPS:
-            if (free >= row.gpus) if counters else _fits_shadow(s, part, row):
+            if (free >= row.gpus) if counters else fits_shadow(s, part, row):
                 return True
 
 
@@ -489,7 +437,7 @@ def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
     best = np.int64(-1)
     best_score = limit
     best_start = 0.0
-    for i in range(part.queue_lo, part.queue_lo + part.running):
+    for i in range(part.first_run, part.first_run + part.running):
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
         score = s.score[i]

@@ -136,7 +136,7 @@ def _begin(s: State, part: PartitionRow) -> None:
         if node.first_device >= 0 and control.sharing == 1:
             for d in range(node.first_device, node.first_device + node.gpus):
                 s.shadow_devices[d] = -1.0
-    for i in range(part.queue_lo, part.queue_lo + part.running):
+    for i in range(part.first_run, part.first_run + part.running):
         _leave_plan(s, part, s.rows[s.running_jobs[i]])
     if control.sharing == 1:
         for i in range(size):

@@ -13,8 +13,10 @@ import numpy as np
 from gpuyard.engine.compiler.jit import inner
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Int, Ints, Real, Reals, Vector
-    from gpuyard.engine.state import JobRow, PartitionRow
+    from gpuyard.arrays import Int, Ints, Real, Reals
+    from gpuyard.engine.state import PartitionRow, State
+
+_ONE = np.uint64(1)
 
 
 @inner
@@ -23,80 +25,124 @@ def before(key_a: Real, a: Int, key_b: Real, b: Int) -> Any:
     return key_a < key_b or (key_a == key_b and a < b)
 
 
+# One column at a time, by unsigned positions: then the compiler moves eight values at once, 0.1–0.2 ns each. By signed ones, which
+# might count from the end, it takes 0.6–0.9 ns.
+
+
 @inner
-def _recenter(keys: Reals, jobs: Ints, part: PartitionRow) -> None:
+def _up(values: Ints | Reals, first: Int, last: Int) -> None:
+    """Move values[first:last] one place up."""
+    i, end = np.uint64(last), np.uint64(first)
+    while i > end:
+        values[i] = values[i - _ONE]
+        i -= _ONE
+
+
+@inner
+def _down(values: Ints | Reals, first: Int, last: Int) -> None:
+    """Move values[first:last] one place down."""
+    for i in range(np.uint64(first), np.uint64(last)):
+        values[i - _ONE] = values[i]
+
+
+@inner
+def _move_up(s: State, first: Int, last: Int) -> None:
+    """Move the entries of the queue from `first` up to `last` one place up."""
+    _up(s.queue_keys, first, last)
+    _up(s.queue_jobs, first, last)
+    if len(s.queue_need) > 1:
+        _up(s.queue_need, first, last)
+        _up(s.queue_length, first, last)
+
+
+@inner
+def _move_down(s: State, first: Int, last: Int) -> None:
+    """Move the entries of the queue from `first` up to `last` one place down."""
+    _down(s.queue_keys, first, last)
+    _down(s.queue_jobs, first, last)
+    if len(s.queue_need) > 1:
+        _down(s.queue_need, first, last)
+        _down(s.queue_length, first, last)
+
+
+@inner
+def _copy_entry(s: State, to: Int, at: Int) -> None:
+    s.queue_keys[to] = s.queue_keys[at]
+    s.queue_jobs[to] = s.queue_jobs[at]
+    if len(s.queue_need) > 1:
+        s.queue_need[to] = s.queue_need[at]
+        s.queue_length[to] = s.queue_length[at]
+
+
+@inner
+def _recenter(s: State, part: PartitionRow) -> None:
     """Move the queue to the middle of its region, so that both sides have room."""
     head, tail = part.head, part.tail
     size = tail - head
     to = part.queue_lo + (part.queue_hi - part.queue_lo - size) // 2
     if to < head:
         for i in range(size):
-            keys[to + i] = keys[head + i]
-            jobs[to + i] = jobs[head + i]
+            _copy_entry(s, to + i, head + i)
     else:
         for i in range(size - 1, -1, -1):
-            keys[to + i] = keys[head + i]
-            jobs[to + i] = jobs[head + i]
+            _copy_entry(s, to + i, head + i)
     part.head = to
     part.tail = to + size
 
 
 @inner
-def queue_insert(keys: Reals, jobs: Ints, part: PartitionRow, key: Real, j: Int) -> None:
-    """Put job j where (key, j) belongs."""
+def queue_insert(s: State, part: PartitionRow, key: Real, j: Int) -> Any:
+    """Put job j where (key, j) belongs; returns its position."""
     if part.tail == part.queue_hi:
-        _recenter(keys, jobs, part)
+        _recenter(s, part)
     lo, hi = part.head, part.tail
-    if hi > lo and before(keys[hi - 1], np.int64(jobs[hi - 1]), key, j):
+    if hi > lo and before(s.queue_keys[hi - 1], np.int64(s.queue_jobs[hi - 1]), key, j):
         lo = hi  # first come, first served lands here
     while lo < hi:
         middle = (lo + hi) >> 1
-        if before(key, j, keys[middle], np.int64(jobs[middle])):
+        if before(key, j, s.queue_keys[middle], np.int64(s.queue_jobs[middle])):
             hi = middle
         else:
             lo = middle + 1
     head, tail = part.head, part.tail
     if head > part.queue_lo and (lo - head < tail - lo or tail == part.queue_hi):
-        for i in range(head, lo):
-            keys[i - 1] = keys[i]
-            jobs[i - 1] = jobs[i]
+        _move_down(s, head, lo)
         part.head = head - 1
         lo -= 1
     else:
-        for i in range(tail, lo, -1):
-            keys[i] = keys[i - 1]
-            jobs[i] = jobs[i - 1]
+        if lo < tail:
+            _move_up(s, lo, tail)
         part.tail = tail + 1
-    keys[lo] = key
-    jobs[lo] = j
+    s.queue_keys[lo] = key
+    s.queue_jobs[lo] = j
+    return lo
 
 
 @inner
-def queue_append(keys: Reals, jobs: Ints, part: PartitionRow, key: Real, j: Int) -> None:
-    """Put job j at the end, wherever it belongs."""
+def queue_append(s: State, part: PartitionRow, key: Real, j: Int) -> Any:
+    """Put job j at the end, wherever it belongs; returns its position."""
     if part.tail == part.queue_hi:
-        _recenter(keys, jobs, part)
+        _recenter(s, part)
     if part.tail == part.queue_hi:  # it is full but for one place, in front
         part.head -= 1
-        keys[part.head], jobs[part.head] = key, j
+        at = part.head
     else:
-        keys[part.tail], jobs[part.tail] = key, j
+        at = part.tail
         part.tail += 1
+    s.queue_keys[at], s.queue_jobs[at] = key, j
+    return at
 
 
 @inner
-def queue_remove(keys: Reals, jobs: Ints, part: PartitionRow, at: Int) -> Any:
+def queue_remove(s: State, part: PartitionRow, at: Int) -> Any:
     """Take out the entry at position `at`; returns the position of the entry that followed it."""
     head, tail = part.head, part.tail
     if at - head < tail - at:
-        for i in range(at, head, -1):
-            keys[i] = keys[i - 1]
-            jobs[i] = jobs[i - 1]
+        if head < at:
+            _move_up(s, head, at)
         part.head = head + 1
         return at + 1
-    for i in range(at, tail - 1):
-        keys[i] = keys[i + 1]
-        jobs[i] = jobs[i + 1]
+    _move_down(s, at + 1, tail)
     part.tail = tail - 1
     return at
 
@@ -138,18 +184,16 @@ def _shell_sort(keys: Reals, jobs: Ints, lo: Int, hi: Int) -> None:
         gap //= 3
 
 
-# ── running jobs of a partition, by (estimated end, index) ──
+# ── running jobs of a partition, by (estimated end, index); the shorter side is moved here too ──
 
 
 @inner
-def _running_position(rows: Vector[JobRow], running: Ints, part: PartitionRow, j: Int) -> Any:
-    """Where job j stands, or belongs, among the running ones."""
-    lo, hi = part.queue_lo, part.queue_lo + part.running
-    end = rows[j].est_end
+def _running_position(s: State, part: PartitionRow, end: Real, j: Int) -> Any:
+    """Where job j, which is estimated to end at `end`, stands or belongs among the running ones."""
+    lo, hi = part.first_run, part.first_run + part.running
     while lo < hi:
         middle = (lo + hi) >> 1
-        other = np.int64(running[middle])
-        if before(rows[other].est_end, other, end, j):
+        if before(s.running_ends[middle], np.int64(s.running_jobs[middle]), end, j):
             lo = middle + 1
         else:
             hi = middle
@@ -157,21 +201,42 @@ def _running_position(rows: Vector[JobRow], running: Ints, part: PartitionRow, j
 
 
 @inner
-def running_insert(rows: Vector[JobRow], running: Ints, part: PartitionRow, j: Int) -> None:
+def running_insert(s: State, part: PartitionRow, j: Int) -> None:
     """Add a job that has just started."""
-    at = _running_position(rows, running, part, j)
-    for i in range(part.queue_lo + part.running, at, -1):
-        running[i] = running[i - 1]
-    running[at] = j
+    end = s.rows[j].est_end
+    first, last = part.first_run, part.first_run + part.running
+    if last == part.queue_hi and first > part.queue_lo:
+        to = part.queue_lo + (part.queue_hi - part.queue_lo - part.running) // 2
+        for i in range(part.running):
+            s.running_ends[to + i], s.running_jobs[to + i] = s.running_ends[first + i], s.running_jobs[first + i]
+        part.first_run, first, last = to, to, to + part.running
+    at = _running_position(s, part, end, j)
+    if first > part.queue_lo and (at - first < last - at or last == part.queue_hi):
+        _down(s.running_ends, first, at)
+        _down(s.running_jobs, first, at)
+        part.first_run = first - 1
+        at -= 1
+    else:
+        _up(s.running_ends, at, last)
+        _up(s.running_jobs, at, last)
+    s.running_ends[at] = end
+    s.running_jobs[at] = j
     part.running += 1
 
 
 @inner
-def running_remove(rows: Vector[JobRow], running: Ints, part: PartitionRow, j: Int) -> None:
+def running_remove(s: State, part: PartitionRow, j: Int) -> None:
     """Take out a job, before its est_end changes."""
+    first, last = part.first_run, part.first_run + part.running
+    at = _running_position(s, part, s.rows[j].est_end, j)
+    if at - first < last - at:
+        _up(s.running_ends, first, at)
+        _up(s.running_jobs, first, at)
+        part.first_run = first + 1
+    else:
+        _down(s.running_ends, at + 1, last)
+        _down(s.running_jobs, at + 1, last)
     part.running -= 1
-    for i in range(_running_position(rows, running, part, j), part.queue_lo + part.running):
-        running[i] = running[i + 1]
 
 
 # ── all ends: a binary heap by (end, index), in two small arrays that stay in the cache ──

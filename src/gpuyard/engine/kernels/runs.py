@@ -77,10 +77,14 @@ def rate_of(s: State, row: JobRow, count: Int) -> Any:
 @inner
 def estimated_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
     """When a run that starts now at `rate`, with `factor` × its transfer, is estimated to end."""
-    end = control.now + (overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate)
-    if control.kills == 1:
-        end = min(end, control.now + max(row.walltime - row.ran, 0.0))
-    return end
+    return control.now + estimated_length(row, control, rate, factor)
+
+
+@inner
+def estimated_length(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
+    """Seconds that a run at `rate`, with `factor` × its transfer, is estimated to take."""
+    length = overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate
+    return min(length, max(row.walltime - row.ran, 0.0)) if control.kills == 1 else length
 
 
 @inner
@@ -109,13 +113,13 @@ def revise_ends(s: State, p: Int) -> None:
     control = s.control[0]
     part = s.partitions[p]
     while part.running > 0:
-        j = np.int64(s.running_jobs[part.queue_lo])
-        row = s.rows[j]
-        if row.est_end > control.now:
+        if s.running_ends[part.first_run] > control.now:
             return
-        running_remove(s.rows, s.running_jobs, part, j)
+        j = np.int64(s.running_jobs[part.first_run])
+        row = s.rows[j]
+        running_remove(s, part, j)
         row.est_end = revised_end(row, control)
-        running_insert(s.rows, s.running_jobs, part, j)
+        running_insert(s, part, j)
 
 
 @inner
@@ -160,7 +164,7 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     control.heap += 1
     control.running += 1
     if control.tracking == 1:
-        running_insert(s.rows, s.running_jobs, part, j)
+        running_insert(s, part, j)
 
 
 @inner
@@ -168,7 +172,7 @@ def start_at(s: State, p: Int, at: Int, count: Int) -> Any:
     """Start the job at position `at` of the queue on the nodes picked; returns the position of the next."""
     j = np.int64(s.queue_jobs[at])
     part = s.partitions[p]
-    following = queue_remove(s.queue_keys, s.queue_jobs, part, at)
+    following = queue_remove(s, part, at)
     part.work = max(part.work - s.rows[j].remaining * s.rows[j].gpus, 0.0) if part.head < part.tail else 0.0
     s.control[0].waiting -= 1
     start_job(s, p, j, count)
@@ -233,10 +237,10 @@ def _release(s: State, p: Int, j: Int) -> None:
         part.used = 0.0
     row.ran += elapsed
     row.attained = row.ran * row.gpus
-    part.dirty = 1
+    part.settled = 0
     control.running -= 1
     if control.tracking == 1:
-        running_remove(s.rows, s.running_jobs, part, j)
+        running_remove(s, part, j)
 
 
 @inner
@@ -391,7 +395,6 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     row.remaining = max(row.estimate - row.done, 0.0)
     control.waiting += 1
     part = s.partitions[row.partition]
-    part.dirty = 1
     part.work += row.remaining * row.gpus
     key = 0.0
     if control.external == 0:
@@ -399,13 +402,27 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
         if slot.reads_clock == 0:
             key = key_of(s, slot.ordering, j, ORDERING)
             if key != key:
-                return _bad_key(control, j)
+                control.error_job = j
+                return BAD_KEY
     if crowd:
-        queue_append(s.queue_keys, s.queue_jobs, part, key, j)
+        at = queue_append(s, part, key, j)
         part.unsorted = 1
     else:
-        queue_insert(s.queue_keys, s.queue_jobs, part, key, j)
+        at = queue_insert(s, part, key, j)
+    if len(s.queue_need) > 1:
+        note_demand(s, at)
+    part.came += 1
+    part.newcomer = at
     return 0
+
+
+@inner
+def note_demand(s: State, at: Int) -> None:
+    """Write beside the queue what the job at position `at` needs at least, wherever it runs: whole devices, and seconds."""
+    control = s.control[0]
+    row = s.rows[s.queue_jobs[at]]
+    s.queue_need[at] = row.gpus if row.gpus >= 1 else 0.0
+    s.queue_length[at] = estimated_length(row, control, control.fastest, control.least_transfer)
 
 
 @inner
@@ -416,12 +433,6 @@ def key_of(s: State, address: Int, j: Int, which: Int) -> Any:
     if call_keys(address, s.rows, s.candidates, s.score, 0, 1, control.now, s.params, params_at(control.active, which)) != 0:
         return np.nan
     return s.score[0]
-
-
-@inner
-def _bad_key(control: ControlRow, j: Int) -> Any:
-    control.error_job = j
-    return BAD_KEY
 
 
 # ── the timeline: time integrals in bins whose width doubles when they are used up ──

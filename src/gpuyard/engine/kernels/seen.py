@@ -132,11 +132,10 @@ def _set_regions(s: State, table: Vector[SubmittedRow]) -> None:
     at = 0
     for p in range(len(s.partitions)):
         part = s.partitions[p]
-        part.queue_lo = part.head = part.tail = at
+        part.queue_lo = part.head = part.tail = part.first_run = at
         at += part.queue_hi
         part.queue_hi = at
-        part.running = part.unsorted = 0
-        part.dirty = 1
+        part.running = part.unsorted = part.sifted = part.settled = part.came = 0
         part.work = part.used = 0.0
 
 
@@ -163,7 +162,7 @@ def _set_rows(s: State, table: Vector[SubmittedRow], live: Vector[LiveRow]) -> N
     if control.tracking == 1:
         for p in range(len(s.partitions)):
             lo = s.partitions[p].queue_lo
-            queue_sort(s.queue_keys, s.running_jobs, lo, lo + s.partitions[p].running)  # the queue gets its keys later
+            queue_sort(s.running_ends, s.running_jobs, lo, lo + s.partitions[p].running)
     if control.sharing == 1:
         for d in range(len(s.devices)):
             s.devices[d] = 0.0
@@ -186,7 +185,7 @@ def _set_running(s: State, control: ControlRow, part: PartitionRow, j: Int) -> N
     control.heap += 1
     part.used += s.rows[j].gpus
     if control.tracking == 1:
-        s.queue_keys[part.queue_lo + part.running] = s.rows[j].est_end
+        s.running_ends[part.queue_lo + part.running] = s.rows[j].est_end
         s.running_jobs[part.queue_lo + part.running] = j
         part.running += 1
 

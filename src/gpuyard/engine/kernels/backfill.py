@@ -1,0 +1,239 @@
+"""Backfilling: which jobs may pass the head of the queue. Skip lets any that fits; under EASY the head's reservation must stand."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
+from gpuyard.engine.kernels.place import find, within_quota
+from gpuyard.engine.kernels.runs import estimated_end, factor_picked, note_demand, rate_of
+from gpuyard.engine.kernels.scores import SCORE_NETWORK, SCORE_OWN
+from gpuyard.engine.slots import BACKFILLS
+from gpuyard.model.cluster import EPS
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Int, Real
+    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+
+BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = (BACKFILLS[name] for name in ("none", "skip", "easy", "conservative"))
+BLOCK = 64  # entries of the queue that are looked at together
+
+
+@inner
+def may_pass(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
+    """Return a number above 0 if job j may start now while the head h waits, 0 if not, or a failure; takes nothing."""
+    return find_behind(s, p, h, j, slot, False) if slot.backfill == BACKFILL_EASY else fits(s, p, j, slot)
+
+
+@inner
+def find_passing(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
+    """Find nodes for a job that passes the head h; returns what `find` returns."""
+    return find_behind(s, p, h, j, slot, True) if slot.backfill == BACKFILL_EASY else find(s, p, j, slot)
+
+
+@inner
+def fits(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
+    """Like `find`, but only whether the job fits, where counters suffice."""
+    row = s.rows[j]
+    if row.plain == 1:
+        return 1 if row.gpus <= s.partitions[p].free and within_quota(s.partitions[p], row.gpus) else 0
+    return find(s, p, j, slot)
+
+
+# ── the sieve: two columns beside the queue tell of most jobs that they cannot start, a block of jobs at a time ──
+
+
+@inner
+def sift(s: State, part: PartitionRow) -> None:
+    """Fill the columns again if the queue was sorted since."""
+    if part.sifted == 0:
+        for i in range(part.head, part.tail):
+            note_demand(s, i)
+        part.sifted = 1
+
+
+@inner
+def next_passing(s: State, part: PartitionRow, at: Int, reserved: bool) -> Any:
+    """Return the first position from `at` on whose job might start now, by the numbers of devices and the least time that it takes.
+
+    `reserved`: the head has a reservation that must stand. Jobs that are not returned cannot start, whatever nodes they were given.
+    """
+    control = s.control[0]
+    free = np.float32(min(float(part.free), part.quota - part.used + 2.0 * EPS))
+    spare, limit = np.float32(math.inf), np.float32(math.inf)
+    if reserved and control.counters == 1:
+        spare = np.float32(control.spare)
+        if control.shadow < math.inf:  # the columns are of single precision: whoever is near the limit is looked at
+            limit = np.float32((control.shadow - control.now + 1e-15 * control.shadow) * (1.0 + 1e-6))
+    tail = part.tail
+    while at + BLOCK <= tail and not _any_passes(s, at, free, spare, limit):
+        at += BLOCK
+    while at < tail and not _passes(s, at, free, spare, limit):
+        at += 1
+    return at
+
+
+@inner
+def _passes(s: State, i: Int, free: Real, spare: Real, limit: Real) -> Any:
+    return (s.queue_need[i] <= free) & ((s.queue_need[i] <= spare) | (s.queue_length[i] <= limit))
+
+
+@inner
+def _any_passes(s: State, at: Int, free: Real, spare: Real, limit: Real) -> Any:
+    """Whether any of a block passes. No early exit and unsigned positions: so the compiler compares eight at once, 0.1 ns a job."""
+    found = False
+    for k in range(BLOCK):
+        found |= _passes(s, np.uint64(at) + np.uint64(k), free, spare, limit)
+    return found
+
+
+# ── EASY: one reservation, for the head ──
+
+
+@inner
+def reserve(s: State, p: Int, h: Int) -> None:
+    """Work out when the head h is estimated to fit, and what is left over then."""
+    control = s.control[0]
+    control.counters = 1 if s.rows[h].plain == 1 and control.sharing == 0 else 0
+    control.doubt = 0
+    control.shadow, control.spare, control.spare_quota = _shadow(s, p, h, control.counters == 1)
+
+
+@inner
+def keep_reservation(s: State, part: PartitionRow, slot: SlotRow) -> None:
+    """Keep the head's reservation until something is released. Where it may not stand so long, the queue is not settled.
+
+    It stands if numbers of devices decide and no job was turned down for the nodes that it would have got: other nodes may be left
+    for it next time. A user's placement or a network may also change its mind.
+    """
+    control = s.control[0]
+    fixed = slot.score != SCORE_OWN and slot.score != SCORE_NETWORK
+    stands = fixed and control.counters == 1 and control.doubt == 0 and control.shadow < math.inf and part.quota == math.inf
+    part.reserved = part.settled = 1 if stands and part.settled == 1 else 0
+    part.shadow, part.spare = control.shadow, control.spare
+
+
+@inner
+def recall_reservation(s: State, part: PartitionRow) -> None:
+    """Go on with the reservation that was kept."""
+    control = s.control[0]
+    control.counters, control.doubt = 1, 0
+    control.shadow, control.spare, control.spare_quota = part.shadow, part.spare, math.inf
+
+
+@inner
+def overdue(s: State, part: PartitionRow) -> Any:
+    """Whether a reservation was kept and rests on an end that should have come by now."""
+    return part.reserved == 1 and s.running_ends[part.first_run] <= s.control[0].now
+
+
+@inner
+def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> Any:
+    """Find nodes for a job that must not delay the head h. `take`: what it needs of what the head leaves over is given to it."""
+    control = s.control[0]
+    row = s.rows[j]
+    counters = control.counters == 1
+    if counters and row.gpus > control.spare and estimated_end(row, control, control.fastest, control.least_transfer) > control.shadow:
+        return 0
+    count = find(s, p, j, slot)
+    if count <= 0 or estimated_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
+        return count
+    if counters:
+        if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
+            control.doubt = 1
+            return 0
+    elif _holds_back(s, p, h, j, count, take):
+        return 0
+    if take:
+        control.spare -= row.gpus
+        control.spare_quota -= row.gpus
+    return count
+
+
+@inner
+def _shadow(s: State, p: Int, h: Int, counters: bool) -> Any:
+    """(time at which the head is estimated to fit, devices left over then, quota left over then).
+
+    With `counters` the numbers of devices decide; otherwise shadow_nodes holds the nodes as they will be.
+    """
+    part = s.partitions[p]
+    now = s.control[0].now
+    row = s.rows[h]
+    if not counters:
+        copy_nodes(s, part)
+    free = float(part.free)
+    used = part.used
+    first, last = part.first_run, part.first_run + part.running
+    passed = first
+    while passed < last and s.running_ends[passed] <= now:
+        passed += 1
+    i = passed
+    while i < last or first < passed:
+        time = s.running_ends[i] if i < last else now + 1.0
+        if first < passed and now + 1.0 <= time:
+            time = now + 1.0
+            while first < passed:
+                free, used = leave(s, np.int64(s.running_jobs[first]), counters, free, used)
+                first += 1
+        while i < last and s.running_ends[i] <= time:
+            free, used = leave(s, np.int64(s.running_jobs[i]), counters, free, used)
+            i += 1
+        if used + row.gpus <= part.quota + EPS:
+            if (free >= row.gpus) if counters else fits_shadow(s, part, row):
+                return time, free - row.gpus, part.quota - used - row.gpus
+    return math.inf, 0.0, 0.0
+
+
+@inner
+def copy_nodes(s: State, part: PartitionRow) -> None:
+    for n in range(part.node_lo, part.node_hi):
+        s.shadow_nodes[n] = s.nodes[n]
+        first = s.nodes[n].first_device
+        if first >= 0 and s.control[0].sharing == 1:
+            for d in range(first, first + s.nodes[n].gpus):
+                s.shadow_devices[d] = s.devices[d]
+
+
+@inner
+def leave(s: State, r: Int, counters: bool, free: Real, used: Real) -> Any:
+    """Take job r out of the shadow; returns the new (free, used)."""
+    row = s.rows[r]
+    if not counters:
+        k = row.alloc
+        while k >= 0:
+            piece = s.parts[k]
+            give_back(row, s.shadow_nodes[piece.node], s.shadow_devices, piece)
+            k = piece.next
+    return free + row.gpus, used - row.gpus
+
+
+@inner
+def fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
+    total = 0
+    for n in range(part.node_lo, part.node_hi):
+        total += room_on(row, s.shadow_nodes[n], s.allowed)
+    return total >= row.units
+
+
+@inner
+def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
+    """Whether the head would no longer fit at its shadow time if job j took the nodes picked. `take`: hold them there if it still fits."""
+    row = s.rows[j]
+    if row.gpus > s.control[0].spare_quota + EPS:
+        return True
+    piece = s.parts[s.control[0].free_part]  # a free part, only to carry the description
+    for i in range(count):
+        n = s.pick_node[i]
+        describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
+        hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
+    fits = fits_shadow(s, s.partitions[p], s.rows[h])
+    if not fits or not take:
+        for i in range(count):
+            n = s.pick_node[i]
+            describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
+            give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
+    return not fits
