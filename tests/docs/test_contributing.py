@@ -57,3 +57,11 @@ def test_order_of_imports_is_the_contract():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     layers = next(each["layers"] for each in contracts if each["type"] == "layers")
     assert " > ".join(layer.replace("(", "").replace(")", "") for layer in layers) in CONTRIBUTING
+
+
+def test_the_lock_has_hashes_and_is_installed_with_them():
+    lock = (ROOT / "requirements" / "dev.lock").read_text(encoding="utf-8")
+    pins = [pin for pin in re.split(r"(?<!\\)\n", lock) if pin and not pin.startswith("#")]
+    assert len(pins) > 50
+    assert [pin.split()[0] for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.+]+( \\\n    --hash=sha256:[0-9a-f]{64})+", pin)] == []
+    assert "--require-hashes -r requirements/dev.lock" in (ROOT / "Makefile").read_text(encoding="utf-8")
