@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces import load_workload, swf_header, with_estimate, write_workload
+from gpuyard.traces.base import READERS
+from gpuyard.traces.opening import Limits
 from gpuyard.traces.writing import written
 
 
@@ -63,3 +67,40 @@ def test_swf_keeps_the_machine_and_the_date(tmp_path: Path) -> None:
     assert (header["MaxProcs"], header["UnixStartTime"]) == ("64", "956700003")
     write_workload(load_workload("demo:jobs=50"), tmp_path / "demo.swf")
     assert swf_header(tmp_path / "demo.swf")["MaxProcs"] == "128"
+
+
+FORMULAS = ("=HYPERLINK(1)", "+1+1", "-cmd|' /C calc'!A0", "@SUM(1)", "'=already", "''+twice", "-5", "+7.5", "plain", "a=b")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_names_cannot_be_formulas_and_read_back_as_they_were(tmp_path: Path, name: str) -> None:
+    workload = Workload.build({"submit": range(len(FORMULAS)), "user": range(len(FORMULAS))}, [5.0] * len(FORMULAS), users=FORMULAS)
+    assert write_workload(workload, tmp_path / name) == []
+    text = (gzip.decompress if name.endswith("gz") else bytes)((tmp_path / name).read_bytes()).decode()
+    cells = {row["user"] for row in csv.DictReader(text.splitlines())}
+    assert {"'=HYPERLINK(1)", "'+1+1", "'@SUM(1)", "''=already", "-5", "+7.5", "plain", "a=b"} <= cells
+    again = load_workload(str(tmp_path / name)).jobs
+    assert [again.users[user] for user in again.user] == list(FORMULAS)
+
+
+def test_control_characters_are_replaced_and_told(tmp_path: Path) -> None:
+    names = ("\x1b[31mred", "two\nlines; 1", "c1 \x9b2J")
+    workload = Workload.build({"submit": [0.0, 1.0, 2.0], "user": [0, 1, 2], "walltime": [9.0] * 3}, [5.0, 6.0, 7.0], users=names)
+    for name in ("a.csv", "a.swf"):
+        lost = write_workload(workload, tmp_path / name)
+        text = (tmp_path / name).read_text()
+        assert all(c.isprintable() or c == "\n" for c in text)
+        assert name == "a.swf" or "control characters" in lost[0]
+        assert len(load_workload(str(tmp_path / name)).jobs) == 3
+
+
+@pytest.mark.parametrize("kind", ["swf", "swf19"])
+def test_comments_without_end_are_not_read_to_the_end(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"endless.{kind}"
+    path.write_bytes(b"; nothing but comments\n" * 100_000)
+    limits = Limits(comments=1 << 20)
+    with pytest.raises(DataError, match="more than 1,048,576 bytes of comments and blank lines in a row"):
+        READERS[kind].function(path, limits=limits)
+    if kind == "swf":
+        with pytest.raises(DataError, match="comments"):
+            swf_header(path, limits)

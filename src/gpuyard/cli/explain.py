@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import inputs, options
-from gpuyard.cli.common.output import Format, Output, Table, clean, csv_text, emit, json_text, md_text, progress_bar, say, short
+from gpuyard.cli.common.output import Format, Output, Table, csv_text, emit, json_text, md_plain, md_text, progress_bar, say, short
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def write_explanations(explanations: Sequence[Explanation], output: Output, fold
     pairs = list(zip(names, explanations, strict=True))
     figures = [figure for name, each in pairs for figure in ((name, over_time_name(name)) if has_values_over_time(each) else (name,))]
     parts = ["# What policies look at", f"Made by gpuyard {__version__}. The numbers are also in `table.csv` and `table.json`."]
-    parts += [clean(sentence) for sentence in output.text]
+    parts += [md_plain(sentence) for sentence in output.text]
     parts += [f"![{name}]({name}.png)" for name in figures]
     parts += [md_text([table]) for table in output.tables]
     texts = {"report.md": "\n\n".join(parts) + "\n", "table.csv": csv_text(output.records), "table.json": json_text(output.data)}

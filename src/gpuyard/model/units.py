@@ -150,6 +150,11 @@ def parse_assignments(text: str | Sequence[str], what: str) -> dict[str, str]:
     return found
 
 
+def clean(text: str) -> str:
+    """Replace control characters: names come from outside files and must not control the terminal. Line feeds stay."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
 def shorten(text: str, length: int = 60) -> str:
     """Quote a text for an error message; a long one is cut."""
     return repr(text if len(text) <= length else text[: length - 1] + "…")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.experiments.judging.text import clean, readable
+from gpuyard.experiments.judging.text import readable
 from gpuyard.model.result import Result
+from gpuyard.model.units import clean
 from gpuyard.report.charts import GREY, PALETTE, Axis, Gantt, Span
 from gpuyard.report.drawing import new_figure, write_figure
 from gpuyard.report.static import draw_gantt

@@ -20,10 +20,10 @@ from gpuyard import __version__
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
-from gpuyard.experiments.judging.text import clean, metric_title, readable, shown_unit
+from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
 from gpuyard.experiments.judging.words import count, findings, lead, p_text, percent, signed_share, value_text, verdict
 from gpuyard.experiments.running.results import Results
-from gpuyard.model.units import format_seconds
+from gpuyard.model.units import clean, format_seconds
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.interactive import figure_of
 from gpuyard.report.study import Study, better_words

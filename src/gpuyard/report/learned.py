@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.experiments.judging.text import clean, short
+from gpuyard.experiments.judging.text import short
+from gpuyard.model.units import clean
 from gpuyard.report.charts import GREY, PALETTE
 from gpuyard.report.drawing import new_figure, write_figure
 

@@ -22,6 +22,7 @@ class Limits:
     size: int = 2 << 30  # bytes
     line: int = 1 << 20  # bytes
     rows: int = 20_000_000  # jobs: 128 bytes each once read
+    comments: int = 64 << 20  # bytes in a row without a job
 
 
 DEFAULT_LIMITS = Limits()
@@ -50,6 +51,13 @@ def blocks(path: Path, limits: Limits) -> Iterator[Block]:
             raise DataError(f"{path}:{line}: the line is longer than {limits.line:,} bytes", hint="is this a text file?")
     if pending:
         yield _checked(path, pending + b"\n", line)
+
+
+def check_comments(path: Path, size: int, limits: Limits) -> int:
+    """Return the bytes without a job read in a row, or refuse more than the limit: a file could go on like that for hours."""
+    if size > limits.comments:
+        raise DataError(f"{path}: more than {limits.comments:,} bytes of comments and blank lines in a row", hint="is this a log of jobs?")
+    return size
 
 
 @dataclass(frozen=True)

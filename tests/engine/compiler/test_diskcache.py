@@ -128,12 +128,12 @@ def test_a_folder_of_our_own_is_closed_to_others(cache: Path):
 def test_a_folder_that_others_own_is_passed_over(cache: Path, monkeypatch: pytest.MonkeyPatch):
     compiled(cache)
     monkeypatch.setattr(diskcache, "_others_may_write", lambda about: True)
-    monkeypatch.setattr(diskcache._Implementation, "_locator_classes", (diskcache._Chosen,))
+    monkeypatch.setattr(diskcache._PrivateImplementation, "_locator_classes", (diskcache._FolderGiven,))
     assert loaded(compiled(cache)) == 0
 
 
 def test_without_a_folder_it_compiles_all_the_same(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(diskcache._Implementation, "_locator_classes", ())
+    monkeypatch.setattr(diskcache._PrivateImplementation, "_locator_classes", ())
     compiled(cache)
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gpuyard.experiments.judging.text import clean, csv_text, json_text, short, shown_unit, with_interval
+from gpuyard.experiments.judging.text import csv_text, json_text, short, shown_unit, with_interval
+from gpuyard.model.units import clean
 
 __all__ = [
-    "STAR", "Format", "Output", "Table", "clean", "csv_text", "emit", "json_text", "md_text", "progress_bar", "say", "short", "shown_unit",
+    "STAR", "Format", "Output", "Table",
+    "clean", "csv_text", "emit", "json_text", "md_plain", "md_text", "progress_bar", "say", "short", "shown_unit",
     "with_interval",
 ]  # fmt: skip
 
@@ -91,8 +93,13 @@ def _md_table(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def md_plain(text: str) -> str:
+    """Return a text as Markdown shows it: no HTML and no links, whatever names from outside contain."""
+    return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
+
+
 def _md_cell(text: str) -> str:
-    return clean(text).replace("\n", " ").replace("|", "\\|").strip()
+    return md_plain(text).replace("\n", " ").replace("|", "\\|").strip()
 
 
 def _table_text(output: Output) -> str:

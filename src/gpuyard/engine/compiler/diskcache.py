@@ -83,22 +83,22 @@ class _PrivateFolder:
         super().ensure_cache_path()  # type: ignore[misc]
 
 
-class _Chosen(_PrivateFolder, UserProvidedCacheLocator):  # type: ignore[misc]
+class _FolderGiven(_PrivateFolder, UserProvidedCacheLocator):  # type: ignore[misc]
     """The folder in NUMBA_CACHE_DIR."""
 
 
-class _Beside(_PrivateFolder, InTreeCacheLocator):  # type: ignore[misc]
+class _FolderBeside(_PrivateFolder, InTreeCacheLocator):  # type: ignore[misc]
     """`__pycache__` beside the source."""
 
     own = False
 
 
-class _Home(_PrivateFolder, UserWideCacheLocator):  # type: ignore[misc]
+class _FolderAtHome(_PrivateFolder, UserWideCacheLocator):  # type: ignore[misc]
     """The user's own folder for caches."""
 
 
-class _Implementation(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Chosen, _Beside, _Home)
+class _PrivateImplementation(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_FolderGiven, _FolderBeside, _FolderAtHome)
 
 
 # ── files ──
@@ -155,7 +155,7 @@ class SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
 class PrivateCache(FunctionCache):  # type: ignore[misc]
     """Numba's cache of one function, in such files."""
 
-    _impl_class = _Implementation
+    _impl_class = _PrivateImplementation
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)

@@ -8,17 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-
-def clean(text: str) -> str:
-    """Remove control characters: names come from outside files and must not control the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+from gpuyard.model.units import clean
+from gpuyard.traces.writing import csv_label
 
 
 def json_text(data: Any) -> str:
-    """Write JSON, with null for what is not a finite number."""
+    """Write JSON, with null for what is not a finite number, and characters that could control a terminal as `\\u009b`."""
     import json
 
-    return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[k : k + 4]}" for k in range(0, len(units), 4))
 
 
 def _plain(value: Any) -> Any:
@@ -32,14 +36,17 @@ def _plain(value: Any) -> Any:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Write CSV: a header of all keys in order of appearance; empty cells for what is missing or not a number."""
+    """Write CSV: a header of all keys in order of appearance; empty cells for what is missing or not a number.
+
+    Texts have no control characters, and none is taken for a formula by a spreadsheet (see `csv_label`).
+    """
     import csv
     import io
 
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
+    writer.writerow(map(_csv_cell, names))
     writer.writerows([_csv_cell(record.get(name)) for name in names] for record in records)
     return text.getvalue()
 
@@ -47,6 +54,8 @@ def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
 def _csv_cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
+    if isinstance(value, str):
+        return csv_label(value)
     return str(value).lower() if isinstance(value, bool) else value
 
 

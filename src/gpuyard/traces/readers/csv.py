@@ -15,13 +15,14 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import LABELS as LABELLED
+from gpuyard.model.units import clean
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.origin import origin_note
-from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
+from gpuyard.traces.writing import ESCAPED, LINES, USUAL, WRITERS, Writer, csv_label, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
     import polars as pl
@@ -304,6 +305,9 @@ class TextTable:
 
         text = self.frame[name].fill_null("").gather(keep)
         found = text.unique().sort()
+        if found.str.contains(ESCAPED).any():
+            text = text.str.replace(ESCAPED, "$1")
+            found = text.unique().sort()
         return tuple(found.to_list()), text.cast(pl.Enum(found)).to_physical().to_numpy()
 
     def _refuse(self, name: str, bad: Any, why: str) -> None:
@@ -426,17 +430,18 @@ def _texts(workload: Workload) -> dict[str, Iterator[str]]:
     found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}
     for name, labelled in LABELLED.items():
         if any(getattr(jobs, labelled)):
-            found[name] = map(getattr(jobs, labelled).__getitem__, getattr(jobs, name).tolist())
+            labels = [csv_label(label) for label in getattr(jobs, labelled)]
+            found[name] = map(labels.__getitem__, getattr(jobs, name).tolist())
     return found
 
 
 def _lost(workload: Workload) -> list[str]:
-    odd = {
-        label for labelled in LABELLED.values() for label in getattr(workload.jobs, labelled) if label in MISSING or label != label.strip()
-    }
-    odd.discard("")
-    shown = ", ".join(repr(label) for label in sorted(odd)[:3])
+    labels = {label for labelled in LABELLED.values() for label in getattr(workload.jobs, labelled)} - {""}
+    odd = {label for label in labels if label in MISSING or label != label.strip()}
+    unclean = {label for label in labels if label != clean(label)} - odd
+    shown, replaced = (", ".join(repr(label) for label in sorted(each)[:3]) for each in (odd, unclean))
     return [*([f"the labels {shown} unchanged: a table reads them as blank or strips blanks"] if odd else []),
+            *([f"the control characters in the labels {replaced}"] if unclean else []),
             *lost_facts(workload), *lost_origin(workload)]  # fmt: skip
 
 

@@ -13,11 +13,12 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.files import Stream
+from gpuyard.model.units import clean
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID, Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
 from gpuyard.traces.guess import guess_cluster
-from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, blocks
+from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, blocks, check_comments
 from gpuyard.traces.origin import is_origin, origin_note, origin_of
 from gpuyard.traces.writing import WRITERS, Writer, lost_columns, lost_facts, number_texts, write_lines, written
 
@@ -89,9 +90,11 @@ def _labels(rows: Rows, name: str, numbers: Array) -> tuple[tuple[str, ...], Arr
 def swf_header(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> dict[str, str]:
     """Return the `; Key: value` lines before the first job; the first value counts where a key occurs twice."""
     found: dict[str, str] = {}
+    size = 0
     for block in blocks(Path(path), limits):
         if not _add_header(block.text, found):
             break
+        size = check_comments(Path(path), size + len(block.text), limits)
     return found
 
 
@@ -123,13 +126,14 @@ def _machine(header: dict[str, str]) -> tuple[Machine, ...]:
 
 def _read_table(path: Path, limits: Limits, header: dict[str, str]) -> tuple[Array, Array]:
     """Read the kept fields, (rows, len(_KEPT)), and the line of each row; fill in `header`."""
-    in_header = True
+    in_header, barren = True, 0
     tables, lines, count = [np.empty((0, len(_KEPT)))], [np.empty(0, np.int64)], 0
     for block in blocks(path, limits):
         in_header = in_header and _add_header(block.text, header)
         table, at = _parse(path, block)
         count += len(table)
         check_count(path, count, limits)
+        barren = 0 if len(table) else check_comments(path, barren + len(block.text), limits)
         tables.append(table)
         lines.append(at)
     return np.concatenate(tables), np.concatenate(lines)
@@ -260,4 +264,4 @@ def _numbered(labels: tuple[str, ...]) -> dict[str, int]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return clean(" ".join(text.split()))

@@ -13,7 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks, check_comments
 from gpuyard.traces.readers.csv import Form, TextTable, quantities, table_in, workload_of
 
 if TYPE_CHECKING:
@@ -101,9 +101,10 @@ def _plain(path: Path, limits: Limits) -> io.BytesIO:
 
     It works block by block: split all at once, a file of line feeds would take a hundred times its size.
     """
-    plain, blanks = io.BytesIO(), None
+    plain, blanks, barren = io.BytesIO(), None, 0
     for block in blocks(path, limits):
         text = _COMMENT.sub(b"", block.text)
+        barren = 0 if text.strip() else check_comments(path, barren + len(block.text), limits)
         if blanks is None and (first := _FILLED.search(text)):
             blanks = b"," not in first[0]
             if _is_header(first[0].decode(errors="replace")):
