@@ -14,7 +14,7 @@ import stat
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import numba
@@ -28,13 +28,20 @@ from numba.core.caching import (
     UserWideCacheLocator,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numba.core.ccallback import CFunc
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.typing.templates import Signature
+
 _NAME = b"gpuyard compiled code"
 _HEAD = _NAME + f", numba {numba.__version__}, llvmlite {llvmlite.__version__}\n".encode()
 _DIGEST = hashlib.sha256().digest_size
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def compile_cached(function: Any, signature: Any) -> Any:
+def compile_cached(function: Dispatcher, signature: Signature) -> Any:
     """Compile a function that numba's `njit` has wrapped for one signature, or load it from the disk."""
     use_disk(function, function.py_func)
     with typeinfer.register_dispatcher(function):
@@ -43,10 +50,10 @@ def compile_cached(function: Any, signature: Any) -> Any:
     return function
 
 
-def use_disk(compiler: Any, function: Any) -> None:
+def use_disk(compiler: Dispatcher | CFunc, function: Callable[..., Any]) -> None:
     """Let a dispatcher or C callback of numba, which has not compiled anything yet, keep its code on disk, if a folder for it is there."""
     try:
-        compiler._cache = PrivateCache(function)
+        compiler._cache = PrivateCache(function)  # type: ignore[union-attr]
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
@@ -107,7 +114,7 @@ class _PrivateImplementation(CompileResultCacheImpl):  # type: ignore[misc]
 class SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
     """Index and data files that begin with the versions and a digest. One that does not match is never unpickled: it counts as absent."""
 
-    def __init__(self, folder: str, base: str, stamp: Any) -> None:
+    def __init__(self, folder: str, base: str, stamp: object) -> None:
         super().__init__(folder, f"{base}.sealed", stamp)  # numba's own files keep their names
 
     def _load_index(self) -> dict[Any, Any]:
@@ -124,10 +131,10 @@ class SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
             raise FileNotFoundError(name)  # numba takes it as absent
         return found
 
-    def _save_data(self, name: str, data: Any) -> None:
+    def _save_data(self, name: str, data: object) -> None:
         self._seal(self._data_path(name), data)
 
-    def _seal(self, path: str, value: Any) -> None:
+    def _seal(self, path: str, value: object) -> None:
         body = self._dump(value)
         with self._open_for_write(path) as file:
             os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~_OTHERS_WRITE)  # whatever the umask
@@ -157,11 +164,11 @@ class PrivateCache(FunctionCache):  # type: ignore[misc]
 
     _impl_class = _PrivateImplementation
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._cache_file = SealedFiles(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: object) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:  # the disk is full, files may not be that large, or something else lies in their place

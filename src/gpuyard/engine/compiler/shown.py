@@ -69,7 +69,7 @@ SYSTEM = ShownRowType("system", SYSTEM_ROW)
 @register_model(ShownRowType)
 @register_model(ShownColumnType)
 class _ShownModel(models.StructModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
+    def __init__(self, manager: object, kind: Type) -> None:
         super().__init__(manager, kind, [("data", types.voidptr), ("size", types.intp)])
 
 
@@ -105,7 +105,7 @@ class _RowAttributes(AttributeTemplate):  # type: ignore[misc]
 
 @infer_global(operator.getitem)
 class _ColumnItem(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Sequence[Type], keywords: Any) -> Signature | None:
+    def generic(self, args: Sequence[Type], keywords: object) -> Signature | None:
         column, row = args
         if not (isinstance(column, ShownColumnType) and isinstance(row, types.Integer)):
             return None
@@ -114,11 +114,11 @@ class _ColumnItem(AbstractTemplate):  # type: ignore[misc]
 
 @infer_global(len)
 class _ColumnLength(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Sequence[Type], keywords: Any) -> Signature | None:
+    def generic(self, args: Sequence[Type], keywords: object) -> Signature | None:
         return signature(types.intp, args[0]) if isinstance(args[0], ShownColumnType | ShownTableType) else None
 
 
-def _field(context: TargetContext, builder: IRBuilder, record: Any, field: str, data: Value, row: Value | None) -> Any:
+def _field(context: TargetContext, builder: IRBuilder, record: types.Record, field: str, data: Value, row: Value | None) -> Any:
     """Load a field of the given row, or of the first."""
     kind = record.typeof(field)
     at: Any = ir.Constant(ir.IntType(64), record.offset(field))

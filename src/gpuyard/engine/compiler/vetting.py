@@ -35,7 +35,7 @@ _LONGEST_TRIAL = 2.0  # s in all; what is not asked by then is not asked
 _ROWS, _HOSTS = 24, 6  # made-up jobs and nodes
 
 
-def plain(function: Any) -> Any:
+def plain(function: object) -> Any:
     """Return the Python function behind one that numba has compiled already."""
     return function.py_func if isinstance(function, Dispatcher) else function
 
@@ -48,7 +48,7 @@ def vet(function: Function) -> None:
     _vet(function, (), set())
 
 
-def _vet(function: Any, path: tuple[Any, ...], done: set[Any]) -> None:
+def _vet(function: Function, path: tuple[Function, ...], done: set[Function]) -> None:
     done.add(function)
     for line, what in _uses(function):
         called = plain(what)
@@ -61,12 +61,12 @@ def _vet(function: Any, path: tuple[Any, ...], done: set[Any]) -> None:
             _vet(called, (*path, function), done)
 
 
-def is_helper(what: Any, function: Function) -> bool:
+def is_helper(what: object, function: Function) -> bool:
     """Whether the policy's own file, or numba at its behest, makes this a function that is compiled with the policy."""
     return isinstance(what, Dispatcher) or (inspect.isfunction(what) and what.__module__ == function.__module__)
 
 
-def _uses(function: Any) -> Iterator[tuple[int, Any]]:
+def _uses(function: Function) -> Iterator[tuple[int, Any]]:
     """Each thing that the code uses by a global or outer name, and each attribute: `.name` that it reads, `.name =` that it sets."""
     outer = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
     space = {**function.__globals__, **outer}
@@ -93,12 +93,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(const)
 
 
-def _counts(thing: Any) -> bool:
+def _counts(thing: object) -> bool:
     """Whether a thing is judged by itself: of a package it is what is taken from it that counts."""
     return thing is not None and not isinstance(thing, ModuleType | str)
 
 
-def _complaint(thing: Any) -> str:
+def _complaint(thing: object) -> str:
     """Say why a policy may not use this; empty: it may."""
     if isinstance(thing, str):
         name = thing.removeprefix(".")
@@ -107,16 +107,17 @@ def _complaint(thing: Any) -> str:
         return f"{thing} is not for policies" if name in _ATTRIBUTES or name.startswith("_") else ""
     if isinstance(thing, Dispatcher):
         return ""
-    if getattr(thing, "__name__", "") in _ATTRIBUTES:
-        return f"{thing.__name__} is not for policies"
+    own_name = getattr(thing, "__name__", "")
+    if own_name in _ATTRIBUTES:
+        return f"{own_name} is not for policies"
     for made_by in (getattr(thing, "__module__", None), type(thing).__module__):
         package = str(made_by).partition(".")[0]
-        if package in _FOREIGN and getattr(thing, "__name__", "") not in _HARMLESS:
-            return f"{getattr(thing, '__name__', type(thing).__name__)} of {package.lstrip('_')} is not for policies"
+        if package in _FOREIGN and own_name not in _HARMLESS:
+            return f"{own_name or type(thing).__name__} of {package.lstrip('_')} is not for policies"
     return ""
 
 
-def _refused(function: Any, line: int, why: str, hint: str = "") -> PolicyError:
+def _refused(function: Function, line: int, why: str, hint: str = "") -> PolicyError:
     return PolicyError(f"{function.__code__.co_filename}:{line} {function.__name__}: {why}", hint=hint)
 
 
@@ -155,11 +156,11 @@ def _answer(function: Function, arguments: tuple[Any, ...]) -> Any:
         return None
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     return bool(a == b or (a != a and b != b))
 
 
-def line_of(trace: TracebackType | None, function: Any) -> int:
+def line_of(trace: TracebackType | None, function: Function) -> int:
     """Return the last line of the function's file that an error went through."""
     line: int = function.__code__.co_firstlineno
     while trace is not None:
@@ -174,7 +175,7 @@ def _limited(function: Function) -> Iterator[None]:
     """End Python code in the block that runs too long. The clock is read at every line, in any thread, without signals."""
     end = time.monotonic() + _LONGEST_CALL
 
-    def watch(frame: FrameType, event: str, argument: Any) -> Any:
+    def watch(frame: FrameType, event: str, argument: object) -> Any:
         if time.monotonic() > end:
             raise PolicyError(f"no answer within {_LONGEST_CALL:g} s", hint="does a loop end?")
         return watch
