@@ -25,7 +25,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import parts_of
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
-from gpuyard.experiments.judging.statistics import Interval, block_bootstrap, caveat
+from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
 from gpuyard.experiments.judging.words import in_words
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
@@ -230,7 +230,7 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Arr
             every = np.where(counted, every, np.nan)
         values[name] = aggregate(every, aggregation) if aggregation else float(every)
         if lone and found.kind == "job" and aggregation == "mean":
-            intervals[name] = block_bootstrap(every, result.workload.jobs.submit)
+            intervals[name] = block_interval(every, result.workload.jobs.submit)
             per_job = every if name == metrics[0] else per_job
     stops = int(result.table["preemptions"].sum()) - result.totals.get("failures", 0.0)
     limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))

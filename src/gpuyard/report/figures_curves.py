@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.judging.curves import Curve
-from gpuyard.experiments.judging.statistics import Interval, bootstrap_mean
+from gpuyard.experiments.judging.statistics import Interval, mean_interval
 from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
 from gpuyard.model.result import Result
 from gpuyard.report.charts import Axis, Box, Boxes, Chart, Lines, Series, Strip, axis_of
@@ -139,7 +139,7 @@ def _held(curve: Curve, grid: Array) -> Array:
 def regret(study: Study) -> list[Chart]:
     """Seconds lost against the offline optimum so far."""
     caption = (
-        "Time that all tasks so far took beyond what the offline optimum spends on them, mean over seeds with 95 % bootstrap bands; "
+        "Time that all tasks so far took beyond what the offline optimum spends on them, mean over seeds with 95 % bands; "
         "a flat line has stopped losing, a steep one still does."
     )
     lines, unit = _by_task(study, "regret", scale=True)
@@ -151,7 +151,7 @@ def regret(study: Study) -> list[Chart]:
 def adaptation(study: Study) -> list[Chart]:
     """Time over that of the offline optimum, over the last tasks."""
     caption = (
-        "Mean time of the last 50 tasks over that of the offline optimum on the same tasks, mean over seeds with 95 % bootstrap bands; "
+        "Mean time of the last 50 tasks over that of the offline optimum on the same tasks, mean over seeds with 95 % bands; "
         "1 is as good as the optimum, and a line that falls has adapted."
     )
     lines, _ = _by_task(study, "ratio", scale=False)
@@ -179,8 +179,8 @@ def _by_task(study: Study, name: str, *, scale: bool) -> tuple[tuple[Series, ...
 
 
 def _at_each(values: Array) -> list[Interval]:
-    """`values` (n, points): mean with a bootstrap interval at each point."""
-    return [bootstrap_mean(column, resamples=2000) for column in values.T]
+    """`values` (n, points): mean with its interval at each point."""
+    return [mean_interval(column) for column in values.T]
 
 
 # ── trainings ──
@@ -214,7 +214,7 @@ def _learning(study: Study, metric: str, found: Mapping[str, Sequence[Any]]) -> 
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
         f"{metric_title(metric).capitalize()} on validation workloads while agents were trained, mean over {seeds} training seeds with "
-        f"95 % bootstrap bands; {better_words(metric)}; of each training the best checkpoint was kept."
+        f"95 % bands; {better_words(metric)}; of each training the best checkpoint was kept."
     )
     y = axis_of(f"validation: {titled(metric, '')}", [line.y for line in lines])
     return Chart(f"learning_curves-{metric}", f"Learning curves: {metric_title(metric)}", caption, Lines(Axis("steps"), y, tuple(lines)))

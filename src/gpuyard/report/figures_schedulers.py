@@ -16,7 +16,7 @@ from gpuyard.report.tables import group_label, regimes
 
 MOST_ROWS = 40  # workloads in one figure
 ORACLE, BOUND = "oracle", "bound"
-INTERVALS = f"lines are 95 % bootstrap intervals (ranges where there are fewer than {FEWEST} values)"
+INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
 
 
 @figure("objective")
@@ -105,7 +105,7 @@ def ablation_bar(study: Study) -> list[Chart]:
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
         f"What removing a part does to {metric_title(table.objective)}: difference to {readable(table.baseline)} as a share of its "
-        f"mean, over {table.n} {table.resampled}s; {better_words(table.objective)}; where the interval crosses 0 "
+        f"mean, over {table.n} {table.over}s; {better_words(table.objective)}; where the interval crosses 0 "
         "no worth of the part is shown."
     )
     rows = tuple(line.scheduler for line in lines)
@@ -180,7 +180,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
     lines = [series(study, name, [pivot.interval(pivot.values("utilization", name)) for pivot in pivots]) for name in study.shown]
     y = Axis("utilisation (higher is better)", percent=True)
     caption = (
-        "Share of GPU time in use over the number of GPUs, mean over all runs of that size; bands are 95 % bootstrap intervals over seeds; "
+        "Share of GPU time in use over the number of GPUs, mean over all runs of that size; bands are 95 % intervals over seeds; "
         "lines close together mean that schedulers decide which jobs wait rather than how much is used."
     )
     drawing = Lines(Axis("GPUs"), y, tuple(lines), markers=True, categories=tuple(sizes))
@@ -254,7 +254,7 @@ def _degradation(study: Study, kind: str) -> Chart:
     y = share_axis(f"{metric_title(study.objective)}: change for the worse", [line.y for line in lines], least=0.01)
     caption = (
         f"How much worse {metric_title(study.objective)} gets under {readable(kind)}, by its strength, against the same runs without it; "
-        "bands are 95 % bootstrap intervals over seeds; at 0 nothing changed."
+        "bands are 95 % intervals over seeds; at 0 nothing changed."
     )
     labels = tuple(readable(change.partition(":")[2] or change, 30) for change in changes)
     drawing = Lines(Axis(readable(kind)), y, tuple(lines), markers=True, categories=labels, level=0.0)

@@ -173,7 +173,7 @@ def _objective_table(table: Comparison) -> str:
     marks = " ◆ marks the challengers;" if any(line.challenger for line in table.lines) else ""
     caption = (
         f"{title[:1].upper()}{title[1:]}, {better_words(table.objective)}: {count(table.runs, 'run')} of each scheduler, intervals over "
-        f"{table.n} {table.resampled}s;{marks} the best mean is shaded, a difference that is sure is coloured."
+        f"{table.n} {table.over}s;{marks} the best mean is shaded, a difference that is sure is coloured."
     )
     return f"<h3>{text(title[:1].upper() + title[1:])}</h3>" + _wrapped(caption, head, rows, name=title)
 
@@ -287,23 +287,22 @@ def _hurt(share: Interval) -> str:
 def method(summary: Summary) -> list[str]:
     """Explain how the numbers were computed."""
     table, oracle = summary.table, summary.results.experiment.judge.oracle
-    summed = "" if table.resampled in ("workload", "time block") else ", each summed up over all workloads"
-    both = "; the seeds of the workloads are resampled too, apart, and the wider interval and the larger p are shown"
-    both = both if table.resampled == "training seed" else ""
-    shared = "jobs close in time share a queue" if table.resampled == "time block" else "runs that share one are not independent"
+    summed = "" if table.over in ("workload", "time block") else ", each summed up over all workloads"
+    both = "; there is also an interval over the seeds of the workloads; the wider one is shown, of differences the one with the larger p"
+    both = both if table.over == "training seed" else ""
+    shared = "jobs close in time share a queue" if table.over == "time block" else "runs that share one are not independent"
     test = (
-        "p values are those of a paired t-test, of logarithms where all values are positive, corrected by Holm's method for all "
-        f"{summary.comparisons} comparisons; a difference is called sure only where its interval excludes 0 and the corrected p is below "
-        "0.05."
+        "A p value is below 0.05 exactly where the interval of the difference excludes 0; p values are corrected by Holm's method for all "
+        f"{summary.comparisons} comparisons, and a difference is called sure only where the corrected p is below 0.05 too."
         if summary.comparisons
         else "One sample allows no test: a difference is called sure where its interval excludes 0."
     )
     sentences = [
         "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: they compare differences on "
         "the same runs, not means of different ones.",
-        f"A mean is taken over all runs; its interval resamples the {table.n} {table.resampled}s{summed}, because {shared}: an interval "
+        f"A mean is taken over all runs; its interval rests on the {table.n} {table.over}s{summed}, because {shared}: an interval "
         f"never rests on more values than that{both}.",
-        "Intervals are 95 % bootstrap intervals, widened for few values; a share is resampled as a ratio; the effect size is the mean "
+        "Intervals are 95 % intervals of Student's t, corrected for skewness and widened for few values; the effect size is the mean "
         "difference over the standard deviation of the differences.",
         test,
     ]

@@ -118,7 +118,7 @@ def _line_row(table: Comparison, line: Standing) -> dict[str, Any]:
     row = {
         "objective": table.objective, "group": table.group, "scheduler": line.scheduler, "challenger": line.challenger,
         "best": table.objective in line.best,
-        "runs": table.runs, "resampled": value.of, "n": value.n, **_interval("mean", value), "spread": line.spread,
+        "runs": table.runs, "over": value.of, "n": value.n, **_interval("mean", value), "spread": line.spread,
         "baseline": table.baseline,
     }  # fmt: skip
     if line.versus is not None:

@@ -80,7 +80,7 @@ def test_each_training_seed_is_an_entry_of_its_own(trained: Path) -> None:
         f"{x}{end}" for x in LABELS for end in (".json", ".safetensors")
     )
     table = summarise(results).table
-    assert (table.resampled, table.n) == ("training seed", 2)
+    assert (table.over, table.n) == ("training seed", 2)
     assert labels_of(results.experiment) == [("Mine-0", "Mine", 0), ("Mine-1", "Mine", 1)]
 
 

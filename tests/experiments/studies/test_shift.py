@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard.experiments.judging.statistics import bootstrap_mean, paired_difference
+from gpuyard.experiments.judging.statistics import mean_interval, paired_difference
 from gpuyard.experiments.studies.shift import FOREST, ONLINE, OPTIMAL, ROUND_ROBIN, ShiftConfig, ShiftReport, shift
 
 
@@ -56,6 +56,6 @@ def test_the_agent_adapts_and_the_forest_stays(report: ShiftReport):
 def test_within_a_fifth_of_the_optimum_and_clearly_better_than_the_forest():
     reports = [shift(seed) for seed in range(200, 205)]
     ratio = {name: [report.ratio(name) for report in reports] for name in (ONLINE, FOREST)}
-    assert bootstrap_mean(ratio[ONLINE]).high <= 1.2
+    assert mean_interval(ratio[ONLINE]).high <= 1.2
     assert paired_difference(ratio[ONLINE], ratio[FOREST]).high < 0
-    assert bootstrap_mean([report.bound / report.outcomes[OPTIMAL].total_time for report in reports]).low > 0.9
+    assert mean_interval([report.bound / report.outcomes[OPTIMAL].total_time for report in reports]).low > 0.9

@@ -127,15 +127,15 @@ def _experiment_caption(summary: Summary, table: Comparison) -> str:
 
     better = resolve(table.objective)[0].better
     direction = f"{better} is better" if better != "neither" else ""
-    sure = "95 % interval" if table.n >= FEWEST else "range"
+    few = "" if table.n >= FEWEST else ", too few to tell"
     caption = (
-        f"{STAR} best mean; [ ] {sure} over {table.n} {table.resampled}{'s' * (table.n != 1)}; {direction}; baseline: {table.baseline};"
-        f" {table.runs:,} Runs each\n"
-        f"effect: mean difference over its standard deviation; p: paired t-test, corrected for {summary.comparisons} comparisons (Holm)"
+        f"{STAR} best mean; [ ] 95 % interval over {table.n} {table.over}{'s' * (table.n != 1)}{few}; {direction}; "
+        f"baseline: {table.baseline}; {table.runs:,} Runs each\n"
+        f"effect: mean difference over its standard deviation; p: of no difference, corrected for {summary.comparisons} comparisons (Holm)"
     )
     gaps = any(line.gap for line in table.lines)
     caption += "\ngap: mean over Runs of the share by which each is behind the best of the oracle's schedulers" if gaps else ""
-    return caption + ("\nwhat is not trained here has its intervals over seeds" if table.resampled == "training seed" else "")
+    return caption + ("\nwhat is not trained here has its intervals over seeds" if table.over == "training seed" else "")
 
 
 def _title(summary: Summary) -> str:
@@ -155,7 +155,7 @@ def _caption(summary: Summary) -> str:
     higher = ", ".join(name for name in summary.metrics if resolve(name)[0].better == "higher")
     jobs = summary.results.counts(summary.lines[-1].scheduler)
     few = of == "seed" and len(summary.seeds) < FEWEST
-    interval = "range over the seeds, too few for a 95 % interval" if few else "95 % interval"
+    interval = f"95 % interval{f' over {len(summary.seeds)} seeds, too few to tell' if few else ''}"
     lines = [
         f"{STAR} best mean; [ ] {interval}; differences are paired, to {summary.table.baseline}; better–worse counts {of}s",
         f"lower is better{f', except of {higher}' if higher else ''}; {jobs['jobs']:,} jobs, {jobs['rejected']:,} rejected",

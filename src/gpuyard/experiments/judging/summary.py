@@ -1,9 +1,10 @@
 """The one summary of results: schedulers on each objective with paired statistics, oracle, bound and stand-in.
 
-Every number of a scheduler is a mean over all Runs. The independent things are resampled: seeds (each the mean over all workloads, because
-one seed draws the same jobs for many of them), or logs, where there is one seed. So an interval of 8 seeds rests on 8 values, however many
-Runs there are. Agents that were trained several times differ by training seed and by seed: both are resampled, one at a time, and the wider
-interval and the larger p are reported. One sample alone, such as a log in `compare`, is resampled by blocks of time.
+Every number of a scheduler is a mean over all Runs. Its interval rests on what is independent: seeds (each the mean over all workloads,
+because one seed draws the same jobs for many of them), or logs, where there is one seed. So an interval of 8 seeds rests on 8 values,
+however many Runs there are. Agents that were trained several times differ by training seed and by seed: there is an interval over each, and
+the wider one is reported, of differences the one with the larger p. The interval of one sample alone, such as a log in `compare`, is over
+blocks of time.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from gpuyard.experiments.judging.statistics import (
     TIES,
     Difference,
     Interval,
-    block_bootstrap,
+    block_interval,
     block_ratio,
-    bootstrap_mean,
     caveat,
     holm,
+    mean_interval,
     paired_difference,
     ratio_of_sums,
 )
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
 
-Resampled = Literal["seed", "training seed", "window", "workload", "time block"]
+Over = Literal["seed", "training seed", "window", "workload", "time block"]
 NOTHING = 1e-9  # a bound that is smaller is 0 but for rounding
 MINIMUM = {"lower": 1.0, "neither": 1.0, "higher": -1.0}  # sign that makes a metric one to minimise
 
@@ -43,7 +44,7 @@ MINIMUM = {"lower": 1.0, "neither": 1.0, "higher": -1.0}  # sign that makes a me
 class Versus:
     """A scheduler against the baseline."""
 
-    difference: Difference  # of the values that are resampled
+    difference: Difference  # of the values that intervals rest on
     share: float  # the sum of the differences over that of the baseline's values
     share_low: float
     share_high: float
@@ -75,7 +76,7 @@ class Standing:
     above_bound: Interval | None  # to the bound of each run: share of it, positive is worse
     versus: Versus | None  # None: the baseline
     best: frozenset[str]  # metrics of which no simulated scheduler has a better mean
-    spread: float  # standard deviation over what is resampled, of the objective
+    spread: float  # standard deviation of the objective over what its interval rests on
     to_stand_in: Difference | None = None  # None: there is no log, or this is the log or its stand-in
     preempts: bool = False  # may stop running jobs
 
@@ -94,7 +95,7 @@ class Comparison:
     baseline: str
     lines: tuple[Standing, ...]
     runs: int  # of each scheduler
-    resampled: Resampled
+    over: Over  # what intervals rest on
     n: int  # how many of these
     oracle: Interval | None  # mean of the best of each run
     bound: Interval | None
@@ -206,9 +207,9 @@ class Pivot:
         if sample is not None and metric in sample.intervals[scheduler]:
             return sample.intervals[scheduler][metric]
         values = self.values(metric, scheduler)
-        return replace(self.interval(values), of=self.resampled(len(values))[0])
+        return replace(self.interval(values), of=self.over(len(values))[0])
 
-    def resampled(self, training_seeds: int) -> tuple[Resampled, int]:
+    def over(self, training_seeds: int) -> tuple[Over, int]:
         """Return what `units` treats as independent, and how many of them there are."""
         if training_seeds > 1:
             return "training seed", training_seeds
@@ -218,7 +219,7 @@ class Pivot:
 
     def interval(self, values: Array) -> Interval:
         """The interval of the mean of values (training seeds, cells, seeds)."""
-        return widest([bootstrap_mean(each) for each in units(values, windows=self.windows)])
+        return widest([mean_interval(each) for each in units(values, windows=self.windows)])
 
     def bound(self, objective: str, scheduler: str) -> Array | None:
         """Bounds, shaped as `values`; None where nothing is known, or only that it is not below 0."""
@@ -238,7 +239,7 @@ class Pivot:
 
 
 def units(values: Array, *, windows: bool = False) -> list[Array]:
-    """List what is resampled, each way that there is: means by training seed, by seed, or with one seed by log.
+    """List what intervals rest on, each way that there is: means by training seed, by seed, or with one seed by log.
 
     With one seed the workloads of a generator hold the same jobs: they are one value.
     """
@@ -310,7 +311,7 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Comparison:
                 "preempts" in results.columns and bool(results.columns["preempts"][results.where(scheduler=name)].any()),
             )
         )  # fmt: skip
-    what, count = _resampled(pivot, objective, max(len(each) for each in values.values()))
+    what, count = _over(pivot, objective, max(len(each) for each in values.values()))
     size = len(pivot.cells) * len(pivot.seeds)
     return Comparison(
         objective, group, baseline, tuple(lines), size, what, count,
@@ -318,9 +319,9 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Comparison:
     )  # fmt: skip
 
 
-def _resampled(pivot: Pivot, objective: str, training_seeds: int) -> tuple[Resampled, int]:
+def _over(pivot: Pivot, objective: str, training_seeds: int) -> tuple[Over, int]:
     interval = pivot.mean(objective, pivot.results.schedulers[-1])
-    return ("time block", interval.n) if interval.of == "block" else pivot.resampled(training_seeds)
+    return ("time block", interval.n) if interval.of == "block" else pivot.over(training_seeds)
 
 
 def _rank(pivot: Pivot, metric: str, scheduler: str) -> float:
@@ -392,9 +393,9 @@ def _versus(pivot: Pivot, objective: str, name: str, baseline: str) -> Versus:
 
 
 def _by_blocks(mine: Array, other: Array, submit: Array, sign: float) -> Versus:
-    """Pair job by job and resample blocks of time; there is no test."""
+    """Pair job by job and sum over blocks of time; there is no test."""
     each = mine - other
-    found, share = block_bootstrap(each, submit), block_ratio(each, np.abs(other), submit)
+    found, share = block_interval(each, submit), block_ratio(each, np.abs(other), submit)
     wins, losses, n = int((sign * each < 0).sum()), int((sign * each > 0).sum()), int((~np.isnan(each)).sum())
     ties = n - wins - losses
     difference = Difference(found.mean, found.low, found.high, math.nan, wins, ties, losses, math.nan, n, found.missing, "job")
@@ -409,10 +410,11 @@ def against(pivot: Pivot, mine: Array, other: Array, sign: float) -> Versus:
     pairs = list(zip(a, b, strict=True))
     better: Literal["lower", "higher"] = "lower" if sign > 0 else "higher"
     ways = [paired_difference(*pair, better=better) for pair in pairs]
-    share = widest([ratio_of_sums(x - y, np.abs(y)) for x, y in pairs])
+    least_sure = max(range(len(ways)), key=lambda k: (-1.0 if math.isnan(ways[k].p) else ways[k].p, _width(ways[k])))
+    difference, (x, y) = ways[least_sure], pairs[least_sure]  # its interval and its p agree
+    share = ratio_of_sums(x - y, np.abs(y))
     wins, ties, losses = _counted(*(sign * _mean(each, 0, finite=False) for each in (mine, other)))  # inf is kept: it loses
-    p = float(np.max([each.p for each in ways]))
-    return Versus(max(ways, key=_width), share.mean, share.low, share.high, wins, ties, losses, p, sign > 0)
+    return Versus(difference, share.mean, share.low, share.high, wins, ties, losses, difference.p, sign > 0)
 
 
 def _counted(mine: Array, other: Array) -> tuple[int, int, int]:
@@ -460,7 +462,7 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
                 both = np.isfinite(with_change) & np.isfinite(without)
                 changed, clean = (units(np.where(both, each, np.nan), windows=pivot.windows) for each in (with_change, without))
                 shares = [sign * (a - b) / np.where(b == 0, np.nan, np.abs(b)) for a, b in zip(changed, clean, strict=True)]
-                share = widest([bootstrap_mean(_finite(each)) for each in shares])
+                share = widest([mean_interval(_finite(each)) for each in shares])
                 found.append(Degradation(objective, change, change.partition(":")[0], scheduler, share))
     return found
 
@@ -480,5 +482,5 @@ def _notes(pivot: Pivot) -> list[str]:
         if lost:
             notes.append(f"{lost:,} of {int(results.columns['n_jobs'].sum()):,} jobs {words}, over all Runs")
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
-    what, n = pivot.resampled(max(several, default=1))
+    what, n = pivot.over(max(several, default=1))
     return [*notes, *filter(None, [caveat(n, what)])]

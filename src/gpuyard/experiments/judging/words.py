@@ -29,10 +29,10 @@ Verdict = Literal["wins", "loses", "equal", "unclear", "unsure", "untested"]
 def verdict(versus: Versus) -> Verdict:
     """Judge a scheduler against the baseline.
 
-    `equal`: nothing that is resampled differs; `unclear`: the interval includes 0; `unsure`: it does not, but the corrected test disagrees;
-    `untested`: there is no interval. One sample has no test: there the interval decides.
+    `equal`: nothing differs; `unclear`: the interval includes 0; `unsure`: it does not, but the corrected test disagrees;
+    `untested`: there is no interval, or it rests on too few values to tell. One sample has no test: there the interval decides.
     """
-    if not (math.isfinite(versus.difference.low) and math.isfinite(versus.difference.high)):
+    if versus.difference.n < FEWEST or not (math.isfinite(versus.difference.low) and math.isfinite(versus.difference.high)):
         return "untested"
     if versus.difference.low == versus.difference.high == 0:
         return "equal"
@@ -53,7 +53,7 @@ def lead(summary: Summary) -> str:
     changes = len(results.experiment.axes.changes)
     forms = f" in {changes} forms each, as they are and changed," if changes > 1 else ""
     workloads = count(table.runs // max(seeds, 1) // changes, "workload")
-    place = f"{workloads}{forms} with {count(seeds, 'window' if table.resampled == 'window' else 'seed')}"
+    place = f"{workloads}{forms} with {count(seeds, 'window' if table.over == 'window' else 'seed')}"
     what = f"{count(len(results.schedulers), 'scheduler')} ran on {place}: {count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
     if len(shown) > MOST_NAMED:
@@ -61,7 +61,7 @@ def lead(summary: Summary) -> str:
     else:
         sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
     few = (
-        f" With {table.n} {table.resampled}s only, intervals are the range of the values, and nothing here is more than a hint."
+        f" {count(table.n, table.over)} {'is' if table.n == 1 else 'are'} too few to tell: nothing here is more than a hint."
         if table.n < FEWEST
         else ""
     )
@@ -95,7 +95,7 @@ _RECORD: dict[Verdict, str] = {
     "equal": "is exactly as good as",
     "unclear": "cannot be told apart from",
     "unsure": "is not surely different, after correction for many comparisons, from",
-    "untested": "has too few values for any claim against",
+    "untested": "has too few values to tell it from",
 }
 
 
@@ -115,7 +115,7 @@ _OVERVIEW: dict[Verdict, str] = {
     "equal": "exactly as good",
     "unclear": "not told apart",
     "unsure": "not sure after correction for many comparisons",
-    "untested": "too few values for any claim",
+    "untested": "too few values to tell",
 }
 
 
@@ -202,7 +202,7 @@ _CHALLENGER: dict[Verdict, str] = {
     "equal": "{name} is exactly as good as {base}, the {role}.",
     "unclear": "{name} cannot be told apart from {base}, the {role}: {share}.",
     "unsure": "{name} against {base}, the {role}: {share}; the interval excludes 0, but the corrected test is not sure (p {p}).",
-    "untested": "{name} against {base}, the {role}: {share}; one value gives no interval, so nothing can be claimed.",
+    "untested": "{name} against {base}, the {role}: {share}; too few values to tell.",
 }
 
 
@@ -316,7 +316,7 @@ _AGAINST_BEST: dict[Verdict, str] = {
     "equal": "{name} is exactly as good as the best baseline, {base}",
     "unclear": "{name} does not clearly differ from the best baseline, {base}: {span}",
     "unsure": "{name} is {word} than the best baseline, {base}, by {size}, but more runs are needed to be sure",
-    "untested": "{name} against the best baseline, {base}: {word} by {size}, without an interval",
+    "untested": "{name} against the best baseline, {base}: {word} by {size}; too few values to tell",
 }
 
 

@@ -26,7 +26,7 @@ from gpuyard.traces.recipes import parse_recipe
 
 @dataclass(frozen=True, eq=False)
 class OneSample:
-    """The values by which a single sample, such as a log, is judged: blocks of time are resampled, because there are no seeds."""
+    """The values by which a single sample, such as a log, is judged: by blocks of time, because there are no seeds."""
 
     submit: Array  # (jobs,) s
     intervals: Mapping[str, Mapping[str, Interval]]  # scheduler → metrics that are means over jobs → interval by blocks of time
