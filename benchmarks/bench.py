@@ -37,7 +37,7 @@ TRACE = ROOT.parent / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
 PHILLY = ROOT.parent / "shared" / "traces" / "philly" / "philly_jobs_rfold.csv.gz"
 ROWS = 1_000_000
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
-LUBLIN = "lublin:jobs=10000"  # where the trace is absent
+LUBLIN = "lublin:jobs=10000,requests=exact"  # where the trace is absent
 LARGE = "gangs:jobs=1000000,nodes=1000,gpus_per_node=8,load=0.9"
 # The cluster holds some 1,600 of these jobs at once: 10,000 are only about six times as many, and long-tailed run times would leave
 # it half empty for most of the time of arrivals. A narrower spread and a higher nominal load give the same share of busy GPUs

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,46 @@ def test_given_estimates_are_kept() -> None:
     work = Workload.build({"submit": [0.0], "estimate": [7.0]}, [1.0])
     assert work.jobs.estimate.tolist() == [7.0]
     assert work.estimate_source == "given"
+
+
+def test_some_jobs_without_a_request_are_counted() -> None:
+    assert three().estimates == "requested; exact for 1 of 3 jobs"
+    assert three().all_notes == ("1 of 3 jobs have no requested time: their estimates are the run times",)
+
+
+def test_without_any_request_the_estimates_are_exact() -> None:
+    work = Workload.build({"submit": [0.0, 1.0]}, [5.0, 7.0], notes=("a note",))
+    assert (work.estimate_source, work.estimates) == ("exact", "exact")
+    assert work.all_notes == ("a note", "no requested times: estimates are the run times")
+
+
+def test_with_all_requests_there_is_nothing_to_note() -> None:
+    work = Workload.build({"submit": [0.0, 1.0], "walltime": [10.0, 10.0]}, [5.0, 7.0])
+    assert (work.estimates, work.all_notes) == ("requested", ())
+
+
+def test_a_part_of_the_jobs_is_judged_by_itself() -> None:
+    assert three().take(np.array([1, 2])).estimates == "requested"
+    assert three().head(1).estimates == "exact"
+
+
+def test_gaps_in_given_estimates_are_filled_and_told() -> None:
+    work = Workload.build(
+        {"submit": [0.0, 1.0, 2.0], "estimate": [9.0, np.nan, np.nan], "walltime": [np.inf, 8.0, np.inf]}, [5.0, 6.0, 7.0]
+    )
+    assert work.jobs.estimate.tolist() == [9.0, 8.0, 7.0]
+    assert work.estimates == "given; exact for 1 of 3 jobs"
+
+
+def test_given_estimates_that_are_the_run_times_are_exact() -> None:
+    assert Workload.build({"submit": [0.0], "estimate": [5.0]}, [5.0]).estimates == "exact"
+    assert Workload.build({"submit": [0.0], "estimate": [5.0], "walltime": [5.0]}, [5.0]).estimates == "given"
+
+
+@pytest.mark.parametrize("source", ["noisy:0.3", "rolling", "boosting", "requested with noise"])
+def test_other_sources_stay_as_they_are_and_bring_no_note(source: str) -> None:
+    work = replace(Workload.build({"submit": [0.0]}, [5.0]), estimate_source=source)
+    assert (work.estimates, work.all_notes) == (source, ())
 
 
 @pytest.mark.parametrize("runtime", [[1.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0], [1.0, np.inf, 1.0]])

@@ -13,12 +13,12 @@ from gpuyard.networks.checkpoint import shipped_names
 STARTS = {
     "direct": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "901b62202fc50db4"),
     "gpu": ("demo:jobs=300", "8x8:a100", "9293aee29ac0d094"),
-    "hetero-d3qn": ("poisson:jobs=120,gpus=96,load=0.9", "hetero-demo", "1c05d1555683eb04"),
-    "hetero-ppo": ("poisson:jobs=120,gpus=96,load=0.9", "hetero-demo", "85015850e32c38a8"),
-    "hetero-sac": ("poisson:jobs=120,gpus=96,load=0.9", "hetero-demo", "30d513d094dc3ed7"),
-    "hosts": ("eda:jobs=300,arrivals=0.6:1.6", "hosts:count=20,cores=16:32,memory=64:256,seed=1", "ee750f84601a0f63"),
-    "hpc": ("lublin:jobs=300,nodes=256,load=0.9", "32x8:gpu", "f7d23ad45257f47d"),
-    "lublin": ("lublin:jobs=300,nodes=256,load=0.9", "32x8:gpu", "44d12e2dc8a7de92"),
+    "hetero-d3qn": ("poisson:jobs=120,gpus=96,load=0.9,requests=exact", "hetero-demo", "1c05d1555683eb04"),
+    "hetero-ppo": ("poisson:jobs=120,gpus=96,load=0.9,requests=exact", "hetero-demo", "85015850e32c38a8"),
+    "hetero-sac": ("poisson:jobs=120,gpus=96,load=0.9,requests=exact", "hetero-demo", "30d513d094dc3ed7"),
+    "hosts": ("eda:jobs=300,arrivals=0.6:1.6,requests=exact", "hosts:count=20,cores=16:32,memory=64:256,seed=1", "ee750f84601a0f63"),
+    "hpc": ("lublin:jobs=300,nodes=256,load=0.9,requests=exact", "32x8:gpu", "f7d23ad45257f47d"),
+    "lublin": ("lublin:jobs=300,nodes=256,load=0.9,requests=exact", "32x8:gpu", "44d12e2dc8a7de92"),
     "meta": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "45bc68e1a862993b"),
 }  # fmt: skip
 

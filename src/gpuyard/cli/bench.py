@@ -34,10 +34,10 @@ class BenchCase:
 
 
 CASES = (
-    BenchCase("lublin:jobs=10000", "256", "fcfs"),
-    BenchCase("lublin:jobs=10000", "256", "sjf"),
-    BenchCase("lublin:jobs=10000", "256", "fcfs/fewest/easy"),
-    BenchCase("lublin:jobs=10000", "256", "sjf/fewest/easy"),
+    BenchCase("lublin:jobs=10000,requests=exact", "256", "fcfs"),
+    BenchCase("lublin:jobs=10000,requests=exact", "256", "sjf"),
+    BenchCase("lublin:jobs=10000,requests=exact", "256", "fcfs/fewest/easy"),
+    BenchCase("lublin:jobs=10000,requests=exact", "256", "sjf/fewest/easy"),
 )
 LARGE = BenchCase("gangs:jobs=1000000", "1000x8:a100", "fcfs")
 

@@ -90,7 +90,7 @@ def tell(result: Result) -> None:
     """Print notes about the workload, dropped rows and rejected jobs to stderr."""
     from gpuyard.metrics import rejections
 
-    for note in result.workload.notes:
+    for note in result.workload.all_notes:
         say(f"note: {note}")
     for reason, count in result.workload.dropped.items():
         say(f"note: {count:,} rows dropped: {reason}")
@@ -120,8 +120,8 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
         tables.append(_group_table(by, group_metrics, groups))
     data: dict[str, Any] = {
         "workload": result.workload.name, "cluster": result.cluster.name, "scheduler": result.scheduler, "seed": result.seed,
-        "estimate": result.workload.estimate_source, "counts": ended, "rejected": rejections(result),
-        "dropped": dict(result.workload.dropped), "notes": list(result.workload.notes),
+        "estimate": result.workload.estimates, "counts": ended, "rejected": rejections(result),
+        "dropped": dict(result.workload.dropped), "notes": list(result.workload.all_notes),
         "metrics": {str(r["metric"]): {key: r[key] for key in ("value", "unit", "better")} for r in records},
     }  # fmt: skip
     if report:
@@ -135,7 +135,7 @@ def _title(result: Result) -> str:
     from gpuyard.traces.estimates.sources import described
 
     where = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
-    return f"{where}  (estimates: {described(result.workload.estimate_source)}, seed {result.seed})"
+    return f"{where}  (estimates: {described(result.workload.estimates)}, seed {result.seed})"
 
 
 def _row(name: str, value: float) -> tuple[str, ...]:

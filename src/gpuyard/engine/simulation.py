@@ -228,7 +228,7 @@ class Simulation:
             "measured": False,
             "scheduler": self.label,
             "seed": self.seed,
-            "estimate": self.workload.estimate_source,
+            "estimate": self.workload.estimates,
             "rules": {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")},
             "python": sys.version.split()[0],
             "numpy": np.__version__,

@@ -251,7 +251,7 @@ def _results(plan: Plan, table: _Pending) -> Results:
     baseline = "" if plan.challengers else plan.baseline if plan.baseline in labels else labels[0]
     experiment = Experiment(
         "comparison", f"{table.source.name} on {table.cluster.name}", "", "simulations",
-        Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimate_source,), labels, table.seeds, plan.metrics[:1]),
+        Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimates,), labels, table.seeds, plan.metrics[:1]),
         judge=Judging(baseline, plan.challengers, others if plan.challengers else (), plan.metrics[1:]),
         rules=RulesText(plan.rules.checkpoint, plan.rules.restart_cost, plan.rules.walltime_kill),
     )  # fmt: skip
@@ -300,7 +300,7 @@ def _sample(table: _Pending, labels: Sequence[str], workload: Workload) -> OneSa
 
 
 def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
-    notes = [*workload.notes, *(f"{count:,} row{'s' * (count != 1)} dropped: {reason}" for reason, count in workload.dropped.items())]
+    notes = [*workload.all_notes, *(f"{count:,} row{'s' * (count != 1)} dropped: {reason}" for reason, count in workload.dropped.items())]
     seeds, seeded = len(table.seeds), table.source.seeded
     if seeds == 1:
         sample = "one seed" if seeded else "a log is one sample"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Machine:
 class Workload:
     """Jobs with their hidden run times. `estimate_source` says where `jobs.estimate` came from.
 
+    `requested` and `given` become `exact` where no job requests a time and the run times stand in for it.
     With a `predictor` the estimates are made in each simulation, when jobs are submitted; `jobs.estimate` is only what is believed before.
     """
 
@@ -47,6 +49,10 @@ class Workload:
     machines: tuple[Machine, ...] = ()  # nodes that the trace shows
     preset: str = ""  # the cluster preset that belongs to the trace
     predictor: Predictor | None = None  # makes the estimates inside each simulation; None: they are those of the jobs
+
+    def __post_init__(self) -> None:
+        if self._stand_ins and self._stand_ins == len(self):
+            object.__setattr__(self, "estimate_source", "exact")
 
     @classmethod
     def build(
@@ -67,7 +73,10 @@ class Workload:
         machines: Sequence[Machine] = (),
         preset: str = "",
     ) -> Workload:
-        """Check and sort the jobs. A missing `estimate` becomes the walltime, or the runtime if there is no walltime."""
+        """Check and sort the jobs. A missing `estimate` becomes the walltime, or the runtime if there is no walltime.
+
+        The source of the estimates is `given` if the column `estimate` has any value, else `requested`.
+        """
         jobs, order = Jobs.build(
             columns, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types, qoses=qoses, accounts=accounts, where=name,
         )  # fmt: skip
@@ -83,16 +92,14 @@ class Workload:
             if start.shape != (len(jobs),):
                 raise DataError(f"{name}: {start.size} logged starts for {len(jobs)} jobs")
             start = start[order]
-        made = cls(
-            jobs, truth[order], name,
+        truth, missing = truth[order], np.isnan(jobs.estimate)
+        if missing.any():
+            # in place: the table was made above and is not shared yet; a checked copy of a million jobs takes 0.7 s
+            jobs.table["estimate"] = np.where(missing, _requested(jobs, truth), jobs.estimate)
+        return cls(
+            jobs, truth, name, "requested" if missing.all() else "given",
             dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes), machines=tuple(machines), preset=preset,
         )  # fmt: skip
-        if np.isnan(jobs.estimate).any():
-            # in place: the table was made above and is not shared yet; a checked copy of a million jobs takes 0.7 s
-            jobs.table["estimate"] = np.where(np.isnan(jobs.estimate), made.requested(), jobs.estimate)
-        elif len(jobs) and "estimate" in columns:
-            made = replace(made, estimate_source="given")
-        return made
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -117,7 +124,30 @@ class Workload:
 
     def requested(self) -> Array:
         """Return the requested time of each job, or the run time if none was requested: (jobs,) s."""
-        return np.where(np.isfinite(self.jobs.walltime), self.jobs.walltime, self.runtime)
+        return _requested(self.jobs, self.runtime)
+
+    @cached_property
+    def _stand_ins(self) -> int:
+        """Count the jobs that request no time, so that their run times stand in for it; none under other sources of estimates."""
+        if self.estimate_source not in ("requested", "given", "exact"):
+            return 0
+        return int((np.isinf(self.jobs.walltime) & (self.jobs.estimate == self.runtime)).sum())
+
+    @property
+    def estimates(self) -> str:
+        """Say what the estimates are, for headers, tables and manifests: their source, and for how many jobs they are exact instead."""
+        if not self._stand_ins or self.estimate_source == "exact":
+            return self.estimate_source
+        return f"{self.estimate_source}; exact for {self._stand_ins:,} of {len(self):,} jobs"
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Return the notes, with one about run times that stand in for requested times."""
+        if self._stand_ins and self._stand_ins == len(self):
+            return (*self.notes, "no requested times: estimates are the run times")
+        if not self._stand_ins or self.estimate_source == "exact":
+            return self.notes
+        return (*self.notes, f"{self._stand_ins:,} of {len(self):,} jobs have no requested time: their estimates are the run times")
 
     def with_made_estimates(self, estimate: Array) -> Workload:
         """Return the workload with the estimates (jobs,) s that a predictor has made."""
@@ -137,3 +167,7 @@ class Workload:
         jobs = replace(self.jobs.with_table(table), users=tuple(self.jobs.users[k] for k in used) or ("",))
         start = None if self.logged_start is None else self.logged_start[rows]
         return replace(self, jobs=jobs, runtime=self.runtime[rows], logged_start=start)
+
+
+def _requested(jobs: Jobs, runtime: Array) -> Array:
+    return np.where(np.isfinite(jobs.walltime), jobs.walltime, runtime)

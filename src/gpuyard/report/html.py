@@ -41,7 +41,7 @@ def page(parts: Sequence[Part]) -> str:
     experiment = parts[0][0].results.experiment
     drawn = [chart for _, charts in parts for chart in charts if isinstance(chart, Chart)]
     figures = {f"chart-{k + 1}": figure_of(chart) for k, chart in enumerate(drawn)}
-    title = experiment.title or experiment.name if len(parts) == 1 else f"{len(parts)} comparisons of schedulers"
+    title = parts[0][0].title or experiment.name if len(parts) == 1 else f"{len(parts)} comparisons of schedulers"
     filled = {
         "version": escape(__version__),
         "title": text(readable(title, 200)),

@@ -92,13 +92,3 @@ def check_ids(rows: Rows, ids: Array) -> None:
         row = int(order[again].min())
         first = int(np.argmax(ids == ids[row]))
         raise rows.error(row, f"job id {ids[row]:.15g} occurs twice, first in line {int(rows.lines[first])}")
-
-
-def estimate_notes(known: Array) -> tuple[str, ...]:
-    """Return a note about jobs without a requested time: their estimates are the run times."""
-    missing = int((~known).sum())
-    if missing == 0:
-        return ()
-    if missing == len(known):
-        return ("no requested times: estimates are the run times",)
-    return (f"{missing:,} of {len(known):,} jobs have no requested time: their estimates are the run times",)

@@ -50,7 +50,7 @@ class WorkloadSummary:
     run: Spread
     wait: Spread  # in the log
     estimate: Spread  # estimate / run time of jobs that ran
-    estimate_source: str
+    estimates: str  # what they are: requested, exact …
     too_short: float  # share of jobs whose estimate is below the run time
     requested: int  # jobs with a walltime
     deadlines: int
@@ -77,10 +77,10 @@ def summarise(workload: Workload) -> WorkloadSummary:
         gpu_hours=work / 3600, core_hours=float(jobs.cpus @ run) / 3600, mean_gpus=work / span if span else NOTHING,
         peak_gpus=_peak(workload), sizes={f"{size:g}": int(n) for size, n in zip(sizes, counts, strict=True)},
         shared_jobs=int(((jobs.gpus > 0) & (jobs.gpus < 1)).sum()), cpu_jobs=int((jobs.gpus == 0).sum()),
-        run=_spread(run), wait=_waits(workload), estimate=_spread(jobs.estimate[ran] / run[ran]), estimate_source=workload.estimate_source,
+        run=_spread(run), wait=_waits(workload), estimate=_spread(jobs.estimate[ran] / run[ran]), estimates=workload.estimates,
         too_short=float((jobs.estimate < run).mean()) if len(workload) else NOTHING, requested=int(np.isfinite(jobs.walltime).sum()),
         deadlines=int(np.isfinite(jobs.deadline).sum()), priorities=tuple(np.unique(jobs.priority).tolist()),
-        labels=labels, busiest_user=busiest, missing=_missing(workload, labels), notes=workload.notes,
+        labels=labels, busiest_user=busiest, missing=_missing(workload, labels), notes=workload.all_notes,
     )  # fmt: skip
 
 

@@ -107,7 +107,8 @@ def lost_facts(workload: Workload, machines: int = 0) -> list[str]:
     """List the facts that no table of jobs holds; `machines` is how many nodes the format can hold."""
     lost = [f"how many rows were dropped when it was read: {sum(workload.dropped.values()):,}"] if workload.dropped else []
     lost += ["the nodes that the trace shows"] if len(workload.machines) > machines else []
-    lost += ["the source of its estimates"] if workload.estimate_source not in ("requested", "given") else []
+    told = workload.estimate_source in ("requested", "given") or np.array_equal(workload.jobs.estimate, workload.requested())
+    lost += [] if told else ["the source of its estimates"]
     return lost
 
 

@@ -64,7 +64,7 @@ def test_blank_lines_do_no_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
 def test_mapped_columns_and_delimiters(tmp_path: Path, delimiter: str) -> None:
     text = "arrival (s),took,n\n5,60,2\n3,0,1\n".replace(",", delimiter)
-    columns = {"submit": "arrival (s)", "runtime": "took", "gpus": "n", "estimate": "took"}
+    columns = {"submit": "arrival (s)", "runtime": "took", "gpus": "n", "estimate": "arrival (s)"}
     workload = load_workload(_write(tmp_path, text), columns=columns)
     assert workload.jobs.submit.tolist() == [3, 5]
     assert workload.runtime.tolist() == [0, 60]

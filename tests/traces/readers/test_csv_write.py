@@ -60,19 +60,18 @@ def test_every_generator_comes_back(tmp_path: Path, name: str) -> None:
     write_csv(made, tmp_path / "a.csv")
     read = load_workload(str(tmp_path / "a.csv"))
     same_jobs(read, made)
-    assert read.estimate_source == made.estimate_source == "requested"
+    assert read.estimates == made.estimates
 
 
 def test_what_is_usual_is_left_out(tmp_path: Path) -> None:
     write_csv(Workload.build({"submit": [0.0, 1.5]}, [3.0, 1e-7]), tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == "id,submit,runtime,gpus\n1,0,3,1\n2,1.5,1e-07,1\n"
-    write_csv(with_estimate(Workload.build({"submit": [0.0]}, [3.0]), "exact"), tmp_path / "a.csv")
-    assert (tmp_path / "a.csv").read_text() == "id,submit,runtime,estimate,gpus\n1,0,3,3,1\n"
+    write_csv(with_estimate(Workload.build({"submit": [0.0], "walltime": [9.0]}, [3.0]), "exact"), tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "id,submit,runtime,estimate,gpus,walltime\n1,0,3,3,1,9\n"
 
 
 def test_logged_starts_of_which_none_is_known(tmp_path: Path) -> None:
     made = Workload.build({"submit": [0.0, 1.0]}, [3.0, 4.0], name="a.csv", logged_start=[np.nan, np.nan])
-    made = replace(made, notes=("no requested times: estimates are the run times",))
     write_csv(made, tmp_path / "a.csv")
     assert load_workload(str(tmp_path / "a.csv")) == made
 

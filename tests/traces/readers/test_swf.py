@@ -67,11 +67,11 @@ def test_every_field(tmp_path: Path) -> None:
     assert workload.logged_start is not None
     np.testing.assert_array_equal(workload.logged_start, [np.nan, 107, 100.5])
     assert workload.dropped == {"no submit time": 1, "no run time": 1, "no processors": 2}
-    assert workload.notes == (
+    assert workload.all_notes == (
         "time 0 is 2000-04-25T22:00:03",
         "1 of 3 jobs have no requested time: their estimates are the run times",
     )
-    assert workload.estimate_source == "requested"
+    assert workload.estimates == "requested; exact for 1 of 3 jobs"
 
 
 def test_requested_processors(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_header(tmp_path: Path) -> None:
 
 
 def test_no_requested_times_is_noted(tmp_path: Path) -> None:
-    assert load_workload(str(_write(tmp_path, _row()))).notes == ("no requested times: estimates are the run times",)
+    assert load_workload(str(_write(tmp_path, _row()))).all_notes == ("no requested times: estimates are the run times",)
 
 
 @pytest.mark.parametrize(

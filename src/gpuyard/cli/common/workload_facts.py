@@ -65,7 +65,7 @@ def _sizes(sizes: dict[str, int] | Any, jobs: int) -> str:
 def _estimates(s: WorkloadSummary) -> Facts:
     ratio = f"; median {s.estimate.p50:.2f} × the run time" if s.estimate.count else ""
     asked = f"; {s.requested:,} jobs ask for a time" if s.requested else ""
-    facts = [("estimates", f"{s.estimate_source}{ratio}; {s.too_short:.1%} too short{asked}")]
+    facts = [("estimates", f"{s.estimates}{ratio}; {s.too_short:.1%} too short{asked}")]
     facts += [("deadlines", f"{s.deadlines:,} jobs")] if s.deadlines else []
     return [*facts, ("priorities", _names([f"{value:g}" for value in s.priorities]))]
 

@@ -184,7 +184,7 @@ def _result(workload: Workload, processors: int, jobs: Array, label: str) -> Res
         "first_submit": first, "last_end": last, "queue_integral": float((jobs["start"] - jobs["submit"]).sum()),
         "busy/processor": float(table["gpu_seconds"].sum()), "up/processor": processors * (last - first),
     }  # fmt: skip
-    manifest = {"measured": False, "scheduler": label, "estimate": workload.estimate_source, "mode": "rlscheduler"}
+    manifest = {"measured": False, "scheduler": label, "estimate": workload.estimates, "mode": "rlscheduler"}
     return Result(
         workload, cluster, label, 0, table, np.zeros(0, BIN), np.zeros(0, SEGMENT), MappingProxyType(totals), MappingProxyType(manifest)
     )

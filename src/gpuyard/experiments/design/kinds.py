@@ -214,8 +214,10 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
         values = place | {"seed": unit.seed, "scheduler": entry.name, "training_seed": entry.training_seed}
         values |= numbers_of(experiment, result)
         curves = {name: curve_of(name, result) for name in experiment.curves}
-        latency = measure(result, [LATENCY])[LATENCY]
-        further = {"text": experiment.text_of(entry.name), "workload_text": episode.text, "decision_latency_us": latency}
+        further = {
+            "text": experiment.text_of(entry.name), "workload_text": episode.text, "estimates": result.workload.estimates,
+            "decision_latency_us": measure(result, [LATENCY])[LATENCY],
+        }  # fmt: skip
         manifest = manifest_of(unit.first + k, values, seconds, further)
         made.append(RunRecord(unit.first + k, values | _holding(bounds, values), curves, manifest))
     return made
@@ -269,7 +271,9 @@ def _shift_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
         of_optimum = report.outcomes[OPTIMAL].result
         theirs = of_optimum.table["end"] - of_optimum.workload.jobs.submit
         curves = {"regret": curve, "ratio": Curve(curve.x, _running(spent) / _running(theirs))}
-        manifest = manifest_of(unit.first + k, values, seconds / len(prepared.entries), {"text": entry.name})
+        manifest = manifest_of(
+            unit.first + k, values, seconds / len(prepared.entries), {"text": entry.name, "estimates": outcome.result.workload.estimates}
+        )
         found.append(RunRecord(unit.first + k, values, curves, manifest))
     return found
 

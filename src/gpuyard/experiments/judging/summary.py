@@ -483,4 +483,5 @@ def _notes(pivot: Pivot) -> list[str]:
             notes.append(f"{lost:,} of {int(results.columns['n_jobs'].sum()):,} jobs {words}, over all Runs")
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
     what, n = pivot.over(max(several, default=1))
-    return [*notes, *filter(None, [caveat(n, what)])]
+    about = f"estimates of run times: {results.estimates}" if results.estimates else ""
+    return [*notes, *filter(None, [caveat(n, what), about])]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,6 +77,14 @@ class Results:
     def manifests(self) -> list[dict[str, Any]]:
         """One for each Run; empty where none was kept."""
         return Store(self.folder).manifests() if self.folder else []
+
+    @property
+    def estimates(self) -> str:
+        """Say what the estimates of run times were, by the manifests of the Runs; empty where these do not say it."""
+        found = Counter(str(each["estimates"]).partition(";")[0] for each in self.manifests if "estimates" in each)
+        if len(found) <= 1:
+            return next(iter(found), "")
+        return ", ".join(f"{name} in {count:,} Runs" for name, count in found.most_common())
 
     @cached_property
     def _curves(self) -> Mapping[str, dict[int, Curve]]:

@@ -51,7 +51,8 @@ def runtime_distortion(workload: Workload, seed: int, *, severity: int = 2, spre
     require(0 < spread <= 5, f"transform runtime-distortion: spread = {spread:g} does not lie in (0, 5]")
     drawn = stream(seed, "runtime-distortion").standard_normal(len(workload))
     distorted = workload.runtime * np.exp(spread * drawn - spread**2 / 2)
-    return replace(workload, runtime=np.minimum(distorted, MAX_TIME), logged_start=None)
+    source = workload.estimates + (" before runtime-distortion" if "exact" in workload.estimates else "")
+    return replace(workload, runtime=np.minimum(distorted, MAX_TIME), logged_start=None, estimate_source=source)
 
 
 @transform("phase-shift", title="arrivals rotated within each day by 1/8, 1/4, 3/8 or 1/2 of it")
@@ -104,7 +105,7 @@ def estimate_noise(workload: Workload, seed: int, *, severity: int = 2, spread: 
     require(0 < bias <= 1e6, f"transform estimate-noise: bias = {bias:g} does not lie in (0, 1e6]")
     drawn = stream(seed, "estimate-noise").standard_normal(len(workload))
     noisy = workload.jobs.replace(estimate=np.minimum(workload.jobs.estimate * bias * np.exp(spread * drawn), MAX_TIME))
-    return replace(workload, jobs=noisy, estimate_source=f"{workload.estimate_source} with noise")
+    return replace(workload, jobs=noisy, estimate_source=f"{workload.estimates} with noise")
 
 
 @cluster_transform("capacity-dips", title="1/8, 1/4, 3/8 or 1/2 of the GPUs out of use for a while, several times", random=True)

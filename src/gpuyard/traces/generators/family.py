@@ -74,7 +74,8 @@ def family(
     """Generate jobs that arrive for `horizon` seconds at rate 1/60 s⁻¹ × intensity (1, 2, 4, 6) × shape(t).
 
     `base` is constant; `bursty` alternates 300 s at ×3.0 and 300 s at ×0.3; `diurnal` is 1 + 0.5 sin(2πt/H), `shifted_diurnal`
-    that at t + H/4. Run time U(30, 900) s, deadline = submit + run time × U(1.2, 2.0), priority U{0..3}, one GPU. Variants:
+    that at t + H/4. Run time U(30, 900) s, deadline = submit + run time × U(1.2, 2.0), priority U{0..3}, one GPU. Estimates are exact
+    by definition: schedulers of this family know the run times, except in the variant `estimate`. Variants:
 
     - `gang`: 1, 2, 4 or 8 GPUs with probability 0.5, 0.2, 0.2, 0.1, at most `gpus` each (the size of the machine). Arrivals are thinned
       by the mean size, so that the offered load, in GPU-seconds per second, is that of `plain`.
@@ -107,7 +108,7 @@ def _jobs(seed: int, variant: str, submit: Array, keep: Array, sizes: Array, err
     deadline = submit + runtime * stream(seed, "family/slack").uniform(*SLACK, n)
     priority = stream(seed, "family/priority").integers(0, PRIORITIES, n).astype(float)
     columns = {"submit": submit, "deadline": deadline, "priority": priority}
-    notes = ["no requested times: estimates are the run times"]
+    notes: list[str] = []
     classes: tuple[str, ...] = ("",)
     gpu_types: tuple[str, ...] = ("",)
     if variant == "gang":

@@ -12,6 +12,7 @@ from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
 from gpuyard.traces.generators import sampling
+from gpuyard.traces.generators.requests import Requests, typical_requests
 from gpuyard.traces.generators.sampling import require, stream
 from gpuyard.traces.parameters import Seconds
 
@@ -59,11 +60,13 @@ def gangs(
 
 @generator("poisson", title="Poisson arrivals, normal run times, 1 to 8 GPUs, four priorities")
 def poisson(
-    seed: int, *, jobs: int = 1000, gpus: int = 64, largest: int = 8, load: float = 0.9, mean: Seconds = 3000.0, deviation: Seconds = 2500.0
-) -> Workload:
+    seed: int, *, jobs: int = 1000, gpus: int = 64, largest: int = 8, load: float = 0.9, mean: Seconds = 3000.0,
+    deviation: Seconds = 2500.0, requests: Requests = "typical",
+) -> Workload:  # fmt: skip
     """Generate `jobs` jobs for a cluster of `gpus` GPUs at `load` (the share of its GPU-seconds that they offer, in expectation).
 
-    Run time N(`mean`, `deviation`²) s, drawn again below 60 s; U{1..`largest`} GPUs; priority uniform in 0.5, 1, 2.5, 5.
+    Run time N(`mean`, `deviation`²) s, drawn again below 60 s; U{1..`largest`} GPUs; priority uniform in 0.5, 1, 2.5, 5. Requested
+    times are those that people type; `requests=exact`: none, so that estimates are the run times.
     """
     what = "generator poisson"
     sampling.require_jobs(what, jobs)
@@ -79,8 +82,9 @@ def poisson(
         "gpus": size,
         "priority": PRIORITIES[stream(seed, "poisson/priority").integers(0, len(PRIORITIES), jobs)],
     }
-    preset = f"{gpus // 8}x8:gpu" if gpus % 8 == 0 else f"1x{gpus}:gpu"
-    return Workload.build(columns, runtime, name="poisson", notes=("no requested times: estimates are the run times",), preset=preset)
+    if requests == "typical":
+        columns["walltime"] = typical_requests(seed, "poisson", runtime, mean + 4 * deviation)
+    return Workload.build(columns, runtime, name="poisson", preset=f"{gpus // 8}x8:gpu" if gpus % 8 == 0 else f"1x{gpus}:gpu")
 
 
 def _runtimes(seed: int, jobs: int, mean: float, deviation: float) -> Array:

@@ -14,9 +14,11 @@ from gpuyard.arrays import Array
 from gpuyard.model.jobs import MAX_GPUS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
+from gpuyard.traces.generators.requests import Requests, typical_requests
 from gpuyard.traces.generators.sampling import require, require_jobs, require_load, stream
 
 LONGEST_RUN = 12.0  # ln s, about 45 h: longer run times are drawn again
+LONGEST_REQUEST = 64_800.0  # s: 18 h, the limit of CTC-SP2 and SDSC-SP2; one run in 600 is longer
 LONGEST_GAP = 13.0  # ln s, about 5 days: longer gaps between jobs are drawn again
 SLOTS = 48  # of half an hour in a day
 SLOT = 1800.0  # s
@@ -65,8 +67,9 @@ MODELS: Mapping[str, LublinModel] = MappingProxyType(
 
 @generator("lublin", title="Lublin-Feitelson (2003) parallel jobs with a daily cycle")
 def lublin(
-    seed: int, *, jobs: int = 10_000, nodes: int = 256, load: float = 0.0, kind: Literal["all", "batch", "interactive"] = "all"
-) -> Workload:
+    seed: int, *, jobs: int = 10_000, nodes: int = 256, load: float = 0.0, kind: Literal["all", "batch", "interactive"] = "all",
+    requests: Requests = "typical",
+) -> Workload:  # fmt: skip
     """Generate `jobs` rigid jobs for a machine of `nodes` processors (GPUs here), by a model fitted to four logs.
 
     Size: 1 with the serial share, else 2^x with x two-stage uniform up to log2(nodes), rounded for the power-of-two share.
@@ -77,7 +80,8 @@ def lublin(
     Source: U. Lublin, D. G. Feitelson, "The workload on parallel supercomputers: modeling the characteristics of rigid jobs",
     J. Parallel Distrib. Comput. 63 (2003). Simplified: one kind of jobs at a time (the model can also merge batch and interactive
     ones); the share of a half hour is the gamma density integrated by Simpson's rule; times are not rounded to seconds, except
-    that a run takes at least 1 s. The model has no requested times and no users.
+    that a run takes at least 1 s. The model has no users and no requested times; `requests=typical` adds those that people type
+    (Tsafrir, Etsion and Feitelson 2005), `exact` leaves them out, so that estimates are the run times.
     """
     require_jobs("generator lublin", jobs)
     require(2 <= nodes <= MAX_GPUS, f"generator lublin: nodes = {nodes} does not lie in 2..{MAX_GPUS:,}")
@@ -91,10 +95,10 @@ def lublin(
     if load:
         clock *= float(size @ runtime) / (nodes * load) / clock[-1]
     submit = _through_the_day(clock, _daily_weights(model))
-    return Workload.build(
-        {"submit": submit, "gpus": size}, runtime, name="lublin", notes=("no requested times: estimates are the run times",),
-        preset="lublin-256" if nodes == 256 else str(nodes),
-    )  # fmt: skip
+    columns = {"submit": submit, "gpus": size}
+    if requests == "typical":
+        columns["walltime"] = typical_requests(seed, "lublin", runtime, LONGEST_REQUEST)
+    return Workload.build(columns, runtime, name="lublin", preset="lublin-256" if nodes == 256 else str(nodes))
 
 
 def _sizes(seed: int, model: LublinModel, jobs: int, nodes: int) -> Array:

@@ -9,6 +9,7 @@ from gpuyard.model.presets import TASK_INTENSITIES
 from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
+from gpuyard.traces.generators.requests import Requests, typical_requests
 from gpuyard.traces.generators.sampling import require, require_jobs, stream
 from gpuyard.traces.parameters import CountRange, GigabyteRange, Seconds, SecondsRange
 
@@ -29,7 +30,8 @@ def tasks(
     Size and memory are uniform in their ranges; the compute intensity c is one of 0, 0.05 … 1 in its range, each equally likely. The
     run time is D; the job class `c0.35` is the intensity, for which the cluster preset `tasks` has the speeds 1 and 1 + 3c; the
     column `transfer` is memory/16 s, which devices of type `cpu` do not need. The memory must fit the device: where GPUs have less,
-    the task waits for a CPU. Arrivals are Poisson with `gap` s between them on average; 0: all at once.
+    the task waits for a CPU. Arrivals are Poisson with `gap` s between them on average; 0: all at once. The law is known, and with it
+    how long a task takes: there are no requested times, and estimates are exact.
 
     Compute-heavy: `intensity=0.7:1,memory=0.1:1`; low intensity and memory-heavy: `intensity=0:0.3,memory=4GB:12GB`.
     """
@@ -48,19 +50,19 @@ def tasks(
         "submit": np.cumsum(stream(seed, "tasks/arrivals").standard_exponential(jobs)) * gap,
         "memory": needed, "transfer": needed / LINK, "job_class": level,
     }  # fmt: skip
-    notes = ("no requested times: estimates are the run times",)
-    return Workload.build(columns, runtime, name="tasks", classes=tuple(TASK_INTENSITIES), notes=notes, preset="tasks")
+    return Workload.build(columns, runtime, name="tasks", classes=tuple(TASK_INTENSITIES), preset="tasks")
 
 
 @generator("eda", title="CPU jobs on one host each: cores, memory, duration and arrivals per second from ranges")
 def eda(
     seed: int, *, jobs: int = 1000, cores: CountRange = Range(1, 8), memory: GigabyteRange = Range(1, 32),  # noqa: B008 - frozen
-    duration: SecondsRange = Range(10, 600), arrivals: Range = Range(0.2, 1.2),  # noqa: B008 - frozen
+    duration: SecondsRange = Range(10, 600), arrivals: Range = Range(0.2, 1.2), requests: Requests = "typical",  # noqa: B008
 ) -> Workload:  # fmt: skip
     """Generate `jobs` jobs without GPUs. Cores (whole numbers), memory (GB) and run time are uniform, each in its range.
 
     Arrivals: in every second a Poisson number with a mean drawn from `arrivals`, at times uniform in the second. A job runs on one host;
     its cluster is `hosts:count=50,cores=16:32,memory=64:256` unless another is given, whose cores the defaults fill to about 0.8.
+    Requested times are those that people type; `requests=exact`: none, so that estimates are the run times.
     """
     what = "generator eda"
     require_jobs(what, jobs)
@@ -78,8 +80,9 @@ def eda(
         "cpus": stream(seed, "eda/cores").integers(int(cores.low), int(cores.high) + 1, jobs).astype(float),
         "memory": stream(seed, "eda/memory").uniform(memory.low, memory.high, jobs),
     }
-    notes = ("no requested times: estimates are the run times",)
-    return Workload.build(columns, runtime, name="eda", notes=notes, preset=HOSTS)
+    if requests == "typical":
+        columns["walltime"] = typical_requests(seed, "eda", runtime, duration.high)
+    return Workload.build(columns, runtime, name="eda", preset=HOSTS)
 
 
 def _arrivals(seed: int, jobs: int, rate: Range) -> Array:

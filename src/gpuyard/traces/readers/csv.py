@@ -19,7 +19,7 @@ from gpuyard.model.units import clean
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
+from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, no_usable_job, usable_rows
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.origin import origin_note
 from gpuyard.traces.writing import ESCAPED, LINES, USUAL, WRITERS, Writer, csv_label, lost_facts, lost_origin, number_texts, written
@@ -379,8 +379,6 @@ def workload_of(
     for name in LABELS:
         if name in table:
             labels[name], kept[name] = table.labels(name, keep)
-    limited = np.isfinite(kept["walltime"]) if "walltime" in kept else np.zeros(len(keep), bool)
-    notes = (*notes, *estimate_notes(limited | ~np.isnan(kept["estimate"]) if "estimate" in kept else limited))
     return Workload.build(
         kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset,
         users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
@@ -424,7 +422,7 @@ def _texts(workload: Workload) -> dict[str, Iterator[str]]:
     if workload.logged_start is not None:
         found["start"] = number_texts(workload.logged_start)
     found["runtime"] = number_texts(workload.runtime)
-    if workload.estimate_source != "requested" or not np.array_equal(jobs.estimate, workload.requested()):
+    if workload.estimate_source not in ("requested", "exact") or not np.array_equal(jobs.estimate, workload.requested()):
         found["estimate"] = number_texts(jobs.estimate, infinite="inf")
     found["gpus"] = number_texts(jobs.gpus)
     found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}

@@ -16,7 +16,7 @@ from gpuyard.files import Stream
 from gpuyard.model.units import clean
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import MAX_ID, Rows, check_count, check_ids, check_values, estimate_notes, no_usable_job, usable_rows
+from gpuyard.traces.checks import MAX_ID, Rows, check_count, check_ids, check_values, no_usable_job, usable_rows
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import DEFAULT_LIMITS, Block, Head, Limits, blocks, check_comments
 from gpuyard.traces.origin import is_origin, origin_note, origin_of
@@ -60,7 +60,7 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     keep, dropped = usable_rows(len(submit), reasons)
     kept = {name: values[keep] for name, values in columns.items()}
     made = _workload(path, kept, rows.take(keep), dropped, _machine(header))
-    return replace(made, notes=(*_origin(header), *made.notes))
+    return replace(made, notes=_origin(header))
 
 
 def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int], machines: tuple[Machine, ...]) -> Workload:
@@ -75,8 +75,7 @@ def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, in
     columns = {"id": c["id"], "submit": c["submit"], "gpus": gpus, "walltime": walltime, "user": user, "partition": partition}
     return Workload.build(
         columns, c["run"], name=path.name, users=users, partitions=partitions, dropped=dropped,
-        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), notes=estimate_notes(np.isfinite(walltime)),
-        machines=machines,
+        logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), machines=machines,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.model.workload import Machine, Workload
-from gpuyard.traces.checks import MAX_ID, check_values, estimate_notes, no_usable_job
+from gpuyard.traces.checks import MAX_ID, check_values, no_usable_job
 from gpuyard.traces.origin import origin_note
 from gpuyard.traces.readers.batch.machines import NodeLists, Runs, machines_of
 from gpuyard.traces.readers.batch.records import PENDING, RUNNING, Coded, Records
@@ -139,7 +139,7 @@ def _build(records: Records, chosen: _Chosen, runtime: Array, gangs: Gangs, drop
     user, qos, account = records.user.take(kept), records.qos.take(kept), records.account.take(kept)
     gpu_type = records.asked_type.take(kept) if chosen.count == "gpus" else Coded.constant(len(kept))
     codes = {"user": user, "qos": qos, "account": account, "partition": partition, "gpu_type": gpu_type}
-    notes = (_count_note(records, chosen), *_time_notes(origin, records.submit[kept] > start, walltime), *id_notes, *records.notes)
+    notes = (_count_note(records, chosen), *_time_notes(origin, records.submit[kept] > start), *id_notes, *records.notes)
     return Workload.build(
         columns | {name: column.codes for name, column in codes.items()}, runtime, name=rows.path.name, users=user.labels,
         partitions=partition.labels, qoses=qos.labels, accounts=account.labels, gpu_types=gpu_type.labels,
@@ -172,11 +172,11 @@ def _ids(records: Records, kept: Array) -> tuple[Array, tuple[str, ...]]:
     return ids, tuple(note for note, true in notes.items() if true)
 
 
-def _time_notes(origin: float, early: Array, walltime: Array) -> tuple[str, ...]:
+def _time_notes(origin: float, early: Array) -> tuple[str, ...]:
     notes: tuple[str, ...] = (origin_note(round(origin)),)
     if early.any():
         notes += (f"{int(early.sum()):,} jobs start before they are submitted: their start counts as their submission",)
-    return (*notes, *estimate_notes(np.isfinite(walltime)))
+    return notes
 
 
 def _chunks(chosen: _Chosen, gangs: Gangs) -> Array:
