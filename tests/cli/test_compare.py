@@ -83,6 +83,11 @@ def test_the_table_marks_the_best_and_prints_the_estimate_source(cli):
     assert "3 seeds are too few to tell" in err
 
 
+def test_predicted_estimates_are_said_to_be_each_schedulers_own(cli):
+    out = cli(*SMALL, *TWO, "--seeds", 3, "--estimate", "rolling").out
+    assert "estimates: rolling, made inside each simulation, 3 seeds" in out
+
+
 def test_the_best_survives_csv(cli):
     rows = list(csv.DictReader(io.StringIO(cli(*SMALL, *TWO, "--seeds", 2, "--metric", "bsld", "-f", "csv").out)))
     assert [row["bsld_best"] for row in rows] == ["false", "true"]

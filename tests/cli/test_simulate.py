@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from gpuyard import Result, load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard import Result, load_cluster, load_workload, parse_scheduler, simulate, with_estimate
 from gpuyard.metrics import measure
 
 SMALL = ("simulate", "demo:jobs=60", "--cluster", "4x8:a100")
@@ -21,6 +21,15 @@ def test_the_table_says_what_was_run(cli):
     assert "demo:jobs=60 on 4x8:a100 under sjf/best/easy  (estimates: requested, seed 0)" in out
     assert "60 jobs: 60 done, 0 killed, 0 rejected, 0 unfinished" in out
     assert "bounded slowdown" in out
+
+
+def test_the_table_says_that_predicted_estimates_are_the_simulations_own(cli, tmp_path):
+    out = cli(*SMALL, "--estimate", "rolling", "--save", tmp_path / "saved").out
+    assert "(estimates: rolling, made inside each simulation, seed 0)" in out
+    saved = Result.load(tmp_path / "saved")
+    expected = simulate(with_estimate(load_workload("demo:jobs=60"), "rolling"), load_cluster("4x8:a100"), parse_scheduler("fcfs"))
+    assert saved.workload.jobs.estimate.tolist() == expected.workload.jobs.estimate.tolist()
+    assert saved.workload.estimate_source == "rolling"
 
 
 def test_json_has_the_very_numbers(cli):

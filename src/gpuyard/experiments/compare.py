@@ -202,7 +202,7 @@ def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured],
 
 def _counted(workload: Workload, cluster: Cluster) -> Array:
     """(jobs,) bool: the log has a start and the cluster has room, which depends on neither scheduler nor run time."""
-    idle = simulate(replace(workload, runtime=np.zeros(len(workload))), cluster, parse_scheduler("fcfs"))
+    idle = simulate(replace(workload, runtime=np.zeros(len(workload)), predictor=None), cluster, parse_scheduler("fcfs"))
     counted: Array = np.isfinite(workload.known_start) & (idle.table["reason"] == 0)
     return counted
 

@@ -84,8 +84,7 @@ class BoostingEstimator:
             self._total += seconds
 
     def estimate(self, now: float, jobs: Jobs) -> Array:
-        if now >= self._due:
-            self._refit()
+        if now >= self._due and self._refit():
             self._due = now + self._every
         asked = _described(jobs, self._origin, self._number_users(jobs), self._memory)
         self._asked.update(zip(jobs.id.tolist(), asked, strict=True))
@@ -97,16 +96,18 @@ class BoostingEstimator:
         numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in jobs.users]
         return np.array(numbers)[jobs.user]
 
-    def _refit(self) -> None:
+    def _refit(self) -> bool:
+        """Fit a new model, if enough has ended; returns whether it was."""
         past = self._memory.past
         if self._ended < max(FEWEST, GROWTH * self._fitted) or not self._known:
-            return
+            return False
         known, target = np.array([row for row, _ in self._known]), np.array([value for _, value in self._known])
         if past is not None and len(target) < RECENT:
             rows = slice(max(past.count - (RECENT - len(target)), 0), past.count)
             known = np.concatenate([_descriptions(past.log)[rows], known])
             target = np.concatenate([np.log1p(past.log.work[rows]), target])
         self._model, self._fitted = _model(known, target), self._ended
+        return True
 
 
 # ── descriptions ──
