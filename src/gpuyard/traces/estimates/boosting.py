@@ -7,11 +7,12 @@ is 1.27, that of `rolling` 1.29.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -66,7 +67,8 @@ class BoostingEstimator:
         self._asked: dict[int, Array] = {}  # job's id → its description
         self._known: deque[tuple[Array, float]] = deque(maxlen=RECENT)  # descriptions and log run times of what has ended
         self._ended, self._total = 0, 0.0  # jobs, s of their work
-        self._model, self._fitted = None, 0  # the model, and how many jobs had ended when it was fitted
+        self._model: _Regressor | None = None
+        self._fitted = 0  # jobs that had ended when it was fitted
         self._due = -np.inf  # s, when the next refit is due
         if past is not None:
             self._ended, self._total = past.count, past.total
@@ -131,6 +133,15 @@ class _Group:
         self.last: deque[float] = deque(maxlen=MEMORY)  # log run times
         self.used: deque[float] = deque(maxlen=5)  # run times over the limits
 
+    @classmethod
+    def of(cls, log_run: Array, used: Array) -> _Group:
+        """Make the group of jobs that have ended in this order."""
+        made = cls()
+        made.count, made.total = len(log_run), float(np.cumsum(log_run)[-1])  # added one by one, as in `add`
+        made.last.extend(log_run[-MEMORY:].tolist())
+        made.used.extend(used[-MEMORY:].tolist())
+        return made
+
     def add(self, log_run: float, used: float) -> None:
         self.count += 1
         self.total += log_run
@@ -165,19 +176,36 @@ class _Memory:
     def describe(self, key: _Key) -> tuple[float, ...]:
         """Return HISTORY numbers about what the job's user has run."""
         user, twins = self._groups(key)
-        counts = float(np.log1p(user.count)), float(np.log1p(twins.count))
+        counts = math.log1p(user.count), math.log1p(twins.count)
         so_far = user.total / user.count if user.count else -1.0
         return (_mean(list(user.used)), *counts, so_far, *user.means(), *twins.means())
 
     def _groups(self, key: _Key) -> tuple[_Group, _Group]:
-        name = key[0]
-        if self.past is not None and name not in self._looked_up:
-            self._looked_up.add(name)
-            rows = self.past.rows_of(name)
-            jobs = self.past.log.jobs
-            for each, seconds in zip(_keys(jobs.with_table(jobs.table[rows])), self.past.log.work[rows].tolist(), strict=True):
-                self.add(each, seconds)
-        return self._users.setdefault(name, _Group()), self._twins.setdefault(key, _Group())
+        if self.past is not None and key[0] not in self._looked_up:
+            self._looked_up.add(key[0])
+            self._look_up(key[0], self.past)
+        return self._users.setdefault(key[0], _Group()), self._twins.setdefault(key, _Group())
+
+    def _look_up(self, name: str, past: Past) -> None:
+        """Take over what is known of a user from the past."""
+        rows = past.rows_of(name)
+        if not len(rows):
+            return
+        kinds, kind = _alike(past.log)
+        work = past.log.work[rows]
+        log_run, used = np.log1p(work), work / np.maximum(past.log.jobs.walltime[rows], SHORTEST)
+        self._users[name] = _Group.of(log_run, used)
+        order = np.argsort(kind[rows], kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(kind[rows][order])) + 1):
+            self._twins[name, kinds[kind[rows[part[0]]]]] = _Group.of(log_run[part], used[part])
+
+
+@lru_cache(maxsize=4)
+def _alike(log: EndedLog) -> tuple[list[tuple[float, float, float]], Array]:
+    """Return what jobs of a log ask for, and (jobs,) which of these each does."""
+    jobs = log.jobs
+    kinds, kind = np.unique(np.stack([jobs.gpus, jobs.walltime, jobs.cpus], axis=1), axis=0, return_inverse=True)
+    return [(gpus, limit, cores) for gpus, limit, cores in kinds.tolist()], kind.ravel()
 
 
 def _described(jobs: Jobs, origin: float, users: Array, memory: _Memory) -> Array:
@@ -212,6 +240,12 @@ def _descriptions(log: EndedLog) -> Array:
 # ── models ──
 
 
+class _Regressor(Protocol):
+    """A fitted model of scikit-learn."""
+
+    def predict(self, asked: Array) -> Array: ...
+
+
 def _edge(past: Past, refits: int) -> int:
     """Return how many of the past jobs the first model is fitted to: windows that begin close to each other share it."""
     if past.count < FEWEST:
@@ -221,13 +255,13 @@ def _edge(past: Past, refits: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _fitted(log: EndedLog, count: int) -> Any:
+def _fitted(log: EndedLog, count: int) -> _Regressor:
     """Return a model of the first `count` jobs of a log to end."""
     rows = slice(max(count - RECENT, 0), count)
     return _model(_descriptions(log)[rows], np.log1p(log.work[rows]))
 
 
-def _model(known: Array, target: Array) -> Any:
+def _model(known: Array, target: Array) -> _Regressor:
     """Fit a model to `known` (n, features) and `target` (n,). Its own randomness is fixed."""
     try:
         from sklearn.ensemble import HistGradientBoostingRegressor
@@ -235,13 +269,13 @@ def _model(known: Array, target: Array) -> Any:
         raise UsageError("estimate source boosting: scikit-learn is not installed", hint="pip install 'gpuyard[learn]'") from None
     model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=100, min_samples_leaf=20, random_state=0)
     with _one_thread().limit(limits=1):
-        return model.fit(known, target)
+        fitted: _Regressor = model.fit(known, target)
+    return fitted
 
 
-def _predicted(model: Any, asked: Array) -> Array:
+def _predicted(model: _Regressor, asked: Array) -> Array:
     with _one_thread().limit(limits=1):
-        answer: Array = model.predict(asked)
-    return answer
+        return model.predict(asked)
 
 
 @lru_cache(maxsize=1)
