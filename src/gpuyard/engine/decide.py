@@ -144,7 +144,8 @@ class SnapshotDecider:
             raise DataError(f"snapshot: states of {len(snapshot.nodes)} nodes for a cluster of {len(snapshot.cluster.nodes)}")
         nobody = snapshot.jobs.with_table(np.zeros(0, JOB))
         nothing = np.zeros(0, MIX)
-        s = build_state(nobody, np.zeros(0), snapshot.cluster, self._program, snapshot.seed, snapshot.rules, segments=False, mix=nothing)
+        given = (snapshot.cluster, self._program, snapshot.seed, snapshot.rules)
+        s = build_state(nobody, np.zeros(0), *given, segments=False, timeline=False, mix=nothing)
         devices = max(snapshot.cluster.gpus, 1)
         s = s.replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
@@ -238,10 +239,17 @@ _NO_USAGE = np.zeros(0)
 
 
 class DeciderPool:
-    """The idle deciders of one scheduler, so that several threads can ask it at once. A copy begins with none."""
+    """The compiled program of one scheduler, and its idle deciders, for several threads. A copy begins with neither."""
 
     def __init__(self) -> None:
+        self._program: Program | None = None
         self._idle: list[SnapshotDecider] = []
+
+    def program(self, make: Callable[[], Program]) -> Program:
+        """Return the program, which is made on first use."""
+        if self._program is None:
+            self._program = make()
+        return self._program
 
     def decide(self, program: Callable[[], Program], snapshot: Snapshot) -> list[Decision]:
         """Decide with no past. `program` is called where no decider is idle."""

@@ -10,11 +10,11 @@ from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import run_step
 from gpuyard.engine.compiler.jit import INTERPRETED
-from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.estimating import EstimatesOutside
 from gpuyard.engine.kernels.events import BAD_SWITCH, ESTIMATE, GROW_LOG, GROW_PLAN, PAUSED
 from gpuyard.engine.kernels.place import BAD_SCORE
 from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
+from gpuyard.engine.memory import header_of
 from gpuyard.errors import GpuyardError, PolicyError, SimulationError
 
 MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
@@ -28,16 +28,18 @@ _FAILURES = {
 class Driver:
     """A state and the engine that works on it. `ids` are the jobs' numbers, for messages; `estimates` are for a predictor in Python."""
 
-    def __init__(self, state: st.State, label: str, ids: Array, estimates: EstimatesOutside | None = None) -> None:
+    def __init__(
+        self, state: st.State, label: str, ids: Array, estimates: EstimatesOutside | None = None, header: Array | None = None
+    ) -> None:
         self.label = label
         self.ids = ids
         self.estimates = estimates
-        self.adopt(state)
+        self.adopt(state, header)
 
-    def adopt(self, state: st.State) -> None:
-        """Work on other arrays from now on."""
+    def adopt(self, state: st.State, header: Array | None = None) -> None:
+        """Work on other arrays from now on; `header` is theirs, where it is known."""
         self.state = state
-        self.header = header_of(state)
+        self.header = header_of(state) if header is None else header
         self.handle: Any = state if INTERPRETED else int(self.header.ctypes.data)  # what kernels take
 
     def shorten(self, name: str, array: Array) -> None:
@@ -53,7 +55,7 @@ class Driver:
     def order(self, order: int, j: int = 0) -> int:
         """Carry out one order; returns the kernel's answer, which is not negative."""
         while True:
-            status = run_step(self.state, self.header, order, j)
+            status = run_step(self.handle, order, j)
             if status < 0:
                 raise self.failure(status)
             if status == GROW_LOG:

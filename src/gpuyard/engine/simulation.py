@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
-from gpuyard.engine.build import build_state
+from gpuyard.engine.build import build
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.estimating import EstimatesOutside
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
@@ -25,7 +24,7 @@ from gpuyard.engine.snapshots import ended_since, snapshot_of
 from gpuyard.errors import SimulationError, UsageError
 from gpuyard.model.cluster import EPS, Cluster
 from gpuyard.model.decision import Action, Decision, Part
-from gpuyard.model.result import BIN, SEGMENT, Result
+from gpuyard.model.result import SEGMENT, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.model.workload import Workload
@@ -77,7 +76,6 @@ class Simulation:
     ) -> None:
         self.workload = workload
         self.cluster = cluster
-        self._visible_cluster = replace(cluster, outages=())  # those to come are not to be seen
         self.seed = seed
         self.rules = rules or Rules()
         self._external = program is None
@@ -87,16 +85,16 @@ class Simulation:
             raise UsageError(f"seed = {seed} is not a whole number from 0 to 2^63 - 1")
         self._began = time.perf_counter()
         self._over = False
-        self._reported = np.zeros(len(workload), bool)  # jobs whose end was in a snapshot
         self._asked = 0.0  # when a snapshot was last handed out
         self._deciding = 0.0  # s spent on decisions
         predictor = workload.predictor
-        state = build_state(
-            workload.jobs, workload.runtime, cluster, self._program, seed, self.rules, segments=segments, predictor=predictor
-        )
+        state, header = build(
+            workload.jobs, workload.runtime, cluster, self._program, seed, self.rules,
+            segments=segments, timeline=True, predictor=predictor,
+        )  # fmt: skip
         state.control["external"] = self._external
         outside = None if predictor is None or state.control["rolling"][0] else EstimatesOutside(workload.jobs, predictor)
-        self._driver = Driver(state, self.label, workload.jobs.id, outside)
+        self._driver = Driver(state, self.label, workload.jobs.id, outside, header)
         self._driver.order(PREPARE)
 
     @property
@@ -107,6 +105,16 @@ class Simulation:
     @property
     def _state(self) -> st.State:
         return self._driver.state
+
+    @cached_property
+    def _visible_cluster(self) -> Cluster:
+        """Return the cluster without its outages: those to come are not to be seen."""
+        return replace(self.cluster, outages=())
+
+    @cached_property
+    def _reported(self) -> Array:
+        """Return (jobs,) bool: the job's end was in a snapshot."""
+        return np.zeros(len(self.workload), bool)
 
     @cached_property
     def _mix(self) -> Array:
@@ -230,25 +238,28 @@ class Simulation:
             "seed": self.seed,
             "estimate": self.workload.estimates,
             "rules": {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")},
-            "python": sys.version.split()[0],
-            "numpy": np.__version__,
-            "platform": platform.platform(),
+            **_versions(),
             "wall_s": time.perf_counter() - self._began,
             "decision_us": self._deciding / passes * 1e6,
         }
         return result_of(self._state, self.workload, self.cluster, self.label, self.seed, manifest, over=self._over)
 
 
+@cache
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "numpy": np.__version__, "platform": platform.platform()}
+
+
 def result_of(
     s: st.State, workload: Workload, cluster: Cluster, label: str, seed: int, manifest: Mapping[str, Any], *, over: bool = False
 ) -> Result:
     """Make a result of a state; FINISH must have been ordered. `over`: the kernels write no more to it, and nothing need be copied."""
-    table = s.result.view(np.ndarray)
+    table, timeline = s.result.view(np.ndarray), s.timeline.view(np.ndarray)[: int(s.control["bins"][0])]
     if workload.predictor is not None:
         workload = workload.with_made_estimates(s.rows["estimate"])
     return Result(
         workload, cluster, label, seed,
-        table=_frozen(table if over else table.copy()), timeline=_timeline(s), segments=_segments(s),
+        table=_frozen(table if over else table.copy()), timeline=_frozen(timeline if over else timeline.copy()), segments=_segments(s),
         totals=MappingProxyType(_totals(s, cluster)), manifest=MappingProxyType(dict(manifest)),
     )  # fmt: skip
 
@@ -259,19 +270,6 @@ _ACTIONS = {
     Action.MIGRATE: Simulation._migrate,
     Action.HOLD: Simulation._hold,
 }
-
-
-def _timeline(s: st.State) -> Array:
-    control = s.control[0]
-    used = s.bins[: int(control["bins"])]
-    bins = np.zeros(len(used), BIN)
-    bins["time"] = control["bin_origin"] + control["bin_width"] * np.arange(len(used))
-    bins["span"] = used["span"]
-    bins["queue_max"] = used["queue_max"]
-    span = np.where(used["span"] > 0, used["span"], 1.0)
-    for name in ("queue", "busy", "up"):
-        bins[name] = used[name] / span
-    return _frozen(bins)
 
 
 def _segments(s: st.State) -> Array:
@@ -287,12 +285,15 @@ def _frozen(array: Array) -> Array:
     return array
 
 
+_TOTALS = ("passes", "instants", "first_submit", "last_end", "failures", "migrations", "queue_max")
+
+
 def _totals(s: st.State, cluster: Cluster) -> dict[str, float]:
-    control = s.control[0]
-    totals = {
-        name: float(control[name]) for name in ("passes", "instants", "first_submit", "last_end", "failures", "migrations", "queue_max")
-    }
-    totals["queue_integral"] = float(s.bins["queue"].sum())
+    control = dict(zip(st.CONTROL_ROW.names or (), s.control.view(np.ndarray).item(), strict=True))  # one by one takes ten times as long
+    totals = {name: float(control[name]) for name in _TOTALS}
+    queue = np.zeros(st.BINS)  # as long as the bins, because the length decides how numpy rounds a sum
+    queue[: control["bins"]] = s.bins["queue"][: control["bins"]]
+    totals["queue_integral"] = float(queue.sum())
     totals["queue_explosions"] = float(control["explosions"])
     totals["preemptions"] = float(control["preempted"])
     for kind, line in zip(cluster.types, s.types, strict=True):
@@ -312,11 +313,11 @@ def simulate(
     segments: bool = False,
 ) -> Result:
     """Run `workload` on `cluster` under `scheduler` to the end. `segments` keeps who held which devices when."""
-    label = str(getattr(scheduler, "label", type(scheduler).__name__))
     if hasattr(scheduler, "program"):
-        simulation = Simulation(workload, cluster, scheduler.program(), label=label, seed=seed, rules=rules, segments=segments)
+        simulation = Simulation(workload, cluster, scheduler.program(), seed=seed, rules=rules, segments=segments)
         simulation.run()
         return simulation.result()
+    label = str(getattr(scheduler, "label", type(scheduler).__name__))
     decider: HasDecide = scheduler.begin() if hasattr(scheduler, "begin") else scheduler
     every = float(getattr(scheduler, "every", 0.0))
     half_life = float(getattr(scheduler, "half_life", HALF_LIFE))

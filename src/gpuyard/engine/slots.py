@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+
+from gpuyard.arrays import Array
+from gpuyard.engine.state import PARAMS, SLOT_ROW
 from gpuyard.errors import UsageError
 
 # Names → the codes by which kernels know them: placement scores, how a job that no node can take whole is spread, backfill rules.
@@ -67,3 +72,26 @@ class Program:
     network: int = 0  # of the switch rule
     scratch: int = 0  # floats that networks need
     keep: tuple[object, ...] = ()  # what must outlive the simulation: networks whose addresses are above
+
+    @cached_property
+    def tracks_running(self) -> bool:
+        """Whether running jobs must be kept in the order of their estimated ends."""
+        return any(slot.tracks_running for slot in self.slots)
+
+    @cached_property
+    def slot_rows(self) -> Array:
+        """(slots,) of SLOT_ROW."""
+        rows = np.zeros(len(self.slots), SLOT_ROW)
+        for name in SLOT_ROW.names or ():
+            rows[name] = [int(getattr(slot, name)) for slot in self.slots]
+        return rows
+
+    @cached_property
+    def param_rows(self) -> Array:
+        """(slots × 4 × PARAMS,): ordering, placement, preemption, and the switch rule with the first."""
+        rows = np.zeros((len(self.slots), 4, PARAMS))
+        for i, slot in enumerate(self.slots):
+            for k, values in enumerate((slot.ordering_params, slot.placement_params, slot.preemption_params)):
+                rows[i, k, : len(values)] = values
+        rows[0, 3, : len(self.switch_params)] = self.switch_params
+        return rows.ravel()

@@ -12,13 +12,13 @@ import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
 from gpuyard.model.jobs import JOB, JobColumns
-from gpuyard.model.result import ROW, SegmentRow
+from gpuyard.model.result import BIN, ROW, SegmentRow
 from gpuyard.model.snapshot import MIX
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Ints, Reals, Vector, Words, f8, i1, i4, i8, u8
     from gpuyard.model.jobs import SubmittedRow
-    from gpuyard.model.result import ResultRow
+    from gpuyard.model.result import ResultRow, TimelineRow
     from gpuyard.model.snapshot import MixRow
 
 # ── job states; the order is that of gpuyard.model.result.STATUS ──
@@ -402,6 +402,7 @@ class State(NamedTuple):
     params: Reals  # (schedulers × 4 × PARAMS,) f8: ordering, placement, preemption, switch rule (of the first)
     free_index: Words  # u8 words: nodes by number of free devices
     bins: Vector[BinRow]
+    timeline: Vector[TimelineRow]  # the bins as a result shows them
     log: Vector[SegmentRow]
     system: Vector[SystemRow]  # (1,) SYSTEM_ROW
     room: Ints  # (nodes,) i4 scratch
@@ -445,9 +446,9 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "queue_need": np.float32, "queue_length": np.float32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
     "types": TYPE_ROW, "type_rank": np.int32, "allowed": np.int64, "mix": MIX, "mix_at": np.int64,
     "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
-    "free_index": np.uint64, "bins": BIN_ROW, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32, "pick_node": np.int32,
-    "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW, "notes": np.int32,
-    "plan_free": np.int32, "least_free": np.int32, "tally": TALLY_ROW, "legal": np.int32, "scratch": np.float32,
+    "free_index": np.uint64, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
+    "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,
+    "notes": np.int32, "plan_free": np.int32, "least_free": np.int32, "tally": TALLY_ROW, "legal": np.int32, "scratch": np.float32,
 }  # fmt: skip
 
 if TYPE_CHECKING:  # for policies, which read a column of a table and then a row of it: `jobs.estimate[j]`

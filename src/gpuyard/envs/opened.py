@@ -11,9 +11,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
-from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import FINISHED, PREPARE, RUN
+from gpuyard.engine.memory import header_of
 from gpuyard.engine.slots import BACKFILLS, Program, Slot
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SHARE
 from gpuyard.envs.reward import OBJECTIVES, Objective
@@ -32,8 +32,8 @@ _COPIED = (
     "tally",
 )  # fmt: skip
 _KEPT = (
-    "bins", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory", "host_sums",
-    "outputs",
+    "bins", "timeline", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory",
+    "host_sums", "outputs",
 )  # fmt: skip
 
 CACHE_LINE = 64  # bytes
@@ -113,12 +113,11 @@ def pristine_state(opened: Opened, workload: Workload, cluster: Cluster, closed:
     """Build a state at its beginning, and its header. `closed`: the program of a state in which nothing is left open."""
     s = build_state(
         workload.jobs, workload.runtime, cluster, closed or opened.program, 0, opened.rules,
-        segments=opened.recorded, predictor=workload.predictor,
+        segments=opened.recorded, timeline=opened.recorded, predictor=workload.predictor,
     )  # fmt: skip
     control = s.control
     control["open"] = st.OPEN_NONE
     control["window"] = opened.window
-    control["timeline"] = opened.recorded
     control["tallying"] = 1
     if closed is None:
         control["open"] = opened.decision.code
@@ -138,9 +137,8 @@ def scale_of(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[floa
         return (1.0 / max(len(workload), 1) if opened.objective.per_job else 1.0), 0.0
     s = build_state(
         workload.jobs, workload.runtime, cluster, opened.baseline.program(), 0, opened.rules,
-        segments=False, predictor=workload.predictor,
+        segments=False, timeline=False, predictor=workload.predictor,
     )  # fmt: skip
-    s.control["timeline"] = 0
     s.control["tallying"] = 1
     driver = Driver(s, opened.baseline.label, workload.jobs.id)
     driver.order(PREPARE)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import run_step
-from gpuyard.engine.compiler.pointer import header_of
+from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import FINISHED, PAUSED, PREPARE, RUN
+from gpuyard.engine.memory import header_of
 from gpuyard.engine.slots import Program
 from gpuyard.envs.base import Instance
 from gpuyard.envs.kernels import COPY, SLOT, kernels
@@ -63,10 +65,10 @@ class Rollouts:
             _, header = self._pool[episode]
             kernels().put_back(worker.slot, worker.which, np.array([header.ctypes.data]), self._plans)
             self._opened.decision.use(worker.state, network.address)
-            run_step(worker.state, worker.header, PREPARE)
+            run_step(worker.handle, PREPARE)
             status = PAUSED
             while status == PAUSED:
-                status = run_step(worker.state, worker.header, RUN)
+                status = run_step(worker.handle, RUN)
             if status != FINISHED:
                 raise Driver(worker.state, self._program.label, self._ids[episode]).failure(status)
             sums = worker.state.tally[0]
@@ -85,4 +87,5 @@ class _Worker:
         self.header = header_of(state)
         self.slot = np.zeros(1, SLOT)
         self.slot["header"] = self.header.ctypes.data
+        self.handle: Any = state if INTERPRETED else int(self.header.ctypes.data)
         self.which = np.zeros(1, np.int32)

@@ -9,9 +9,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import engine_address
-from gpuyard.engine.compiler.pointer import header_of
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, GROW_LOG
+from gpuyard.engine.memory import header_of
 from gpuyard.engine.simulation import result_of
 from gpuyard.envs.base import Instance, Observation, Step, check_actions, no_episode
 from gpuyard.envs.kernels import KEEP, SETUP, SHARE, SLOT, kernels
@@ -130,9 +130,6 @@ class EngineEnvs:
             pristine = self._headers[episodes]
             self._slots["scale"][which], self._slots["bonus"][which] = self._scales[episodes].T
             kernels().put_back(self._slots, which, pristine, self._plans)
-            if self.opened.recorded:
-                for e in which.tolist():
-                    self._states[e].bins[:] = 0
             over = kernels().begin(self._slots, self._setup, self._weights, which)
             if over == 0 or self._with_log_space(over) == 0:
                 self._all_open = bool((self._slots["status"] == DECIDE).all())

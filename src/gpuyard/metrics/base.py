@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from gpuyard.arrays import Array
+from gpuyard.arrays import Array, quantiles
 from gpuyard.errors import UsageError
 from gpuyard.model.result import Result
 from gpuyard.model.units import parse_assignments
@@ -88,7 +88,8 @@ def metric(
 
 
 def _percentile(share: float) -> Callable[[Array], float]:
-    return lambda values: float(np.percentile(values, share))
+    level = np.array([share / 100.0])
+    return lambda values: float(quantiles(values, level)[0])
 
 
 AGGREGATIONS: Mapping[str, Callable[[Array], float]] = MappingProxyType(

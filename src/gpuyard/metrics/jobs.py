@@ -7,7 +7,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine.state import SHORT
 from gpuyard.metrics.base import metric
-from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, length
+from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, length, once
 from gpuyard.model.result import Result
 
 ACCEPTED = "every accepted job; an unfinished one with the time until the horizon, a lower bound; rejected ones are left out"
@@ -41,6 +41,7 @@ def waiting(result: Result) -> Array:
     "turnaround", title="turnaround (JCT)", unit="s", better="lower", formula="end − submit", source="Feitelson & Rudolph 1998",
     covers=ACCEPTED, missing=NONE_ACCEPTED,
 )  # fmt: skip
+@once
 def turnaround(result: Result) -> Array:
     """Time from submit to end; reports also call it job completion time, flow time or response time."""
     return end_or_horizon(result) - result.workload.jobs.submit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,7 @@ class Jobs:
     qoses: tuple[str, ...] = ("",)
     accounts: tuple[str, ...] = ("",)
     _columns: dict[str, Array] = field(default_factory=dict, repr=False)
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what others work out once, by name
 
     @classmethod
     def build(

@@ -51,16 +51,20 @@ class ResultRow(RecordRow):
 
 
 ROW = row_dtype(ResultRow)
-BIN = np.dtype(
-    [
-        ("time", "f8"),  # s, where the bin begins
-        ("span", "f8"),  # s, how much of the bin was simulated
-        ("queue", "f8"),  # jobs waiting, mean over the span
-        ("queue_max", "f8"),
-        ("busy", "f8"),  # GPUs in use, mean
-        ("up", "f8"),  # GPUs not out of order, mean
-    ]
-)
+
+
+class TimelineRow(RecordRow):
+    """A stretch of time."""
+
+    time: f8  # s, where it begins
+    span: f8  # s, how much of it was simulated
+    queue: f8  # jobs waiting, mean over the span
+    queue_max: f8
+    busy: f8  # GPUs in use, mean
+    up: f8  # GPUs not out of order, mean
+
+
+BIN = row_dtype(TimelineRow, align=False)
 
 
 class SegmentRow(RecordRow):
@@ -96,6 +100,7 @@ class Result:
     segments: Array  # (parts,) of SEGMENT; empty unless asked for
     totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     manifest: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    derived: dict[str, Array] = field(default_factory=dict, init=False, repr=False)  # what metrics work out once, by name
 
     def __len__(self) -> int:
         return len(self.table)

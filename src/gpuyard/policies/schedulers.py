@@ -43,6 +43,10 @@ class CompiledScheduler:
     _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
 
     def program(self) -> Program:
+        """Return the scheduler as the engine takes it; its policies are compiled on first use."""
+        return self._pool.program(self._made)
+
+    def _made(self) -> Program:
         raise NotImplementedError
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
@@ -102,7 +106,7 @@ class Scheduler(CompiledScheduler):
     def networks(self) -> tuple[TrainedNetwork, ...]:
         return tuple(slot.network for slot in (self.ordering, self.placement) if slot.network)
 
-    def program(self) -> Program:
+    def _made(self) -> Program:
         return program_of((self,), self.label, 0.0)
 
 
@@ -145,7 +149,7 @@ class Meta(CompiledScheduler):
         period = f"@{short_number(self.every)}" if self.every else ""
         return f"meta:{self.rule.label}({', '.join(s.label for s in self.schedulers)}){period}"
 
-    def program(self) -> Program:
+    def _made(self) -> Program:
         rule = self.rule
         made = program_of(self.schedulers, self.label, self.every, (rule.network,) if rule.network else ())
         address = rule.network.address if rule.network else 0

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
-from gpuyard.arrays import Array
-from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.kernels.events import step
@@ -103,9 +101,9 @@ def engine_address() -> int:
     return address_of(engine())
 
 
-def run_step(s: st.State, header: Array, order: int, j: int = 0) -> int:
-    """One order to the engine; returns its status."""
+def run_step(handle: Any, order: int, j: int = 0) -> int:
+    """Give one order to the engine, by the address of a state's header (by the state where kernels are interpreted); returns its status."""
     if INTERPRETED:
         with np.errstate(all="ignore"):
-            return int(step(s, order, j))
-    return engine()(header.ctypes.data, order, j)
+            return int(step(handle, order, j))
+    return engine()(handle, order, j)

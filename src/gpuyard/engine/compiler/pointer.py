@@ -21,7 +21,6 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic
 from numba.np.arrayobj import populate_array
 
-from gpuyard.arrays import Array
 from gpuyard.engine.state import DTYPES, State
 
 if TYPE_CHECKING:
@@ -99,9 +98,3 @@ def state_at(typing: TypingContext, address: Type) -> Any:
         return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
 
     return signature, codegen
-
-
-def header_of(s: State) -> Array:
-    """Addresses and lengths of the arrays of a state, which must outlive it."""
-    words = [word for array in s for word in (array.ctypes.data, len(array))]
-    return np.array(words, np.int64)

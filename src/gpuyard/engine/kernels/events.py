@@ -17,7 +17,7 @@ from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, tick, write_result
+from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, tick, write_result, write_timeline
 from gpuyard.engine.kernels.usage import age_usage, show_usage
 from gpuyard.engine.state import EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
@@ -83,13 +83,15 @@ def count_free(s: State) -> None:
 
 @inner
 def _finish(s: State) -> Any:
-    """Write the result rows of the jobs that have not ended."""
+    """Write the result rows of the jobs that have not ended, and the timeline."""
     submitted = s.control[0].next_job
     for j in range(len(s.rows)):
         if j >= submitted:
             submit_row(s, j)
         if s.rows[j].status <= RUNNING:
             write_result(s, j)
+    if s.control[0].timeline == 1:
+        write_timeline(s)
     return 0
 
 

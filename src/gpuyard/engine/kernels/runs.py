@@ -452,26 +452,44 @@ def tick(s: State, until: Real) -> None:
     if control.timeline == 0:
         control.last_tick = max(at, until)
         return
+    if at < until:
+        _fill_bins(s, at, until)
+    control.last_tick = max(at, until)
+
+
+@inner
+def _fill_bins(s: State, at: Real, until: Real) -> None:
+    """Add what holds from `at` until `until` to the bins of the timeline. A short run spends most of its time here."""
+    control = s.control[0]
+    waiting, busy, up = float(control.waiting), control.busy, control.up
+    origin, width, used = control.bin_origin, control.bin_width, control.bins
+    b = _bin_of(at, origin, width)
     while at < until:
-        b = int((at - control.bin_origin) / control.bin_width)
-        if control.bin_origin + (b + 1) * control.bin_width <= at:  # the quotient was rounded down across an edge
-            b += 1
         if b >= BINS:
             _double(s)
+            width, used = 2.0 * width, used // 2
+            b = _bin_of(at, origin, width)
             continue
-        edge = control.bin_origin + (b + 1) * control.bin_width
-        to = min(until, edge)
         line = s.bins[b]
+        if b >= used:  # time leaves no bin out, so that those behind need not hold zeros
+            line.span, line.queue, line.busy, line.up, line.queue_max = 0.0, 0.0, 0.0, 0.0, 0.0
+            used = b + 1
+        to = min(until, origin + (b + 1) * width)
         line.span += to - at
-        line.queue += (to - at) * control.waiting
-        line.busy += (to - at) * control.busy
-        line.up += (to - at) * control.up
-        if control.waiting > line.queue_max:
-            line.queue_max = control.waiting
-        if b + 1 > control.bins:
-            control.bins = b + 1
+        line.queue += (to - at) * waiting
+        line.busy += (to - at) * busy
+        line.up += (to - at) * up
+        line.queue_max = max(line.queue_max, waiting)
         at = to
-    control.last_tick = at
+        b += 1
+    control.bin_width, control.bins = width, used
+
+
+@inner
+def _bin_of(at: Real, origin: Real, width: Real) -> Any:
+    """Return the bin that holds the instant `at`."""
+    b = int((at - origin) / width)
+    return b + 1 if origin + (b + 1) * width <= at else b  # the quotient may be rounded down across an edge
 
 
 @inner
@@ -486,14 +504,21 @@ def power(s: State) -> Any:
 
 @inner
 def _double(s: State) -> None:
+    """Merge all bins in pairs."""
     for i in range(BINS // 2):
         a, b, to = s.bins[2 * i], s.bins[2 * i + 1], s.bins[i]
         span, queue, busy, up = a.span + b.span, a.queue + b.queue, a.busy + b.busy, a.up + b.up
         highest = max(a.queue_max, b.queue_max)
         to.span, to.queue, to.busy, to.up, to.queue_max = span, queue, busy, up, highest
-    for i in range(BINS // 2, BINS):
-        line = s.bins[i]
-        line.span, line.queue, line.busy, line.up, line.queue_max = 0.0, 0.0, 0.0, 0.0, 0.0
+
+
+@inner
+def write_timeline(s: State) -> None:
+    """Show the integrals of the bins in use as means."""
     control = s.control[0]
-    control.bin_width *= 2
-    control.bins = (control.bins + 1) // 2
+    for b in range(control.bins):
+        line, row = s.bins[b], s.timeline[b]
+        span = line.span if line.span > 0 else 1.0
+        row.time = control.bin_origin + control.bin_width * b
+        row.span, row.queue_max = line.span, line.queue_max
+        row.queue, row.busy, row.up = line.queue / span, line.busy / span, line.up / span

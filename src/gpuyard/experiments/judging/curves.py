@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.arrays import Array
+from gpuyard.arrays import Array, quantiles
 from gpuyard.errors import UsageError
 from gpuyard.metrics.base import METRICS, values_of
 from gpuyard.metrics.groups import GROUPINGS
@@ -19,7 +19,7 @@ from gpuyard.model.result import Result
 from gpuyard.registry import unknown_name
 
 LEVELS = np.linspace(0.0, 1.0, 101)  # of a distribution over jobs
-BOX = (0.05, 0.25, 0.5, 0.75, 0.95)  # whiskers, box and median
+BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])  # whiskers, box and median
 MOST_GROUPS = 12  # those with most jobs
 BINS = 120  # of time
 
@@ -59,7 +59,7 @@ def check_curve(name: str) -> None:
 def _cdf(metric: str, result: Result) -> Curve:
     values = values_of(result, METRICS[metric])
     known = values[np.isfinite(values)]
-    return Curve(LEVELS, np.quantile(known, LEVELS) if len(known) else np.full(len(LEVELS), np.nan))
+    return Curve(LEVELS, quantiles(known, LEVELS) if len(known) else np.full(len(LEVELS), np.nan))
 
 
 def _box(text: str, result: Result) -> Curve:
@@ -70,7 +70,7 @@ def _box(text: str, result: Result) -> Curve:
     known = np.isfinite(values)
     found, sizes = np.unique(group[known], return_counts=True)
     shown = found[np.sort(np.argsort(-sizes, kind="stable")[:MOST_GROUPS])]
-    y = [np.quantile(values[known & (group == each)], BOX) for each in shown]
+    y = [quantiles(values[known & (group == each)], BOX) for each in shown]
     x = np.repeat(np.arange(len(shown), dtype=float), len(BOX))
     return Curve(x, np.concatenate(y) if y else np.zeros(0), tuple(label(each) for each in shown))
 

@@ -1,0 +1,207 @@
+"""What a state begins with, whatever scheduler works on it: worked out once for a list of jobs on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.arrays import Array
+from gpuyard.engine import state as st
+from gpuyard.engine.kernels.outages import FAILURE, REPAIR
+from gpuyard.engine.memory import packed
+from gpuyard.engine.mix import partition_numbers, type_set
+from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.model.jobs import Jobs
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Jobs on a cluster, before the first submission."""
+
+    jobs: int
+    nodes: int
+    devices: int  # 1 where no job asks for a share of one
+    pool: int  # parts that runs can have at once
+    table: Array  # (jobs,) JOB
+    beginning: Array  # bytes of the arrays that do not begin with zeros
+    lengths: Mapping[str, int]  # of the arrays that depend on jobs and cluster alone
+
+
+def ground_of(jobs: Jobs, cluster: Cluster) -> Ground:
+    """Work it out, or take what was worked out for the same objects before; both are frozen."""
+    known = jobs.derived.get("ground")
+    if known is None or known[0] is not cluster:
+        known = jobs.derived["ground"] = cluster, _worked_out(jobs, cluster)
+    found: Ground = known[1]
+    return found
+
+
+def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
+    gpus = jobs.gpus
+    shared = int(np.count_nonzero((gpus > 0) & (gpus < 1)))
+    nodes = _node_rows(cluster)
+    partition_of = partition_numbers(jobs, cluster)
+    partitions, words = _partitions(cluster, nodes, partition_of, jobs)
+    n, total = len(jobs), int(nodes["gpus"].sum())
+    pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
+    contents = {
+        "control": _control(jobs, cluster, sharing=shared > 0),
+        "nodes": nodes,
+        "partitions": partitions,
+        "types": _types(cluster, jobs),
+        "speed": _speeds(jobs.classes, cluster),
+        "type_rank": _type_ranks(jobs.classes, cluster),
+        "allowed": np.array([type_set(label, cluster) for label in jobs.gpu_types], np.int64),
+        "mix_at": np.zeros(len(cluster.partitions) + 1, np.int64),
+        "fragment": np.full(len(nodes), -1, np.int64),
+        "partition_of": partition_of,
+        "qos_factor": _relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
+        "outages": _outages(cluster, nodes),
+    }
+    lengths = {name: len(array) for name, array in contents.items()} | {
+        "rows": n,  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
+        "queue_keys": n,
+        "queue_jobs": n,
+        "end_times": min(n, pool),
+        "ends": min(n, pool),
+        "parts": pool,
+        "devices": total if shared else 1,
+        "users": len(jobs.users),
+        "free_index": words,
+    }
+    return Ground(n, len(nodes), lengths["devices"], pool, np.ascontiguousarray(jobs.table), packed(contents), lengths)
+
+
+def _node_rows(cluster: Cluster) -> Array:
+    nodes = cluster.nodes
+    order = np.argsort(nodes.partition, kind="stable")
+    rows = np.zeros(len(nodes), st.NODE_ROW)
+    rows["number"] = order
+    for name in ("gpus", "gpu_type", "rack", "partition", "cpus", "memory"):
+        rows[name] = getattr(nodes, name)[order]
+    rows["free"] = rows["gpus"]
+    rows["free_cpus"] = rows["cpus"]
+    rows["free_memory"] = rows["memory"]
+    rows["speed"] = np.array([kind.speed for kind in cluster.types])[rows["gpu_type"]]
+    rows["share"] = np.where(rows["gpus"] > 0, 1.0, 0.0)
+    identity = rows["gpus"] <= MAX_DEVICES
+    first = np.cumsum(rows["gpus"]) - rows["gpus"]
+    rows["first_device"] = np.where(identity, first, -1)
+    bits = np.array([(1 << g) - 1 for g in range(MAX_DEVICES + 1)], np.uint64)
+    rows["mask"] = np.where(identity, bits[np.minimum(rows["gpus"], MAX_DEVICES)], 0)
+    return rows
+
+
+def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs) -> tuple[Array, int]:
+    """Partition rows, and how many words the index of free nodes needs."""
+    count = len(cluster.partitions)
+    parts = np.zeros(count, st.PARTITION_ROW)
+    parts["node_lo"] = np.searchsorted(nodes["partition"], np.arange(count), "left")
+    parts["node_hi"] = np.searchsorted(nodes["partition"], np.arange(count), "right")
+    per_label = np.bincount(jobs.partition, minlength=len(partition_of))
+    per_partition = np.bincount(np.maximum(partition_of, 0), weights=per_label, minlength=count).astype(np.int64)
+    parts["queue_hi"] = np.cumsum(per_partition)
+    parts["queue_lo"] = parts["queue_hi"] - per_partition
+    parts["head"] = parts["queue_lo"]
+    parts["tail"] = parts["queue_lo"]
+    parts["first_run"] = parts["queue_lo"]
+    parts["quota"] = [partition.quota for partition in cluster.partitions]
+    priorities = [partition.priority for partition in cluster.partitions]
+    parts["factor"] = _relative(priorities, max(priorities))
+    parts["index"] = -1
+    words = 0
+    for p in range(count):
+        lo, hi = int(parts["node_lo"][p]), int(parts["node_hi"][p])
+        nodes["word"][lo:hi] = np.arange(hi - lo)
+        gpus = nodes["gpus"][lo:hi]
+        parts["total"][p] = gpus.sum()
+        most = int(gpus.max()) if hi > lo else 0
+        cpus = nodes["cpus"][lo:hi]
+        parts["most_gpus"][p], parts["most_cpus"][p] = most, cpus[np.isfinite(cpus)].max(initial=0.0)
+        if hi - lo >= st.INDEX_FROM and 0 < most <= MAX_DEVICES:
+            size = (hi - lo + 63) // 64
+            parts["index"][p], parts["words"][p], parts["levels"][p] = words, size, most
+            words += most * (size + (size + 63) // 64)
+    return parts, max(words, 1)
+
+
+def _relative(priorities: Sequence[float], highest: float) -> Array:
+    """Priorities as parts of the highest; 0 where there are none."""
+    values = np.array(priorities, np.float64)
+    return values / highest if highest > 0 else np.zeros(len(values))
+
+
+def _types(cluster: Cluster, jobs: Jobs) -> Array:
+    types = np.zeros(len(cluster.types), st.TYPE_ROW)
+    types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
+    types["since"] = _first_submit(jobs)
+    for name in ("transfer", "idle_watts", "busy_watts"):
+        types[name] = [getattr(kind, name) for kind in cluster.types]
+    return types
+
+
+def _speeds(classes: Sequence[str], cluster: Cluster) -> Array:
+    return np.array([[cluster.speed_of(name, kind) for kind in cluster.types] for name in classes], np.float64).ravel()
+
+
+def _type_ranks(classes: Sequence[str], cluster: Cluster) -> Array:
+    """For each class the types by (speed, highest first; price, lowest first); equal ones have the same rank."""
+    ranks = []
+    for name in classes:
+        keys = [(-cluster.speed_of(name, kind), kind.price) for kind in cluster.types]
+        order = sorted(set(keys))
+        ranks += [order.index(key) for key in keys]
+    return np.array(ranks, np.int32)
+
+
+def _outages(cluster: Cluster, nodes: Array) -> Array:
+    """Failures and repairs by time; at one time repairs first, then as listed."""
+    where = np.empty(len(nodes), int)
+    where[nodes["number"]] = np.arange(len(nodes))
+    events = []
+    for i, outage in enumerate(cluster.outages):
+        gpus = -1 if outage.gpus is None else outage.gpus
+        events.append((outage.start, FAILURE, i, where[outage.node], gpus))
+        if np.isfinite(outage.end):
+            events.append((outage.end, REPAIR, i, where[outage.node], gpus))
+    events.sort(key=lambda e: (e[0], e[1], e[2]))
+    rows = np.zeros(len(events), st.OUTAGE_ROW)
+    failure_at: dict[int, int] = {}
+    for k, (time, kind, i, node, gpus) in enumerate(events):
+        rows[k] = (time, kind, node, gpus, 0, 0, failure_at.setdefault(i, k))
+    return rows
+
+
+def _first_submit(jobs: Jobs) -> float:
+    return float(jobs.submit[0]) if len(jobs) else 0.0
+
+
+def _control(jobs: Jobs, cluster: Cluster, *, sharing: bool) -> Array:
+    """The numbers that exist once, as far as jobs and cluster settle them."""
+    control = np.zeros(1, st.CONTROL_ROW)
+    first = _first_submit(jobs)
+    speeds = [kind.speed for kind in cluster.types] + [x for row in cluster.speed.values() for x in row.values()] + [1.0]
+    values = {
+        "span_nodes": cluster.span_nodes,
+        "span_racks": cluster.span_racks,
+        "fastest": max(speeds) * max(1.0, cluster.span_nodes, cluster.span_racks),
+        "least_transfer": min([kind.transfer for kind in cluster.types] + [1.0]),
+        "bin_width": 1.0,
+        "bin_origin": first,
+        "last_tick": first,
+        "first_submit": first,
+        "last_end": first,
+        "up": cluster.gpus,
+        "gpus": cluster.gpus,
+        "sharing": sharing,
+        "next_estimate": np.inf,
+        "choice": -1,
+        "open_head": -1,
+        "open_job": -1,
+        "hosts": bool((jobs.cpus > 0).any() or (jobs.memory > 0).any()),
+    }
+    for name, value in values.items():
+        control[name] = value
+    return control
