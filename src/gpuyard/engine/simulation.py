@@ -15,8 +15,10 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import build
+from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.estimating import EstimatesOutside
+from gpuyard.engine.interrupts import interrupts
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
@@ -93,6 +95,7 @@ class Simulation:
             segments=segments, timeline=True, predictor=predictor,
         )  # fmt: skip
         state.control["external"] = self._external
+        state.control["attention"] = 0 if INTERPRETED else interrupts().address
         outside = None if predictor is None or state.control["rolling"][0] else EstimatesOutside(workload.jobs, predictor)
         self._driver = Driver(state, self.label, workload.jobs.id, outside, header)
         self._driver.order(PREPARE)

@@ -315,6 +315,7 @@ class ControlRow(RecordRow):
     missing: i8  # units of that job that have no node yet
     picked: i8  # nodes that it has
     error_job: i8
+    attention: i8  # address of a word that is not 0 when Python wants the kernels to return; 0: none
 
 
 SHORT = 10.0  # s: in the bounded slowdown, shorter jobs count as this long

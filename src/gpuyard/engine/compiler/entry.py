@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -16,12 +15,11 @@ from numba import types
 
 from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry
 from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.interrupts import interrupts
 from gpuyard.engine.kernels.events import step
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
-
-_PATIENCE = 0.8  # s without an answer before a message says that a compilation is under way
 
 
 def source_hash(module: str) -> int:
@@ -71,18 +69,8 @@ def engine() -> Callable[[int, int, int], int]:
 
 @lru_cache(maxsize=1)
 def _load() -> Callable[[int, int, int], int]:
-    notice = threading.Timer(_PATIENCE, _tell)
-    notice.daemon = True
-    notice.start()
-    try:
+    with interrupts():
         return _compile(source_hash(__name__))
-    finally:
-        notice.cancel()
-
-
-def _tell() -> None:
-    sys.stderr.write("gpuyard: compiling the engine, once for this machine and version (20–30 s) …\n")
-    sys.stderr.flush()
 
 
 def _compile(source: int) -> Callable[[int, int, int], int]:
@@ -106,4 +94,6 @@ def run_step(handle: Any, order: int, j: int = 0) -> int:
     if INTERPRETED:
         with np.errstate(all="ignore"):
             return int(step(handle, order, j))
-    return engine()(handle, order, j)
+    advance = engine()
+    with interrupts():
+        return advance(handle, order, j)

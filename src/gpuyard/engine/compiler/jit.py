@@ -7,7 +7,11 @@ policies are used (decision record 0001). With `NUMBA_DISABLE_JIT=1` everything 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -34,6 +38,22 @@ WORD, FLOAT, NOTHING = types.int64, types.float64, types.void  # in signatures o
 F = TypeVar("F", bound=Callable[..., Any])
 INTERPRETED = bool(config.DISABLE_JIT)
 
+
+def _load_without_scipy() -> None:
+    """Load numba's array functions. They look for scipy's linear algebra at once, which takes 0.2 s and which the engine never uses."""
+    wanted = "scipy.linalg.cython_blas"
+    if INTERPRETED or wanted in sys.modules or "numba.np.arraymath" in sys.modules:
+        return
+    sys.modules[wanted] = None  # type: ignore[assignment]  # this is how an import is made to fail
+    try:
+        arraymath: Any = import_module("numba.np.arraymath")
+    finally:
+        del sys.modules[wanted]
+    arraymath._HAVE_BLAS = find_spec("scipy") is not None  # those who call it still find it
+
+
+_load_without_scipy()
+
 # No reference counting (`_nrt=False`): nothing is allocated inside kernels, and counting costs more than the work:
 # 30 k instead of 1–2 M jobs/s was measured with it on.
 _INNER = {"nogil": True, "error_model": "numpy", "_nrt": False}
@@ -50,6 +70,7 @@ class LinkOnlyLowering(NativeLowering):  # type: ignore[misc]
     _name = "gpuyard_link_only_lowering"
 
     def run_pass(self, state: Any) -> Any:
+        _tell_compiling()
         library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
         library.enable_object_caching()
         library._optimize_final_module = _nothing
@@ -73,6 +94,13 @@ class LinkOnlyCompiler(Compiler):  # type: ignore[misc]
             manager._finalized = False
             manager.finalize()
         return pipelines
+
+
+@cache
+def _tell_compiling() -> None:
+    """Say so once, and only where something is compiled: code from the disk cache does not come here."""
+    sys.stderr.write("gpuyard: compiling the engine, once for this machine and version (10–30 s) …\n")
+    sys.stderr.flush()
 
 
 def _nothing() -> None:

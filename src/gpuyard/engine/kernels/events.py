@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at
+from gpuyard.engine.compiler.vectors import words_at
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
 from gpuyard.engine.kernels.estimates import estimate, observe
 from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
@@ -102,7 +103,7 @@ def _run(s: State) -> Any:
     breath = control.instants + BREATH
     while True:
         if control.at_pass == 0:
-            if control.instants >= breath:
+            if control.instants >= breath or (control.attention != 0 and words_at(control.attention, 1)[0] != 0):
                 return PAUSED
             if control.logging == 1 and len(s.log) - control.log < control.parts_used + 1:
                 return GROW_LOG

@@ -1,0 +1,82 @@
+"""Ctrl-C reaches a process that is in compiled code."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard.engine.compiler.jit import INTERPRETED
+from gpuyard.engine.interrupts import EXIT_CODE
+
+PATIENCE = 120.0  # s; a hang would last for ever
+
+SCRIPT = """
+import sys
+from gpuyard import load_cluster, load_workload, simulate
+from gpuyard.engine.compiler.compile import compile_keys
+from gpuyard.engine.slots import Program, Slot
+
+def endless(jobs, j, now):
+    k = 0.0
+    while k >= 0.0:
+        k += jobs.gpus[j] + 1.0
+        if k > 1e9:
+            k = 0.0
+    return k
+
+def slow(jobs, j, now):
+    k = 0.0
+    for i in range(10_000_000):
+        k += jobs.gpus[j] * i
+    return k
+
+class Given:
+    def program(self):
+        return Program((Slot(ordering=address, reads_clock=1),), "given")
+
+address = compile_keys({"endless": endless, "slow": slow}[sys.argv[1]], 0)
+workload, cluster = load_workload("family:shape=base,gpus=4"), load_cluster("1x1:a100")
+print("begins", flush=True)
+try:
+    simulate(workload, cluster, Given())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(7)
+"""
+
+
+def begun(tmp_path: Path, policy: str) -> subprocess.Popen[str]:
+    """Start a process in which that policy runs, and wait until it does."""
+    path = tmp_path / "program.py"
+    path.write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, str(path), policy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begins\n"
+    time.sleep(1.0)  # for the engine to be loaded
+    return process
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_one_ctrl_c_ends_a_long_run_at_the_next_instant(tmp_path: Path) -> None:
+    process = begun(tmp_path, "slow")  # thousands of instants at 10 ms a job and more, which is hours
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 7
+    assert out == "interrupted\n"
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_the_second_ctrl_c_ends_a_policy_that_loops_for_ever(tmp_path: Path) -> None:
+    process = begun(tmp_path, "endless")
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=2.0)
+    process.send_signal(signal.SIGINT)
+    _, talk = process.communicate(timeout=PATIENCE)
+    assert process.returncode == EXIT_CODE
+    assert "interrupted" in talk
