@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
@@ -13,7 +15,7 @@ from gpuyard.model.rules import Rules
 
 
 def made(scheduler: str) -> tuple[st.State, np.ndarray]:
-    workload, cluster = load_workload("family:shape=base,gpus=4"), load_cluster("2x4:a100,1x8:v100")
+    workload, cluster = load_workload("family:shape=base,gpus=4"), load_cluster("2x4:a100+1x8:v100")
     program = parse_scheduler(scheduler).program()
     return build(workload.jobs, workload.runtime, cluster, program, 7, Rules(), segments=True, timeline=True)
 
@@ -28,7 +30,7 @@ def test_the_header_names_every_array() -> None:
 def test_arrays_do_not_overlap_and_begin_at_cache_lines() -> None:
     state, _ = made("srpt/best/conservative/srpt")
     own = sorted((array.ctypes.data, array.nbytes, name) for name, array in state._asdict().items() if array.nbytes and name != "mix")
-    for (at, size, name), (following, _, other) in zip(own, own[1:], strict=False):
+    for (at, size, name), (following, _, other) in pairwise(own):
         assert at + size <= following, (name, other)
     assert state.rows.ctypes.data % CACHE_LINE == 0
 
