@@ -132,6 +132,23 @@ def test_runs_that_are_missing_or_there_twice_are_not_merged(tmp_path: Path) -> 
         Store(tmp_path / "nothing").finish(1)
 
 
+def test_neighbouring_units_share_a_file_and_the_end_is_the_same(tmp_path: Path) -> None:
+    one_by_one = filled(tmp_path / "a")
+    together = Store(tmp_path / "b")
+    together.begin(RECORD, ABOUT)
+    together.add_all({2: records(2), 0: records(0)})
+    assert together.done() == {0, 2}
+    assert len(list((tmp_path / "b" / PARTS).iterdir())) == 2
+    together.add_all({1: records(1)})
+    together.add_all({})
+    one_by_one.finish(6)
+    together.finish(6)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    more = Store(tmp_path / "c")
+    more.add_all({number: records(number) for number in (3, 4, 5, 7)})
+    assert (more.done(), len(list((tmp_path / "c" / PARTS).iterdir()))) == ({3, 4, 5, 7}, 2)
+
+
 # ── whose it is ──
 
 

@@ -29,6 +29,7 @@ from gpuyard.experiments.running.store import AGENTS, KEPT, MAX_BYTES, Store
 from gpuyard.experiments.running.workers import Backend, Here, Processes, check_workers
 from gpuyard.files import json_bytes, read_bytes, writing
 
+SAVED_EVERY = 0.25  # s: what a killed process loses at most, besides what was under way
 Progress = Callable[[str, int, int], None]  # what is done, how much, of how much
 
 
@@ -101,13 +102,19 @@ def _do_units(prepared: Prepared, context: Context, store: Store, backend: Backe
     width, done = len(prepared.entries), store.done()
     left = [unit.number for unit in prepared.units if unit.number not in done]
     before = prepared.runs - len(left) * width
-    finished = before
+    finished, saved, unsaved = before, 0.0, {}
     report("runs", finished, prepared.runs)
     with closing(backend.run(partial(Worker, context), left)) as outcomes:
-        for number, records in outcomes:
-            store.add(number, records)
-            finished += width
-            report("runs", finished, prepared.runs)
+        try:
+            for number, records in outcomes:
+                unsaved[number] = records
+                if time.monotonic() - saved >= SAVED_EVERY:
+                    store.add_all(unsaved)
+                    unsaved, saved = {}, time.monotonic()
+                finished += width
+                report("runs", finished, prepared.runs)
+        finally:
+            store.add_all(unsaved)
     return before
 
 

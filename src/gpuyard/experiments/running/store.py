@@ -2,7 +2,7 @@
 
     experiment.json     what is run, by which version and command, on which platform
     lock                held while a process works here
-    parts/              finished Runs, one Parquet file per unit: numbers, curves and manifests
+    parts/              finished Runs, a Parquet file per unit or some neighbouring ones: numbers, curves and manifests
     agents/             policies trained for the experiment
     runs.parquet        at the end: a row per Run            curves.parquet      the curves of each Run
     manifests.jsonl     a line per Run: its axes, version, platform, seconds
@@ -40,7 +40,7 @@ BEGIN = "delete the folder and run again"
 _OTHER = "give another --out, or delete the folder to start again"
 _AGAIN = "delete this file and run again: its Runs are repeated"
 KEPT = "what was done before is kept"
-_PART = re.compile(r"(?P<unit>[0-9]{7})-(?P<hash>[0-9a-f]{16})\.parquet")
+_PART = re.compile(r"(?P<unit>[0-9]{7})(-(?P<last>[0-9]{7}))?-(?P<hash>[0-9a-f]{16})\.parquet")
 
 
 class Store:
@@ -101,20 +101,29 @@ class Store:
         folder = self.path / PARTS
         if not folder.is_dir():
             return set()
-        found = set()
+        found: set[int] = set()
         for entry in folder.iterdir():
             match = _PART.fullmatch(entry.name)
             if match:
-                found.add(int(match["unit"]))
+                found.update(range(int(match["unit"]), int(match["last"] or match["unit"]) + 1))
             elif entry.name.endswith(PARTIAL):
                 with writing(entry, hint=KEPT):
                     entry.unlink()
         return found
 
-    def add(self, unit: int, records: Sequence[RunRecord]) -> None:
-        """Save the Runs of a unit."""
+    def add(self, unit: int, records: Sequence[RunRecord], last: int | None = None) -> None:
+        """Save the Runs of a unit, or of all units from that one to the `last`."""
         data = parquet_bytes(_part_frame(records))
-        self.write(f"{PARTS}/{unit:07d}-{hashlib.sha256(data).hexdigest()[:16]}.parquet", data)
+        units = f"{unit:07d}" if last is None or last == unit else f"{unit:07d}-{last:07d}"
+        self.write(f"{PARTS}/{units}-{hashlib.sha256(data).hexdigest()[:16]}.parquet", data)
+
+    def add_all(self, units: Mapping[int, Sequence[RunRecord]]) -> None:
+        """Save the Runs of several units, neighbours in one file: a file takes 10 ms, as long as the Runs of a small unit."""
+        numbers = sorted(units)
+        starts = [i for i, number in enumerate(numbers) if i == 0 or number != numbers[i - 1] + 1]
+        for start, stop in zip(starts, [*starts[1:], len(numbers)], strict=True):
+            block = numbers[start:stop]
+            self.add(block[0], [record for number in block for record in units[number]], block[-1])
 
     def parts(self) -> list[pl.DataFrame]:
         """Return the parts in the order of their units, each checked before it is parsed."""
