@@ -56,6 +56,15 @@ def bench(
     large: Annotated[bool, typer.Option("--large", help="Also time 1 M gang jobs on 1,000 × 8 GPUs.")] = False,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs of each case; the median counts.")] = 5,
     short_: Annotated[bool, typer.Option("--short", help="Run this built-in benchmark even where benchmarks/bench.py exists.")] = False,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep this run, to compare later ones with.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="An earlier run on this machine: exit code 3 if a ratio is more than 15 % lower.",
+        ),
+    ] = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
@@ -64,7 +73,10 @@ def bench(
         raise UsageError(f"--runs {runs} does not lie in 1..1000")
     if SCRIPT.is_file() and not short_:
         say(f"running {SCRIPT.relative_to(SCRIPT.parents[1])}; --short for the built-in benchmark")
-        raise typer.Exit(subprocess.run([sys.executable, str(SCRIPT)], check=False).returncode)
+        further = [word for name, file in (("--save", save), ("--against", against)) if file for word in (name, str(file))]
+        raise typer.Exit(subprocess.run([sys.executable, str(SCRIPT), *further], check=False).returncode)
+    if save or against:
+        raise UsageError("--save and --against need benchmarks/bench.py of a checkout", hint="-f json shows the numbers of this one")
     emit(describe([measure(case, runs) for case in (*CASES, *((LARGE,) if large else ()))]), how)
 
 
