@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from gpuyard.experiments.design.spec import AgentSpec, Axes, Experiment, Judging
+from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import holm, mean_interval, paired_difference
 from gpuyard.experiments.judging.summary import Pivot, Summary, summarise, units
 from gpuyard.experiments.running.results import Results, has_windows
@@ -367,3 +368,20 @@ def test_p_and_the_interval_of_the_way_that_is_least_sure_are_shown() -> None:
     )
     assert versus is not None
     assert versus.difference == paired_difference(mine.mean(axis=(1, 2)), np.full(5, 9.0))
+
+
+# ── the best of several ──
+
+
+def test_seeds_are_parts_too_and_fewer_than_five_are_none():
+    rng = np.random.default_rng(2)
+    base = rng.normal(20.0, 1.0, (1, 6))
+    columns = {"fcfs": base, **{f"s{k}": base + rng.normal(-1.0, 2.0, (1, 6)) for k in range(4)}}
+    summary = said({"slowdown": columns})
+    found = gain_of_choice(summary, ["s0", "s1", "s2", "s3"], "fcfs")
+    values = np.stack([columns[f"s{k}"][0] for k in range(4)])
+    expected = [values[int(np.argmin(np.delete(values, s, 1).mean(axis=1))), s] - base[0, s] for s in range(6)]
+    assert found is not None
+    assert found.mean == pytest.approx(np.mean(expected)) and found.n == 6
+    few = said({"slowdown": {name: each[:, :4] for name, each in columns.items()}})
+    assert gain_of_choice(few, ["s0", "s1"], "fcfs") is None

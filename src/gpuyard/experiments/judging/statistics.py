@@ -255,24 +255,28 @@ def block_ratio(parts: npt.ArrayLike, wholes: npt.ArrayLike, times: npt.ArrayLik
     return found if found.n >= FEWEST else replace(found, low=math.nan, high=math.nan)
 
 
-def time_blocks(values: Floats, times: Floats) -> npt.NDArray[np.int64]:
+def time_blocks(values: Floats, times: Floats, count: int | None = None) -> npt.NDArray[np.int64]:
     """(jobs,) the number of the block of time that each job is in, all with equally many values; −1 where the value is nan.
 
     Jobs close in time share a queue, so they are not independent; stretches of time much longer than a busy period nearly are. The jobs are
-    cut into 16 or 8 blocks if neighbouring eighths of them, each with at least four jobs, are not correlated, else into 5.
+    cut into `count` blocks; by default into 16 or 8 if neighbouring eighths of them, each with at least four jobs, are not correlated,
+    else into 5.
     """
     order = np.argsort(times, kind="stable")
     order = order[~np.isnan(values[order])]
-    centred = values[order] - values[order].mean()
     found = np.full(len(values), -1, np.int64)
-    count = FEWEST
-    for blocks in BLOCKS:
-        sums = np.bincount(_cut(len(order), PIECES * blocks), weights=centred)
-        if len(order) >= 4 * PIECES * blocks and float(sums[1:] @ sums[:-1]) <= 0:
-            count = blocks
-            break
-    found[order] = _cut(len(order), count)
+    found[order] = _cut(len(order), count or _most_blocks(values[order]))
     return found
+
+
+def _most_blocks(values: Floats) -> int:
+    """As many blocks as leave pieces of them uncorrelated."""
+    for blocks in BLOCKS:
+        if len(values) >= 4 * PIECES * blocks:
+            sums = np.bincount(_cut(len(values), PIECES * blocks), weights=values - values.mean())
+            if float(sums[1:] @ sums[:-1]) <= 0:
+                return blocks
+    return FEWEST
 
 
 def _cut(n: int, count: int) -> npt.NDArray[np.int64]:

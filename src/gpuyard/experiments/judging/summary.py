@@ -388,11 +388,11 @@ def _above(pivot: Pivot, values: Array, bound: Array | None, sign: float) -> Int
 def _versus(pivot: Pivot, objective: str, name: str, baseline: str) -> Versus:
     sign, sample = MINIMUM[resolve(objective)[0].better], pivot.results.sample
     if sample is not None and name in sample.per_job and baseline in sample.per_job:
-        return _by_blocks(sample.per_job[name], sample.per_job[baseline], sample.submit, sign)
+        return by_blocks(sample.per_job[name], sample.per_job[baseline], sample.submit, sign)
     return against(pivot, pivot.values(objective, name), pivot.values(objective, baseline), sign)
 
 
-def _by_blocks(mine: Array, other: Array, submit: Array, sign: float) -> Versus:
+def by_blocks(mine: Array, other: Array, submit: Array, sign: float) -> Versus:
     """Pair job by job and sum over blocks of time; there is no test."""
     each = mine - other
     found, share = block_interval(each, submit), block_ratio(each, np.abs(other), submit)
