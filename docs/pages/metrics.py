@@ -32,7 +32,8 @@ No job is left out silently. Every job is in exactly one of four groups, whose s
   `killed` and `rejected`.
 
 `runtime` is the job's hidden work in seconds on the reference GPU (speed 1), whatever device it ran on. Shares of time run from
-the first submit to the last end.
+the first submit to the last end; `utilization`, `throughput` and `energy` only to the last submit, because after it the longest job decides
+more than the scheduler. Over the whole run they are `utilization_drained`, `throughput_drained` and `energy_drained`.
 
 A value that is not defined (*nan when* below) is nan, never 0 and never an error: no jobs, all rejected, no time passed.
 

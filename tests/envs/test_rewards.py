@@ -88,7 +88,9 @@ def test_terms_of_time(kind: str):
 
 
 def test_terms_of_choices():
-    envs = episode("switch", objective=replace(weighted(), weights={"utilisation": 1.0, "queue": 100.0, "power": 10_000.0}))
+    envs = episode(
+        "switch", objective=replace(weighted(), weights={"utilisation": 1.0, "queue": 100.0, "watts": 10_000.0, "power": 1_000_000.0})
+    )
     gpu = envs.episode(0)[1].types[0]
     envs.reset(0)
     over = False
@@ -97,11 +99,12 @@ def test_terms_of_choices():
         control = envs.state(0).control[0]
         watts = control["up"] * gpu.idle_watts + control["busy"] * (gpu.busy_watts - gpu.idle_watts)
         expected = control["busy"] / control["up"] + min(control["waiting"], 100) + 10_000 * min(watts, 800) / 800
+        expected += 1_000_000 * watts / (control["up"] * gpu.busy_watts)
         assert float(envs.reward[0]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_every_term_is_tested():
-    assert set(TERMS) == {*PER_JOB, "queue_time", "busy_time", "gpu_seconds", "energy", "utilisation", "queue", "power"}
+    assert set(TERMS) == {*PER_JOB, "queue_time", "busy_time", "gpu_seconds", "energy", "utilisation", "queue", "power", "watts"}
 
 
 @pytest.mark.parametrize("name", ["bsld", "slowdown", "wait", "turnaround"])

@@ -12,6 +12,7 @@ from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.errors import UnknownNameError, UsageError
 from gpuyard.metrics import measure, resolve
 from gpuyard.metrics.objective import BalancedWeights
+from gpuyard.model.workload import Workload
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,19 @@ def test_each_weight_counts(result):
     assert sum(without.values()) == pytest.approx((len(parts) - 1) * plain)
     assert without[parts["utilisation"]] < plain
     assert all(without[parts[name]] > plain for name in ("slowdown", "wait", "queue", "power"))
+
+
+@pytest.mark.parametrize("nodes", [1, 16])
+def test_power_counts_as_a_share_of_what_the_cluster_can_draw(nodes):
+    """One job holds half of the devices for an hour. 16 nodes draw more than 800 W even when idle."""
+    cluster = load_cluster(f"{nodes}x2:a100")
+    watts = cluster.types[0]
+    workload = Workload.build({"submit": [0.0], "gpus": [float(nodes)]}, [3600.0])
+    found = measure(simulate(workload, cluster, parse_scheduler("fcfs")), ["balanced", "balanced:power=0", "balanced:power=0,watts=0.05"])
+    share = (watts.idle_watts + watts.busy_watts) / (2 * watts.busy_watts)
+    assert found["balanced:power=0"] - found["balanced"] == pytest.approx(0.05 * 60 * share)
+    published = min(nodes * (watts.idle_watts + watts.busy_watts), 800.0) / 800.0
+    assert found["balanced:power=0"] - found["balanced:power=0,watts=0.05"] == pytest.approx(0.05 * 60 * published)
 
 
 def test_what_is_refused():

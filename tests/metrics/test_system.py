@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpuyard import parse_scheduler, simulate
 from gpuyard.metrics import METRICS, measure
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster, GpuType, Nodes
+from gpuyard.model.workload import Workload
 
 NAN = math.nan
 FAST = GpuType("fast", speed=2.0, tflops=300.0, idle_watts=50.0, busy_watts=400.0, price=4.0)
@@ -27,6 +29,7 @@ TWO_TYPES = Cluster(
     ),
     (FAST, SLOW),
 )
+ONE_TYPE = Cluster(replace(TWO_TYPES.nodes, gpu_type=np.zeros(3, np.int32)), (FAST,))
 ONE_HOUR = {"first_submit": 0.0, "last_end": 3600.0, "busy/fast": 7200.0, "up/fast": 14400.0, "busy/slow": 3600.0, "up/slow": 14400.0}
 TWO_JOBS = [(0.0, 0.0, 3600.0, 3600.0, "done"), (0.0, 0.0, 3600.0, 3600.0, "killed")]
 
@@ -45,6 +48,41 @@ def test_energy_and_cost(make):
     assert measured["energy"] == pytest.approx(1.0)
     assert measured["energy_per_job"] == pytest.approx(1.0)  # one of the two was done
     assert measured["cost"] == pytest.approx(4 * 4.0 + 4 * 1.0)
+
+
+def test_what_comes_after_the_last_submit_does_not_count(make):
+    """On 8 GPUs: 4 from 0 to 100, 2 from 10 to 40, and a last job that comes at 50 and holds 1 until 1,050."""
+    rows = [(0.0, 0.0, 100.0, 100.0, "done"), (10.0, 10.0, 40.0, 30.0, "done"), (50.0, 50.0, 1050.0, 1000.0, "done")]
+    totals = {"first_submit": 0.0, "last_end": 1050.0, "busy/fast": 400.0 + 60.0 + 1000.0, "up/fast": 8 * 1050.0}
+    result = make(rows, cluster=ONE_TYPE, columns={"gpus": [4.0, 2.0, 1.0]}, totals=totals)
+    found = measure(result, ["utilization", "utilization_drained", "throughput", "throughput_drained", "energy", "energy_drained"])
+    busy = 4 * 50 + 2 * 30
+    assert found["utilization"] == pytest.approx(busy / (8 * 50))
+    assert found["utilization_drained"] == pytest.approx(1460 / (8 * 1050))
+    assert found["throughput"] == pytest.approx(1 / 50 * 3600)
+    assert found["throughput_drained"] == pytest.approx(3 / 1050 * 3600)
+    assert found["energy"] == pytest.approx((50 * 8 * 50 + 350 * busy) / 3.6e6)
+    assert found["energy_drained"] == pytest.approx((50 * 8 * 1050 + 350 * 1460) / 3.6e6)
+
+
+@pytest.mark.parametrize("preempting", [False, True])
+def test_use_until_the_last_submit_tells_schedulers_apart_where_the_whole_run_does_not(preempting):
+    """A job of 20,000 s on one of four GPUs outlives all others, whoever is first among them, unless it is stopped for them."""
+    rng = np.random.default_rng(0)
+    submit = np.concatenate([[0.0], np.sort(rng.uniform(0, 3000, 60))])
+    runtime, gpus = np.concatenate([[20_000.0], rng.uniform(10, 400, 60)]), np.concatenate([[1.0], rng.integers(1, 4, 60)])
+    workload, cluster = Workload.build({"submit": submit, "gpus": gpus}, runtime), Cluster.uniform(1, 4)
+    names = ["fcfs/first/none", "srpt/first/none/srpt" if preempting else "smallest/first/skip"]
+    runs = [simulate(workload, cluster, parse_scheduler(name)) for name in names]
+    kept = [simulate(workload, cluster, parse_scheduler(name), segments=True) for name in names]
+    one, two = (measure(run, ["utilization", "utilization_drained", "throughput"]) for run in runs)
+    assert abs(one["utilization"] - two["utilization"]) > 1e-3
+    assert preempting or one["utilization_drained"] == pytest.approx(two["utilization_drained"], rel=1e-9)
+    last = submit[-1]
+    for found, run in zip((one, two), kept, strict=True):
+        held = run.segments["gpus"] @ np.clip(np.minimum(run.segments["end"], last) - run.segments["start"], 0.0, None)
+        assert found["utilization"] == pytest.approx(held / (4 * last), rel=1e-9 if not preempting else 5e-3)
+        assert found["throughput"] == pytest.approx(3600 * (run.table["end"] <= last).sum() / last)
 
 
 def test_energy_and_cost_are_unknown_without_watts_and_prices(make):

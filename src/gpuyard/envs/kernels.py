@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 class WeightRow(TallyRow):
-    """The weights of a reward: of the sums of a tally, and of three terms that are counted at every choice."""
+    """The weights of a reward: of the sums of a tally, and of four terms that are counted at every choice."""
 
     utilisation: f8  # share of the devices in use
     queue: f8  # min(waiting jobs, MOST_QUEUE) / MOST_QUEUE
-    power: f8  # min(watts, MOST_POWER) / MOST_POWER
+    power: f8  # watts over those if all devices in order were busy
+    watts: f8  # min(watts, MOST_POWER) / MOST_POWER
 
 
 WEIGHT_ROW = row_dtype(WeightRow)
@@ -178,8 +179,10 @@ def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: b
         value += weights.utilisation * control.busy / control.up
     if weights.queue != 0.0:
         value += weights.queue * min(float(control.waiting), MOST_QUEUE) / MOST_QUEUE
-    if weights.power != 0.0:
-        value += weights.power * min(power(s), MOST_POWER) / MOST_POWER
+    if weights.power != 0.0 and system.most_power(s) > 0:
+        value += weights.power * power(s) / system.most_power(s)
+    if weights.watts != 0.0:
+        value += weights.watts * min(power(s), MOST_POWER) / MOST_POWER
     if setup.shaping != 0.0:
         after = 0.0 if over else setup.shaping * _potential(s, weights)
         value += setup.gamma * after - slot.potential

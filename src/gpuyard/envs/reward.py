@@ -19,7 +19,8 @@ from gpuyard.registry import Registry, unknown_name
 class Objective:
     """A reward: the sum, over the terms of gpuyard.envs.kernels.WeightRow, of weight × what happened from one choice to the next.
 
-    Terms of jobs are added when a job ends, terms of time as it passes; `utilisation`, `queue` and `power` are counted once per choice.
+    Terms of jobs are added when a job ends, terms of time as it passes; `utilisation`, `queue`, `power` and `watts` are counted once per
+    choice.
     """
 
     name: str

@@ -86,6 +86,15 @@ def _remember(s: State, out: Array, at: Int) -> None:
 
 
 @inner
+def most_power(s: State) -> Any:
+    """Watts of all devices in order if all were busy."""
+    watts = 0.0
+    for t in range(len(s.types)):
+        watts += s.types[t].up * s.types[t].busy_watts
+    return watts
+
+
+@inner
 def _cluster(s: State, out: Array, at: Int) -> None:
     control = s.control[0]
     advance_recent(s)
@@ -95,17 +104,13 @@ def _cluster(s: State, out: Array, at: Int) -> None:
         free += float(part.free)
         gpus += float(part.total)
         work += part.work
-    most = 0.0
-    for t in range(len(s.types)):
-        kind = s.types[t]
-        most += kind.up * kind.busy_watts
     out[at] = log(float(control.waiting)) * np.float32(COUNT)
     out[at + 1] = log(float(control.running)) * np.float32(COUNT)
     out[at + 2] = share(free, gpus)
     out[at + 3] = log(work / max(gpus, 1.0)) * np.float32(TIME)
     out[at + 4] = log(float(control.next_job - control.recent_job)) * np.float32(COUNT)
     out[at + 5] = log(gpus) * np.float32(COUNT)
-    out[at + 17] = share(power(s), most)
+    out[at + 17] = share(power(s), most_power(s))
 
 
 @inner

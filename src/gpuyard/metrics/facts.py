@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.model.result import STATUS, Result
 
-HORIZON = "horizon"  # in the totals of a part of a run: the horizon of the whole
+HORIZON, LAST_SUBMIT = "horizon", "last_submit"  # in the totals of a part of a run: those of the whole
 
 
 def has_status(result: Result, *names: str) -> Array:
@@ -74,6 +74,42 @@ def length(result: Result) -> float:
     """Return the length of the window in s; nan unless it is positive."""
     first, last = window(result)
     return last - first if last > first else np.nan
+
+
+def last_submit(result: Result) -> float:
+    """Return the last instant (s) at which an accepted job came; while jobs come, schedulers differ in what they make of the cluster.
+
+    Where all came at once it is the last end: then the whole run is the time in which they differ. nan for an empty run.
+    """
+    if LAST_SUBMIT in result.totals:
+        return float(result.totals[LAST_SUBMIT])
+    submit = result.workload.jobs.submit[accepted(result)]
+    first, last = window(result)
+    return float(submit.max()) if len(submit) and submit.max() > first else last
+
+
+def busy_until(result: Result, until: float) -> float:
+    """Return GPU·s that jobs held until an instant (s). Where some job was stopped the timeline says it, to the width of a bin."""
+    rows = result.table
+    if not (rows["preemptions"] > 0).any():
+        end = np.where(np.isnan(rows["end"]), until, rows["end"])
+        held = np.maximum(np.minimum(end, until) - rows["start"], 0.0)
+        return float(np.nan_to_num(held) @ result.workload.jobs.gpus)
+    return _integral(result, "busy", until)
+
+
+def up_until(result: Result, until: float) -> float:
+    """Return GPU·s of devices in order from the first submit until an instant (s). Exact without outages, else by the timeline."""
+    if result.cluster.outages:
+        return _integral(result, "up", until)
+    return result.cluster.gpus * (until - window(result)[0])
+
+
+def _integral(result: Result, column: str, until: float) -> float:
+    """Integrate a column of the timeline until an instant (s), a bin that it falls into in proportion."""
+    bins = result.timeline
+    share = np.clip(until - bins["time"], 0.0, bins["span"])
+    return float(bins[column] @ share)
 
 
 def total(result: Result, key: str) -> float:

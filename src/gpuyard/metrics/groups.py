@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.metrics.base import Metric, Values, aggregate, resolve, values_of
-from gpuyard.metrics.facts import HORIZON, has_status, horizon
+from gpuyard.metrics.facts import HORIZON, LAST_SUBMIT, has_status, horizon, last_submit
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.result import REASONS, Result
 from gpuyard.registry import unknown_name
@@ -63,7 +63,7 @@ def measure_by(result: Result, names: Iterable[str], by: str) -> list[Row]:
     wanted = [(name, *resolve(name)) for name in names]
     group, label = GROUPINGS[by](result.workload.jobs)
     values: Values = {m.name: values_of(result, m) for _, m, _ in wanted if m.kind == "job"}
-    totals = MappingProxyType({**result.totals, HORIZON: horizon(result)})
+    totals = MappingProxyType({**result.totals, HORIZON: horizon(result), LAST_SUBMIT: last_submit(result)})
     rows: list[Row] = []
     for rows_of_group in _split(group):
         part = replace(result, workload=result.workload.take(rows_of_group), table=result.table[rows_of_group], totals=totals)

@@ -6,20 +6,35 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.metrics.base import metric
-from gpuyard.metrics.facts import by_type, has_status, length, ratio, total
+from gpuyard.metrics.facts import busy_until, by_type, has_status, last_submit, length, ratio, total, up_until, window
 from gpuyard.model.result import Result
 
 WHOLE = "all jobs: the cluster from the first submit to the last end"
+LOADED = "all jobs: the cluster from the first to the last submit; where all come at once, to the last end"
 JOULES_PER_KWH = 3.6e6
 
 
 @metric(
-    "utilization", title="utilisation", unit="1", better="higher", kind="run", formula="Σ busy GPU·s / Σ up GPU·s over device types",
-    source="Feitelson & Rudolph 1998", covers=WHOLE, missing="the cluster has no devices, or no time passed",
+    "utilization", title="utilisation", unit="1", better="higher", kind="run", formula="busy GPU·s / up GPU·s until the last submit",
+    covers=LOADED, missing="the cluster has no devices, or no time passed",
 )  # fmt: skip
 def utilization(result: Result) -> float:
-    """Share of the device time that jobs held. Devices out of order do not count as up; work that is lost later counts as busy.
-    Every device counts alike, also one of type `cpu`."""
+    """Share of the device time that jobs held while jobs came: until the last submit, or the last end if all came at once. Devices out of
+    order do not count as up; work that is lost later counts as busy. Every device counts alike, also one of type `cpu`."""
+    until = last_submit(result)
+    if np.isnan(until) or until <= window(result)[0] or until == window(result)[1]:
+        return utilization_drained(result)
+    return ratio(busy_until(result, until), up_until(result, until))
+
+
+@metric(
+    "utilization_drained", title="utilisation of the whole run", unit="1", better="higher", kind="run",
+    formula="Σ busy GPU·s / Σ up GPU·s over device types", source="Feitelson & Rudolph 1998", covers=WHOLE,
+    missing="the cluster has no devices, or no time passed",
+)  # fmt: skip
+def utilization_drained(result: Result) -> float:
+    """Utilisation until the last job has ended. All schedulers do the same work, so that it says how long the run was: the longest job
+    decides that more than the scheduler."""
     return ratio(float(by_type(result, "busy").sum()), float(by_type(result, "up").sum()))
 
 
@@ -29,18 +44,38 @@ def utilization(result: Result) -> float:
     missing="the cluster has no devices, or no time passed",
 )  # fmt: skip
 def utilization_flops(result: Result) -> float:
-    """Utilisation with each device weighted by its type's tflops. Equal to `utilization` when all types have the same tflops."""
+    """Utilisation of the whole run with each device weighted by its type's tflops. Equal to `utilization_drained` when all types have the
+    same tflops."""
     tflops = np.array([kind.tflops for kind in result.cluster.types])
     return ratio(float(tflops @ by_type(result, "busy")), float(tflops @ by_type(result, "up")))
 
 
 @metric(
     "energy", title="energy", unit="kWh", better="lower", kind="run",
-    formula="Σ (idle watts · up GPU·s + (busy − idle watts) · busy GPU·s) / 3.6e6 over device types", covers=WHOLE,
+    formula="(idle watts · up GPU·s + (busy − idle watts) · busy GPU·s) / 3.6e6 until the last submit", covers=LOADED,
     missing="no device type states its watts, or the run states no device time",
 )  # fmt: skip
 def energy(result: Result) -> float:
-    """Energy of the devices, including idle ones, without those out of order; nodes and cooling are not included."""
+    """Energy of the devices while jobs came (until the last submit, or the last end if all came at once), including idle ones, without
+    those out of order; nodes and cooling are not included. Watts are means over the types, weighted by their time over the whole run. Who
+    does less by then also uses less: read it beside `throughput`; `energy_drained` is the energy of all the work."""
+    whole, until = energy_drained(result), last_submit(result)
+    busy, up = float(by_type(result, "busy").sum()), float(by_type(result, "up").sum())
+    if np.isnan(whole) or not up > 0 or until == window(result)[1]:
+        return whole
+    idle = float(np.array([kind.idle_watts for kind in result.cluster.types]) @ by_type(result, "up")) / JOULES_PER_KWH
+    extra = (whole - idle) * busy_until(result, until) / busy if busy > 0 else 0.0
+    return idle * up_until(result, until) / up + extra
+
+
+@metric(
+    "energy_drained", title="energy of the whole run", unit="kWh", better="lower", kind="run",
+    formula="Σ (idle watts · up GPU·s + (busy − idle watts) · busy GPU·s) / 3.6e6 over device types", covers=WHOLE,
+    missing="no device type states its watts, or the run states no device time",
+)  # fmt: skip
+def energy_drained(result: Result) -> float:
+    """Energy of the devices until the last job has ended, including idle ones, without those out of order. The time that devices stand
+    idle beside the last long job is in it."""
     idle = np.array([kind.idle_watts for kind in result.cluster.types])
     busy = np.array([kind.busy_watts for kind in result.cluster.types])
     if not (idle.any() or busy.any()):
@@ -49,13 +84,13 @@ def energy(result: Result) -> float:
 
 
 @metric(
-    "energy_per_job", title="energy per job", unit="kWh", better="lower", kind="run", formula="energy / jobs done",
+    "energy_per_job", title="energy per job", unit="kWh", better="lower", kind="run", formula="energy_drained / jobs done",
     covers="the energy of the whole run over the jobs done; what killed and unfinished jobs used is in it",
     missing="no job was done, no device type states its watts, or the run states no device time",
 )  # fmt: skip
 def energy_per_job(result: Result) -> float:
     """Energy for each job done, idle devices included."""
-    return ratio(energy(result), float(has_status(result, "done").sum()))
+    return ratio(energy_drained(result), float(has_status(result, "done").sum()))
 
 
 @metric(

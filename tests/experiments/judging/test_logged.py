@@ -31,10 +31,10 @@ def four() -> Workload:
 
 def test_the_log_by_hand() -> None:
     result = logged_result(four(), POOL)
-    found = measure(result, ["wait", "turnaround", "utilization", "queue_mean", "queue_max", "makespan", "completed"])
+    found = measure(result, ["wait", "turnaround", "utilization_drained", "queue_mean", "queue_max", "makespan", "completed"])
     assert found["wait"] == 50.0
     assert found["turnaround"] == (100.0 + 150.0) / 2
-    assert found["utilization"] == pytest.approx((2 * 100 + 4 * 50) / (4 * 160))
+    assert found["utilization_drained"] == pytest.approx((2 * 100 + 4 * 50) / (4 * 160))
     assert found["queue_mean"] == pytest.approx(100 / 160)
     assert found["queue_max"] == 1.0
     assert found["makespan"] == 160.0
@@ -123,12 +123,15 @@ def test_the_log_is_the_first_line_and_the_baseline() -> None:
 def test_the_answer_in_words() -> None:
     found = comparison()
     against, faithful, first, preempting = answer(found)
-    assert first.startswith("Against the log itself: shortest job first with EASY (sjf/fewest/easy) would have cut the mean wait from ")
+    assert first.startswith(
+        "Against the log itself: shortest job first with EASY (sjf/fewest/easy), the best of 2 that stop no running job,"
+    )
+    assert " would have cut the mean wait from " in first
     assert "95 % interval" in first
     assert "by blocks of time" in first
     assert "first come, first served with EASY (fcfs/fewest/easy) gives mean wait" in faithful
     assert "what is not simulated" in faithful
-    assert "(the best of 2 that stop no running job, chosen on this log)" in first
+    assert "(corrected for the choice among 2: " in first
     assert against.startswith("Simulation against simulation: shortest job first")
     assert preempting.startswith("With preemption: shortest remaining time first, preempting, with EASY")
     data = as_data(found)

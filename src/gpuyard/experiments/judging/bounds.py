@@ -15,9 +15,11 @@ Each of these holds for every run in which all accepted jobs come to their end; 
    for parallel machines Chou, Queyranne & Simchi-Levi 2006).
 4. Both: for any λ_j in 0..1, value_j ≥ λ_j·(what 3 says of it) + (1 − λ_j)·(what 1 says of it), where the weights of 3 are λ_j·w_j. The sum
    is concave in λ; a few steps along its gradient raise it. Every λ gives a bound, so nothing hangs on how far they get.
-5. Wide gangs: for 0 < ε ≤ 1/2 and x_j = g_j / devices let u_j = 1 where x_j > 1 − ε, 0 where x_j < ε, else x_j. Jobs that run at once have
+5. Cpus and memory: a job that runs also holds c_j of the C cpus of its partition, so 2 and 3 hold with c_j in place of g_j and C in place
+   of m; memory likewise.
+6. Wide gangs: for 0 < ε ≤ 1/2 and x_j = g_j / devices let u_j = 1 where x_j > 1 − ε, 0 where x_j < ε, else x_j. Jobs that run at once have
    Σ u_j ≤ 1, since beside one with x_j > 1 − ε there is room only for those below ε (Fekete & Schepers 2001). So 2 and 3 also hold
-   with u_j in place of g_j and m = 1.
+   with u_j in place of g_j and m = 1; of cpus and memory likewise.
 
 M. X. Goemans, SODA 1997. M. C. Chou, M. Queyranne, D. Simchi-Levi, Math. Program. 106 (2006). L. Schrage, Oper. Res. 16 (1968).
 S. P. Fekete, J. Schepers, Math. Program. 91 (2001). What an unfinished job shows in a metric is the time until the horizon, which is no
@@ -45,7 +47,7 @@ ALONE = "each job alone"
 SRPT = "SRPT on one machine of speed m"
 BUSY = "mean busy times (Goemans 1997)"
 WORK = "work over capacity"
-_WIDE = (0.5, 0.25)  # ε of 5.
+_WIDE = (0.5, 0.25)  # ε of 6.
 _ROUNDS, _SHRINK = 12, 0.7  # steps along the gradient of 4., and the ratio of their lengths: within 1 % of what 200 steps reach
 _SUBSETS = 3  # of jobs, tried with 2.; the rest is alone
 _DELAY = 1e-6  # s by which a deadline may be missed in the bound: ends are rounded
@@ -89,7 +91,7 @@ class _Terms:
 def bound(metric: str, workload: Workload, cluster: Cluster, *, rules: Rules | None = None, stops: bool = True) -> Bound | None:
     """Return the bound on `metric` for `workload` on `cluster`; None where none is known for that metric.
 
-    It holds where all accepted jobs come to their end. `stops`: schedulers may preempt; without it `wait` and `utilization` are
+    It holds where all accepted jobs come to their end. `stops`: schedulers may preempt; without it `wait` and the utilisations are
     bounded more tightly (outages stop jobs too). Of metrics with one value per job it is of the mean. O(n log n).
     """
     found, aggregation = resolve(metric)
@@ -148,17 +150,25 @@ def _mean(relaxed: Relaxation, terms: _Terms, speed: Array) -> Bound:
         submit, least = relaxed.submit[rows], relaxed.least[rows]
         alone = float(mine.floor.sum())
         value, method = alone, ALONE
-        for size, capacity in _sizes(relaxed.gpus[rows], float(speed[p]), float(relaxed.devices[p])):
+        for size, capacity in _sizes(relaxed, p, rows, float(speed[p])):
             value, method = max((value, method), *_sums(submit, least, size, capacity, mine))
         total += value - alone
         methods.add(method)
     return Bound(total / len(relaxed.rows), " and ".join(sorted(methods)) or ALONE)
 
 
-def _sizes(gpus: Array, speed: float, devices: float) -> Iterator[tuple[Array, float]]:
-    """(jobs,) what each job takes while it runs, and how much of it there is."""
-    yield gpus, speed
-    share = gpus / devices
+def _sizes(relaxed: Relaxation, p: int, rows: Array, speed: float) -> Iterator[tuple[Array, float]]:
+    """(jobs,) what each job takes while it runs, and how much of it there is; for every resource."""
+    held = [(relaxed.gpus[rows], speed, float(relaxed.devices[p]))]
+    held += [(need[rows], float(there[p]), float(there[p])) for need, there in relaxed.others]
+    for size, capacity, most in held:
+        if size.any() and np.isfinite(most):
+            yield size, capacity
+            yield from _wide(size / most)
+
+
+def _wide(share: Array) -> Iterator[tuple[Array, float]]:
+    """Bound 6 of the list above, for shares (jobs,) of a resource."""
     for epsilon in _WIDE:
         if (share > 1.0 - epsilon).any():
             yield np.where(share > 1.0 - epsilon, 1.0, np.where(share < epsilon, 0.0, share)), 1.0
@@ -205,7 +215,7 @@ def _span(relaxed: Relaxation, first: float) -> tuple[float, str]:
     last, method = float((relaxed.submit + relaxed.least).max()), ALONE
     for p, rows in relaxed.parts():
         submit, least = relaxed.submit[rows], relaxed.least[rows]
-        for size, capacity in _sizes(relaxed.gpus[rows], float(relaxed.speed[p]), float(relaxed.devices[p])):
+        for size, capacity in _sizes(relaxed, p, rows, float(relaxed.speed[p])):
             still = np.cumsum((size * least)[::-1])[::-1]
             last, method = max((last, method), (float((submit + still / capacity).max()), WORK))
     return last - first, method
@@ -216,6 +226,33 @@ def _makespan(case: _Case) -> Bound:
     return Bound(*_span(case.relaxed, float(case.workload.jobs.submit[0])))
 
 
+def _loaded_utilization(case: _Case) -> Bound | None:
+    """Until the last submit T job j holds at most g_j·min(s on devices at most, T − r_j); and whatever was submitted, from any instant t on
+    at most all devices are busy. So busy ≤ least over t of (what came before t holds) + devices·(T − t)."""
+    relaxed, first = case.relaxed, float(case.workload.jobs.submit[0])
+    last = float(relaxed.submit[-1])
+    if case.cluster.gpus == 0 or not last > first:
+        return _utilization(case)
+    up = _up(case.cluster, first, last)
+    if case.wasteful or up <= 0:
+        return Bound(1.0, "all devices all the time")
+    held = np.cumsum(relaxed.gpus * np.minimum(relaxed.most, last - relaxed.submit))
+    before = np.concatenate([[0.0], held])
+    instants = np.concatenate([relaxed.submit, [last]])
+    busy = float((before + case.cluster.gpus * (last - instants)).min())
+    return Bound(min(busy / up, 1.0), "jobs that came, and all devices")
+
+
+def _up(cluster: Cluster, first: float, last: float) -> float:
+    """Device-s in order from `first` to `last`, at least."""
+    up = cluster.gpus * (last - first)
+    for outage in cluster.outages:
+        gpus = int(cluster.nodes.gpus[outage.node])
+        lost = gpus if outage.gpus is None else min(outage.gpus, gpus)
+        up -= lost * max(min(outage.end, last) - max(outage.start, first), 0.0)
+    return up
+
+
 def _utilization(case: _Case) -> Bound | None:
     """Jobs hold Σ g_j·(s on devices, at most) in all, in a time of at least the makespan's bound, from which outages are taken off.
     Who may stop jobs at a price can keep devices busy with nothing: then all of them may be."""
@@ -223,11 +260,7 @@ def _utilization(case: _Case) -> Bound | None:
         return None
     first = float(case.workload.jobs.submit[0])
     span, method = _span(case.relaxed, first)
-    up = case.cluster.gpus * span
-    for outage in case.cluster.outages:
-        gpus = int(case.cluster.nodes.gpus[outage.node])
-        lost = gpus if outage.gpus is None else min(outage.gpus, gpus)
-        up -= lost * max(min(outage.end, first + span) - max(outage.start, first), 0.0)
+    up = _up(case.cluster, first, first + span)
     held = float(case.relaxed.gpus @ case.relaxed.most)
     if case.wasteful or held >= up:
         return Bound(1.0, "all devices all the time")
@@ -245,8 +278,11 @@ def _deadline_met(case: _Case) -> Bound | None:
     met = int(can.sum())
     for p, rows in relaxed.parts():
         mine = rows[can[rows]]
-        work = relaxed.gpus[mine] * relaxed.least[mine]
-        met -= len(mine) - _most_on_time(relaxed.submit[mine], deadline[mine], work, float(relaxed.speed[p]))
+        each = [
+            _most_on_time(relaxed.submit[mine], deadline[mine], size * relaxed.least[mine], capacity)
+            for size, capacity in _sizes(relaxed, p, mine, float(relaxed.speed[p]))
+        ]
+        met -= len(mine) - min(each, default=len(mine))
     return Bound(met / count, "Moore 1968 on one machine of speed m")
 
 
@@ -265,5 +301,5 @@ def _most_on_time(submit: Array, deadline: Array, work: Array, speed: float) -> 
 _Proof: TypeAlias = Callable[[_Case], Bound | None]
 _PROOFS: Mapping[str, _Proof] = MappingProxyType({
     "turnaround": _turnaround, "wait": _wait, "waiting": _waiting, "slowdown": _slowdown, "bsld": _bsld, "makespan": _makespan,
-    "utilization": _utilization, "deadline_met": _deadline_met,
+    "utilization": _loaded_utilization, "utilization_drained": _utilization, "deadline_met": _deadline_met,
 })  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the best of several schedulers gains, corrected for having been chosen on the very runs that judge it.
+"""Corrects the gain of the best of several schedulers for having been chosen on the very runs that judge it.
 
 The best mean of many owes part of its lead to luck. So every part of the runs, a block of time of a log or a seed, is judged by the
 scheduler that is best on all other parts (cross-validation: Stone 1974). What was chosen without a part does not know its luck, so the

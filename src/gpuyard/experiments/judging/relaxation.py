@@ -1,8 +1,8 @@
-"""A workload and a cluster reduced to what no scheduler can change: the least seconds on devices, and how many devices there are.
+"""A workload and a cluster reduced to what no scheduler can change: the least seconds on devices, and how much there is of each resource.
 
 Whoever decides, preempts or knows the future: job j is accepted or rejected by the same rule, it holds its g_j devices for at least d_j
-seconds after its submit r_j, and jobs that run at once do not hold more than there is. All else is given up: which devices, which nodes,
-cpus and memory, outages, restarts, lost work. What is least under the relaxed rules is a bound on what is least under the real ones.
+seconds after its submit r_j, and jobs that run at once do not hold more devices, cpus or memory than there are. All else is given up: which
+devices, which nodes, outages, restarts, lost work. What is least under the relaxed rules is a bound on what is least under the real ones.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ class Relaxation:
     partition: Array  # (accepted,) of the cluster
     devices: Array  # (partitions,) that may be held at once
     speed: Array  # (partitions,) s of the best devices, per second
+    others: tuple[tuple[Array, Array], ...] = ()  # cpus, memory: (accepted,) needed and (partitions,) there, where they are limited
 
     def parts(self) -> Iterator[tuple[int, Array]]:
-        """Each partition with the positions of its jobs that take any device time. The others never wait."""
-        takes = (self.gpus > 0) & (self.least > 0)
+        """Each partition with the positions of its jobs that hold something for some time. The others never wait."""
+        holds = np.logical_or.reduce([self.gpus > 0, *(need > 0 for need, _ in self.others)])
+        takes = holds & (self.least > 0)
         for p in np.unique(self.partition[takes]).tolist():
             yield p, np.flatnonzero(takes & (self.partition == p))
 
@@ -64,7 +66,15 @@ def relax(workload: Workload, cluster: Cluster, rules: Rules) -> Relaxation:
     least = seconds.min(axis=1)
     devices, speed = _capacity(cluster, jobs, partition, seconds, least)
     alone = np.where(surely_killed, np.minimum(runtime, limit), runtime)
-    return Relaxation(rows, jobs["submit"], jobs["gpus"], least, np.minimum(slowest, limit), alone, partition, devices, speed)
+    others = tuple((jobs[name], _room(cluster, name)) for name in ("cpus", "memory") if (jobs[name] > 0).any())
+    return Relaxation(rows, jobs["submit"], jobs["gpus"], least, np.minimum(slowest, limit), alone, partition, devices, speed, others)
+
+
+def _room(cluster: Cluster, resource: str) -> Array:
+    """(partitions,) cpus or memory of all nodes, with the tolerance of comparisons; inf where some node has no limit."""
+    there = getattr(cluster.nodes, resource) + EPS
+    room: Array = np.bincount(cluster.nodes.partition, weights=there, minlength=len(cluster.partitions))
+    return room
 
 
 def _device_seconds(workload: Workload, cluster: Cluster, jobs: Array, runtime: Array, partition: Array) -> tuple[Array, Array]:

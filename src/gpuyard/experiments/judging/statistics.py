@@ -270,7 +270,7 @@ def time_blocks(values: Floats, times: Floats, count: int | None = None) -> npt.
 
 
 def _most_blocks(values: Floats) -> int:
-    """As many blocks as leave pieces of them uncorrelated."""
+    """Return as many blocks as leave pieces of them uncorrelated."""
     for blocks in BLOCKS:
         if len(values) >= 4 * PIECES * blocks:
             sums = np.bincount(_cut(len(values), PIECES * blocks), weights=values - values.mean())
