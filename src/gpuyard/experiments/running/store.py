@@ -119,10 +119,13 @@ class Store:
 
     def add_all(self, units: Mapping[int, Sequence[RunRecord]]) -> None:
         """Save the Runs of several units, neighbours in one file: a file takes 10 ms, as long as the Runs of a small unit."""
-        numbers = sorted(units)
-        starts = [i for i, number in enumerate(numbers) if i == 0 or number != numbers[i - 1] + 1]
-        for start, stop in zip(starts, [*starts[1:], len(numbers)], strict=True):
-            block = numbers[start:stop]
+        blocks: list[list[int]] = []
+        for number in sorted(units):
+            if blocks and number == blocks[-1][-1] + 1:
+                blocks[-1].append(number)
+            else:
+                blocks.append([number])
+        for block in blocks:
             self.add(block[0], [record for number in block for record in units[number]], block[-1])
 
     def parts(self) -> list[pl.DataFrame]:
