@@ -22,6 +22,7 @@ from gpuyard.experiments.design.kinds import RunRecord
 from gpuyard.experiments.design.spec import Experiment, load_experiment
 from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.judging.summary import summarise
+from gpuyard.experiments.running import runner
 from gpuyard.experiments.running.results import load_results
 from gpuyard.experiments.running.runner import run
 from gpuyard.experiments.running.store import COMPLETE, EXPERIMENT, MANIFESTS, PARTS, RUNS, Store
@@ -362,7 +363,10 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_disk_loses_nothing_and_the_rest_is_done_when_there_is_room(tmp_path: Path, tiny_disk: Path) -> None:
+def test_a_full_disk_loses_nothing_and_the_rest_is_done_when_there_is_room(
+    tmp_path: Path, tiny_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "SAVED_EVERY", 0.0)  # a file for each unit, so that some fit
     folder, seeds = tiny_disk / "results", tuple(range(12))
     (tiny_disk / "ballast").write_bytes(b"x" * 40_000)
     with pytest.raises(GpuyardError, match=f"cannot be written: {os.strerror(errno.ENOSPC)}.*kept"):
@@ -385,9 +389,11 @@ from pathlib import Path
 sys.path.insert(0, {here!r})
 from test_store import tiny
 from gpuyard.errors import GpuyardError
+from gpuyard.experiments.running import runner
 from gpuyard.experiments.running.runner import run
 from gpuyard.experiments.running.workers import Here
 from gpuyard.engine.compiler.entry import engine
+runner.SAVED_EVERY = 0.0
 engine()
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
 try:
