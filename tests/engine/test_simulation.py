@@ -280,6 +280,24 @@ def test_a_timer_does_not_keep_a_hopeless_simulation_alive():
     assert statuses(result) == ["waiting"]
 
 
+@pytest.mark.parametrize("backfill", BACKFILLS)
+def test_a_timer_does_not_fire_while_nothing_runs_and_time_alone_changes_nothing(backfill: str):
+    """The timer asked 10^10 times whether a job fits on a node that is down."""
+    cluster = replace(Cluster.uniform(1, 2), outages=(Outage(0, 10.0, 1e11),))
+    result = same_as_reference(
+        jobs([0.0, 20.0, 30.0], [5.0, 40.0, 5.0], gpus=[1, 2, 1]), cluster, parse_scheduler(f"las/first/{backfill}/las:every=0.01")
+    )
+    assert result.table["start"].tolist() == [0.0, 1e11, 1e11 + 40.0]
+
+
+def test_a_timer_fires_while_the_clock_may_change_the_order():
+    """The second job fits but stands behind the first until it has waited longer, relative to its length."""
+    cluster = replace(Cluster.uniform(2, 1), outages=(Outage(0, 0.0, 1e4),))
+    workload = jobs([0.0, 10.0], [100.0, 5.0], gpus=[2, 1], estimate=[100.0, 5.0])
+    result = same_as_reference(workload, cluster, parse_scheduler("wfp3/first/none/las:every=60"))
+    assert 10.0 < result.table["start"][1] < 1e4
+
+
 def test_the_time_up_ends_with_the_last_end():
     """A repair after the last end, which helps nobody, is no part of the accounts."""
     cluster = replace(Cluster.uniform(2, 2), outages=(Outage(0, 5.0, np.inf), Outage(1, 20.0, 100.0)))

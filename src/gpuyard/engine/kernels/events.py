@@ -20,7 +20,7 @@ from gpuyard.engine.kernels.plan import plan_steps
 from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, tick, write_result, write_timeline
 from gpuyard.engine.kernels.usage import age_usage, show_usage
-from gpuyard.engine.state import EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
+from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
 
@@ -183,13 +183,21 @@ def _next_time(s: State) -> Any:
         if alive or _repair_to_come(s):
             time = min(time, s.outages[control.next_outage].time)
             alive = True
-    if alive and control.timer > 0 and control.waiting > 0:
+    if alive and control.timer > 0 and control.waiting > 0 and (control.running > 0 or _time_alone_matters(s)):
         tick_at = control.next_timer
         if tick_at <= control.now:
             tick_at = _next_multiple(control.timer, control.now)
             control.next_timer = tick_at
         time = min(time, tick_at)
     return time
+
+
+@inner
+def _time_alone_matters(s: State) -> Any:
+    """Whether a pass could start a job although no job runs and nothing has happened since the last: by the clock, or from outside."""
+    control = s.control[0]
+    asked = control.external == 1 or control.open != OPEN_NONE or control.switch != 0
+    return asked or s.slots[control.active].reads_clock != CLOCK_NO
 
 
 @inner

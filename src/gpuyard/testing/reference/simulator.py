@@ -114,7 +114,8 @@ class _Simulation:
         if not certain:
             return None
         others = [state.outage.start for state in self.outages if not state.begun]
-        if self.with_status("waiting") and self.timer_period < math.inf:
+        timed = self.with_status("running") or self.meta is not None or self.active.ordering.reads_clock
+        if self.with_status("waiting") and self.timer_period < math.inf and timed:
             others.append(next_multiple(self.timer_period, self.now))
         return min(certain + others)
 
