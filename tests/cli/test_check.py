@@ -34,7 +34,7 @@ BAD = {
         "raises ValueError: too big, for job",
     ),
     "domain": ("return math.log(jobs.priority[j])", "answers", "math domain error, for job"),
-    "random": ("return random.random()", "pure", "asked twice about job"),
+    "random": ("return random.random()", "pure", "mine.py:4 rule: asked twice about the same thing"),
     "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "compiles", "mine.py:5 rule: does not compile: jobs.estimate can be read"),
     "hidden": ("return jobs.runtime[j]", "compiles", "does not compile"),
     "text": ("return 'a'", "compiles", "does not compile"),
@@ -92,6 +92,76 @@ def test_a_placement_that_gives_nan(findings):
     code, found, _ = findings("def place(nodes, n, jobs, j):\n    return float('nan') if n == 3 else 0.0\n")
     assert code == 3
     assert "returns NaN for node 3 and job" in found[-1]["text"]
+
+
+DECIDERS = """
+from gpuyard.model.decision import Action, Decision
+
+
+class Fifo:
+    def decide(self, snapshot):
+        row = int(snapshot.waiting[0])
+        fits = snapshot.jobs.gpus[row] <= snapshot.free_gpus().max() and len(snapshot.running) == 0
+        return [Decision(int(snapshot.jobs.index[row]), Action.START)] if fits else []
+
+
+class Broken:
+    def decide(self, snapshot):
+        return 1 / 0
+
+
+class Nothing:
+    def decide(self, snapshot):
+        return None
+
+
+class Unmade:
+    def __init__(self):
+        raise ValueError("no")
+
+    def decide(self, snapshot):
+        return []
+"""
+
+
+def test_deciders_are_known(findings):
+    code, found, _ = findings(DECIDERS)
+    assert code == 3
+    told = {(each["policy"], each["check"]): (each["state"], each["text"]) for each in found}
+    assert {check: state for (name, check), (state, _) in told.items() if name == "Fifo"} == {"simulates": "ok", "repeatable": "ok"}
+    assert "mine.py:14 Broken: decide, at 0 s: ZeroDivisionError" in told["Broken", "simulates"][1]
+    assert "Nothing: decide returns 'None', not a list of Decision" in told["Nothing", "simulates"][1]
+    assert "mine.py:24 Unmade: cannot be made: ValueError: no" in told["Unmade", "simulates"][1]
+
+
+def test_an_error_in_a_decider_is_not_called_a_bug_in_gpuyard(cli, tmp_path):
+    (tmp_path / "mine.py").write_text(DECIDERS)
+    code, _, err = cli("simulate", "demo", "--jobs", 5, "--scheduler", f"{tmp_path}/mine.py:Broken")
+    assert code == 1
+    assert "mine.py:14 Broken" in err
+    assert "bug in gpuyard" not in err
+
+
+ENDLESS = {
+    "in Python": (
+        "def rule(jobs, j, now):\n    while now >= 0:\n        now += 1\n    return now\n",
+        "5m",
+        "answers",
+        "no answer within 10 s",
+    ),
+    "when loaded": ("while True:\n    pass\n", "3s", "time", "not done within 3 s"),
+    "a crash": ("import os\n\nos._exit(7)\n", "5m", "runs", "ends the process: exit code 7"),
+}
+
+
+@pytest.mark.parametrize("text, limit, check, told", ENDLESS.values(), ids=ENDLESS.keys())
+def test_what_does_not_end_is_ended(cli, tmp_path, text, limit, check, told):
+    (tmp_path / "mine.py").write_text(text)
+    code, out, _ = cli("check", tmp_path / "mine.py", "--limit", limit, "-f", "json")
+    assert code == 3
+    last = json.loads(out)[-1]
+    assert (last["check"], last["state"]) == (check, "failed")
+    assert told in last["text"]
 
 
 def test_a_registered_policy_is_checked_too(findings, monkeypatch):

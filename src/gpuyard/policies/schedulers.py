@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -11,9 +13,10 @@ from gpuyard.engine.compiler.compile import compile_switch, parameters_of
 from gpuyard.engine.decide import DeciderPool, SnapshotDecider
 from gpuyard.engine.slots import BACKFILLS, SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.state import OUTPUTS
-from gpuyard.errors import PolicyError, UsageError
+from gpuyard.errors import GpuyardError, PolicyError, UsageError
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
+from gpuyard.model.units import shorten
 from gpuyard.policies.slots import (
     DEFAULT_SLOTS,
     Backfill,
@@ -244,12 +247,55 @@ class Decider:
         return self.inner.half_life if self.inner else HALF_LIFE
 
     def begin(self) -> Decides:
-        """Make a new one, for one simulation."""
+        """Make a new one, for one simulation. Errors in a user's class name its file and line."""
         given = dict(self.params)
-        return self.make(self.inner, **given) if self.inner else self.make(**given)
+        if is_builtin(self.make):
+            return self.make(self.inner, **given) if self.inner else self.make(**given)
+        with _placed_errors(self.make, "cannot be made"):
+            return OwnDecider(self.make(self.inner, **given) if self.inner else self.make(**given), self.make)
 
 
 AnyScheduler = Scheduler | Meta | Decider
+
+
+class OwnDecider:
+    """A user's decider, asked so that its errors name the user's file and line."""
+
+    def __init__(self, decider: Decides, made_by: Callable[..., Decides]) -> None:
+        self._decider, self._made_by = decider, made_by
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        with _placed_errors(self._made_by, f"decide, at {snapshot.now:g} s"):
+            decisions = self._decider.decide(snapshot)
+        listed = decisions if isinstance(decisions, list | tuple) else None
+        if listed is None or not all(isinstance(each, Decision) for each in listed):
+            wrong = next(each for each in listed if not isinstance(each, Decision)) if listed else decisions
+            raise PolicyError(f"{_place(self._made_by)}: decide returns {shorten(repr(wrong))}, not a list of Decision")
+        return list(listed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._decider, name)  # such as report()
+
+
+def _place(made_by: Callable[..., Any], error: BaseException | None = None) -> str:
+    """file:line name of a user's class, at the last line of its file that an error went through."""
+    name = getattr(made_by, "__name__", repr(made_by))
+    try:
+        file, line = inspect.getfile(made_by), inspect.getsourcelines(made_by)[1]
+    except (OSError, TypeError):
+        return name
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    return f"{file}:{next((each.lineno for each in reversed(frames) if each.filename == file), line)} {name}"
+
+
+@contextmanager
+def _placed_errors(made_by: Callable[..., Any], what: str) -> Iterator[None]:
+    try:
+        yield
+    except GpuyardError:
+        raise
+    except Exception as error:
+        raise PolicyError(f"{_place(made_by, error)}: {what}: {type(error).__name__}: {error}") from error
 
 
 # ── registries ──

@@ -16,6 +16,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown
+from gpuyard.engine.compiler.vetting import try_out
 from gpuyard.engine.state import JOB_ROW, NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES
 from gpuyard.errors import GpuyardError
 from gpuyard.model.cluster import Cluster
@@ -23,6 +24,7 @@ from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.jobs import COLUMNS
 from gpuyard.model.workload import Workload
 from gpuyard.policies import ORDERINGS, Meta, Ordering, Scheduler, make_ordering, make_placement, make_switch, parse_slots
+from gpuyard.policies.schedulers import make_decider
 from gpuyard.policies.slots import reads_clock
 from gpuyard.traces import load_workload
 
@@ -99,6 +101,11 @@ def check_policy(function: Function, name: str, kind: PolicyKind) -> list[Findin
     note("compiles", OK, f"as {kind.name}" + (f" with {', '.join(f'{k}={v:g}' for k, v in params.items())}" if params else ""))
     if kind.name == "ordering or preemption rule":
         note("clock", INFO, "read: keyed at every pass" if reads_clock(function) else "not read: keyed once per job")
+    try:
+        try_out(function, len(kind.arguments))
+    except GpuyardError as error:
+        note("pure" if "asked twice" in str(error) else "answers", FAILED, str(error))
+        return findings
     moments = _moments()
     answers, trouble = _interpreted(function, kind, moments)
     for check, text in trouble.items():
@@ -110,6 +117,25 @@ def check_policy(function: Function, name: str, kind: PolicyKind) -> list[Findin
         note("simulates", *_simulates(function, name, kind))
         note("speed", INFO, _speed(address, kind, function, params))
     return findings
+
+
+def check_decider(make: type, name: str) -> list[Finding]:
+    """Run a class with `decide(snapshot)` through the generated workloads, twice: it must not fail, and do the same again."""
+    from gpuyard.engine.simulation import simulate
+
+    try:
+        decider, cluster, total = make_decider(make, name), load_cluster(CLUSTER), 0
+        results = []
+        for text in WORKLOADS:
+            workload = load_workload(text, 0)
+            results = [simulate(workload, cluster, decider, segments=True) for _ in range(2)]
+            total += len(workload)
+            if not results[0].same_bytes(results[1]):
+                return [Finding(name, "repeatable", FAILED, f"{text}: two runs of the same workload differ")]
+    except GpuyardError as error:
+        return [Finding(name, "simulates", FAILED, " ".join(str(error).split())[:LONGEST])]
+    done = f"as a decider: {total:,} jobs of {len(WORKLOADS)} generated workloads"
+    return [Finding(name, "simulates", OK, done), Finding(name, "repeatable", OK, "the same again, byte for byte")]
 
 
 def _moments() -> list[Moment]:
