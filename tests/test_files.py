@@ -21,7 +21,10 @@ from gpuyard.files import (
     read_bytes,
     read_toml,
     replacing,
+    staged,
     to_plain,
+    unzipped,
+    user_path,
     write_bytes,
 )
 
@@ -154,3 +157,47 @@ def test_plain_values_come_back() -> None:
         to_plain({"a": [1, object()]}, "x")
     with pytest.raises(DataError, match="none of inf"):
         from_plain({"$float": "12"})
+
+
+# ── several files together ──
+
+
+def test_staged_files_move_together_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("old")
+    with pytest.raises(KeyboardInterrupt), staged(tmp_path, last="page.html") as place:
+        (place / "page.html").write_text("new")
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert (tmp_path / "page.html").read_text() == "old"
+    with staged(tmp_path, last="page.html") as place:
+        (place / "figures").mkdir()
+        (place / "figures" / "a.png").write_text("a")
+        (place / "page.html").write_text("new")
+        assert not (tmp_path / "figures").exists()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"page.html", "figures", "figures/a.png"}
+    assert (tmp_path / "page.html").read_text() == "new"
+
+
+def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
+    young, old = tmp_path / ".1.part", tmp_path / ".2.part"
+    for folder in (young, old):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    with staged(tmp_path):
+        pass
+    assert young.exists()
+    assert not old.exists()
+
+
+# ── names that no file can have ──
+
+
+def test_a_home_folder_of_nobody(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="~nobody-of-that-name/log.swf: no such home folder"):
+        user_path("~nobody-of-that-name/log.swf")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="Linux only")
+def test_a_file_that_can_be_opened_but_not_read() -> None:
+    with pytest.raises(DataError, match="/proc/self/mem: input/output error"), unzipped(Path("/proc/self/mem")):
+        pass

@@ -12,7 +12,9 @@ import json
 import math
 import os
 import secrets
+import shutil
 import stat
+import time
 import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
@@ -29,6 +31,7 @@ MAX_TOML_BYTES = 1_000_000
 MAX_TOML_DEPTH = 8  # tables in tables
 _MAX_DEPTH = 50  # of values in a manifest
 _NONFINITE = "$float"  # {"$float": "inf"}: JSON has no number for it
+_LEFTOVER = 3600.0  # s after which a folder that is being filled is nobody's
 _LONGEST = 200  # characters of a reason in a message
 _GZIP_MAGIC = b"\x1f\x8b"
 _PIECE = 1 << 20  # bytes read at a time
@@ -86,6 +89,31 @@ def write_bytes(path: Path, data: bytes, *, alone: bool = False, hint: str = "")
         stream.write(data)
 
 
+@contextmanager
+def staged(folder: Path, *, last: str = "") -> Iterator[Path]:
+    """Make an empty folder to write files to, which move into `folder` together at the end of the block, unless it raises.
+
+    What takes long is done before the first old file is touched; the file named `last` moves last. What a killed process left is removed
+    an hour later.
+    """
+    place = folder / f".{secrets.token_hex(4)}{PARTIAL}"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f".*{PARTIAL}"):
+            if old.is_dir() and time.time() - old.stat().st_mtime > _LEFTOVER:
+                shutil.rmtree(old, ignore_errors=True)
+        place.mkdir()
+    try:
+        yield place
+        with writing(folder):
+            for path in sorted((path for path in place.rglob("*") if path.is_file()), key=lambda path: (path.name == last, path)):
+                target = folder / path.relative_to(place)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def json_bytes(value: Mapping[str, Any]) -> bytes:
     """Encode a table as JSON for people: indented, in UTF-8, with a line feed at the end."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
@@ -135,6 +163,14 @@ def reading(path: Path, *, hint: str = "") -> Iterator[None]:
         raise DataError(f"{str(path)[:_LONGEST]}: cannot be read: {_reason(error)}", hint=hint) from None
 
 
+def user_path(text: str) -> Path:
+    """Return a path that a user wrote, with `~` and `~name` as home folders."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # no such user
+        raise DataError(f"{text[:_LONGEST]}: no such home folder", hint="write ./~… for a file whose name begins with ~") from None
+
+
 def is_file(path: Path | str) -> bool:
     """Return whether a file is there; no file has an impossible name."""
     try:
@@ -166,7 +202,10 @@ def unzipped(path: Path) -> Iterator[Stream]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: {_why_not(error)}") from None
     with raw:
-        zipped = raw.peek(2)[:2] == _GZIP_MAGIC
+        try:
+            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
+        except OSError as error:  # such as /proc/self/mem, which can be opened but not read
+            raise DataError(f"{path}: {_why_not(error)}") from None
         if path.suffix.lower() == ".gz" and not zipped and raw.peek(1):
             raise DataError(f"{path}: is not gzip, despite its name", hint="rename it if it is plain text")
         with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as stream:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.files import parse_json, pieces
+from gpuyard.files import parse_json, pieces, user_path
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -65,7 +65,7 @@ def speeds_text(text: str, folder: Path = Path()) -> Speeds:
     name, separator, given = text.partition(":reference=")
     if not name or (separator and not given):
         raise UsageError(f"{text!r} is not FILE or FILE:reference=TYPE")
-    return load_speeds(folder / Path(name).expanduser(), given)
+    return load_speeds(folder / user_path(name), given)
 
 
 def load_throughputs(path: Path | str) -> dict[str, dict[tuple[str, int], float]]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import gpuyard.policies.rules  # noqa: F401 - fills the registries
 from gpuyard.errors import PolicyError, UsageError
+from gpuyard.files import is_file, user_path
 from gpuyard.model.units import parse_seconds
 from gpuyard.networks.checkpoint import SUFFIX
 from gpuyard.policies.learned import FOLDERS, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
@@ -253,8 +254,8 @@ _modules: dict[Path, Any] = {}
 
 def load_module(path: Path) -> Any:
     """Import a user's policy file, once: its decorators register names."""
-    found = Path.home().joinpath(*path.parts[1:]) if path.parts[:1] == ("~",) else path
-    if not found.is_file():
+    found = user_path(str(path))
+    if not is_file(found):
         raise PolicyError(f"{path}: no such policy file")
     whole = found.resolve()
     if whole not in _modules:

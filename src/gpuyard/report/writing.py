@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpuyard.experiments.running.store import Store
+from gpuyard.files import staged
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.drawing import write_figure
 from gpuyard.report.html import page
@@ -27,16 +28,17 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 def write_studies(studies: Sequence[Study], out: Path) -> Path:
     """Write the report of studies: an HTML file, figures and CSVs. Returns the path of the HTML file.
 
-    Every file is written beside its place and then moved there, so that none is ever half there.
+    All files are written beside their places and moved there together, so that a killed process leaves the old report as it was.
     """
     parts = [(study, charts_of(study)) for study in studies]
-    target = Store(out)
-    for name, data in figure_files([chart for _, charts in parts for chart in charts]):
-        target.write(f"{FIGURES}/{name}", data, alone=False)
-    for name, text in csv_files([study.summary for study in studies]).items():
-        target.write(f"{CSV}/{name}", text.encode(), alone=False)
-    target.write(HTML, page(parts).encode(), alone=False)
-    return target.path / HTML
+    with staged(out, last=HTML) as place:
+        target = Store(place)
+        for name, data in figure_files([chart for _, charts in parts for chart in charts]):
+            target.write(f"{FIGURES}/{name}", data)
+        for name, text in csv_files([study.summary for study in studies]).items():
+            target.write(f"{CSV}/{name}", text.encode())
+        target.write(HTML, page(parts).encode())
+    return out / HTML
 
 
 def figure_files(charts: Sequence[Chart | Absent]) -> Iterator[tuple[str, bytes]]:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +24,33 @@ from gpuyard.testing.policy_checks import FAILED, Finding, check_decider, check_
 _POLICIES = "(jobs, j, now), (nodes, n, jobs, j) or (system, now)"
 
 
-@dataclass
+@dataclass(frozen=True)
 class FileReport:
-    """What was found in a file, and notes about functions that are not policies."""
+    """The findings about a file's policies, and notes about functions that are not policies."""
 
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
 
 
 def check_file(path: str, wanted: str, limit: float) -> FileReport:
     """Check all policies of a file, or the one that is wanted, within `limit` seconds."""
     command = [sys.executable, "-m", __name__, path, wanted]
-    report, checking = FileReport(), Path(path).name
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=limit, check=False)
         lines, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:
         lines, code = late.stdout or b"", None
-    for line in lines.splitlines():
-        said = json.loads(line)
-        if "error" in said:
-            raise (UsageError if said["code"] == UsageError.exit_code else PolicyError)(said["error"])
-        checking = said.get("checking", checking)
-        report.findings += [Finding(**said["finding"])] if "finding" in said else []
-        report.notes += [said["note"]] if "note" in said else []
+    said = [json.loads(line) for line in lines.splitlines()]
+    for each in said:
+        if "error" in each:
+            raise (UsageError if each["code"] == UsageError.exit_code else PolicyError)(each["error"])
+    findings = [Finding(**each["finding"]) for each in said if "finding" in each]
+    last = next((each["checking"] for each in reversed(said) if "checking" in each), Path(path).name)
     if code is None:
-        report.findings.append(Finding(checking, "time", FAILED, f"not done within {limit:g} s: does a loop end?"))
+        findings.append(Finding(last, "time", FAILED, f"not done within {limit:g} s: does a loop end?"))
     elif code:
-        report.findings.append(Finding(checking, "runs", FAILED, f"ends the process: {_ending(code)}"))
-    return report
+        findings.append(Finding(last, "runs", FAILED, f"ends the process: {_ending(code)}"))
+    return FileReport(tuple(findings), tuple(each["note"] for each in said if "note" in each))
 
 
 def _ending(code: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gpuyard.errors import DataError, UsageError
+from gpuyard.files import user_path
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.datasets import DATASETS, fetch
@@ -76,7 +77,7 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     chosen = READERS[reader] if reader is not None else None
     if name == "dataset":
         return replace(_read(fetch(arguments), chosen or _reader_of_dataset(arguments), options), name=text)
-    path = Path(text).expanduser()
+    path = user_path(text)
     if not os.path.exists(path):  # noqa: PTH110 - unlike Path.exists it never raises
         raise _not_found(text, path, name)
     return _read(path, chosen, options)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.files import read_toml
+from gpuyard.files import read_toml, user_path
 from gpuyard.model.fields import Fields
 from gpuyard.registry import Registry
 
@@ -41,7 +41,7 @@ def cache_folder() -> Path:
     """Return the folder for downloaded files: $GPUYARD_DATA, or `gpuyard` in the user's cache."""
     given = os.environ.get(FOLDER)
     if given:
-        return Path(given).expanduser()
+        return user_path(given)
     return Path(_pooch().os_cache("gpuyard"))
 
 

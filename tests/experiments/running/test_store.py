@@ -295,6 +295,37 @@ def test_a_damaged_file_of_finished_results_is_named(tmp_path: Path, finished: P
     assert "\n" not in str(raised.value)
 
 
+OTHER_AXES = {
+    "another scheduler": ('"sjf"', '"ljf"'),
+    "another order": ('"fcfs",\n    "sjf"', '"sjf",\n    "fcfs"'),
+    "other seeds": ('"seeds": [\n    0,\n    1', '"seeds": [\n    0,\n    7'),
+    "another metric": ('"wait"', '"bsld"'),
+}
+
+
+@pytest.mark.parametrize("old, new", OTHER_AXES.values(), ids=OTHER_AXES.keys())
+def test_an_experiment_that_disagrees_with_its_runs_is_refused(tmp_path: Path, finished: Path, old: str, new: str) -> None:
+    folder = tmp_path / "results"
+    shutil.copytree(finished, folder)
+    path = folder / EXPERIMENT
+    text = path.read_text()
+    indented = json.dumps(json.loads(text), indent=1)
+    changed = indented.replace(old, new)
+    assert changed != indented
+    path.write_text(changed)
+    with pytest.raises(DataError, match=r"runs\.parquet"):
+        summarise(load_results(folder))
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "~nobody-of-that-name/x"])
+def test_a_folder_of_an_impossible_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(GpuyardError, match="holds no experiment"):
+        load_results(tmp_path / name)
+    if "~" not in name:
+        with pytest.raises(DataError, match="File name too long"):
+            run(tiny(), tmp_path / name, Here())
+
+
 HOSTILE = {
     COMPLETE: [b"[]", b"{}", b'{"files": []}', b'{"files": {"runs.parquet": "x"}}', b"[" * 100_000, b"\xff"],
     EXPERIMENT: [b"[]", b"{}", b'{"format": "gpuyard-experiment", "version": 1, "experiment": {}}', b"[" * 100_000, b"NaN"],

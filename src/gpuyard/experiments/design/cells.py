@@ -18,6 +18,7 @@ import numpy as np
 import gpuyard
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.spec import MOST_RUNS, Experiment, placed
+from gpuyard.files import user_path
 from gpuyard.model.units import shorten
 from gpuyard.networks.checkpoint import find_checkpoint
 from gpuyard.networks.manifest import Use
@@ -252,6 +253,6 @@ def files_of(scheduler: AnyScheduler) -> list[Path]:
 def exists(text: str, kind: Callable[[Path], bool] = Path.exists) -> bool:
     """Whether a text of a workload or cluster names a path that is there, of that kind."""
     try:
-        return bool(text) and kind(Path(text).expanduser())
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have
+        return bool(text) and kind(user_path(text))
+    except (OSError, ValueError, DataError):  # a name that no file can have
         return False

@@ -23,6 +23,7 @@ from gpuyard.experiments.design.cells import Cell, Entry, Sources, cells_of, che
 from gpuyard.experiments.design.spec import Experiment, from_table, placed
 from gpuyard.experiments.judging.bounds import bound
 from gpuyard.experiments.judging.curves import Curve, check_curve, curve_of
+from gpuyard.files import user_path
 from gpuyard.metrics import counts, measure, resolve
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
@@ -158,7 +159,7 @@ class Prepared:
         agents = self.experiment.agents
         trained_on = [parse_recipe(text, agent.cluster) for agent in agents.values() for text in agent.workloads]
         texts = [text for recipe in (*(cell.recipe for cell in self.cells), *trained_on) for text in (recipe.base, recipe.cluster)]
-        paths = [Path(text).expanduser() for text in dict.fromkeys(texts) if exists(text, Path.is_file)]
+        paths = [user_path(text) for text in dict.fromkeys(texts) if exists(text, Path.is_file)]
         paths += [path for entry in self.ready if entry.name not in agents for path in files_of(self.scheduler_of(entry))]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in dict.fromkeys(paths)}
 

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
-from gpuyard.files import MAX_TOML_BYTES, merge_tables, parse_toml, read_bytes
+from gpuyard.files import MAX_TOML_BYTES, merge_tables, parse_toml, read_bytes, user_path
 from gpuyard.model.fields import Fields
 from gpuyard.model.units import shorten
 from gpuyard.registry import unknown_name
@@ -168,20 +168,13 @@ def load_experiment(text: str, *, quick: bool = False, values: Mapping[str, str]
     `values` fill holes such as `${traces}`, where they are not what the file's table [values] says.
     """
     known = shipped()
-    path = known.get(text) or _path(text)
+    path = known.get(text) or user_path(text)
     if text not in known and (not text.endswith(SUFFIX) or not path.is_file()):
         if text.endswith(SUFFIX) or "/" in text:
             raise DataError(f"{text}: no such file", hint="NAME of `gpuyard list experiments`, or FILE.toml")
         raise unknown_name("experiment", text, list(known))
     where = f"{text}{SUFFIX}" if text in known else str(path)
     return parse_experiment(read_bytes(path, MAX_TOML_BYTES, "an experiment"), where, quick=quick, values=values)
-
-
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:  # no such user
-        raise DataError(f"{text}: {error}") from None
 
 
 @contextmanager

@@ -21,7 +21,9 @@ from gpuyard.experiments.design.kinds import PLACE as PLACE
 from gpuyard.experiments.design.spec import Experiment, from_table
 from gpuyard.experiments.judging.curves import Curve
 from gpuyard.experiments.judging.statistics import Interval
-from gpuyard.experiments.running.store import AGENTS, CURVES, EXPERIMENT, RUNS, Store, read_json
+from gpuyard.experiments.running.store import AGENTS, BEGIN, CURVES, EXPERIMENT, RUNS, Store, read_json
+from gpuyard.files import is_file
+from gpuyard.metrics import resolve
 from gpuyard.traces.recipes import parse_recipe
 
 
@@ -119,7 +121,7 @@ class Results:
 
 def load_results(folder: Path) -> Results:
     """Read the results in a folder that `gpuyard run` has completed."""
-    if not (folder / EXPERIMENT).exists():
+    if not is_file(folder / EXPERIMENT):
         raise DataError(f"{folder}: holds no experiment", hint="gpuyard run NAME --out DIR makes one")
     store = Store(folder)
     about = store.read_experiment()
@@ -129,7 +131,8 @@ def load_results(folder: Path) -> Results:
         name: frame[name].to_numpy() if frame[name].dtype.is_numeric() else np.array(frame[name].to_list(), object)
         for name in frame.columns
     }
-    needed = {"run", *PLACE, "seed", "scheduler", "training_seed", *experiment.axes.objectives}
+    measured = {name for name in experiment.metrics if resolve(name)[0].reproducible}
+    needed = {"run", *PLACE, "seed", "scheduler", "training_seed", *experiment.axes.objectives, *measured}
     missing = sorted(needed - set(columns))
     if missing:
         raise DataError(f"{folder / RUNS}: has no column {missing[0]!r}")
@@ -137,10 +140,19 @@ def load_results(folder: Path) -> Results:
     wrong = sorted(name for name in needed if (columns[name].dtype == object) != (name in texts))
     if wrong:
         raise DataError(f"{folder / RUNS}: column {wrong[0]!r} does not hold {'texts' if wrong[0] in texts else 'numbers'}")
-    width = len(experiment.axes.seeds) * len(entries_of(experiment))
-    if frame.height == 0 or frame.height % width or columns["run"].tolist() != list(range(frame.height)):
-        raise DataError(f"{folder / RUNS}: {frame.height:,} Runs are not those of the axes in {EXPERIMENT}")
+    _check_axes(folder, experiment, columns)
     return Results(folder, experiment, about, columns, windows=has_windows(experiment))
+
+
+def _check_axes(folder: Path, experiment: Experiment, columns: Mapping[str, Array]) -> None:
+    """Refuse Runs that are not those of the experiment's axes, in their order: the two files are not of one experiment."""
+    seeds, names = experiment.axes.seeds, [entry.name for entry in entries_of(experiment)]
+    height = len(columns["run"])
+    cells, rest = divmod(height, len(seeds) * len(names))
+    axes = {"run": range(height), "seed": np.tile(np.repeat(seeds, len(names)), cells), "scheduler": names * (len(seeds) * cells)}
+    for name, expected in axes.items():
+        if cells == 0 or rest or columns[name].tolist() != list(expected):
+            raise DataError(f"{folder / RUNS}: {height:,} Runs are not those of the axes in {EXPERIMENT} ({name})", hint=BEGIN)
 
 
 def has_windows(experiment: Experiment) -> bool:

@@ -75,9 +75,9 @@ class Store:
 
     def refuse_others(self) -> None:
         """Refuse a folder that holds something other than an experiment."""
-        if self.path.is_symlink() or self.path.exists():
-            with reading(self.path):
-                names = {entry.name for entry in self.path.iterdir()}
+        with reading(self.path):
+            names = {entry.name for entry in self.path.iterdir()} if self.path.is_symlink() or self.path.exists() else None
+        if names is not None:
             ours = {EXPERIMENT, LOCK, f"{EXPERIMENT}{PARTIAL}"}  # a killed process leaves the last one
             if EXPERIMENT not in names and names - ours:
                 raise UsageError(f"{self.path}: is not empty and holds no experiment", hint="give another --out")

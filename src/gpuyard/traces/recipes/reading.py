@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import UsageError
+from gpuyard.files import user_path
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.traces import DATASETS, GENERATORS, READERS, apply_all, apply_all_to_cluster, fetch, load_workload, reader_of
@@ -60,7 +60,7 @@ class Reading:
             return self.reader or f"generator {name}"
         if name == "dataset":
             return DATASETS[rest].reader or reader_of(fetch(rest)).name
-        return reader_of(Path(text).expanduser()).name
+        return reader_of(user_path(text)).name
 
     def is_generator(self, text: str) -> bool:
         """Whether the text names a generator, whose workload differs from seed to seed."""

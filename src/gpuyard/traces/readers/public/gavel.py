@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
+from gpuyard.files import user_path
 from gpuyard.model.speeds import class_name, load_throughputs
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -50,7 +51,7 @@ def read_gavel(path: Path, *, speeds: str = "", reference: str = "v100", limits:
     values, notes = quantities(table)
     steps = table.numbers("steps")
     if speeds:
-        table, rate = _measured(table, values["gpus"], Path(speeds).expanduser(), reference)
+        table, rate = _measured(table, values["gpus"], user_path(speeds), reference)
         notes = (*notes, f"run times are steps / throughput on one {reference}, measured in {Path(speeds).name}")
     else:
         rate = _rates(table, REFERENCE_STEPS)
