@@ -86,6 +86,8 @@ def test_the_table_marks_the_best_and_prints_the_estimate_source(cli):
 def test_predicted_estimates_are_said_to_be_each_schedulers_own(cli):
     out = cli(*SMALL, *TWO, "--seeds", 3, "--estimate", "rolling").out
     assert "estimates: rolling, made inside each simulation, 3 seeds" in out
+    both = cli(*SMALL, *TWO, "--seeds", 2, "--estimate", "exact", "--estimate", "rolling").out
+    assert "means over the schedulers" in both
 
 
 def test_the_best_survives_csv(cli):

@@ -154,6 +154,13 @@ def test_estimates_are_made_in_environments_as_in_simulations():
     assert len(np.unique(expected.workload.jobs.estimate)) > 20
 
 
+def test_environments_do_not_stop_for_a_model():
+    """They take one that was fitted before the first submission, and without a past there is none."""
+    workload, cluster = lublin_with_users()
+    with pytest.raises(UsageError, match="no job had ended by then"):
+        one_episode(PickJob().left_open(), with_estimate(workload, "boosting"), cluster)
+
+
 def lublin_with_users() -> tuple[Workload, Cluster]:
     episode = Workloads(["lublin:jobs=120,nodes=16,load=1.1 on 2x8:gpu"]).part("train").episode(0)
     jobs = replace(episode.workload.jobs, users=("a", "b", "c"))

@@ -168,6 +168,8 @@ def _caption(summary: Summary) -> str:
 
 def _by_estimate(group: Sequence[Summary]) -> Table:
     """The primary metric of one workload on one cluster, with a column for each source of estimates."""
+    from gpuyard.traces.estimates.sources import described
+
     first, name = group[0], group[0].table.objective
     label, size = _unit(first.table, name)
     columns = [_means(summary.table, name, summary.estimate, size) for summary in group]
@@ -179,6 +181,9 @@ def _by_estimate(group: Sequence[Summary]) -> Table:
         for summary in group
         if (found := summary.results.accuracy)
     ]
-    caption = "\n".join(["agreement: mean of the smaller over the larger of the two; 1 is perfect", *about])
+    explained = "agreement: mean of the smaller over the larger of the two; 1 is perfect"
+    if any(described(summary.estimate) != summary.estimate for summary in group):
+        explained += "; predictions are made inside each simulation: means over the schedulers"
+    caption = "\n".join([explained, *about])
     title = f"{first.workload} on {first.cluster}: {name}{f' ({label})' if label else ''} by source of estimates"
     return Table(("scheduler", *(column.header for column in columns)), rows, title, marked=marked, caption=caption)
