@@ -38,8 +38,8 @@ from gpuyard.traces import load_workload
 from latency import in_numpy
 
 HERE = Path(__file__).resolve().parent
-JOBS = ("lublin:jobs=256,nodes=256,load=1.0", "32x8:gpu")
-HOSTS = "eda:jobs=400,arrivals=0.6:1.6 on hosts:count=50,cores=16:32,memory=64:256,seed={seed}"
+JOBS = ("lublin:jobs=256,nodes=256,load=1.0,requests=exact", "32x8:gpu")
+HOSTS = "eda:jobs=400,arrivals=0.6:1.6,requests=exact on hosts:count=50,cores=16:32,memory=64:256,seed={seed}"
 FAMILY = "family:shape=base|bursty|diurnal|shifted_diurnal,intensity=low|medium|high,gpus=2|4|8|16 on {gpus}"
 ENVS, WINDOW = 256, 128
 
