@@ -139,6 +139,14 @@ def test_whether_an_ordering_reads_the_clock(mine: str, rule: str, reads: bool):
     assert parse_ordering(f"{mine}:{rule}").reads_clock is reads
 
 
+def test_usage_read_by_a_helper_that_numba_has_compiled(tmp_path: Path):
+    """The helper was not looked into: usage was not kept, and the rule read zeros."""
+    text = (
+        "from numba import njit\n@njit\ndef used(jobs, j):\n    return jobs.usage[j]\ndef rule(jobs, j, now):\n    return used(jobs, j)\n"
+    )
+    assert parse_ordering(f"{write(tmp_path, text)}:rule").reads_clock is True
+
+
 def test_the_clock_behind_a_default_argument_is_not_the_clock(tmp_path: Path):
     path = write(tmp_path, "def rule(jobs, j, now, late=3.0):\n    return jobs.submit[j] * late\n")
     assert parse_ordering(f"{path}:rule").reads_clock is False

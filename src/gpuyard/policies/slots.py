@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
-from gpuyard.engine.compiler.vetting import try_out
+from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError
 from gpuyard.registry import Registry
@@ -244,7 +243,7 @@ def reads_usage(function: Function) -> bool:
         if _names(each.__code__, "usage"):
             return True
         called = (each.__globals__.get(name) for name in each.__code__.co_names)
-        todo += [f for f in called if inspect.isfunction(f) and f.__module__ == each.__module__ and f not in seen]
+        todo += [plain(thing) for thing in called if is_helper(thing, each) and plain(thing) not in seen]
     return False
 
 
