@@ -115,6 +115,12 @@ class Nothing:
         return None
 
 
+class Writes:
+    def decide(self, snapshot):
+        snapshot.cluster.nodes.gpus[:] = 100
+        return []
+
+
 class Unmade:
     def __init__(self):
         raise ValueError("no")
@@ -131,7 +137,8 @@ def test_deciders_are_known(findings):
     assert {check: state for (name, check), (state, _) in told.items() if name == "Fifo"} == {"simulates": "ok", "repeatable": "ok"}
     assert "mine.py:14 Broken: decide, at 0 s: ZeroDivisionError" in told["Broken", "simulates"][1]
     assert "Nothing: decide returns 'None', not a list of Decision" in told["Nothing", "simulates"][1]
-    assert "mine.py:24 Unmade: cannot be made: ValueError: no" in told["Unmade", "simulates"][1]
+    assert "mine.py:24 Writes: decide, at 0 s: ValueError: assignment destination is read-only" in told["Writes", "simulates"][1]
+    assert "mine.py:30 Unmade: cannot be made: ValueError: no" in told["Unmade", "simulates"][1]
 
 
 def test_an_error_in_a_decider_is_not_called_a_bug_in_gpuyard(cli, tmp_path):

@@ -6,7 +6,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar
 
 from gpuyard.engine.compiler.compile import compile_switch, parameters_of
@@ -14,6 +14,7 @@ from gpuyard.engine.decide import DeciderPool, SnapshotDecider
 from gpuyard.engine.slots import BACKFILLS, SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.state import OUTPUTS
 from gpuyard.errors import GpuyardError, PolicyError, UsageError
+from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Decision
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.model.units import shorten
@@ -259,14 +260,17 @@ AnyScheduler = Scheduler | Meta | Decider
 
 
 class OwnDecider:
-    """A user's decider, asked so that its errors name the user's file and line."""
+    """A user's decider, asked so that its errors name the user's file and line. The cluster that it sees is read-only."""
 
     def __init__(self, decider: Decides, made_by: Callable[..., Decides]) -> None:
         self._decider, self._made_by = decider, made_by
+        self._clusters: tuple[Cluster, Cluster] | None = None  # that of the last snapshot, and as it is shown
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
+        if self._clusters is None or self._clusters[0] is not snapshot.cluster:
+            self._clusters = snapshot.cluster, _read_only(snapshot.cluster)
         with _placed_errors(self._made_by, f"decide, at {snapshot.now:g} s"):
-            decisions = self._decider.decide(snapshot)
+            decisions = self._decider.decide(replace(snapshot, cluster=self._clusters[1]))
         listed = decisions if isinstance(decisions, list | tuple) else None
         if listed is None or not all(isinstance(each, Decision) for each in listed):
             wrong = next(each for each in listed if not isinstance(each, Decision)) if listed else decisions
@@ -275,6 +279,15 @@ class OwnDecider:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._decider, name)  # such as report()
+
+
+def _read_only(cluster: Cluster) -> Cluster:
+    """Return the cluster with columns that cannot be written to: those of a snapshot are shared with later simulations."""
+    columns = {each.name: getattr(cluster.nodes, each.name) for each in fields(cluster.nodes) if each.name != "names"}
+    shown = {name: column.view() for name, column in columns.items()}
+    for column in shown.values():
+        column.flags.writeable = False
+    return replace(cluster, nodes=replace(cluster.nodes, **shown))
 
 
 def _place(made_by: Callable[..., Any], error: BaseException | None = None) -> str:
