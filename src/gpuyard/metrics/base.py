@@ -49,6 +49,8 @@ class Metric:
 
     def with_parameters(self, arguments: str) -> Metric:
         """Return the metric with the parameters of a text such as `deadline=2,power=0`; the others keep their defaults."""
+        if not arguments:
+            return self
         known = [each.name for each in fields(self.parameters)] if self.parameters is not None else []
         given = parse_assignments(arguments, f"metric {self.name}")
         for name in given:
