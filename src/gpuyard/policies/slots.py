@@ -214,7 +214,7 @@ def placement(name: str, *, title: str = "", span: Span = "score") -> Callable[[
 
 def is_builtin(function: Function) -> bool:
     """Whether the function is part of this package, whose files do not change between runs (so its code may be cached)."""
-    return function.__module__.startswith("gpuyard.")
+    return str(function.__module__).startswith("gpuyard.")  # a function made from a text has none
 
 
 def summary_of(function: Function) -> str:
