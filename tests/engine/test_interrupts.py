@@ -80,3 +80,27 @@ def test_the_second_ctrl_c_ends_a_policy_that_loops_for_ever(tmp_path: Path) -> 
     _, talk = process.communicate(timeout=PATIENCE)
     assert process.returncode == EXIT_CODE
     assert "interrupted" in talk
+
+
+FORKED = """
+import os, signal, time
+from gpuyard.engine.interrupts import interrupts
+listener = interrupts()
+child = os.fork()
+if child == 0:
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        os._exit(5)
+with listener:
+    _, status = os.waitpid(child, 0)
+    time.sleep(0.5)
+    print(os.waitstatus_to_exitcode(status), int(listener._word[0]))
+"""
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_a_signal_of_a_forked_process_is_not_its_parents() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout == "5 0\n", done.stderr

@@ -43,6 +43,7 @@ class Interrupts:
             os.close(writing)
             return
         threading.Thread(target=self._listen, args=(reading,), daemon=True).start()
+        os.register_at_fork(after_in_child=_stop_writing)
 
     def _listen(self, reading: int) -> None:
         while numbers := os.read(reading, 64):
@@ -69,6 +70,12 @@ class Interrupts:
 def interrupts() -> Interrupts:
     """Return the listener of this process, which begins on first use."""
     return Interrupts()
+
+
+def _stop_writing() -> None:
+    """Keep the signals of a forked process to itself: the descriptor is its parent's, and no thread of its own reads it."""
+    with suppress(ValueError):
+        signal.set_wakeup_fd(-1)
 
 
 def _leave() -> None:
