@@ -155,7 +155,7 @@ INTRODUCTION = f"""# How often intervals hold the truth
 
 Made by `python benchmarks/interval_coverage.py`; do not edit. Intervals say 95 %. The tables show in how many of 100 samples they hold the
 true mean, measured with the functions that judge `compare`, `evaluate` and `run`. Why this method:
-[record 20](../decisions/0020-intervals-that-hold.md).
+[record 21](../decisions/0021-intervals-that-hold.md).
 
 An interval holds the values that a test at 5 % does not refuse: the more lenient of Student's t and of Hall's t, which is corrected for
 skewness, with p × (1 + {CAUTION:g}/n). So an interval excludes 0 exactly where p < 0.05. Below {FEWEST} values no difference is claimed,
