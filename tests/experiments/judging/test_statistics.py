@@ -268,3 +268,10 @@ def test_ratios_with_nothing_below_the_line():
         assert found.mean == pytest.approx(6 / 5)
         assert math.isnan(ratio_of_sums([1.0, 2.0], [0.0, 0.0]).mean)
         assert math.isnan(ratio_of_sums([], []).mean)
+
+
+def test_intervals_of_what_cannot_be_negative_are_not_negative():
+    waits = np.zeros(100)
+    waits[90:] = 50.0
+    assert block_interval(waits, np.arange(100.0)).low == 0.0
+    assert block_interval(waits - 5.0, np.arange(100.0)).low < -5.0

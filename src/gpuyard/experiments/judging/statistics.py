@@ -232,13 +232,13 @@ def block_interval(values: npt.ArrayLike, times: npt.ArrayLike) -> Interval:
     """The mean of the values (jobs,) of one long run, with an interval by blocks of time (see `time_blocks`).
 
     For two schedulers on one trace give the differences job by job. `n` is the number of blocks that hold values; fewer than five give
-    no interval.
+    no interval. Where no value is negative, neither is an end of the interval.
     """
     given, when = _vector(values, "values"), _vector(times, "times")
     if given.shape != when.shape or not np.isfinite(when).all():
         raise UsageError(f"intervals by blocks: {len(given)} values need as many finite times, not {len(when)}")
-    found = block_ratio(given, np.ones(len(given)), when)
-    return replace(found, mean=_mean(given[~np.isnan(given)]))
+    found, kept = block_ratio(given, np.ones(len(given)), when), given[~np.isnan(given)]
+    return replace(found, mean=_mean(kept), low=max(found.low, 0.0) if len(kept) and kept.min() >= 0 else found.low)
 
 
 def block_ratio(parts: npt.ArrayLike, wholes: npt.ArrayLike, times: npt.ArrayLike) -> Interval:
