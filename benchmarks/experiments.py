@@ -69,7 +69,7 @@ def as_dicts(workload: Workload) -> list[dict[str, Any]]:
 
 
 def loops(experiment: Experiment, seeds: int) -> tuple[int, float, float, float]:
-    """(Runs, s of a loop over `simulate`, s of the two heaps, s of the reference) for four schedulers on all regimes."""
+    """(Runs, CPU s of a loop over `simulate`, of the two heaps, of the reference) for four schedulers on all regimes."""
     sources = Sources(experiment.axes.seeds)
     cases = [sources.episode(cell, seed) for cell in cells_of(experiment) for seed in experiment.axes.seeds[:seeds]]
     schedulers = {name: parse_scheduler(name) for name in KEYS}
@@ -79,15 +79,15 @@ def loops(experiment: Experiment, seeds: int) -> tuple[int, float, float, float]
     seconds = [0.0, 0.0, 0.0]
     for case, (jobs, gpus) in zip(cases, lists, strict=True):
         for name, scheduler in schedulers.items():
-            began = time.perf_counter()
+            began = time.process_time()
             ours = measure(simulate(case.workload, case.cluster, scheduler), ["slowdown", "wait"])
-            between = time.perf_counter()
+            between = time.process_time()
             theirs = plain(jobs, gpus, KEYS[name])
             seconds[0] += between - began
-            then = time.perf_counter()
+            then = time.process_time()
             seconds[1] += then - between
             reference(case.workload, case.cluster, scheduler)
-            seconds[2] += time.perf_counter() - then
+            seconds[2] += time.process_time() - then
             assert np.isclose(ours["slowdown"], theirs["slowdown"], rtol=1e-9), (case.text, name, ours, theirs)
     return len(cases) * len(KEYS), seconds[0], seconds[1], seconds[2]
 
