@@ -275,6 +275,28 @@ def _trailing_zeros(typing: TypingContext, word: Type) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def _prefetch(typing: TypingContext, array: Type, at: Type) -> Any:
+    """Ask for the item of an array at position `at` to be brought into the cache: it is going to be read and written."""
+    signature = types.void(array, types.int64)
+
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils
+
+        size = context.get_abi_sizeof(context.get_data_type(sig.args[0].dtype))
+        first = _offset(builder, _data(context, builder, sig.args[0], args[0]), args[1], size)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [first.type, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        for line in range(0, size, 64):
+            place = builder.gep(first, [ir.Constant(ir.IntType(64), line)])
+            builder.call(fetch, [place, *(ir.Constant(number, value) for value in (1, 3, 1))])  # to write, to keep, data
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def _float_bits(typing: TypingContext, value: Type) -> Any:
     """The bits of a float32 as an int32."""
     signature = types.int32(types.float32)
@@ -326,6 +348,10 @@ def _python_trailing_zeros(word: Int) -> int:
     return (value & -value).bit_length() - 1
 
 
+def _python_prefetch(array: Vector[JobRow], at: Int) -> None:
+    """Do nothing: plain Python does not reach the cache."""
+
+
 def _python_float_bits(value: Real) -> int:
     return int(np.float32(value).view(np.int32))
 
@@ -335,6 +361,7 @@ call_scores = _python_scores if INTERPRETED else _call_scores
 call_switch = _python_switch if INTERPRETED else _call_switch
 call_state = _python_state if INTERPRETED else _call_state
 trailing_zeros = _python_trailing_zeros if INTERPRETED else _trailing_zeros
+prefetch = _python_prefetch if INTERPRETED else _prefetch
 float_bits = _python_float_bits if INTERPRETED else _float_bits
 
 
