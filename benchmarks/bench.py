@@ -32,7 +32,7 @@ import learning
 import milp
 import simpy_fcfs
 import targets
-from gpuyard import Cluster, Result, Workload, load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard import Cluster, Result, Simulation, Workload, load_cluster, load_workload, parse_scheduler, simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT.parent / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
@@ -206,6 +206,53 @@ def gangs(settings: Settings) -> list[Line]:
         Line("1 M : 10 k, jobs/s at equal load", f"{speed['large'].times(speed['small']):.2f}", "≥ 0.5"),
         Line("FCFS with EASY, best fit: 1 M gang jobs", speed["easy"].rate, "≥ 1,000,000 jobs/s", speed["easy"].by_cpu),
     ]
+
+
+def at_once(jobs: int) -> Workload:
+    """Jobs of 1 to 64 GPUs that all come at once, with requested times up to five times as long as they run."""
+    rng = np.random.default_rng(0)
+    runtime = np.round(np.exp(rng.normal(7.0, 1.2, jobs))) + 1.0
+    sizes = rng.choice([1, 2, 4, 8, 16, 32, 64], jobs, p=[0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02])
+    columns = {"submit": np.zeros(jobs), "gpus": sizes, "estimate": runtime * rng.choice([1.0, 1.5, 2.0, 5.0], jobs)}
+    return Workload.build(columns, runtime, name=f"{jobs} at once")
+
+
+def deep_queues(settings: Settings) -> list[Line]:
+    """Queues of tens of thousands of jobs on 64 × 8 GPUs."""
+    cluster = load_cluster("64x8:gpu")
+    tasks: dict[str, tuple[int, Callable[[], object]]] = {}
+    for jobs, rule in ((40_000, "easy"), (100_000, "easy"), (40_000, "skip"), (20_000, "easy")):
+        tasks[f"{jobs} {rule}"] = (jobs, simulation(at_once(jobs), cluster, f"sjf/fewest/{rule}"))
+    for ordering in ("wfp3", "multifactor"):
+        tasks[ordering] = (20_000, simulation(at_once(20_000), cluster, f"{ordering}/fewest/easy"))
+    speed = interleaved(tasks, 1)
+    lines = []
+    for name, target in (("40000 easy", "< 0.5 s"), ("100000 easy", "< 2 s"), ("40000 skip", "")):
+        jobs, rule = name.split()
+        what = f"{int(jobs):,} jobs at once, 64 × 8 GPUs, `sjf/fewest/{rule}`"
+        lines.append(Line(what, f"{speed[name].wall:.2f} s", target, f"CPU {speed[name].cpu:.2f} s"))
+    for ordering in ("wfp3", "multifactor"):
+        ratio = speed["20000 easy"].cpu / speed[ordering].cpu
+        note = f"CPU {speed[ordering].cpu:.2f} s; sjf {speed['20000 easy'].cpu:.2f} s"
+        lines.append(Line(f"`{ordering}` : `sjf`, 20,000 jobs at once, EASY, jobs/s", f"{ratio:.2f}", "≥ 0.2", note))
+    return lines
+
+
+def conservative_decision(settings: Settings) -> list[Line]:
+    """One decision of conservative backfilling: 2,000 jobs wait on 1,000 × 8 GPUs, of which 160 are free."""
+    nodes, waiting = 1000, 2000
+    rng = np.random.default_rng(0)
+    held = nodes - 20  # jobs that hold a node each
+    sizes = rng.choice([1, 2, 4, 8, 16, 64, 256], waiting, p=[0.3, 0.2, 0.2, 0.15, 0.1, 0.04, 0.01])
+    runtime = np.concatenate([rng.integers(1000, 90_000, held), np.round(np.exp(rng.normal(8.0, 1.2, waiting))) + 1])
+    columns = {"submit": np.repeat([0.0, 10.0], [held, waiting]), "gpus": np.concatenate([np.full(held, 8), sizes]), "estimate": runtime}
+    running = Simulation(Workload.build(columns, runtime, name="blocked"), load_cluster(NODES))
+    running.apply(parse_scheduler("fcfs/best").decide(running.advance()))
+    snapshot, scheduler = running.advance(), parse_scheduler("sjf/fewest/conservative")
+    took = read_line(
+        "2,000 jobs wait, 1,000 × 8 GPUs: one decision of `sjf/fewest/conservative`", "< 1 s", settings, partial(scheduler.decide, snapshot)
+    )
+    return [took]
 
 
 def own_policies(settings: Settings) -> list[Line]:
@@ -401,7 +448,20 @@ the exit code is 3 if a ratio is lower by more than {targets.LOSS:.0%}.
 
 PARTS: Mapping[str, Callable[[Settings], list[Line]]] = {
     part.__name__: part
-    for part in (processors, own_policies, gangs, memory, reading, joint_placement, starts, decisions, environments, runs)
+    for part in (
+        processors,
+        deep_queues,
+        conservative_decision,
+        own_policies,
+        gangs,
+        memory,
+        reading,
+        joint_placement,
+        starts,
+        decisions,
+        environments,
+        runs,
+    )
 }
 
 
