@@ -96,6 +96,11 @@ def test_conservative_plans_over_many_nodes():
     assert differences(3, parse_scheduler("sjf/best/conservative:depth=4"), "hall") == []
 
 
+@pytest.mark.parametrize("spec", ["fcfs/best/conservative", "sjf/fewest/conservative", "largest/worst/conservative/priority"])
+def test_conservative_plans_with_bookings_on_several_nodes(spec: str):
+    assert [line for seed in range(8) for line in differences(seed, parse_scheduler(spec), "rack")] == []
+
+
 @pytest.mark.parametrize("spec", ["fcfs/fewest/skip", "largest/worst/easy"])
 def test_an_index_with_more_than_one_word_of_summary(spec: str):
     """More than 64 × 64 nodes."""

@@ -17,7 +17,7 @@ from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
 from gpuyard.engine.memory import header_of
 from gpuyard.errors import GpuyardError, PolicyError, SimulationError
 
-MAX_PLAN = 1 << 27  # cells of a conservative plan: 2.7 GB
+MAX_PLAN = 1 << 26  # cells of a conservative plan: 2.1 GB
 _FAILURES = {
     BAD_KEY: "the ordering or preemption rule raised an error or returned NaN",
     BAD_SCORE: "the placement raised an error or returned NaN",
@@ -81,13 +81,12 @@ class Driver:
             self.adopt(self.state.replace(**{name: new.view(type(old))}))
 
     def _grow_plan(self) -> None:
-        parts = self.state.partitions
-        steps = int(self.state.control["steps"][0]) * 2
-        cells = steps * int((parts["node_hi"] - parts["node_lo"]).max())
+        s = self.state
+        steps, cells = max(2 * int(s.control["steps"][0]), len(s.plan_time)), max(2 * int(s.control["cells"][0]), len(s.plan_cells))
         if cells > MAX_PLAN:
             what = f"{self.label}: the conservative plan at {self.now:g} s needs {cells:,} cells"
             raise SimulationError(what, hint="limit it, e.g. conservative:depth=100")
-        self._grow(plan_time=steps, plan_used=steps, plan_free=cells, plan_cpus=cells, plan_memory=cells)
+        self._grow(plan_time=steps, plan_used=steps, plan_free=steps, plan_cells=cells)
 
     def failure(self, status: int) -> GpuyardError:
         j = int(self.state.control["error_job"][0])

@@ -158,6 +158,16 @@ class PartRow(RecordRow):
     gpu: i4
 
 
+class CellRow(RecordRow):
+    """An amount that the conservative plan has free on a node from a time on, until the next cell of the node."""
+
+    time: f8
+    cpus: f8
+    memory: f8
+    free: i4
+    next: i4  # -1: none
+
+
 class TypeRow(RecordRow):
     """A device type and what its devices have done so far."""
 
@@ -176,7 +186,7 @@ class UserRow(RecordRow):
     """A user's usage."""
 
     usage: f8  # decayed GPU-s at control.usage_at
-    held: f8  # GPUs held now, in units of gpuyard.engine.kernels.usage.UNITS
+    held: f8  # GPUs held now, in units of gpuyard.engine.kernels.accounts.UNITS
     part: f8  # of all users' usage, when the pass began
 
 
@@ -296,6 +306,7 @@ class ControlRow(RecordRow):
     noting: i8
     notes: i8
     steps: i8  # of the plan under way
+    cells: i8  # the same
     timeline: i8  # time integrals are kept in bins
     tallying: i8  # sums for rewards are kept
     network: i8  # of the switch rule; 0: none
@@ -343,6 +354,7 @@ class TallyRow(RecordRow):
 NODE_ROW = row_dtype(NodeRow)
 PARTITION_ROW = row_dtype(PartitionRow)
 PART_ROW = row_dtype(PartRow)
+CELL_ROW = row_dtype(CellRow)
 TYPE_ROW = row_dtype(TypeRow)
 USER_ROW = row_dtype(UserRow)
 OUTAGE_ROW = row_dtype(OutageRow)
@@ -417,12 +429,9 @@ class State(NamedTuple):
     notes: Ints  # i4, decisions in order: j started, -1 - j stopped
     plan_time: Reals  # (steps,) f8
     plan_used: Reals  # (steps,) f8
-    plan_free: Ints  # (steps × nodes,) i4
-    plan_cpus: Reals
-    plan_memory: Reals
-    least_cpus: Reals  # (nodes,) f8 scratch of the plan
-    least_memory: Reals
-    least_free: Ints
+    plan_free: Ints  # (steps,) i8: wholly free devices of the partition
+    plan_cells: Vector[CellRow]  # pool of CELL_ROW
+    plan_first: Ints  # (nodes,) i4: the first cell of each node
     tally: Vector[TallyRow]  # (1,) TALLY_ROW
     legal: Ints  # (window,) i4: LEGAL | FITS of the jobs that may be chosen from
     history: Reals  # (HISTORY × SAMPLE,) f8: a ring of samples
@@ -449,7 +458,8 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
     "free_index": np.uint64, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
     "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,
-    "notes": np.int32, "plan_free": np.int32, "least_free": np.int32, "tally": TALLY_ROW, "legal": np.int32, "scratch": np.float32,
+    "notes": np.int32, "plan_free": np.int64, "plan_cells": CELL_ROW, "plan_first": np.int32, "tally": TALLY_ROW, "legal": np.int32,
+    "scratch": np.float32,
 }  # fmt: skip
 
 if TYPE_CHECKING:  # for policies, which read a column of a table and then a row of it: `jobs.estimate[j]`

@@ -15,9 +15,9 @@ from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, call_engine, entry, inner
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, words_at
+from gpuyard.engine.kernels.accounts import power
 from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
-from gpuyard.engine.kernels.runs import power
 from gpuyard.engine.state import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT, OPEN_ORDERING, OPEN_PLACEMENT, SHORT, TallyRow
 from gpuyard.envs.threads import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
 from gpuyard.errors import UsageError

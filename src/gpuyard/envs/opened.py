@@ -32,7 +32,7 @@ _COPIED = (
     "tally",
 )  # fmt: skip
 _KEPT = (
-    "bins", "timeline", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cpus", "plan_memory",
+    "bins", "timeline", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cells",
     "host_sums", "outputs",
 )  # fmt: skip
 

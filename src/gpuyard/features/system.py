@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.runs import power, revised_end
+from gpuyard.engine.kernels.accounts import power
+from gpuyard.engine.kernels.runs import revised_end
 from gpuyard.engine.state import HISTORY, SAMPLE
 from gpuyard.features.jobs import SHORTEST, advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at, prefetch
 from gpuyard.engine.compiler.vectors import words_at
+from gpuyard.engine.kernels.accounts import age_usage, show_usage, tick, write_timeline
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
 from gpuyard.engine.kernels.estimates import estimate, observe
 from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
@@ -16,10 +17,9 @@ from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
-from gpuyard.engine.kernels.plan import plan_steps
+from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, tick, write_result, write_timeline
-from gpuyard.engine.kernels.usage import age_usage, show_usage
+from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, write_result
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
@@ -332,9 +332,9 @@ def _plan_has_space(s: State) -> Any:
         if s.slots[k].backfill == BACKFILL_CONSERVATIVE:
             for p in range(len(s.partitions)):
                 part = s.partitions[p]
-                steps = plan_steps(part, s.slots[k].depth)
-                if steps > len(s.plan_time) or steps * (part.node_hi - part.node_lo) > len(s.plan_free):
-                    control.steps = steps
+                steps, cells = plan_size(s, part, s.slots[k].depth)
+                if steps > len(s.plan_time) or cells > len(s.plan_cells):
+                    control.steps, control.cells = steps, cells
                     control.error_job = p
                     return False
     return True

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.kernels.accounts import show_usage
 from gpuyard.engine.kernels.backfill import BACKFILL_EASY, BACKFILL_NONE, find_passing, fits, may_pass, reserve
 from gpuyard.engine.kernels.passes import failed, position, update_queue
 from gpuyard.engine.kernels.place import fill_rooms, find, within_quota
 from gpuyard.engine.kernels.runs import revise_ends, start_at
-from gpuyard.engine.kernels.usage import show_usage
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int

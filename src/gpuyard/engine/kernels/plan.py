@@ -1,6 +1,8 @@
 """Conservative backfilling: every waiting job gets a booking on a plan of the nodes over time.
 
-The plan is a matrix: for step k, which begins at plan_time[k], what is free on each node of the partition.
+The plan has two views. The steps tell, from plan_time[k] on, how many devices are wholly free in the partition and how many GPUs of
+its quota are in use: most times at which a job cannot begin are seen from them. The cells of a node are a list of what is free on
+it from a time on; only where the steps allow a job are they asked.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import choose, find
+from gpuyard.engine.kernels.queue import move_up
 from gpuyard.engine.kernels.runs import estimated_end, estimated_end_now, factor_picked, overhead_of, rate_of, start_at
 from gpuyard.model.cluster import EPS
 
@@ -28,22 +31,46 @@ def depth_of(slot: SlotRow, jobs: Int) -> Any:
 
 
 @inner
-def plan_steps(part: PartitionRow, depth: Int) -> Any:
-    """Return the most steps that the plan of a partition can have."""
-    jobs: Int = part.tail - part.head
-    if 0 < depth < jobs:
-        jobs = depth
-    return 2 + part.running + 2 * (part.tail - part.head) + 2 * jobs
+def plan_size(s: State, part: PartitionRow, depth: Int) -> Any:
+    """Return the most steps and the most cells that the plan of a partition can have: each job begins and ends once, on few nodes.
+
+    Running jobs count like waiting ones, which they become if they are preempted.
+    """
+    steps = 2 + 2 * (part.tail - part.head + part.running)
+    if _steps_suffice(s, part):
+        return steps, 1
+    size = int(part.node_hi - part.node_lo)
+    cells = 0
+    for i in range(part.head, part.tail):
+        cells += 2 * min(int(s.rows[s.queue_jobs[i]].units), size)
+    if depth > 0:  # besides those that are booked some may start before the head
+        cells = min(cells, int(2 * depth * size + part.total + part.tail - part.head))
+    cells += size + len(s.shadow_devices)
+    for i in range(part.first_run, part.first_run + part.running):
+        cells += 2 * min(int(s.rows[s.running_jobs[i]].units), size)
+    return steps, cells
+
+
+@inner
+def _steps_suffice(s: State, part: PartitionRow) -> Any:
+    """Whether no cells are needed: the partition is one node, of which only whole devices are asked for."""
+    return part.node_hi - part.node_lo == 1 and s.control[0].hosts == 0 and s.control[0].sharing == 0
 
 
 @inner
 def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
-    """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status."""
+    """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status.
+
+    Bookings last no longer than the pass. So the walk ends with the last job that could start now; none can in most passes.
+    """
     part = s.partitions[p]
+    last = _last_fitting(s, part, part.tail - 1, head)
+    if last < head:
+        return 0
     _begin(s, part)
     left = depth_of(slot, part.tail - head)
     at = head
-    while at < part.tail and left > 0:
+    while at <= last and left > 0:
         j = np.int64(s.queue_jobs[at])
         count = 0
         if s.rows[j].benched == 0:
@@ -52,8 +79,24 @@ def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
         if count < 0:
             s.control[0].error_job = j
             return count
-        at = start_at(s, p, at, count) if count > 0 else at + 1
+        if count == 0:
+            at += 1
+            continue
+        following = start_at(s, p, at, count)
+        last = _last_fitting(s, part, last + following - at - 1, following)
+        at = following
     return 0
+
+
+@inner
+def _last_fitting(s: State, part: PartitionRow, last: Int, first: Int) -> Any:
+    """Return the last position from `first` to `last` whose job does not need more devices than are free now; less than `first`: none."""
+    while last >= first:
+        row = s.rows[s.queue_jobs[last]]
+        if row.gpus < 1 or row.gpus <= part.free:
+            return last
+        last -= 1
+    return last
 
 
 @inner
@@ -84,9 +127,9 @@ def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
             last = estimated_end(row, s.control[0], rate_of(s, row, count), factor_picked(s, row, count))
             s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = estimated_end_now(last, now)
-        _subtract(s, part, row, count, now, end, _device_of(row))
+        _subtract(s, row, count, now, end, _device_of(row))
         return count
-    _subtract(s, part, row, _in_turn(s, part, row.units), time, time + duration, _device_of(row))
+    _subtract(s, row, _in_turn(s, part, row.units), time, time + duration, _device_of(row))
     return 0
 
 
@@ -124,62 +167,66 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
 def _begin(s: State, part: PartitionRow) -> None:
     """The plan as the running jobs leave it. shadow_devices tells until when a device is shared (-1: it is not)."""
     control = s.control[0]
-    size = part.node_hi - part.node_lo
     control.steps = 1
-    s.plan_time[0] = control.now
-    s.plan_used[0] = part.used
-    for i in range(size):
-        node = s.nodes[part.node_lo + i]
-        s.plan_free[i] = node.free
-        s.plan_cpus[i] = node.free_cpus
-        s.plan_memory[i] = node.free_memory
+    s.plan_time[0], s.plan_used[0], s.plan_free[0] = control.now, part.used, part.free
+    control.cells = -1 if _steps_suffice(s, part) else 0
+    for n in range(part.node_lo, part.node_hi if control.cells == 0 else part.node_lo):
+        node = s.nodes[n]
+        s.plan_first[n] = control.cells
+        cell = s.plan_cells[control.cells]
+        cell.time, cell.next = control.now, -1
+        cell.free, cell.cpus, cell.memory = node.free, node.free_cpus, node.free_memory
+        control.cells += 1
         if node.first_device >= 0 and control.sharing == 1:
             for d in range(node.first_device, node.first_device + node.gpus):
                 s.shadow_devices[d] = -1.0
     for i in range(part.first_run, part.first_run + part.running):
-        _leave_plan(s, part, s.rows[s.running_jobs[i]])
+        _leave_plan(s, s.rows[s.running_jobs[i]])
     if control.sharing == 1:
-        for i in range(size):
-            node = s.nodes[part.node_lo + i]
+        for n in range(part.node_lo, part.node_hi):
+            node = s.nodes[n]
             if node.first_device >= 0:
                 for d in range(node.first_device, node.first_device + node.gpus):
                     if s.shadow_devices[d] >= 0:
-                        _add(s, size, _step(s, size, s.shadow_devices[d]), i, np.int64(1))
+                        _free_up(s, n, s.shadow_devices[d], np.int64(1), 0.0, 0.0)
 
 
 @inner
-def _leave_plan(s: State, part: PartitionRow, row: JobRow) -> None:
-    size = part.node_hi - part.node_lo
+def _leave_plan(s: State, row: JobRow) -> None:
     time = estimated_end_now(row.est_end, s.control[0].now)
-    step = _step(s, size, time)
+    step = _step(s, time)
     k = row.alloc
     while k >= 0:
         piece = s.parts[k]
-        i = piece.node - part.node_lo
-        units = 1
+        units, gpus = 1, np.int64(0)
         if row.gpus >= 1:
-            units = piece.gpus // row.chunk
-            _add(s, size, step, i, np.int64(piece.gpus))
+            units, gpus = piece.gpus // row.chunk, np.int64(piece.gpus)
         elif row.gpus > 0:
             at = s.nodes[piece.node].first_device + piece.gpu
             s.shadow_devices[at] = max(s.shadow_devices[at], time)
-        if s.control[0].hosts == 1:
-            for t in range(step, s.control[0].steps):
-                s.plan_cpus[t * size + i] += unit_cpus(row) * units
-                s.plan_memory[t * size + i] += unit_memory(row) * units
+        if gpus > 0 or s.control[0].hosts == 1:
+            _free_up(s, np.int64(piece.node), time, gpus, unit_cpus(row) * units, unit_memory(row) * units)
         k = piece.next
     for t in range(step, s.control[0].steps):
         s.plan_used[t] -= row.gpus
 
 
 @inner
-def _add(s: State, size: Int, step: Int, i: Int, gpus: Real) -> None:
-    for t in range(step, s.control[0].steps):
-        s.plan_free[t * size + i] += gpus
+def _free_up(s: State, n: Int, time: Real, gpus: Int, cpus: Real, memory: Real) -> None:
+    """Let node n have so much more from `time` on."""
+    for t in range(_step(s, time), s.control[0].steps):
+        s.plan_free[t] += gpus
+    c = _cell(s, n, time) if s.control[0].cells >= 0 else np.int64(-1)
+    while c >= 0:
+        cell = s.plan_cells[c]
+        cell.free += gpus
+        cell.cpus += cpus
+        cell.memory += memory
+        c = cell.next
 
 
 @inner
-def _step(s: State, size: Int, time: Real) -> Any:
+def _step(s: State, time: Real) -> Any:
     """The step that begins at `time`, made if it does not exist."""
     control = s.control[0]
     k = control.steps
@@ -187,19 +234,33 @@ def _step(s: State, size: Int, time: Real) -> Any:
         k -= 1
     if k > 0 and s.plan_time[k - 1] == time:
         return k - 1
-    for t in range(control.steps, k, -1):
-        s.plan_time[t] = s.plan_time[t - 1]
-        s.plan_used[t] = s.plan_used[t - 1]
-    for c in range(control.steps * size - 1, (k - 1) * size - 1, -1):
-        s.plan_free[c + size] = s.plan_free[c]
-    if control.hosts == 1:
-        for c in range(control.steps * size - 1, (k - 1) * size - 1, -1):
-            s.plan_cpus[c + size] = s.plan_cpus[c]
-            s.plan_memory[c + size] = s.plan_memory[c]
-    s.plan_time[k] = time
-    s.plan_used[k] = s.plan_used[k - 1]
+    move_up(s.plan_time, k, control.steps)
+    move_up(s.plan_used, k, control.steps)
+    move_up(s.plan_free, k, control.steps)
+    s.plan_time[k], s.plan_used[k], s.plan_free[k] = time, s.plan_used[k - 1], s.plan_free[k - 1]
     control.steps += 1
     return k
+
+
+@inner
+def _cell(s: State, n: Int, time: Real) -> Any:
+    """The cell of node n that begins at `time`, made if it does not exist."""
+    control = s.control[0]
+    c = np.int64(s.plan_first[n])
+    following = np.int64(s.plan_cells[c].next)
+    while following >= 0 and s.plan_cells[following].time <= time:
+        c = following
+        following = np.int64(s.plan_cells[c].next)
+    before = s.plan_cells[c]
+    if before.time == time:
+        return c
+    made: Int = control.cells
+    control.cells += 1
+    cell = s.plan_cells[made]
+    cell.time, cell.next = time, following
+    cell.free, cell.cpus, cell.memory = before.free, before.cpus, before.memory
+    before.next = made
+    return made
 
 
 @inner
@@ -209,21 +270,28 @@ def _device_of(row: JobRow) -> Any:
 
 
 @inner
-def _subtract(s: State, part: PartitionRow, row: JobRow, count: Int, begin: Real, end: Real, devices: Int) -> None:
+def _subtract(s: State, row: JobRow, count: Int, begin: Real, end: Real, devices: Int) -> None:
     """Take the units picked, of so many devices each, out of the plan from `begin` until `end`."""
     if not end > begin:
         return
-    size = part.node_hi - part.node_lo
-    first = _step(s, size, begin)
-    last = _step(s, size, end)
+    first = _step(s, begin)
+    last = _step(s, end)
     for t in range(first, last):
         s.plan_used[t] += row.gpus
-        for c in range(count):
-            at = t * size + s.pick_node[c] - part.node_lo
-            s.plan_free[at] -= s.pick_units[c] * devices
+    for i in range(count):
+        n, units = np.int64(s.pick_node[i]), np.int64(s.pick_units[i])
+        for t in range(first, last):
+            s.plan_free[t] -= units * devices
+        if s.control[0].cells < 0:
+            continue
+        c, stop = _cell(s, n, begin), _cell(s, n, end)
+        while c != stop:
+            cell = s.plan_cells[c]
+            cell.free -= units * devices
             if s.control[0].hosts == 1:
-                s.plan_cpus[at] -= unit_cpus(row) * s.pick_units[c]
-                s.plan_memory[at] -= unit_memory(row) * s.pick_units[c]
+                cell.cpus -= unit_cpus(row) * units
+                cell.memory -= unit_memory(row) * units
+            c = np.int64(cell.next)
 
 
 @inner
@@ -245,64 +313,57 @@ def _planned_room(s: State, row: JobRow, node: NodeRow, free: Int, cpus: Real, m
 @inner
 def _earliest(s: State, part: PartitionRow, row: JobRow, duration: Real) -> Any:
     """The first step from which the job fits for `duration`, or -1; room is left in s.room."""
-    if part.node_hi - part.node_lo == 1 and row.plain == 1 and s.nodes[part.node_lo].down == 0:
-        return _earliest_in_pool(s, part, row, duration)
-    k = np.int64(0)
-    while k < s.control[0].steps:
-        jump = _try_step(s, part, row, k, s.plan_time[k] + duration)
-        if jump == k:
-            return k
-        k = jump
-    return -1
-
-
-@inner
-def _earliest_in_pool(s: State, part: PartitionRow, row: JobRow, duration: Real) -> Any:
-    """Do the same for a plain job on a partition of one node, where one number per step suffices."""
     steps = s.control[0].steps
     most = part.quota + EPS
+    need = np.int64(np.ceil(row.gpus))
     k = 0
     while k < steps:
         until = s.plan_time[k] + duration
         t = k
-        while t < steps and (t == k or s.plan_time[t] < until) and s.plan_free[t] >= row.gpus and s.plan_used[t] + row.gpus <= most:
+        least = s.plan_free[k]
+        while t < steps and (t == k or s.plan_time[t] < until) and s.plan_free[t] >= need and s.plan_used[t] + row.gpus <= most:
+            least = min(least, s.plan_free[t])
             t += 1
-        if t > k and (t == steps or s.plan_time[t] >= until):
-            s.room[part.node_lo] = row.units
+        if t == k or (t < steps and s.plan_time[t] < until):  # no interval that contains step t can do
+            k = t + 1
+        elif _fits_over(s, part, row, s.plan_time[k], until, least):
             return k
-        k = t + 1
+        else:
+            k += 1
     return -1
 
 
 @inner
-def _try_step(s: State, part: PartitionRow, row: JobRow, k: Int, until: Real) -> Any:
-    """k if the job fits from step k until `until`, else the next step worth trying."""
-    size = part.node_hi - part.node_lo
-    t = k
-    while t < s.control[0].steps and (t == k or s.plan_time[t] < until):
-        if s.plan_used[t] + row.gpus > part.quota + EPS:
-            return t + 1
-        total = 0
-        at_step = 0
-        for i in range(size):
-            node = s.nodes[part.node_lo + i]
-            c = t * size + i
-            free, cpus, memory = s.plan_free[c], s.plan_cpus[c], s.plan_memory[c]
-            at_step += _planned_room(s, row, node, free, cpus, memory)
-            if t > k:
-                free = min(free, s.least_free[i])
-                cpus = min(cpus, s.least_cpus[i])
-                memory = min(memory, s.least_memory[i])
-            s.least_free[i], s.least_cpus[i], s.least_memory[i] = free, cpus, memory
-            room = _planned_room(s, row, node, free, cpus, memory)
-            s.room[part.node_lo + i] = room
-            total += room
-        if at_step < row.units:  # no interval that contains this step can do
-            return t + 1
-        if total < row.units:
-            return k + 1
-        t += 1
-    return k
+def _fits_over(s: State, part: PartitionRow, row: JobRow, begin: Real, until: Real, least: Int) -> Any:
+    """Whether the nodes have room for the job from `begin` until `until`; s.room tells how much of it on each.
+
+    `least`: devices that are free in the partition all that time.
+    """
+    total = 0
+    for n in range(part.node_lo, part.node_hi):
+        free, cpus, memory = least, math.inf, math.inf
+        if s.control[0].cells >= 0:
+            free, cpus, memory = _least(s, n, begin, until)
+        room = _planned_room(s, row, s.nodes[n], free, cpus, memory)
+        s.room[n] = room
+        total += room
+    return total >= row.units
+
+
+@inner
+def _least(s: State, n: Int, begin: Real, until: Real) -> Any:
+    """The least devices, cpus and memory that are free on node n at `begin` and from then until `until`."""
+    cell = s.plan_cells[s.plan_first[n]]
+    c = cell.next
+    while c >= 0 and s.plan_cells[c].time <= begin:
+        cell = s.plan_cells[c]
+        c = cell.next
+    free, cpus, memory = cell.free, cell.cpus, cell.memory
+    while c >= 0 and s.plan_cells[c].time < until:
+        cell = s.plan_cells[c]
+        free, cpus, memory = min(free, cell.free), min(cpus, cell.cpus), min(memory, cell.memory)
+        c = cell.next
+    return free, cpus, memory
 
 
 @inner
@@ -343,19 +404,19 @@ def _join(s: State, p: Int, j: Int, slot: SlotRow, duration: Real) -> Any:
     if end > s.shadow_devices[node.first_device + device] or not _holds_rest(s, part, row, n, end):
         return 0
     s.pick_device[0] = device
-    _subtract(s, part, row, np.int64(1), now, _after(now, duration), np.int64(0))
+    _subtract(s, row, np.int64(1), now, _after(now, duration), np.int64(0))
     return 1
 
 
 @inner
 def _holds_rest(s: State, part: PartitionRow, row: JobRow, n: Int, end: Real) -> Any:
     """Whether the plan has quota, cpus and memory for the job on node n from now until `end`."""
-    size = part.node_hi - part.node_lo
+    _, cpus, memory = _least(s, n, s.control[0].now, end)
+    if row.cpus > cpus + EPS or row.memory > memory + EPS:
+        return False
     t = 0
     while t < s.control[0].steps and (t == 0 or s.plan_time[t] < end):
-        c = t * size + n - part.node_lo
-        short = row.cpus > s.plan_cpus[c] + EPS or row.memory > s.plan_memory[c] + EPS
-        if short or s.plan_used[t] + row.gpus > part.quota + EPS:
+        if s.plan_used[t] + row.gpus > part.quota + EPS:
             return False
         t += 1
     return True

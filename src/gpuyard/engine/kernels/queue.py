@@ -30,7 +30,7 @@ def before(key_a: Real, a: Int, key_b: Real, b: Int) -> Any:
 
 
 @inner
-def _up(values: Ints | Reals, first: Int, last: Int) -> None:
+def move_up(values: Ints | Reals, first: Int, last: Int) -> None:
     """Move values[first:last] one place up."""
     i, end = np.uint64(last), np.uint64(first)
     while i > end:
@@ -39,30 +39,30 @@ def _up(values: Ints | Reals, first: Int, last: Int) -> None:
 
 
 @inner
-def _down(values: Ints | Reals, first: Int, last: Int) -> None:
+def move_down(values: Ints | Reals, first: Int, last: Int) -> None:
     """Move values[first:last] one place down."""
     for i in range(np.uint64(first), np.uint64(last)):
         values[i - _ONE] = values[i]
 
 
 @inner
-def _move_up(s: State, first: Int, last: Int) -> None:
+def _entries_up(s: State, first: Int, last: Int) -> None:
     """Move the entries of the queue from `first` up to `last` one place up."""
-    _up(s.queue_keys, first, last)
-    _up(s.queue_jobs, first, last)
+    move_up(s.queue_keys, first, last)
+    move_up(s.queue_jobs, first, last)
     if len(s.queue_need) > 1:
-        _up(s.queue_need, first, last)
-        _up(s.queue_length, first, last)
+        move_up(s.queue_need, first, last)
+        move_up(s.queue_length, first, last)
 
 
 @inner
-def _move_down(s: State, first: Int, last: Int) -> None:
+def _entries_down(s: State, first: Int, last: Int) -> None:
     """Move the entries of the queue from `first` up to `last` one place down."""
-    _down(s.queue_keys, first, last)
-    _down(s.queue_jobs, first, last)
+    move_down(s.queue_keys, first, last)
+    move_down(s.queue_jobs, first, last)
     if len(s.queue_need) > 1:
-        _down(s.queue_need, first, last)
-        _down(s.queue_length, first, last)
+        move_down(s.queue_need, first, last)
+        move_down(s.queue_length, first, last)
 
 
 @inner
@@ -106,12 +106,12 @@ def queue_insert(s: State, part: PartitionRow, key: Real, j: Int) -> Any:
             lo = middle + 1
     head, tail = part.head, part.tail
     if head > part.queue_lo and (lo - head < tail - lo or tail == part.queue_hi):
-        _move_down(s, head, lo)
+        _entries_down(s, head, lo)
         part.head = head - 1
         lo -= 1
     else:
         if lo < tail:
-            _move_up(s, lo, tail)
+            _entries_up(s, lo, tail)
         part.tail = tail + 1
     s.queue_keys[lo] = key
     s.queue_jobs[lo] = j
@@ -139,10 +139,10 @@ def queue_remove(s: State, part: PartitionRow, at: Int) -> Any:
     head, tail = part.head, part.tail
     if at - head < tail - at:
         if head < at:
-            _move_up(s, head, at)
+            _entries_up(s, head, at)
         part.head = head + 1
         return at + 1
-    _move_down(s, at + 1, tail)
+    _entries_down(s, at + 1, tail)
     part.tail = tail - 1
     return at
 
@@ -212,13 +212,13 @@ def running_insert(s: State, part: PartitionRow, j: Int) -> None:
         part.first_run, first, last = to, to, to + part.running
     at = _running_position(s, part, end, j)
     if first > part.queue_lo and (at - first < last - at or last == part.queue_hi):
-        _down(s.running_ends, first, at)
-        _down(s.running_jobs, first, at)
+        move_down(s.running_ends, first, at)
+        move_down(s.running_jobs, first, at)
         part.first_run = first - 1
         at -= 1
     else:
-        _up(s.running_ends, at, last)
-        _up(s.running_jobs, at, last)
+        move_up(s.running_ends, at, last)
+        move_up(s.running_jobs, at, last)
     s.running_ends[at] = end
     s.running_jobs[at] = j
     part.running += 1
@@ -230,12 +230,12 @@ def running_remove(s: State, part: PartitionRow, j: Int) -> None:
     first, last = part.first_run, part.first_run + part.running
     at = _running_position(s, part, s.rows[j].est_end, j)
     if at - first < last - at:
-        _up(s.running_ends, first, at)
-        _up(s.running_jobs, first, at)
+        move_up(s.running_ends, first, at)
+        move_up(s.running_jobs, first, at)
         part.first_run = first + 1
     else:
-        _down(s.running_ends, at + 1, last)
-        _down(s.running_jobs, at + 1, last)
+        move_down(s.running_ends, at + 1, last)
+        move_down(s.running_jobs, at + 1, last)
     part.running -= 1
 
 

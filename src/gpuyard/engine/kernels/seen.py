@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import copier, inner
+from gpuyard.engine.kernels.accounts import show_usage
 from gpuyard.engine.kernels.events import count_free, switch
 from gpuyard.engine.kernels.nodes import NO_DEVICES, describe, hold
 from gpuyard.engine.kernels.passes import order_queue
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.runs import fill_row
-from gpuyard.engine.kernels.usage import show_usage
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
 from gpuyard.model.snapshot import LIVE
 

@@ -1,0 +1,147 @@
+"""Accounts over time: recent usage by user, GPU-seconds that decay with a half-life; and the timeline."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.state import BINS
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Real
+    from gpuyard.engine.state import JobRow, State
+
+UNITS = 1048576.0  # of a GPU, in which held GPUs are counted: whole numbers add up to the same in any order, and back to 0
+LN2 = math.log(2.0)
+
+
+@inner
+def age_usage(s: State) -> None:
+    """Bring all accounts up to now. This is exact after any time: what a user holds has not changed since the last call."""
+    control = s.control[0]
+    passed = control.now - control.usage_at
+    if passed > 0:
+        mean_life = control.half_life / LN2
+        lost = math.expm1(-passed / mean_life)
+        for u in range(len(s.users)):
+            line = s.users[u]
+            line.usage += lost * (line.usage - line.held / UNITS * mean_life)
+    control.usage_at = control.now
+
+
+@inner
+def charge(s: State, row: JobRow, sign: Real) -> None:
+    """Let the user of a job hold its GPUs from now on (sign 1), or stop holding them (-1)."""
+    age_usage(s)
+    s.users[row.user].held += sign * np.floor(row.gpus * UNITS + 0.5)
+
+
+@inner
+def show_usage(s: State) -> None:
+    """Set `usage` of the waiting and the running jobs to their users' shares of all usage. It holds for the whole instant."""
+    age_usage(s)
+    total = 0.0
+    for u in range(len(s.users)):
+        total += s.users[u].usage
+    for u in range(len(s.users)):
+        s.users[u].part = s.users[u].usage / total if total > 0 else 0.0
+    for i in range(s.control[0].heap):
+        row = s.rows[s.ends[i]]
+        row.usage = s.users[row.user].part
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        for i in range(part.head, part.tail):
+            row = s.rows[s.queue_jobs[i]]
+            row.usage = s.users[row.user].part
+
+
+# ── the timeline: time integrals in bins whose width doubles when they are used up ──
+
+
+@inner
+def tick(s: State, until: Real) -> None:
+    """Account for the time from the last tick until `until`, in which nothing changed."""
+    control = s.control[0]
+    at: Real = control.last_tick
+    if control.tallying == 1 and until > at:
+        sums = s.tally[0]
+        sums.queue_time += (until - at) * control.waiting
+        sums.busy_time += (until - at) * control.busy
+        sums.gpu_seconds += (until - at) * control.up
+        sums.energy += (until - at) * power(s)
+    if control.timeline == 0:
+        control.last_tick = max(at, until)
+        return
+    if at < until:
+        _fill_bins(s, at, until)
+    control.last_tick = max(at, until)
+
+
+@inner
+def _fill_bins(s: State, at: Real, until: Real) -> None:
+    """Add what holds from `at` until `until` to the bins of the timeline. A short run spends most of its time here."""
+    control = s.control[0]
+    waiting, busy, up = float(control.waiting), control.busy, control.up
+    origin, width, used = control.bin_origin, control.bin_width, control.bins
+    b = _bin_of(at, origin, width)
+    while at < until:
+        if b >= BINS:
+            _double(s)
+            width, used = 2.0 * width, used // 2
+            b = _bin_of(at, origin, width)
+            continue
+        line = s.bins[b]
+        if b >= used:  # time leaves no bin out, so that those behind need not hold zeros
+            line.span, line.queue, line.busy, line.up, line.queue_max = 0.0, 0.0, 0.0, 0.0, 0.0
+            used = b + 1
+        to = min(until, origin + (b + 1) * width)
+        line.span += to - at
+        line.queue += (to - at) * waiting
+        line.busy += (to - at) * busy
+        line.up += (to - at) * up
+        line.queue_max = max(line.queue_max, waiting)
+        at = to
+        b += 1
+    control.bin_width, control.bins = width, used
+
+
+@inner
+def _bin_of(at: Real, origin: Real, width: Real) -> Any:
+    """Return the bin that holds the instant `at`."""
+    b = int((at - origin) / width)
+    return b + 1 if origin + (b + 1) * width <= at else b  # the quotient may be rounded down across an edge
+
+
+@inner
+def power(s: State) -> Any:
+    """Watts of all devices in order now."""
+    watts = 0.0
+    for t in range(len(s.types)):
+        kind = s.types[t]
+        watts += kind.up * kind.idle_watts + kind.held * (kind.busy_watts - kind.idle_watts)
+    return watts
+
+
+@inner
+def _double(s: State) -> None:
+    """Merge all bins in pairs."""
+    for i in range(BINS // 2):
+        a, b, to = s.bins[2 * i], s.bins[2 * i + 1], s.bins[i]
+        span, queue, busy, up = a.span + b.span, a.queue + b.queue, a.busy + b.busy, a.up + b.up
+        highest = max(a.queue_max, b.queue_max)
+        to.span, to.queue, to.busy, to.up, to.queue_max = span, queue, busy, up, highest
+
+
+@inner
+def write_timeline(s: State) -> None:
+    """Show the integrals of the bins in use as means."""
+    control = s.control[0]
+    for b in range(control.bins):
+        line, row = s.bins[b], s.timeline[b]
+        span = line.span if line.span > 0 else 1.0
+        row.time = control.bin_origin + control.bin_width * b
+        row.span, row.queue_max = line.span, line.queue_max
+        row.queue, row.busy, row.up = line.queue / span, line.busy / span, line.up / span
