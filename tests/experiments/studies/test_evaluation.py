@@ -99,7 +99,7 @@ def test_what_is_better_is_called_better_and_what_is_the_same_is_not(shortest):
     made, far = judged(found, label, 0.0375, 0.0, 17.83)
     assert "fcfs: 4 % worse, between 1,783 % worse and as good (" in against_best(made, far)[0]
     made, alone = judged(found, label, -0.2, math.nan, math.nan, n=1)
-    assert "better by 20.0 %, without an interval" in against_best(made, alone)[0]
+    assert "better by 20.0 %; too few values to tell" in against_best(made, alone)[0]
     made, logged = judged(found, label, -0.2, -0.3, -0.1, p=math.nan, of="job")
     assert "is better than" in against_best(made, logged)[0] and "jobs of one run, by blocks of time)." in against_best(made, logged)[0]
 
