@@ -152,8 +152,9 @@ def test_the_lowest_estimate_first_is_sjf(backfill: str, seed: int):
 
 def fullest(envs, seen) -> int:
     s = envs.state(0)
+    job = s.rows[s.control[0]["open_job"]]
     free = np.empty(envs.rows)
-    free[s.nodes["number"]] = s.nodes["free"]
+    free[s.nodes["number"]] = s.nodes["free" if job["gpus"] > 0 else "free_cpus"]
     legal = np.flatnonzero(seen.mask[0])
     return int(legal[np.argmin(free[legal])])
 

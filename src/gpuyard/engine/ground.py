@@ -1,4 +1,4 @@
-"""What a state begins with, whatever scheduler works on it: worked out once for a list of jobs on a cluster."""
+"""Works out once, for a list of jobs on a cluster, what every state begins with, whatever scheduler works on it."""
 
 from __future__ import annotations
 

@@ -160,23 +160,34 @@ def _refuse(what: str) -> NoReturn:
     raise PolicyError(f"{what} is read-only: a policy may not change what it is shown")
 
 
-class ShownColumn:
-    """One column of a table for a policy that runs as plain Python."""
+class _ReadOnly:
+    """Rows for a policy that runs as plain Python; nothing can be set."""
 
-    __slots__ = ("_name", "_values")
+    __slots__ = ("_name", "_rows")
+    _name: str
+    _rows: Array
 
-    def __init__(self, values: Array, name: str) -> None:
-        object.__setattr__(self, "_values", values)
+    def __init__(self, rows: Array, name: str) -> None:
+        object.__setattr__(self, "_rows", rows)
         object.__setattr__(self, "_name", name)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _refuse(self._name)
+
+
+class ShownColumn(_ReadOnly):
+    """One column of a table."""
+
+    __slots__ = ()
 
     def __getitem__(self, row: Int) -> Any:
         k = operator.index(row)
-        if not 0 <= k < len(self._values):
-            raise IndexError(f"{self._name}[{k}]: there are {len(self._values)} rows")
-        return self._values[k]
-
-    def __len__(self) -> int:
-        return len(self._values)
+        if not 0 <= k < len(self._rows):
+            raise IndexError(f"{self._name}[{k}]: there are {len(self._rows)} rows")
+        return self._rows[k]
 
     def __setitem__(self, row: Int, value: object) -> None:
         _refuse(self._name)
@@ -186,18 +197,16 @@ class ShownColumn:
             raise AttributeError(name)  # Python and numpy ask for what an object can do
         raise PolicyError(f"{self._name}.{name} is not for policies", hint=f"read one row at a time: {self._name}[j]")
 
-    def __setattr__(self, name: str, value: object) -> None:
-        _refuse(self._name)
 
+class Shown(_ReadOnly):
+    """A table, or one row, of records: its columns or fields as attributes."""
 
-class Shown:
-    """A table, or one row, of records for a policy that runs as plain Python: its columns or fields as attributes."""
-
-    __slots__ = ("_kind", "_rows")
+    __slots__ = ("_kind",)
+    _kind: ShownType
 
     def __init__(self, kind: ShownType, rows: Array) -> None:
+        super().__init__(rows, kind.what)
         object.__setattr__(self, "_kind", kind)
-        object.__setattr__(self, "_rows", rows)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -205,13 +214,7 @@ class Shown:
         if not self._kind.has(name):
             raise PolicyError(no_such_column(name))
         column = self._rows[name]
-        return column[0] if isinstance(self._kind, ShownRowType) else ShownColumn(column, f"{self._kind.what}.{name}")
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        _refuse(self._kind.what)
+        return column[0] if isinstance(self._kind, ShownRowType) else ShownColumn(column, f"{self._name}.{name}")
 
 
 def no_such_column(name: str) -> str:
