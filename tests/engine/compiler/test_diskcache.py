@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba
@@ -31,6 +33,7 @@ class Trap:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "module", ModuleType("module"))  # what `compiled` puts there is gone after the test
     (tmp_path / "module.py").write_text(SOURCE)
     return tmp_path / "cache"
 
@@ -43,6 +46,7 @@ def compiled(cache: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.modules["module"] = module  # where numba looks for it when it loads the code
     made = compile_cached(njit(module.twice), types.int64(types.int64))
     assert made(21) == 42
     return made

@@ -21,6 +21,7 @@ from numba.core.sigutils import normalize_signature
 
 from gpuyard.engine.compiler.diskcache import use_disk
 from gpuyard.engine.compiler.jit import INTERPRETED, python_handle
+from gpuyard.engine.compiler.linking import prepare_numba
 from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown, no_such_column, show_jobs, show_nodes, show_system
 from gpuyard.engine.compiler.vetting import is_helper, plain, vet
 from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_ROW
@@ -150,6 +151,8 @@ def _address(kind: _Kind, function: Function, params: int, cached: bool) -> int:
         compiled = CFunc(wrapper, normalize_signature(kind.signature), locals={}, options={"error_model": "numpy"})
         if cached:
             use_disk(compiled, wrapper)
+        else:
+            prepare_numba()
         compiled.compile()
     except Exception as error:  # numba's own errors, and others that its front end lets through for code that it cannot read
         where, why = _place_of_error(error, function), _first_line(error)

@@ -27,6 +27,9 @@ from numba.core.caching import (
     UserProvidedCacheLocator,
     UserWideCacheLocator,
 )
+from numba.core.runtime import rtsys
+
+from gpuyard.engine.compiler.linking import no_collection, prepare_numba
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +47,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def compile_cached(function: Dispatcher, signature: Signature) -> Any:
     """Compile a function that numba's `njit` has wrapped for one signature, or load it from the disk."""
     use_disk(function, function.py_func)
-    with typeinfer.register_dispatcher(function):
+    with no_collection(), typeinfer.register_dispatcher(function):
         function.compile(signature)
         function.disable_compile()
     return function
@@ -167,6 +170,15 @@ class PrivateCache(FunctionCache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._cache_file = SealedFiles(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
+
+    def load_overload(self, sig: Signature, target_context: Any) -> Any:
+        """Return code from the disk; None: it is not there. Numba would first load its typing of all of numpy, 0.15 s, for nothing."""
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            found = self._load_overload(sig, target_context)
+        if found is None:
+            prepare_numba()
+        return found
 
     def save_overload(self, sig: Signature, data: object) -> None:
         try:

@@ -7,21 +7,16 @@ policies are used (decision record 0001). With `NUMBA_DISABLE_JIT=1` everything 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numba import config, from_dtype, njit, types
-from numba.core.compiler import Compiler
-from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 
 from gpuyard.engine.compiler.diskcache import compile_cached
+from gpuyard.engine.compiler.linking import EntryCompiler, KernelCompiler
 from gpuyard.engine.state import PARAMS
 
 if TYPE_CHECKING:
@@ -39,82 +34,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 INTERPRETED = bool(config.DISABLE_JIT)
 
 
-def _load_without_scipy() -> None:
-    """Load numba's array functions. They look for scipy's linear algebra at once, which takes 0.2 s and which the engine never uses."""
-    wanted = "scipy.linalg.cython_blas"
-    if INTERPRETED or wanted in sys.modules or "numba.np.arraymath" in sys.modules:
-        return
-    sys.modules[wanted] = None  # type: ignore[assignment]  # this is how an import is made to fail
-    try:
-        arraymath: Any = import_module("numba.np.arraymath")
-    finally:
-        del sys.modules[wanted]
-    arraymath._HAVE_BLAS = find_spec("scipy") is not None  # those who call it still find it
-
-
-_load_without_scipy()
-
 # No reference counting (`_nrt=False`): nothing is allocated inside kernels, and counting costs more than the work:
 # 30 k instead of 1–2 M jobs/s was measured with it on.
 _INNER = {"nogil": True, "error_model": "numpy", "_nrt": False}
 _LINKED = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
-# By default numba optimises and assembles every function on its own, with all that it calls, and again inside each caller:
-# 41 s for the engine's kernels on two cores, 14 s in this way. Here an inner kernel stops at plain LLVM code; the entry
-# links all of them and is optimised once.
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LinkOnlyLowering(NativeLowering):  # type: ignore[misc]
-    """Lower to LLVM code, without optimisation or machine code."""
+class Kernel:
+    """A kernel called by other kernels. Numba's dispatcher is made when one of them is compiled: 300 of them take 0.07 s of a start."""
 
-    _name = "gpuyard_link_only_lowering"
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.py_func = function  # numba's name for it
+        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
 
-    def run_pass(self, state: Any) -> Any:
-        _tell_compiling()
-        library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
-        library.enable_object_caching()
-        library._optimize_final_module = _nothing
-        library._finalize_final_module = lambda: _finalize(library)
-        state.library = library
-        # The dispatcher wants some built-in function of its own as a key; nothing ever calls it.
-        state.targetctx.get_executable = lambda *_: [].append
-        try:
-            return super().run_pass(state)
-        finally:
-            del state.targetctx.get_executable  # the method of the class shows through again
+    @cached_property
+    def dispatcher(self) -> Any:
+        return njit(pipeline_class=KernelCompiler, **_INNER, **_LINKED)(self.py_func)
 
-
-class LinkOnlyCompiler(Compiler):  # type: ignore[misc]
-    """Numba's compiler with that lowering."""
-
-    def define_pipelines(self) -> Any:
-        pipelines = super().define_pipelines()
-        for manager in pipelines:
-            manager.passes = [(LinkOnlyLowering, about) if kind is NativeLowering else (kind, about) for kind, about in manager.passes]
-            manager._finalized = False
-            manager.finalize()
-        return pipelines
-
-
-@cache
-def _tell_compiling() -> None:
-    """Say so once, and only where something is compiled: code from the disk cache does not come here."""
-    sys.stderr.write("gpuyard: compiling the engine, once for this machine and version (10–30 s) …\n")
-    sys.stderr.flush()
-
-
-def _nothing() -> None:
-    """In place of the optimisation of a library."""
-
-
-def _finalize(library: Any) -> None:
-    library._finalize_dynamic_globals()
-    library._finalized = True
+    @property
+    def _numba_type_(self) -> Any:
+        """Answer numba, which asks an object for its type by this name."""
+        return types.Dispatcher(self.dispatcher)
 
 
 def inner(function: F) -> F:
     """A kernel called by other kernels: typed at the call, linked into the entry that uses it."""
-    return njit(pipeline_class=LinkOnlyCompiler, **_INNER, **_LINKED)(function)  # type: ignore[no-any-return]
+    return function if INTERPRETED else Kernel(function)  # type: ignore[return-value]
 
 
 def array_of(kind: Any, dimensions: int = 1) -> Any:
@@ -134,7 +79,7 @@ def entry(signature: Any) -> Callable[[F], F]:
     """A kernel called from Python: compiled once for `signature` and cached on disk."""
     if INTERPRETED:
         return lambda function: function
-    return lambda function: compile_cached(njit(**_INNER)(function), signature)
+    return lambda function: compile_cached(njit(pipeline_class=EntryCompiler, **_INNER)(function), signature)
 
 
 def address_of(compiled: Any) -> int:

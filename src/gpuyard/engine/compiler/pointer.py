@@ -19,7 +19,6 @@ from numba.core.extending import register_model
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic
-from numba.np.arrayobj import populate_array
 
 from gpuyard.engine.state import DTYPES, State
 
@@ -69,6 +68,8 @@ def _read(context: TargetContext, builder: IRBuilder, kind: Type, header: Value,
 
 def array_at(context: TargetContext, builder: IRBuilder, kind: Type, address: Value, length: Value, size: int) -> Any:
     """Make an array of `length` items of `size` bytes at an address; the memory is not kept alive."""
+    from numba.np.arrayobj import populate_array  # only a compilation needs it, and it takes 0.1 s to load
+
     array = context.make_array(kind)(context, builder)
     itemsize = ir.Constant(ir.IntType(64), size)
     populate_array(
