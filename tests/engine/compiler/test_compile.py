@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuyard import Workload, simulate
+from gpuyard import Workload, load_workload, simulate
 from gpuyard.engine.compiler.compile import compile_keys, compile_switch, parameters_of, place_of
 from gpuyard.engine.state import DTYPES, JOB_ROW, PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
 from gpuyard.errors import PolicyError
@@ -105,6 +105,26 @@ def test_a_placement_may_read_the_job():
     made = Scheduler(make_ordering(shortest, "s"), own, BACKFILLS["none"], PREEMPTIONS["none"])
     workload = Workload.build({"submit": [0, 1, 2], "gpus": [1, 2, 1]}, [50, 50, 50])
     assert simulate(workload, Cluster.uniform(2, 4), made).table["node"].tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("nodes", [20, 200, 5000])  # in one word of the index of free nodes, in several, in several blocks of words
+def test_a_placement_of_ones_own_chooses_as_the_same_built_in(nodes: int):
+    workload = load_workload(f"gangs:jobs=2000,nodes={nodes},gpus_per_node=8,load=1.0,spread=0.5")
+    cluster = Cluster.uniform(nodes, 8)
+    built_in, own = (
+        simulate(workload, cluster, Scheduler(make_ordering(shortest, "s"), placement, BACKFILLS["none"], PREEMPTIONS["none"])).table
+        for placement in (PLACEMENTS["best"], make_placement(lambda nodes, n, jobs, j: nodes.free[n], "mine"))
+    )
+    assert own["node"].tolist() == built_in["node"].tolist()
+    assert own["start"].tolist() == built_in["start"].tolist()
+
+
+@pytest.mark.parametrize("which", [0, 7, 39])
+def test_a_score_that_is_no_number_is_an_error_whichever_node_has_it(which: int):
+    own = make_placement(lambda nodes, n, jobs, j: np.nan if n == which else 0.0, "mine")
+    made = Scheduler(make_ordering(shortest, "s"), own, BACKFILLS["none"], PREEMPTIONS["none"])
+    with pytest.raises(PolicyError, match=r"the placement raised an error or returned NaN for job \d+ at 3 s"):
+        simulate(Workload.build({"submit": [3.0], "gpus": [2]}, [50.0]), Cluster.uniform(40, 4), made)
 
 
 def test_a_switch_rule_is_compiled():

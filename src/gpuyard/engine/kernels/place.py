@@ -62,6 +62,8 @@ def find(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
             count = _find_by_index(s, part, int(row.gpus), slot)
             if slot.span != SPAN_TIER2 or not _breaks_open(s, count, row):
                 return count
+        if slot.score == SCORE_OWN and slot.span != SPAN_TIER2 and _index_single(s, part, int(row.gpus), np.int64(SCORE_FREE)) >= 0:
+            return _find_whole_by_own(s, part, j, slot)
         return _choose_among(s, _gather_by_index(s, part, int(row.gpus), slot), j, slot)
     if not fill_rooms(s, p, j):
         return 0
@@ -338,13 +340,59 @@ def _gather_by_index(s: State, part: PartitionRow, gpus: Int, slot: SlotRow) -> 
     least = gpus
     if slot.span == SPAN_TIER2 or _index_single(s, part, gpus, np.int64(SCORE_FREE)) < 0:
         least = 1
-    count = 0
-    for word in range(part.words):
-        found = index_word(s.free_index, part, least, word)
-        while found != NO_DEVICES:
-            n = part.node_lo + (word << 6) + trailing_zeros(found)
-            s.candidates[count] = n
-            s.room[n] = s.nodes[n].free
-            count += 1
-            found &= found - np.uint64(1)
+    count = _gather(s, part, least)
+    for i in range(count):
+        n = s.candidates[i]
+        s.room[n] = s.nodes[n].free
     return count
+
+
+@inner
+def _gather(s: State, part: PartitionRow, least: Int) -> Any:
+    """Fill candidates with the nodes that have at least `least` free devices, in order; returns their number."""
+    count = 0
+    for block in range((part.words + 63) // 64):
+        words = index_word(s.free_index, part, least, part.words + block)  # of the summary: the words that are not empty
+        while words != NO_DEVICES:
+            word = (block << 6) + trailing_zeros(words)
+            found = index_word(s.free_index, part, least, word)
+            while found != NO_DEVICES:
+                s.candidates[count] = part.node_lo + (word << 6) + trailing_zeros(found)
+                count += 1
+                found &= found - np.uint64(1)
+            words &= words - np.uint64(1)
+    return count
+
+
+@inner
+def _find_whole_by_own(s: State, part: PartitionRow, j: Int, slot: SlotRow) -> Any:
+    """The node to which a user's placement gives a plain gang that some node can take whole: rooms are not asked for again."""
+    gpus = int(s.rows[j].gpus)
+    count = _gather(s, part, gpus)
+    best = 0
+    if count > 1:
+        at = params_at(s.control[0].active, PLACEMENT)
+        status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
+        best = _lowest_number(s, count)
+        if status != 0 or best < 0:
+            return BAD_SCORE
+    s.pick_node[0] = s.candidates[best]
+    s.pick_units[0] = gpus
+    return 1
+
+
+@inner
+def _lowest_number(s: State, count: Int) -> Any:
+    """The first of the lowest scores, or -1 if one of them is NaN."""
+    best = 0
+    lowest = s.score[0]
+    if lowest != lowest:
+        return -1
+    for i in range(1, count):
+        score = s.score[i]
+        if not score >= lowest:  # also true of NaN
+            if score != score:
+                return -1
+            lowest = score
+            best = i
+    return best
