@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from gpuyard.engine.interrupts import EXIT_CODE
 PATIENCE = 120.0  # s; a hang would last for ever
 
 SCRIPT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets commands in the background ignore it
 from gpuyard import load_cluster, load_workload, simulate
 from gpuyard.engine.compiler.compile import compile_keys
 from gpuyard.engine.slots import Program, Slot
@@ -50,40 +53,45 @@ except KeyboardInterrupt:
 """
 
 
-def begun(tmp_path: Path, policy: str) -> subprocess.Popen[str]:
-    """Start a process in which that policy runs, and wait until it does."""
+@contextmanager
+def begun(tmp_path: Path, policy: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a process in which that policy runs, and wait until it does; it does not outlive the test."""
     path = tmp_path / "program.py"
     path.write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, str(path), policy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begins\n"
-    time.sleep(1.0)  # for the engine to be loaded
-    return process
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(1.0)  # for the engine to be loaded
+        yield process
+    finally:
+        process.kill()
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 def test_one_ctrl_c_ends_a_long_run_at_the_next_instant(tmp_path: Path) -> None:
-    process = begun(tmp_path, "slow")  # thousands of instants at 10 ms a job and more, which is hours
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=PATIENCE)
+    with begun(tmp_path, "slow") as process:  # thousands of instants at 10 ms a job and more, which is hours
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 7
     assert out == "interrupted\n"
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 def test_the_second_ctrl_c_ends_a_policy_that_loops_for_ever(tmp_path: Path) -> None:
-    process = begun(tmp_path, "endless")
-    process.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=2.0)
-    process.send_signal(signal.SIGINT)
-    _, talk = process.communicate(timeout=PATIENCE)
+    with begun(tmp_path, "endless") as process:
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=2.0)
+        process.send_signal(signal.SIGINT)
+        _, talk = process.communicate(timeout=PATIENCE)
     assert process.returncode == EXIT_CODE
     assert "interrupted" in talk
 
 
 FORKED = """
 import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from gpuyard.engine.interrupts import interrupts
 listener = interrupts()
 child = os.fork()
