@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -122,8 +122,14 @@ def test_a_second_process_compiles_no_network_anew():
     code = (
         "from gpuyard.policies import parse_scheduler\nfor name in ('meta', 'hpc', 'hosts'): parse_scheduler(f'learned:{name}').program()"
     )
-    run = [sys.executable, "-c", code]
-    subprocess.run(run, check=True, capture_output=True)
-    again = subprocess.run(run, check=True, capture_output=True, text=True, env={**os.environ, "NUMBA_DEBUG_CACHE": "1"})
-    assert "data loaded" in again.stdout
-    assert "data saved" not in again.stdout
+    watched = """
+from gpuyard.engine.compiler.diskcache import PrivateCache
+found = []
+load, PrivateCache.save_overload = PrivateCache.load_overload, lambda *given: print("compiled")
+PrivateCache.load_overload = lambda *given: found.append(load(*given)) or found[-1]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    again = subprocess.run(
+        [sys.executable, "-c", f"{watched}{code}\nprint(len(found), None in found)"], check=True, capture_output=True, text=True
+    )
+    assert re.fullmatch(r"[1-9][0-9]* False\n", again.stdout)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import MAX_TIME
-from gpuyard.model.units import MAX_GIGABYTES, parse_gigabytes, parse_seconds, shorten
+from gpuyard.model.units import MAX_GIGABYTES, MAX_TIME, parse_gigabytes, parse_seconds, shorten
 
 MAX_TEXT = 1_000  # characters of a name or note
 ANY = math.inf  # no upper limit

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.errors import DataError
+from gpuyard.model.units import MAX_TIME
 
 if TYPE_CHECKING:
     from gpuyard.arrays import f8, i4, i8
@@ -51,7 +52,6 @@ LABELS = {  # column of label numbers → attribute with the labels
 }  # fmt: skip
 MAX_GPUS = 1_000_000  # per job; more is a broken trace
 LEAST_SHARE = 0.001  # of a device; the tolerance of comparisons, 1e-6, must be small against it
-MAX_TIME = 1e12  # s, some 31,000 years; beyond it float64 seconds lose the millisecond
 
 _DEFAULTS: dict[str, float] = {"gpus": 1.0, "estimate": np.nan, "walltime": np.inf, "deadline": np.inf, "chunk": 1.0}
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from gpuyard.errors import UsageError
-from gpuyard.model.jobs import MAX_TIME
 
 SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SECOND_NAMES = {
@@ -25,6 +24,7 @@ _BYTES = {
 }  # fmt: skip
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 MIB, GIB = 2**20 / 1e9, 2**30 / 1e9  # in GB
+MAX_TIME = 1e12  # s, some 31,000 years; beyond it float64 seconds lose the millisecond
 MAX_GIGABYTES = 1e9  # an exabyte; more is a typing error
 MAX_COUNT = 2**53
 
@@ -153,6 +153,27 @@ def parse_assignments(text: str | Sequence[str], what: str) -> dict[str, str]:
 def clean(text: str) -> str:
     """Replace control characters: names come from outside files and must not control the terminal. Line feeds stay."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+_FORMULA = re.compile(r"'*[=+\-@]")  # what a spreadsheet would run begins so
+ESCAPED = r"^'('*[=+\-@])"  # what `csv_label` has written so that it does not
+
+
+def csv_label(text: str) -> str:
+    """Write a name into a cell: without control characters, and with an apostrophe before `=`, `+`, `-` or `@`, unless it is a number.
+
+    Our reader takes the apostrophe off again; a spreadsheet shows the text instead of running it.
+    """
+    shown = clean(text)
+    return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import MAX_TIME, Jobs
+from gpuyard.model.jobs import Jobs
+from gpuyard.model.units import MAX_TIME
 
 if TYPE_CHECKING:
     from gpuyard.model.estimator import Predictor

@@ -14,7 +14,7 @@ from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
-from gpuyard.model.jobs import MAX_TIME
+from gpuyard.model.units import MAX_TIME
 from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.inside import order_by_network, place_by_network, switch_by_network
 from gpuyard.networks.network import Network

@@ -10,7 +10,8 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import MAX_GPUS, MAX_TIME
+from gpuyard.model.jobs import MAX_GPUS
+from gpuyard.model.units import MAX_TIME
 from gpuyard.traces.opening import Limits
 
 MAX_ID = 2.0**53  # whole numbers beyond it are not exact in float64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.files import Stream, replacing
 from gpuyard.model.jobs import LABELS
-from gpuyard.model.units import clean
 from gpuyard.model.workload import Workload
 from gpuyard.traces.origin import origin_of
 
@@ -80,27 +78,6 @@ def write_lines(out: Stream, lines: Iterator[str]) -> None:
     """Write many lines, some thousand at a time: a call for each would take longer than to make them."""
     while block := "".join(islice(lines, LINES)):
         out.write(block.encode())
-
-
-_FORMULA = re.compile(r"'*[=+\-@]")  # what a spreadsheet would run begins so
-ESCAPED = r"^'('*[=+\-@])"  # what `csv_label` has written so that it does not
-
-
-def csv_label(text: str) -> str:
-    """Write a name into a cell: without control characters, and with an apostrophe before `=`, `+`, `-` or `@`, unless it is a number.
-
-    Our reader takes the apostrophe off again; a spreadsheet shows the text instead of running it.
-    """
-    shown = clean(text)
-    return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def lost_facts(workload: Workload, machines: int = 0) -> list[str]:

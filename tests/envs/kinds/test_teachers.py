@@ -48,7 +48,10 @@ def odd_ones(opened: Opened, rule: Rule, scheduler: str, without: str = "") -> l
 @pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
 @pytest.mark.parametrize("name", find_env("PickJob").teachers(PickJob()))
 def test_an_ordering_is_that_of_the_scheduler(name: str, backfill: str) -> None:
-    assert odd_ones(PickJob(ordering=name, backfill=backfill).left_open(), by_row, f"{name}/fewest/{backfill}") == []
+    # A scheduler asks once in a pass whether a job holds the head back, an environment after every start: where cores decide, a job
+    # that would have gone to the head's host may find that host taken, and go elsewhere.
+    without = "cpu jobs" if backfill == "easy" else ""
+    assert odd_ones(PickJob(ordering=name, backfill=backfill).left_open(), by_row, f"{name}/fewest/{backfill}", without) == []
 
 
 @pytest.mark.parametrize("backfill", ["none", "skip"])

@@ -63,7 +63,9 @@ def results_of(
                     rows.append(row)
     texts = {"workload", "cluster", "change", "estimate", "scheduler"}
     made = {key: np.array([row[key] for row in rows], object if key in texts else None) for key in rows[0]}
-    return Results(Path("nowhere"), experiment, {}, made, windows=has_windows(experiment))
+    found = Results(Path("nowhere"), experiment, {}, made, windows=has_windows(experiment))
+    vars(found)["manifests"] = []  # as read from the folder
+    return found
 
 
 def said(columns: Mapping[str, Mapping[str, npt.ArrayLike]], **more: object) -> Summary:

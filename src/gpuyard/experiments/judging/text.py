@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from gpuyard.model.units import clean
-from gpuyard.traces.writing import csv_label
+from gpuyard.model.units import clean, csv_label
 
 
 def json_text(data: Any) -> str:

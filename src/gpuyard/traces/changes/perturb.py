@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster, Outage
-from gpuyard.model.jobs import MAX_TIME
+from gpuyard.model.units import MAX_TIME
 from gpuyard.model.workload import Workload
 from gpuyard.traces.changes.transform import cluster_transform, level, transform, with_times
 from gpuyard.traces.generators.sampling import require, stream

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gpuyard.errors import DataError
-from gpuyard.model.jobs import MAX_TIME
+from gpuyard.model.units import MAX_TIME
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.changes.transform import transform, with_times

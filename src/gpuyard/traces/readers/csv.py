@@ -15,14 +15,14 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import LABELS as LABELLED
-from gpuyard.model.units import clean
+from gpuyard.model.units import ESCAPED, clean, csv_label
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, no_usable_job, usable_rows
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.origin import origin_note
-from gpuyard.traces.writing import ESCAPED, LINES, USUAL, WRITERS, Writer, csv_label, lost_facts, lost_origin, number_texts, written
+from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
     import polars as pl
