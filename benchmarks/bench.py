@@ -311,16 +311,20 @@ def start_line(what: str, target: str, times: Sequence[tuple[float, float]]) -> 
 
 
 def starts(settings: Settings) -> list[Line]:
-    """Processes from their start to their end: with nothing compiled, from the disk cache, and the command."""
+    """Processes from their start to their end: with nothing compiled, from the disk cache, and the command.
+
+    Python keeps its bytecode, as it does of an installed package, also where the shell tells it not to.
+    """
+    kept = {"PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", "import sys; from gpuyard.cli.main import run; sys.exit(run(sys.argv[1:]))"]
 
     def call(*arguments: str) -> list[tuple[float, float]]:
-        once = partial(subprocess.run, [*command, *arguments], capture_output=True, check=True)
+        once = partial(subprocess.run, [*command, *arguments], env=os.environ | kept, capture_output=True, check=True)
         once()
         return [timed(once) for _ in range(settings.starts)]
 
     with tempfile.TemporaryDirectory() as folder:
-        first = partial(python, FIRST_TABLE, NUMBA_CACHE_DIR=folder)
+        first = partial(python, FIRST_TABLE, NUMBA_CACHE_DIR=folder, **kept)
         cold, warm = [timed(first)], [timed(first) for _ in range(settings.starts)]
     return [
         start_line("first run ever, compilation included: one EASY simulation", "≤ 15 s", cold),
