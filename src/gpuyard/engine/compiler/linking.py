@@ -1,7 +1,7 @@
 """Numba's compiler without what kernels have no use for: each is lowered to plain LLVM code, and the entry links and optimises all of them.
 
 By default numba optimises and assembles every function on its own, with all that it calls, and again inside each caller, and sends it
-through 27 passes. A first run of the engine took 41 s in that way and takes 15 s here (two cores, decision record 0001).
+through 27 passes. To compile the engine took 41 s in that way and takes 16 s here (two cores, decision record 0001).
 """
 
 from __future__ import annotations
