@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -41,7 +42,7 @@ from gpuyard.registry import Registry
 
 
 @dataclass(frozen=True)
-class CompiledScheduler:
+class CompiledScheduler(ABC):
     """A scheduler that the engine carries out as a compiled program."""
 
     _pool: DeciderPool = field(default_factory=DeciderPool, init=False, repr=False, compare=False)
@@ -50,8 +51,9 @@ class CompiledScheduler:
         """Return the scheduler as the engine takes it; its policies are compiled on first use."""
         return self._pool.program(self._made)
 
+    @abstractmethod
     def _made(self) -> Program:
-        raise NotImplementedError
+        """Make the program; it is kept."""
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Return what this scheduler would do now. No past is known: with a period, the rule that switches is asked at every call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,7 +67,7 @@ def values_of(policy: Parametrised) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class FunctionPolicy:
+class FunctionPolicy(ABC):
     """A policy that is a plain function, something built in, or a network."""
 
     name: str
@@ -96,8 +97,9 @@ class FunctionPolicy:
             try_out(self.function, self.arguments)
         return made
 
+    @abstractmethod
     def compiled(self, function: Function) -> int:
-        raise NotImplementedError
+        """Compile the function and return its address."""
 
 
 @dataclass(frozen=True)
