@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from gpuyard.engine import interrupts as listening
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.interrupts import EXIT_CODE
 
@@ -94,6 +97,8 @@ import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from gpuyard.engine.interrupts import interrupts
 listener = interrupts()
+with listener:
+    pass  # it listens from now on
 child = os.fork()
 if child == 0:
     try:
@@ -112,3 +117,40 @@ with listener:
 def test_a_signal_of_a_forked_process_is_not_its_parents() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "5 0\n", done.stderr
+
+
+FIRST_IN_A_THREAD = """
+import os, signal, threading, time
+signal.signal(signal.SIGINT, lambda *_: None)
+from gpuyard.engine.interrupts import interrupts
+helper = threading.Thread(target=interrupts)
+helper.start()
+helper.join()
+with interrupts():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)
+    print(int(interrupts()._word[0]))
+"""
+
+
+def test_it_listens_also_if_another_thread_asked_first() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_IN_A_THREAD], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_threads_that_ask_at_once_get_the_same_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels know the address of its word: that of a second listener, which nobody keeps, made them pause for ever."""
+
+    def made() -> listening.Interrupts:
+        time.sleep(0.05)  # time for the others to ask
+        return listening.Interrupts()
+
+    monkeypatch.setattr(listening, "_made", cache(made))
+    found: list[listening.Interrupts] = []
+    threads = [threading.Thread(target=lambda: found.append(listening.interrupts())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(map(id, found))) == 1

@@ -30,10 +30,10 @@ class Interrupts:
         self.address = int(self._word.ctypes.data)
         self._main = threading.main_thread().ident
         self._inside = False
-        if threading.get_ident() == self._main:
-            self._begin()
+        self._begun = False
 
     def _begin(self) -> None:
+        self._begun = True
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -57,7 +57,9 @@ class Interrupts:
         self._word[0] = 1
 
     def __enter__(self) -> None:
-        if threading.get_ident() == self._main:  # the one that Ctrl-C is for
+        if threading.get_ident() == self._main:  # the one that Ctrl-C is for, and the only one that may ask for signals
+            if not self._begun:
+                self._begin()
             self._inside = True
 
     def __exit__(self, *error: object) -> None:
@@ -66,10 +68,14 @@ class Interrupts:
             self._word[0] = 0
 
 
-@cache
+_lock = threading.Lock()
+_made = cache(Interrupts)
+
+
 def interrupts() -> Interrupts:
-    """Return the listener of this process, which begins on first use."""
-    return Interrupts()
+    """Return the listener of this process, which begins when the main thread first enters it."""
+    with _lock:  # of two that threads make at once one would be freed, and its word, by then anything, read by kernels for ever
+        return _made()
 
 
 def _stop_writing() -> None:
