@@ -29,13 +29,14 @@ oracle = ["fcfs", "srpt"]
 SHIFT = """
 title = "Shift"
 kind = "shift"
-figures = ["regret", "adaptation"]
+figures = ["regret", "adaptation", "speedup", "makespan", "tasks"]
 [axes]
 schedulers = ["offline-optimal", "round-robin", "greedy-device"]
 seeds = "0-1"
 objectives = ["turnaround"]
 [judge]
 baseline = "round-robin"
+metrics = ["makespan"]
 [settings]
 jobs = 20
 training_jobs = 60

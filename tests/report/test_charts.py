@@ -15,7 +15,8 @@ from gpuyard.report.studies import FIGURES, NoData, Study, charts_of
 from gpuyard.report.writing import figure_files, file_name
 
 ALL = sorted(FIGURES)
-HAS_DATA = {"regret": "shifted", "adaptation": "shifted", "choices": "core", "gantt": "core", "oracle_gap": "core", "util_vs_gpus": "core",
+HAS_DATA = {"regret": "shifted", "adaptation": "shifted", "speedup": "shifted", "makespan": "shifted", "tasks": "shifted",
+            "choices": "core", "gantt": "core", "oracle_gap": "core", "util_vs_gpus": "core",
             "by_group": "core"}  # fmt: skip
 
 

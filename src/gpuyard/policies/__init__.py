@@ -3,6 +3,7 @@
 from gpuyard.policies.deciders import devices as _devices
 from gpuyard.policies.deciders import gavel as _gavel
 from gpuyard.policies.deciders import online as _online
+from gpuyard.policies.deciders.learning import strategies as _strategies
 from gpuyard.policies.milp import decider as _milp
 from gpuyard.policies.schedulers import (
     DECIDERS,
@@ -51,4 +52,4 @@ __all__ = [
     "make_placement", "make_preemption", "make_switch", "ordering", "parse_backfill", "parse_ordering", "parse_placement",
     "parse_preemption", "parse_scheduler", "parse_slots", "parse_switch", "placement", "preemption", "switch",
 ]  # fmt: skip
-del _devices, _gavel, _milp, _online
+del _devices, _gavel, _milp, _online, _strategies

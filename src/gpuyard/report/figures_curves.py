@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.experiments.judging.curves import Curve
+from gpuyard.experiments.judging.curves import LEVELS, RECENT, Curve
 from gpuyard.experiments.judging.statistics import Interval, mean_interval
 from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
 from gpuyard.model.result import Result
@@ -151,7 +151,7 @@ def regret(study: Study) -> list[Chart]:
 def adaptation(study: Study) -> list[Chart]:
     """Time over that of the offline optimum, over the last tasks."""
     caption = (
-        "Mean time of the last 50 tasks over that of the offline optimum on the same tasks, mean over seeds with 95 % bands; "
+        f"Mean time of the last {RECENT} tasks over that of the offline optimum on the same tasks, mean over seeds with 95 % bands; "
         "1 is as good as the optimum, and a line that falls has adapted."
     )
     lines, _ = _by_task(study, "ratio", scale=False)
@@ -160,6 +160,40 @@ def adaptation(study: Study) -> list[Chart]:
     far = bool(len(known) and known.min() > 0 and known.max() > 5 * known.min())
     y = axis_of("time ÷ time of the offline optimum (lower is better)", [every], log=far)
     return [Chart("adaptation", "Adaptation", caption, Lines(Axis("tasks submitted"), y, lines, level=1.0))]
+
+
+@figure("tasks")
+def tasks(study: Study) -> list[Chart]:
+    """What the tasks of training and of the test are like: distributions of each fact."""
+    return [_fact(study, fact, *words) for fact, words in _FACTS.items()]
+
+
+_FACTS = {  # axis, and the finding as title, by name of the curves
+    "gain": (
+        "time on a CPU ÷ time on a GPU",
+        "A GPU runs the median task {trained:.2g} times as fast in training, {tested:.2g} times in the test",
+    ),
+    "memory": ("memory, GB", "The median task needs {trained:.2g} GB in training and {tested:.2g} GB in the test"),
+    "intensity": ("compute intensity", "The median compute intensity is {trained:.2g} in training and {tested:.2g} in the test"),
+    "size": ("size", "The median size is {trained:,.0f} in training and {tested:,.0f} in the test"),
+}  # fmt: skip
+
+
+def _fact(study: Study, fact: str, axis: str, words: str) -> Chart:
+    lines, medians = [], {}
+    for style, part in enumerate(("trained", "tested")):
+        curves = study.results.curves(f"{part}.{fact}")
+        if not curves:
+            raise NoData("the tasks of training and test were not kept")
+        values = np.mean([curve.y for curve in curves.values()], axis=0)
+        medians[part] = float(np.interp(0.5, LEVELS, values))
+        lines.append(Series(f"{part} on", style, values, LEVELS))
+    caption = (
+        f"Share of the tasks whose {axis.partition(',')[0]} is at most so large, for those that the models were trained on and those that "
+        "they were tested on; mean over seeds."
+    )
+    x = axis_of(axis, [line.x for line in lines])
+    return Chart(f"tasks-{fact}", words.format(**medians), caption, Lines(x, Axis("share of tasks", percent=True), tuple(lines)))
 
 
 def _by_task(study: Study, name: str, *, scale: bool) -> tuple[tuple[Series, ...], str]:

@@ -39,6 +39,44 @@ def _objective(study: Study, table: Comparison) -> Chart:
     )
 
 
+@figure("makespan")
+def makespan(study: Study) -> list[Chart]:
+    """The time until the last job has ended, of each scheduler."""
+    if "makespan" not in study.results.columns:
+        raise NoData("makespan was not measured: name it in [judge] metrics")
+    values = _column_means(study, "makespan")
+    unit, size = scaled("makespan", [each for _, each in values])
+    best = min(values, key=lambda row: row[1].mean)
+    title = f"{readable(best[0], 30)} has done all tasks first, after {best[1].mean / size:.3g} {unit} on average"
+    return [_means(study, "makespan", title, titled("makespan", unit), values, size)]
+
+
+@figure("speedup")
+def speedup(study: Study) -> list[Chart]:
+    """How many times as fast as round robin each strategy is, by mean turnaround."""
+    if "speedup" not in study.results.columns:
+        raise NoData("speed-up is measured in experiments of kind shift")
+    values = _column_means(study, "speedup")
+    rivals = [row for row in values if row[0] not in study.results.experiment.judge.oracle]
+    best = max(rivals or values, key=lambda row: row[1].mean)
+    title = f"{readable(best[0], 30)} is {best[1].mean:.3g} times as fast as round robin on average"
+    return [_means(study, "speedup", title, "mean time of round robin ÷ own (higher is better)", values, 1.0, level=1.0)]
+
+
+def _column_means(study: Study, column: str) -> list[tuple[str, Interval]]:
+    pivot = Pivot(study.results)
+    return _in_order([(name, pivot.mean(column, name)) for name in study.results.schedulers])
+
+
+def _means(
+    study: Study, name: str, title: str, axis: str, values: Sequence[tuple[str, Interval]], size: float, level: float | None = None
+) -> Chart:
+    drawn = tuple(marks(study, who, at_row(k, len(values), value), size) for k, (who, value) in enumerate(values))
+    caption = f"Means of each scheduler; {INTERVALS}."
+    points = Points(tuple(who for who, _ in values), axis_of(axis, [each.mean for each in drawn]), drawn, level=level)
+    return Chart(name, title, caption, points)
+
+
 def _in_order(rows: list[tuple[str, Interval]]) -> list[tuple[str, Interval]]:
     """Few rows in the order of the axis, many by their value."""
     return rows if len(rows) <= MOST_SHOWN else sorted(rows, key=lambda row: row[1].mean if np.isfinite(row[1].mean) else np.inf)

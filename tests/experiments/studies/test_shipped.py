@@ -113,4 +113,7 @@ def test_in_shift_the_optimum_is_one(folders: dict[str, Path]) -> None:
     assert np.allclose(results.columns["ratio_to_optimum"][optimal], 1.0)
     assert (results.columns["ratio_to_optimum"] > 0.999).all()
     assert all(np.allclose(results.curves("regret")[run].y, 0.0) for run in results.columns["run"][optimal].tolist())
+    lines = [note for note in summarise(results).notes if note.partition(": ")[0] in results.schedulers]
+    assert [line.partition(": ")[0] for line in lines] == list(results.schedulers)  # a line of status for each
+    assert any("stayed as it was trained" in line for line in lines) and any("went on learning, from" in line for line in lines)
     assert (results.columns["bound.turnaround"] <= results.columns["turnaround"] * (1 + 1e-9)).all()

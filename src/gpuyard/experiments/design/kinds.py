@@ -251,13 +251,11 @@ KINDS.add("simulations", ExperimentKind("simulations", _simulate_unit, _check_si
 
 
 def _shift_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
-    import numpy as np
-
-    from gpuyard.experiments.studies.shift import OPTIMAL, shift
+    from gpuyard.experiments.studies.shift import curves_of, shift, shift_config, workload_curves
 
     experiment = prepared.experiment
     began = time.perf_counter()
-    report = shift(unit.seed, _shift_config(experiment))
+    report = shift(unit.seed, shift_config(experiment.settings, experiment.name), [entry.name for entry in prepared.entries])
     seconds = time.perf_counter() - began
     found = []
     for k, entry in enumerate(prepared.entries):
@@ -267,52 +265,19 @@ def _shift_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
             "scheduler": entry.name, "training_seed": None, **numbers_of(experiment, outcome.result), "speedup": outcome.speedup,
             "ratio_to_optimum": report.ratio(entry.name), "bound.turnaround": report.bound / len(outcome.result),
         }  # fmt: skip
-        curve = Curve(np.arange(1.0, len(outcome.regret) + 1), outcome.regret)
-        spent = outcome.result.table["end"] - outcome.result.workload.jobs.submit
-        of_optimum = report.outcomes[OPTIMAL].result
-        theirs = of_optimum.table["end"] - of_optimum.workload.jobs.submit
-        curves = {"regret": curve, "ratio": Curve(curve.x, _running(spent) / _running(theirs))}
-        manifest = manifest_of(
-            unit.first + k, values, seconds / len(prepared.entries), {"text": entry.name, "estimates": outcome.result.workload.estimates}
-        )
+        curves = curves_of(report, entry.name) | (workload_curves(report) if k == 0 else {})
+        further = {
+            "text": entry.name, "estimates": outcome.result.workload.estimates, "decider": outcome.result.manifest.get("decider", {}),
+        }  # fmt: skip
+        manifest = manifest_of(unit.first + k, values, seconds / len(prepared.entries), further)
         found.append(RunRecord(unit.first + k, values, curves, manifest))
     return found
 
 
-def _running(values: Any, window: int = 50) -> Any:
-    """The mean over the last `window` tasks."""
-    import numpy as np
-
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    ends = np.arange(1, len(values) + 1)
-    starts = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts)
-
-
-def _shift_config(experiment: Experiment) -> Any:
-    from gpuyard.experiments.studies.shift import ShiftConfig
-
-    made: dict[str, Any] = {}
-    for name, value in experiment.settings.items():
-        if name not in _SHIFT:
-            raise unknown_name(f"setting in {experiment.name}: [settings]:", name, list(_SHIFT))
-        low, high, whole = _SHIFT[name]
-        if not low <= value <= high or (whole and value != int(value)):
-            raise DataError(f"{experiment.name}: [settings]: {name} = {value:g} must be a {'whole ' * whole}number in {low:g}..{high:,g}")
-        made[name] = int(value) if whole else value
-    return ShiftConfig(**made)
-
-
-_SHIFT: Mapping[str, tuple[float, float, bool]] = {  # least, most, whether whole
-    "jobs": (1, 100_000, True), "training_jobs": (10, 1_000_000, True), "kicks": (0, 10_000_000, True), "gap": (1e-6, 1e9, False),
-    "epsilon": (0, 1, False),
-}  # fmt: skip
-
-
 def _check_shift(prepared: Prepared) -> None:
-    from gpuyard.experiments.studies.shift import STRATEGIES
+    from gpuyard.experiments.studies.shift import STRATEGIES, shift_config
 
-    _shift_config(prepared.experiment)
+    shift_config(prepared.experiment.settings, prepared.experiment.name)
     for entry in prepared.entries:
         if entry.name not in STRATEGIES:
             raise unknown_name("strategy", entry.name, list(STRATEGIES))

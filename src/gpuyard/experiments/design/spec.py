@@ -18,6 +18,7 @@
 
     [judge]                         # baseline, challengers, oracle, further metrics, parameters to group by
     [rules]                         # checkpoint, restart_cost, walltime_kill
+    [settings]                      # of another kind than simulations: numbers, and ranges such as "0.7:1"
     [keep]                          # curves of each Run; [[examples]]: whole results of a few
     [agents.NAME]                   # policies that are trained first
     [quick]                         # what is different in a short form of it
@@ -132,7 +133,7 @@ class Experiment:
     figures: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
-    settings: Mapping[str, float] = field(default_factory=dict)  # of the kind
+    settings: Mapping[str, float | str] = field(default_factory=dict)  # of the kind; a range is a text, `0.7:1`
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -363,8 +364,9 @@ def _steps(fields: Fields) -> str:
     return str(fields.whole("steps", low=1)) if isinstance(given, int) and not isinstance(given, bool) else fields.text("steps")
 
 
-def _settings(fields: Fields) -> dict[str, float]:
-    made = {name: fields.number(name, low=-1e15, high=1e15) for name in fields.names}
+def _settings(fields: Fields) -> dict[str, float | str]:
+    texts = [name for name in fields.names if isinstance(fields.peek(name), str)]
+    made = {name: fields.text(name, limit=100) if name in texts else fields.number(name, low=-1e15, high=1e15) for name in fields.names}
     fields.done()
     return made
 

@@ -22,6 +22,7 @@ LEVELS = np.linspace(0.0, 1.0, 101)  # of a distribution over jobs
 BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])  # whiskers, box and median
 MOST_GROUPS = 12  # those with most jobs
 BINS = 120  # of time
+RECENT = 50  # tasks that a ratio to the optimum looks back on
 
 
 @dataclass(frozen=True)

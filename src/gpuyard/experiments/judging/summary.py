@@ -19,6 +19,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.design.cells import entries_of
+from gpuyard.experiments.judging.adapting import status_lines
 from gpuyard.experiments.judging.logged import LABEL
 from gpuyard.experiments.judging.statistics import (
     TIES,
@@ -468,7 +469,7 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
 
 
 def _notes(pivot: Pivot) -> list[str]:
-    """Return notes for the reader: metrics that show no difference, jobs that were left out, few seeds."""
+    """Return notes for the reader: who adapted, metrics that show no difference, jobs that were left out, few seeds."""
     results, notes = pivot.results, []
     for name in results.experiment.metrics:
         if name not in results.columns:
@@ -484,4 +485,4 @@ def _notes(pivot: Pivot) -> list[str]:
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
     what, n = pivot.over(max(several, default=1))
     about = f"estimates of run times: {results.estimates}" if results.estimates else ""
-    return [*notes, *filter(None, [caveat(n, what), about])]
+    return [*status_lines(results), *notes, *filter(None, [caveat(n, what), about])]

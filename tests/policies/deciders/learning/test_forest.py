@@ -10,7 +10,8 @@ from safetensors.numpy import load_file, save_file
 from sklearn.ensemble import RandomForestRegressor
 
 from gpuyard.errors import DataError
-from gpuyard.learn.devices.forest import Forest, ForestConfig
+from gpuyard.learn.devices import ForestConfig, fit_forest
+from gpuyard.policies.deciders.learning.forest import Forest
 
 
 def data(seed: int, samples: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -30,10 +31,10 @@ def test_predictions_are_those_of_scikit_learn(seed: int):
 
 def test_fitted_by_seed_and_saved_without_loss(tmp_path: Path):
     x, y = data(1)
-    forest = Forest.fit(x, y, 4, ForestConfig(trees=10))
+    forest = fit_forest(x, y, 4, ForestConfig(trees=10))
     assert np.abs(forest.predict(x) - y).mean() < 0.2 * np.abs(y - y.mean(axis=0)).mean()
-    assert np.array_equal(Forest.fit(x, y, 4, ForestConfig(trees=10)).predict(x), forest.predict(x))
-    assert not np.array_equal(Forest.fit(x, y, 5, ForestConfig(trees=10)).predict(x), forest.predict(x))
+    assert np.array_equal(fit_forest(x, y, 4, ForestConfig(trees=10)).predict(x), forest.predict(x))
+    assert not np.array_equal(fit_forest(x, y, 5, ForestConfig(trees=10)).predict(x), forest.predict(x))
     forest.save(tmp_path / "f.safetensors")
     again = Forest.load(tmp_path / "f.safetensors")
     assert np.array_equal(again.predict(x), forest.predict(x))
@@ -66,7 +67,7 @@ def hostile(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
 def test_broken_files_are_refused(tmp_path: Path, name: str):
     x, y = data(2, 60)
     path = tmp_path / "f.safetensors"
-    Forest.fit(x, y, 0, ForestConfig(trees=2)).save(path)
+    fit_forest(x, y, 0, ForestConfig(trees=2)).save(path)
     save_file(hostile(load_file(path), name), path, metadata={"form": "gpuyard-forest-1", "features": "3"})
     with pytest.raises(DataError, match=r"f\.safetensors: "):
         Forest.load(path)

@@ -1,27 +1,19 @@
-"""A random forest as plain arrays: fitted with scikit-learn, saved as safetensors, evaluated with numpy."""
+"""A random forest as plain arrays: fitted with scikit-learn (`gpuyard.learn.devices`), saved as safetensors, evaluated with numpy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.errors import DataError, UsageError
+from gpuyard.errors import DataError
 from gpuyard.networks.tensor_file import read_arrays, write_arrays
 
 _FORM = "gpuyard-forest-1"
 _DTYPES = {"roots": "<i4", "feature": "<i4", "left": "<i4", "right": "<i4", "threshold": "<f8", "value": "<f8"}
-
-
-@dataclass(frozen=True)
-class ForestConfig:
-    """Settings of the forest, named as in scikit-learn's RandomForestRegressor."""
-
-    trees: int = 50
-    max_depth: int = 12
-    min_samples_leaf: int = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +27,6 @@ class Forest:
     left: Array  # (nodes,) i4
     right: Array  # (nodes,) i4
     value: Array  # (nodes, outputs) f8: the prediction at a leaf
-
-    @classmethod
-    def fit(cls, x: Array, y: Array, seed: int, config: ForestConfig | None = None) -> Forest:
-        """Learn y (samples, outputs) from x (samples, features)."""
-        config = config or ForestConfig()
-        try:
-            from sklearn.ensemble import RandomForestRegressor
-        except ImportError:
-            raise UsageError("a random forest is fitted with scikit-learn", hint="pip install 'gpuyard[learn]'") from None
-        model = RandomForestRegressor(config.trees, max_depth=config.max_depth, min_samples_leaf=config.min_samples_leaf, random_state=seed)
-        return cls.of(model.fit(x, y))
 
     @classmethod
     def of(cls, model: object) -> Forest:
@@ -77,17 +58,29 @@ class Forest:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it as a safetensors file."""
-        write_arrays(path, {name: getattr(self, name) for name in _DTYPES}, {"form": _FORM, "features": str(self.features)})
+        write_arrays(path, self.arrays, {"form": _FORM, "features": str(self.features)})
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All of it, by name."""
+        return {name: getattr(self, name) for name in _DTYPES}
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Forest:
         """Read the forest in a file that `save` wrote; anything else is refused."""
         arrays, metadata = read_arrays(path)
-        if metadata.get("form") != _FORM or set(arrays) != set(_DTYPES):
+        if metadata.get("form") != _FORM:
             raise DataError(f"{path}: is not a forest")
         text = metadata.get("features", "")
-        made = cls(int(text) if text.isdecimal() and len(text) < 6 else 0, **arrays)
-        made._check(str(path))
+        return cls.of_arrays(arrays, int(text) if text.isdecimal() and len(text) < 6 else 0, str(path))
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], features: int, where: str) -> Forest:
+        """Make a forest of arrays from outside; those that are not a forest of so many features are refused."""
+        if set(arrays) != set(_DTYPES):
+            raise DataError(f"{where}: is not a forest")
+        made = cls(features, **arrays)
+        made._check(where)
         return made
 
     def _check(self, path: str) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.features.devices import is_gpu, task_facts
-from gpuyard.learn.devices.models import DurationModel
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies.capacity import JobRequest
 from gpuyard.policies.deciders.devices import DeviceQueues, DeviceView, optimal_queues
+from gpuyard.policies.deciders.learning.models import KINDS, DurationModel
 from gpuyard.policies.schedulers import Decides
 
 
@@ -46,10 +46,12 @@ class PredictedDevice(DeviceQueues):
         self._kind: dict[int, int] = {}  # job → the kind of device that it was given last
         self._avoided: dict[int, int] = {}  # job → the kind that it must avoid, to try the other
         self._stopped: set[int] = set()  # jobs that have been stopped: their last run is not all of their time
-        self._assigned = 0
+        self._assigned = self._explored = self._learned = 0
+        self._ended = [0] * len(KINDS)
 
     def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         self._learn(board.snapshot)
+        self._take_in(board, tasks)
         if not tasks:
             return
         ends = self.estimated_ends(board)
@@ -67,30 +69,40 @@ class PredictedDevice(DeviceQueues):
         return begin + seconds
 
     def report(self) -> dict[str, float]:
-        return {"assigned": float(self._assigned)}
+        """Return how many tasks were assigned, tried the device that looked worse, ended on a CPU and on a GPU, and were learned from."""
+        ended = {f"ended on a {kind}": float(count) for kind, count in zip(KINDS, self._ended, strict=True)}
+        return {"assigned": float(self._assigned), "explored": float(self._explored), **ended, "learned from": float(self._learned)}
 
     def _hoped(self, board: DeviceView, task: JobRequest) -> Array:
         """Return (lanes,) s on each device; inf where the task cannot run, or must not because it tries the other kind."""
-        if task.index not in self._facts:
-            self._add(board.snapshot, task)
-        elif board.snapshot.live["preemptions"][task.row] > 0:
+        if board.snapshot.live["preemptions"][task.row] > 0:
             self._stopped.add(task.index)
-        kinds = _kinds(board)
+        kinds = kinds_of(board)
         seconds = np.where(np.isfinite(board.seconds(task)), self.model.hope(self._facts[task.index][None])[0][kinds], np.inf)
         tried = np.where(kinds == self._avoided.get(task.index, -1), np.inf, seconds)
         return tried if np.isfinite(tried).any() else seconds
 
-    def _add(self, snapshot: Snapshot, task: JobRequest) -> None:
-        """Take in a new task: its facts, and whether it tries the kind that looks worse."""
-        facts = np.array(task_facts(snapshot.jobs, task.row))
-        self._facts[task.index] = facts
-        if np.random.default_rng([snapshot.seed, task.index]).random() < self._exploration.rate(self._assigned):
-            self._avoided[task.index] = int(np.argmin(self.model.hope(facts[None])[0]))
-        self._assigned += 1
+    def _take_in(self, board: DeviceView, tasks: list[JobRequest]) -> None:
+        """Note the facts of new tasks, and decide which of them try the kind that looks worse."""
+        for task in tasks:
+            if task.index not in self._facts:
+                self._facts[task.index] = np.array(task_facts(board.snapshot.jobs, task.row))
+                self._choose_kind(board, task)
+                self._assigned += 1
+
+    def _choose_kind(self, board: DeviceView, task: JobRequest) -> None:
+        if self._draws(board.snapshot, task).random() < self._exploration.rate(self._assigned):
+            self._avoided[task.index] = int(np.argmin(self.model.hope(self._facts[task.index][None])[0]))
+            self._explored += 1
+
+    @staticmethod
+    def _draws(snapshot: Snapshot, task: JobRequest) -> np.random.Generator:
+        """Return the random numbers of a task: they depend on the simulation's seed and on nothing that was decided."""
+        return np.random.default_rng([snapshot.seed, task.index])
 
     def _give(self, board: DeviceView, task: JobRequest, chosen: int) -> float:
         """Put the task into that queue; return the seconds that it is predicted to take there."""
-        kind = int(_kinds(board)[chosen])
+        kind = int(kinds_of(board)[chosen])
         seconds = float(self.model.predict(self._facts[task.index][None])[0][kind])
         self._kind[task.index] = kind
         self.put(task, board.lanes[chosen], seconds)
@@ -105,9 +117,10 @@ class PredictedDevice(DeviceQueues):
             seconds = float(ended["end"] - ended["start"])
             if facts is not None and index not in self._stopped and not ended["killed"] and seconds > 0:
                 samples.append((facts, kind, seconds))
-        if samples:
-            if self.model.learn(*(np.array(column) for column in zip(*samples, strict=True))):
-                self._predict_again()
+                self._ended[kind] += 1
+        if samples and self.model.learn(*(np.array(column) for column in zip(*samples, strict=True))):
+            self._learned += len(samples)
+            self._predict_again()
 
     def _predict_again(self) -> None:
         indices = list(self._lane)
@@ -127,6 +140,7 @@ class PlannedByPrediction(PredictedDevice):
 
     def assign(self, board: DeviceView, tasks: list[JobRequest]) -> None:
         self._learn(board.snapshot)
+        self._take_in(board, tasks)
         if not tasks and not len(board.snapshot.ended):
             return
         self.take_back()
@@ -138,7 +152,7 @@ class PlannedByPrediction(PredictedDevice):
                 self._give(board, known[k][0], lane)
 
 
-def _kinds(board: DeviceView) -> Array:
+def kinds_of(board: DeviceView) -> Array:
     """Return (lanes,) 0 for a CPU, 1 for a GPU."""
     kinds: Array = is_gpu(board.snapshot.cluster)[[node for node, _ in board.lanes]].astype(int)
     return kinds
@@ -146,15 +160,15 @@ def _kinds(board: DeviceView) -> Array:
 
 @dataclass(frozen=True)
 class LearnedDevice:
-    """A scheduler for `simulate`: `make` gives each simulation its own model, so that nothing is learned across simulations.
-
-    With `replan`, waiting tasks may change their device and their place; otherwise they stay, first in first out.
-    """
+    """A scheduler for `simulate`: `make` gives each simulation its own decider, so that nothing is learned across simulations."""
 
     label: str
-    make: Callable[[], DurationModel]
-    exploration: Exploration = Exploration()
-    replan: bool = False
+    make: Callable[[], Decides]
 
     def begin(self) -> Decides:
-        return (PlannedByPrediction if self.replan else PredictedDevice)(self.make(), self.exploration)
+        return self.make()
+
+
+def by_prediction(model: DurationModel, exploration: Exploration | None = None, *, replan: bool = False) -> PredictedDevice:
+    """Make the decider of one simulation. With `replan`, waiting tasks may change their device and place; else first in, first out."""
+    return (PlannedByPrediction if replan else PredictedDevice)(model, exploration)

@@ -9,11 +9,12 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.features.devices import task_facts
-from gpuyard.learn.devices.forest import Forest, ForestConfig
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
+from gpuyard.policies.deciders.learning.forest import Forest
 
 KINDS = ("cpu", "gpu")
+TERMS = 10  # products of at most two of three facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +63,6 @@ class ForestDurations(DurationModel):
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
 
-    @classmethod
-    def fit(cls, data: Profile, seed: int, config: ForestConfig | None = None) -> ForestDurations:
-        return cls(Forest.fit(data.facts, data.seconds, seed, config))
-
     def predict(self, facts: Array) -> Array:
         return self.forest.predict(facts)
 
@@ -79,29 +76,39 @@ class LinearConfig:
     ridge: float = 0.01
 
 
+@dataclass(frozen=True, eq=False)
+class LinearPrior:
+    """A profile as a ridge regression sees it: how often which products of facts occur together, and what they say."""
+
+    tasks: int
+    products: Array  # (terms, terms): sum over tasks
+    weights: Array  # (kinds, terms)
+
+    @classmethod
+    def of(cls, data: Profile) -> LinearPrior:
+        """Fit log seconds on each kind."""
+        basis = _quadratic(data.facts)
+        products = basis.T @ basis + 1e-3 * np.eye(TERMS)
+        return cls(len(data), products, np.linalg.solve(products, basis.T @ np.log(data.seconds)).T)
+
+
 class LinearDurations(DurationModel):
     """Log seconds as a quadratic function of log size, intensity and memory; it learns from each measured task at once."""
 
-    def __init__(self, data: Profile, config: LinearConfig | None = None) -> None:
+    def __init__(self, prior: LinearPrior, config: LinearConfig | None = None) -> None:
         self.config = config or LinearConfig()
-        basis = _quadratic(data.facts)
-        width = basis.shape[1]
-        self._gram = np.empty((len(KINDS), width, width))
-        self._sums = np.empty((len(KINDS), width))
-        for k in range(len(KINDS)):
-            full = basis.T @ basis + 1e-3 * np.eye(width)
-            weights = np.linalg.solve(full, basis.T @ np.log(data.seconds[:, k]))
-            self._gram[k] = full * self.config.prior / max(len(data), 1) + self.config.ridge * np.eye(width)
-            self._sums[k] = self._gram[k] @ weights
+        start = prior.products * self.config.prior / max(prior.tasks, 1) + self.config.ridge * np.eye(TERMS)
+        self._gram = np.repeat(start[None], len(KINDS), axis=0)
+        self._sums = np.einsum("kij,kj->ki", self._gram, prior.weights)
         self._solve()
 
     def predict(self, facts: Array) -> Array:
-        return _seconds(_quadratic(facts) @ self.weights.T)
+        return seconds_of(_quadratic(facts) @ self.weights.T)
 
     def hope(self, facts: Array) -> Array:
         basis = _quadratic(facts)
         spread = np.sqrt(np.einsum("ni,kij,nj->nk", basis, self._inverse, basis))
-        return _seconds(basis @ self.weights.T - self.config.alpha * spread)
+        return seconds_of(basis @ self.weights.T - self.config.alpha * spread)
 
     def learn(self, facts: Array, kind: Array, seconds: Array) -> bool:
         for row, k, target in zip(_quadratic(facts), kind.tolist(), np.log(seconds).tolist(), strict=True):
@@ -124,7 +131,7 @@ def _quadratic(facts: Array) -> Array:
     return products
 
 
-def _seconds(logs: Array) -> Array:
+def seconds_of(logs: Array) -> Array:
     """Turn log seconds into seconds, kept within 1e-4 s and 1e6 s."""
     seconds: Array = np.exp(np.clip(logs, -9.0, 14.0))
     return seconds

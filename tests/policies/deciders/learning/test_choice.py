@@ -11,11 +11,13 @@ import pytest
 from gpuyard import Cluster, Simulation, Workload, load_cluster, simulate
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import HasDecide
-from gpuyard.learn.devices.choice import Exploration, LearnedDevice, PredictedDevice
-from gpuyard.learn.devices.models import DurationModel, ForestDurations, LinearDurations, Profile, profile
-from gpuyard.learn.devices.network import NetworkDurations, OnlineConfig
+from gpuyard.learn.devices import fit_forest
 from gpuyard.model.units import Range
 from gpuyard.policies import parse_scheduler
+from gpuyard.policies.deciders.learning.choice import Exploration, LearnedDevice, PredictedDevice, by_prediction
+from gpuyard.policies.deciders.learning.dqn import DqnConfig, DqnDevice
+from gpuyard.policies.deciders.learning.models import DurationModel, ForestDurations, LinearDurations, LinearPrior, Profile, profile
+from gpuyard.policies.deciders.learning.network import NetworkDurations, OnlineConfig
 from gpuyard.traces.generators.tasks import tasks
 
 CLUSTER = load_cluster("tasks")
@@ -35,6 +37,12 @@ def light() -> Workload:
 @pytest.fixture(scope="module")
 def network(heavy: Profile) -> NetworkDurations:
     return NetworkDurations.trained(heavy, 0, TINY)
+
+
+def predicting(
+    name: str, make: Callable[[], DurationModel], exploration: Exploration | None = None, *, replan: bool = False
+) -> LearnedDevice:
+    return LearnedDevice(name, lambda: by_prediction(make(), exploration, replan=replan))
 
 
 class Known(DurationModel):
@@ -59,7 +67,7 @@ def test_a_profile_is_the_law_of_tasks(heavy: Profile):
 
 def test_with_the_true_law_it_is_greedy(light: Workload):
     """The same Result, with no physics but those of the model."""
-    result = simulate(light, CLUSTER, LearnedDevice("known", Known))
+    result = simulate(light, CLUSTER, predicting("known", Known))
     assert result.table.tobytes() == simulate(light, CLUSTER, parse_scheduler("greedy-device")).table.tobytes()
 
 
@@ -69,7 +77,7 @@ def test_with_the_true_law_replanning_is_the_optimum_of_what_is_known(known: int
     workload = light.head(known)
     ends = [
         simulate(workload, CLUSTER, scheduler).table["end"].sum()
-        for scheduler in (LearnedDevice("known", Known, replan=True), parse_scheduler("optimal-device"))
+        for scheduler in (predicting("known", Known, replan=True), parse_scheduler("optimal-device"))
     ]
     assert ends[0] == pytest.approx(ends[1], rel=0.02)
 
@@ -78,7 +86,7 @@ def test_who_waits_changes_its_place_only_with_replanning():
     """One CPU: 4 s runs, then 1 s before 2 s before 3 s, in whichever order they came."""
     workload = Workload.build({"submit": [0.0, 1.0, 1.0, 1.0]}, [4.0, 3.0, 1.0, 2.0])
     cluster = replace(Cluster.uniform(1, 1), types=(replace(Cluster.uniform(1, 1).types[0], name="cpu"),))
-    ends = [simulate(workload, cluster, LearnedDevice("size", Size, replan=replan)).table["end"].tolist() for replan in (False, True)]
+    ends = [simulate(workload, cluster, predicting("size", Size, replan=replan)).table["end"].tolist() for replan in (False, True)]
     assert ends == [[4.0, 7.0, 8.0, 10.0], [4.0, 10.0, 5.0, 7.0]]
 
 
@@ -90,28 +98,30 @@ def errors(model: DurationModel, data: Profile) -> Array:
 
 @pytest.mark.parametrize("name", ["network", "linear"])
 def test_learning_in_evaluation_adapts_and_a_frozen_one_stays(name: str, heavy: Profile, light: Workload, network: NetworkDurations):
-    makers: dict[str, Callable[[], DurationModel]] = {"network": lambda: network.fresh(1), "linear": lambda: LinearDurations(heavy)}
+    makers: dict[str, Callable[[], DurationModel]] = {
+        "network": lambda: network.fresh(1),
+        "linear": lambda: LinearDurations(LinearPrior.of(heavy)),
+    }
     model = makers[name]()
     truth = profile(light, CLUSTER)
     assert (errors(model, heavy) < 0.1).all()  # it has learned what it was shown
     before = errors(model, truth)
-    simulate(light, CLUSTER, LearnedDevice(name, lambda: model))
+    simulate(light, CLUSTER, predicting(name, lambda: model))
     assert (errors(model, truth) < 0.6 * before).all()
 
 
 def test_weights_change_while_it_decides_unless_learning_is_off(light: Workload, network: NetworkDurations):
     learner, frozen = network.fresh(1), network.fresh(1, learning=False)
     for model in (learner, frozen):
-        simulate(light, CLUSTER, LearnedDevice("net", lambda model=model: model))
-    start = network.weights
-    assert all(np.array_equal(frozen.weights[name], start[name]) for name in start)
+        simulate(light, CLUSTER, predicting("net", lambda model=model: model))
+    assert np.array_equal(frozen.network.flat, network.network.flat)
     assert frozen.measured == 0
-    assert all(not np.array_equal(learner.weights[name], start[name]) for name in start)
+    assert (learner.network.flat != network.network.flat).mean() > 0.9
     assert 100 <= learner.measured <= len(light)  # those that end after the last decision are not told of
 
 
 def test_what_is_learned_stays_in_its_simulation_and_the_seed_decides(light: Workload, network: NetworkDurations):
-    scheduler = LearnedDevice("net", lambda: network.fresh(1), Exploration(0.3))
+    scheduler = predicting("net", lambda: network.fresh(1), Exploration(0.3))
     first, again, other = (simulate(light, CLUSTER, scheduler, seed=seed) for seed in (0, 0, 1))
     assert first.same_bytes(again)
     assert not first.same_bytes(other)
@@ -121,11 +131,11 @@ def test_the_memory_keeps_the_latest(network: NetworkDurations):
     model = network.fresh(0, capacity=4)
     facts = np.full((6, 3), 1.0)
     model.learn(facts, np.zeros(6, int), np.arange(1.0, 7.0))
-    assert sorted(np.exp(model._target).round(3).tolist()) == [3.0, 4.0, 5.0, 6.0]
+    assert sorted(np.exp(model._measured["target"]).round(3).tolist()) == [3.0, 4.0, 5.0, 6.0]
 
 
 def test_the_bandit_learns_of_the_device_that_was_chosen_alone():
-    model, facts = LinearDurations(Profile(np.ones((3, 3)), np.full((3, 2), 2.0))), np.ones((1, 3))
+    model, facts = LinearDurations(LinearPrior.of(Profile(np.ones((3, 3)), np.full((3, 2), 2.0)))), np.ones((1, 3))
     before = model.predict(facts)[0]
     model.learn(np.ones((50, 3)), np.ones(50, int), np.full(50, 9.0))
     after = model.predict(facts)[0]
@@ -134,7 +144,7 @@ def test_the_bandit_learns_of_the_device_that_was_chosen_alone():
 
 
 def test_little_known_is_hoped_for(heavy: Profile):
-    model = LinearDurations(heavy)
+    model = LinearDurations(LinearPrior.of(heavy))
     known, unknown = heavy.facts[:1], np.array([[2.0, 0.1, 10.0]])
     gain = [float((model.predict(facts) / model.hope(facts)).min()) for facts in (known, unknown)]
     assert 1.0 <= gain[0] < 1.2 < gain[1]
@@ -163,13 +173,16 @@ def choices(workload: Workload, decider: HasDecide, until: float) -> dict[int, t
     return {index: lane for index, (now, lane) in noting.chosen.items() if now <= until}
 
 
-@pytest.mark.parametrize("name", ["forest", "network", "linear"])
+@pytest.mark.parametrize("name", ["forest", "network", "linear", "dqn"])
 def test_true_times_of_unfinished_tasks_do_not_influence_a_choice(name: str, heavy: Profile, light: Workload, network: NetworkDurations):
-    makers: dict[str, Callable[[], DurationModel]] = {
-        "forest": lambda: ForestDurations.fit(heavy, 0), "network": lambda: network.fresh(1), "linear": lambda: LinearDurations(heavy),
-    }  # fmt: skip
-    until = 60.0
-    scheduler = LearnedDevice(name, makers[name], Exploration(0.1), replan=True)
+    forest = ForestDurations(fit_forest(heavy.facts, heavy.seconds, 0))
+    schedulers = {
+        "forest": predicting("forest", lambda: forest, Exploration(0.1), replan=True),
+        "network": predicting("network", lambda: network.fresh(1), Exploration(0.1), replan=True),
+        "linear": predicting("linear", lambda: LinearDurations(LinearPrior.of(heavy)), Exploration(0.1), replan=True),
+        "dqn": LearnedDevice("dqn", lambda: DqnDevice(network.fresh(1), DqnDevice.untrained(0), DqnConfig())),
+    }
+    until, scheduler = 60.0, schedulers[name]
     ends = simulate(light, CLUSTER, scheduler).table["end"]
     slow = replace(light, runtime=np.where(ends > until, 5 * light.runtime, light.runtime))
     submitted = int((light.jobs.submit <= until).sum())
@@ -185,6 +198,6 @@ def test_the_whole_machinery_survives_devices_that_fail(heavy: Profile, light: W
     from gpuyard.model.cluster import Outage
 
     cluster = replace(CLUSTER, outages=(Outage(4, 5.0, 60.0), Outage(0, 20.0, 90.0), Outage(5, 30.0, 1e6)))
-    result = simulate(light, cluster, LearnedDevice("linear", lambda: LinearDurations(heavy), Exploration(0.2), replan=True))
+    result = simulate(light, cluster, predicting("linear", lambda: LinearDurations(LinearPrior.of(heavy)), Exploration(0.2), replan=True))
     assert np.isfinite(result.table["end"]).all()
     assert result.table["preemptions"].sum() > 0
