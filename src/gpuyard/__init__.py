@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuyard.engine.simulation import Simulation, simulate
+    from gpuyard.engine.simulation import Simulation, simulate, simulate_many
     from gpuyard.errors import GpuyardError
     from gpuyard.model.cluster import Cluster
     from gpuyard.model.cluster_file import load_cluster
@@ -23,17 +23,17 @@ __version__ = "0.1.0"
 
 # Loaded when first used: numba and polars take half a second that `gpuyard --help` should not pay.
 _HOME = {
-    "simulate": "engine.simulation", "Simulation": "engine.simulation", "GpuyardError": "errors", "Cluster": "model.cluster",
-    "load_cluster": "model.cluster_file", "Action": "model.decision", "Decision": "model.decision", "Part": "model.decision",
-    "Jobs": "model.jobs", "Result": "model.result", "Rules": "model.rules", "Snapshot": "model.snapshot", "Workload": "model.workload",
-    "Meta": "policies", "Scheduler": "policies", "ordering": "policies", "parse_scheduler": "policies", "placement": "policies",
-    "preemption": "policies", "switch": "policies", "load_workload": "traces", "with_estimate": "traces",
+    "simulate": "engine.simulation", "simulate_many": "engine.simulation", "Simulation": "engine.simulation", "GpuyardError": "errors",
+    "Cluster": "model.cluster", "load_cluster": "model.cluster_file", "Action": "model.decision", "Decision": "model.decision",
+    "Part": "model.decision", "Jobs": "model.jobs", "Result": "model.result", "Rules": "model.rules", "Snapshot": "model.snapshot",
+    "Workload": "model.workload", "Meta": "policies", "Scheduler": "policies", "ordering": "policies", "parse_scheduler": "policies",
+    "placement": "policies", "preemption": "policies", "switch": "policies", "load_workload": "traces", "with_estimate": "traces",
 }  # fmt: skip
 
 __all__ = [
     "Action", "Cluster", "Decision", "GpuyardError", "Jobs", "Meta", "Part", "Result", "Rules", "Scheduler", "Simulation", "Snapshot",
-    "Workload", "load_cluster", "load_workload", "ordering", "parse_scheduler", "placement", "preemption", "simulate", "switch",
-    "with_estimate",
+    "Workload", "load_cluster", "load_workload", "ordering", "parse_scheduler", "placement", "preemption", "simulate", "simulate_many",
+    "switch", "with_estimate",
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Ground:
     pool: int  # parts that runs can have at once
     table: Array  # (jobs,) JOB
     beginning: Array  # bytes of the arrays that do not begin with zeros
-    lengths: Mapping[str, int]  # of the arrays that depend on jobs and cluster alone
+    lengths: tuple[int, ...]  # by the fields of State; 0: the program decides, or the array is given
 
 
 def ground_of(jobs: Jobs, cluster: Cluster) -> Ground:
@@ -38,27 +39,46 @@ def ground_of(jobs: Jobs, cluster: Cluster) -> Ground:
     return found
 
 
+@dataclass(frozen=True)
+class _ClusterRows:
+    """What a cluster settles by itself; copied for each list of jobs."""
+
+    nodes: Array
+    partitions: Array
+    words: int  # of the index of free nodes
+    types: Array
+    outages: Array
+    control: Array
+
+
+def _rows_of(cluster: Cluster) -> _ClusterRows:
+    """Work it out once for a cluster, which is frozen: for short runs it takes longer than all that the jobs settle."""
+    if "rows" not in cluster.derived:
+        nodes = _node_rows(cluster)
+        partitions, words = _partitions(cluster, nodes)
+        cluster.derived["rows"] = _ClusterRows(nodes, partitions, words, _types(cluster), _outages(cluster, nodes), _control(cluster))
+    found: _ClusterRows = cluster.derived["rows"]
+    return found
+
+
 def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
-    gpus = jobs.gpus
+    gpus, rows = jobs.gpus, _rows_of(cluster)
     shared = int(np.count_nonzero((gpus > 0) & (gpus < 1)))
-    nodes = _node_rows(cluster)
+    nodes, types = rows.nodes, rows.types.copy()
+    types["since"] = _first_submit(jobs)
     partition_of = partition_numbers(jobs, cluster)
-    partitions, words = _partitions(cluster, nodes, partition_of, jobs)
     n, total = len(jobs), int(nodes["gpus"].sum())
     pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
     contents = {
-        "control": _control(jobs, cluster, sharing=shared > 0),
+        "control": _with_jobs(rows.control, jobs, sharing=shared > 0),
         "nodes": nodes,
-        "partitions": partitions,
-        "types": _types(cluster, jobs),
-        "speed": _speeds(jobs.classes, cluster),
-        "type_rank": _type_ranks(jobs.classes, cluster),
-        "allowed": np.array([type_set(label, cluster) for label in jobs.gpu_types], np.int64),
+        "partitions": _with_queues(rows.partitions, partition_of, jobs),
+        "types": types,
         "mix_at": np.zeros(len(cluster.partitions) + 1, np.int64),
         "fragment": np.full(len(nodes), -1, np.int64),
         "partition_of": partition_of,
-        "qos_factor": _relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
-        "outages": _outages(cluster, nodes),
+        "outages": rows.outages,
+        **_by_label(jobs, cluster),
     }
     lengths = {name: len(array) for name, array in contents.items()} | {
         "rows": n,  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
@@ -69,9 +89,45 @@ def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
         "parts": pool,
         "devices": total if shared else 1,
         "users": len(jobs.users),
-        "free_index": words,
+        "free_index": rows.words,
+        **_scratch(len(nodes)),
     }
-    return Ground(n, len(nodes), lengths["devices"], pool, np.ascontiguousarray(jobs.table), packed(contents), lengths)
+    by_field = tuple(lengths.get(name, 0) for name in st.State._fields)
+    return Ground(n, len(nodes), lengths["devices"], pool, np.ascontiguousarray(jobs.table), packed(contents), by_field)
+
+
+def _by_label(jobs: Jobs, cluster: Cluster) -> dict[str, Array]:
+    """Return the tables that labels of jobs point into; those of the last labels are kept, since most workloads have the same."""
+    labels = jobs.classes, jobs.gpu_types, jobs.qoses
+    known: Any = cluster.derived.get("labels")
+    if known is None or known[0] != labels:
+        known = cluster.derived["labels"] = (
+            labels,
+            {
+                "speed": _speeds(jobs.classes, cluster),
+                "type_rank": _type_ranks(jobs.classes, cluster),
+                "allowed": np.array([type_set(label, cluster) for label in jobs.gpu_types], np.int64),
+                "qos_factor": _relative([cluster.qos.get(name, 0.0) for name in jobs.qoses], max(cluster.qos.values(), default=0.0)),
+            },
+        )
+    made: dict[str, Array] = known[1]
+    return made
+
+
+def _scratch(nodes: int) -> dict[str, int]:
+    """Return the lengths of the arrays that are alike for all jobs: most of them last no longer than a pass."""
+    small = ("recent_work", "system", "tally", "pick_device", "notes", "plan_time", "plan_used", "plan_free", "plan_cells", "legal")
+    return dict.fromkeys(small, 1) | {
+        "history": st.HISTORY * st.SAMPLE,
+        "partial": MAX_DEVICES + 1,
+        "room": nodes,
+        "pick_node": nodes + 1,
+        "pick_units": nodes + 1,
+        "candidates": nodes,
+        "outputs": st.OUTPUTS,
+        "busy_until": nodes,
+        "host_sums": st.HOST_SUMS,
+    }
 
 
 def _node_rows(cluster: Cluster) -> Array:
@@ -94,19 +150,12 @@ def _node_rows(cluster: Cluster) -> Array:
     return rows
 
 
-def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs) -> tuple[Array, int]:
-    """Partition rows, and how many words the index of free nodes needs."""
+def _partitions(cluster: Cluster, nodes: Array) -> tuple[Array, int]:
+    """Partition rows, without queues, and how many words the index of free nodes needs."""
     count = len(cluster.partitions)
     parts = np.zeros(count, st.PARTITION_ROW)
     parts["node_lo"] = np.searchsorted(nodes["partition"], np.arange(count), "left")
     parts["node_hi"] = np.searchsorted(nodes["partition"], np.arange(count), "right")
-    per_label = np.bincount(jobs.partition, minlength=len(partition_of))
-    per_partition = np.bincount(np.maximum(partition_of, 0), weights=per_label, minlength=count).astype(np.int64)
-    parts["queue_hi"] = np.cumsum(per_partition)
-    parts["queue_lo"] = parts["queue_hi"] - per_partition
-    parts["head"] = parts["queue_lo"]
-    parts["tail"] = parts["queue_lo"]
-    parts["first_run"] = parts["queue_lo"]
     parts["quota"] = [partition.quota for partition in cluster.partitions]
     priorities = [partition.priority for partition in cluster.partitions]
     parts["factor"] = _relative(priorities, max(priorities))
@@ -127,16 +176,27 @@ def _partitions(cluster: Cluster, nodes: Array, partition_of: Array, jobs: Jobs)
     return parts, max(words, 1)
 
 
+def _with_queues(partitions: Array, partition_of: Array, jobs: Jobs) -> Array:
+    """Return the rows with a region of the queue for each, as long as all its jobs."""
+    parts = partitions.copy()
+    per_label = np.bincount(jobs.partition, minlength=len(partition_of))
+    per_partition = np.bincount(np.maximum(partition_of, 0), weights=per_label, minlength=len(parts)).astype(np.int64)
+    parts["queue_hi"] = np.cumsum(per_partition)
+    parts["queue_lo"] = parts["queue_hi"] - per_partition
+    for name in ("head", "tail", "first_run"):
+        parts[name] = parts["queue_lo"]
+    return parts
+
+
 def _relative(priorities: Sequence[float], highest: float) -> Array:
     """Priorities as parts of the highest; 0 where there are none."""
     values = np.array(priorities, np.float64)
     return values / highest if highest > 0 else np.zeros(len(values))
 
 
-def _types(cluster: Cluster, jobs: Jobs) -> Array:
+def _types(cluster: Cluster) -> Array:
     types = np.zeros(len(cluster.types), st.TYPE_ROW)
     types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
-    types["since"] = _first_submit(jobs)
     for name in ("transfer", "idle_watts", "busy_watts"):
         types[name] = [getattr(kind, name) for kind in cluster.types]
     return types
@@ -178,30 +238,32 @@ def _first_submit(jobs: Jobs) -> float:
     return float(jobs.submit[0]) if len(jobs) else 0.0
 
 
-def _control(jobs: Jobs, cluster: Cluster, *, sharing: bool) -> Array:
-    """The numbers that exist once, as far as jobs and cluster settle them."""
-    control = np.zeros(1, st.CONTROL_ROW)
-    first = _first_submit(jobs)
+def _control(cluster: Cluster) -> Array:
+    """The numbers that exist once, as far as the cluster settles them."""
     speeds = [kind.speed for kind in cluster.types] + [x for row in cluster.speed.values() for x in row.values()] + [1.0]
-    values = {
+    return _filled(np.zeros(1, st.CONTROL_ROW), {
         "span_nodes": cluster.span_nodes,
         "span_racks": cluster.span_racks,
         "fastest": max(speeds) * max(1.0, cluster.span_nodes, cluster.span_racks),
         "least_transfer": min([kind.transfer for kind in cluster.types] + [1.0]),
         "bin_width": 1.0,
-        "bin_origin": first,
-        "last_tick": first,
-        "first_submit": first,
-        "last_end": first,
         "up": cluster.gpus,
         "gpus": cluster.gpus,
-        "sharing": sharing,
         "next_estimate": np.inf,
         "choice": -1,
         "open_head": -1,
         "open_job": -1,
-        "hosts": bool((jobs.cpus > 0).any() or (jobs.memory > 0).any()),
-    }
+    })  # fmt: skip
+
+
+def _with_jobs(control: Array, jobs: Jobs, *, sharing: bool) -> Array:
+    """Return the numbers as far as jobs settle them too."""
+    first = _first_submit(jobs)
+    begins = dict.fromkeys(("bin_origin", "last_tick", "first_submit", "last_end"), first)
+    return _filled(control.copy(), {**begins, "sharing": sharing, "hosts": bool((jobs.cpus > 0).any() or (jobs.memory > 0).any())})
+
+
+def _filled(control: Array, values: Mapping[str, float]) -> Array:
     for name, value in values.items():
         control[name] = value
     return control

@@ -1,14 +1,14 @@
-"""The arrays of a state, cut out of one block of memory.
+"""The arrays of a state, or of several states side by side, cut out of one block of memory.
 
 A state has some sixty arrays. To allocate them one by one and to ask each for its address takes 0.3 ms, as long as the
-simulation of 500 jobs; one block and a layout that is worked out once per set of lengths take 0.03 ms.
+simulation of 500 jobs; one block and a layout that is worked out once per set of lengths take 0.03 ms. Kernels need no more than
+addresses; the arrays of a state are made when Python asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,26 +24,23 @@ BEGUN = (
 )  # fmt: skip
 _ORDER = (*BEGUN, *(name for name in State._fields if name not in BEGUN))
 _KINDS = tuple(np.dtype(DTYPES[name]) for name in State._fields)
-_PLACE = {name: i for i, name in enumerate(State._fields)}
+FIELD = {name: i for i, name in enumerate(State._fields)}
 
 
 class _Layout(NamedTuple):
     """Where each array of a state begins in the block, counted from the block's first cache line."""
 
-    shapes: tuple[tuple[int], ...]
-    offsets: tuple[int, ...]
+    offsets: Array  # bytes
     size: int  # bytes
-    header: Array  # offsets and lengths, to which the address of the block is added
 
 
 @lru_cache(maxsize=1024)
 def _layout(lengths: tuple[int, ...]) -> _Layout:
     at, offsets = 0, [0] * len(lengths)
-    for i in (_PLACE[name] for name in _ORDER):
+    for i in (FIELD[name] for name in _ORDER):
         offsets[i] = at
         at += _whole_lines(lengths[i] * _KINDS[i].itemsize)
-    header = np.array([word for pair in zip(offsets, lengths, strict=True) for word in pair], np.int64)
-    return _Layout(tuple((length,) for length in lengths), tuple(offsets), at, header)
+    return _Layout(np.array(offsets, np.int64), at)
 
 
 def _whole_lines(size: int) -> int:
@@ -52,32 +49,65 @@ def _whole_lines(size: int) -> int:
 
 def packed(arrays: Mapping[str, Array]) -> Array:
     """Return the bytes of the arrays of BEGUN, as they lie in a block."""
-    parts = [(np.ascontiguousarray(arrays[name], DTYPES[name]).view(np.uint8), arrays[name].nbytes) for name in BEGUN]
-    block, at = np.zeros(sum(_whole_lines(size) for _, size in parts), np.uint8), 0
-    for part, size in parts:
-        block[at : at + size] = part
-        at += _whole_lines(size)
-    return block
+    parts = [np.asarray(arrays[name], DTYPES[name]).tobytes() for name in BEGUN]
+    return np.frombuffer(b"".join(part.ljust(_whole_lines(len(part)), b"\0") for part in parts), np.uint8)
 
 
-def lay_out(lengths: Mapping[str, int], given: Mapping[str, Array], beginning: Array) -> tuple[State, Array]:
-    """Make a state and its header. `lengths` are those of all arrays but those `given`; they hold zeros behind the packed `beginning`."""
-    layout = _layout(tuple(map(lengths.get, State._fields, repeat(0))))
-    block = np.zeros(layout.size + CACHE_LINE, np.uint8)
-    address = block.ctypes.data
-    first = -address % CACHE_LINE
-    block[first : first + len(beginning)] = beginning
-    arrays: list[Any] = [
-        np.ndarray(shape, kind, block, first + at) for shape, kind, at in zip(layout.shapes, _KINDS, layout.offsets, strict=True)
-    ]
-    header = layout.header.copy()
-    header[::2] += address + first
-    for name, array in given.items():
-        i = _PLACE[name]
-        arrays[i] = array
-        if len(array):
-            header[2 * i], header[2 * i + 1] = array.ctypes.data, len(array)
-    return State._make(arrays), header
+class Memory:
+    """The arrays of some states: their lengths may differ, what they begin with is the same.
+
+    `lengths` has a row per state, by the fields of State, and 0 for arrays that are given: those `shared` by all states, and those of
+    their `own` (states, length), which outlive the others or need no zeros. The others hold zeros behind the packed `beginning`.
+    """
+
+    def __init__(self, lengths: Sequence[tuple[int, ...]], shared: Mapping[str, Array], own: Mapping[str, Array], beginning: Array) -> None:
+        count, most = len(lengths), tuple(map(max, *lengths)) if len(lengths) > 1 else lengths[0]
+        self._most, self._layout = most, _layout(most)
+        size = self._layout.size
+        self._block = np.zeros(count * size + CACHE_LINE, np.uint8)
+        address = self._block.ctypes.data
+        self._first = -address % CACHE_LINE
+        begin = np.arange(count)[:, None] * size + (address + self._first)
+        self._block[self._first : self._first + count * size].reshape(count, size)[:, : len(beginning)] = beginning
+        self.headers = np.empty((count, 2 * len(most)), np.int64)
+        self.headers[:, ::2] = begin + self._layout.offsets
+        self.headers[:, 1::2] = lengths
+        self._shared, self._own = shared, own
+        for name, array in shared.items():
+            self._point(name, array.ctypes.data, len(array))
+        for name, array in own.items():
+            self._point(name, array.ctypes.data + np.arange(count) * array.strides[0], array.shape[1])
+
+    def _point(self, name: str, address: Any, length: int) -> None:
+        if length:
+            i = 2 * FIELD[name]
+            self.headers[:, i], self.headers[:, i + 1] = address, length
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def addresses(self) -> list[int]:
+        """Return where the header of each state is, which is what kernels take."""
+        first, step = self.headers.ctypes.data, self.headers.strides[0]
+        return [first + k * step for k in range(len(self))]
+
+    def every(self, name: str) -> Array:
+        """Return (states, most) that array of all states; one that is given to all has no rows of its own and is not asked for."""
+        if name in self._own:
+            return self._own[name]
+        i = FIELD[name]
+        at, steps = self._first + int(self._layout.offsets[i]), (self._layout.size, _KINDS[i].itemsize)
+        return np.ndarray((len(self), self._most[i]), _KINDS[i], self._block, at, steps)
+
+    def state(self, k: int) -> State:
+        """Return the arrays of one state."""
+        offsets, lengths = (self._layout.offsets + (self._first + k * self._layout.size)).tolist(), self.headers[k, 1::2].tolist()
+        arrays: dict[str, Any] = {
+            name: np.ndarray((length,), kind, self._block, at)
+            for name, kind, at, length in zip(State._fields, _KINDS, offsets, lengths, strict=True)
+            if name not in self._shared and name not in self._own
+        }
+        return State.of(**arrays, **self._shared, **{name: array[k] for name, array in self._own.items()})
 
 
 def header_of(s: State) -> Array:

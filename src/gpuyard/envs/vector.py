@@ -8,11 +8,11 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
+from gpuyard.engine.batch import result_of
 from gpuyard.engine.compiler.entry import engine_address
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, GROW_LOG
 from gpuyard.engine.memory import header_of
-from gpuyard.engine.simulation import result_of
 from gpuyard.envs.base import Instance, Observation, Step, check_actions, no_episode
 from gpuyard.envs.kernels import KEEP, SETUP, SHARE, SLOT, kernels
 from gpuyard.envs.opened import Opened, own_states, plans, pristine_state, scale_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from types import MappingProxyType
@@ -12,6 +12,7 @@ import numpy as np
 
 from gpuyard.arrays import Array, quantiles
 from gpuyard.errors import UsageError
+from gpuyard.metrics.facts import STACKING, stacked
 from gpuyard.model.result import Result
 from gpuyard.model.units import parse_assignments
 from gpuyard.registry import Registry, unknown_name
@@ -89,21 +90,21 @@ def metric(
     return METRICS.register(name, lambda function: Metric(name, title or name, unit, better, kind, function, *facts))
 
 
-def _percentile(share: float) -> Callable[[Array], float]:
+def _percentile(share: float) -> Callable[[Array], Array]:
     level = np.array([share / 100.0])
-    return lambda values: float(quantiles(values, level)[0])
+    return lambda values: quantiles(values, level)[..., 0]
 
 
-AGGREGATIONS: Mapping[str, Callable[[Array], float]] = MappingProxyType(
+AGGREGATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(  # over the last axis
     {
-        "mean": lambda values: float(values.mean()),
+        "mean": lambda values: values.mean(axis=-1),
         "p50": _percentile(50),
         "p95": _percentile(95),
         "p99": _percentile(99),
-        "max": lambda values: float(values.max()),
-        "min": lambda values: float(values.min()),
-        "std": lambda values: float(values.std()),
-        "sum": lambda values: float(values.sum()),
+        "max": lambda values: values.max(axis=-1),
+        "min": lambda values: values.min(axis=-1),
+        "std": lambda values: values.std(axis=-1),
+        "sum": lambda values: values.sum(axis=-1),
     }
 )
 
@@ -113,7 +114,7 @@ def aggregate(values: Array, aggregation: str) -> float:
     if aggregation not in AGGREGATIONS:
         raise unknown_name("aggregation", aggregation, list(AGGREGATIONS))
     applicable = values[~np.isnan(values)]
-    return AGGREGATIONS[aggregation](applicable) if len(applicable) else np.nan
+    return float(AGGREGATIONS[aggregation](applicable)) if len(applicable) else np.nan
 
 
 def is_metric(name: str) -> bool:
@@ -142,7 +143,7 @@ def resolve(name: str) -> tuple[Metric, str]:
 def values_of(result: Result, found: Metric) -> Array:
     """Return the metric's values as float64: (jobs,), (nodes,) or (); another shape is refused."""
     values = np.asarray(found.function(result), dtype=np.float64)
-    shape = {"job": (len(result),), "node": (len(result.cluster.nodes),), "run": ()}[found.kind]
+    shape = {"job": result.table.shape, "node": (len(result.cluster.nodes),), "run": ()}[found.kind]
     if values.shape != shape:
         raise UsageError(f"metric {found.name!r} gave an array of shape {values.shape}; one value per {found.kind} is {shape}")
     return values
@@ -150,12 +151,31 @@ def values_of(result: Result, found: Metric) -> Array:
 
 def measure(result: Result, names: Iterable[str]) -> dict[str, float]:
     """Return numbers by name, in the order asked for. Each metric is computed once, whatever aggregations are taken of it."""
+    return measure_many([result], names)[0]
+
+
+def measure_many(results: Sequence[Result], names: Iterable[str]) -> list[dict[str, float]]:
+    """Return what `measure` returns for each result, to the bit; of short runs of the same jobs in a fraction of the time."""
     wanted = [(name, *resolve(name)) for name in names]
-    values: Values = {}
-    measured: dict[str, float] = {}
+    stack = stacked(results)
+    values: dict[str, Sequence[Array] | Array] = {}
+    measured: list[dict[str, float]] = [{} for _ in results]
     for name, found, aggregation in wanted:
         if found.name not in values:
-            values[found.name] = values_of(result, found)
-        one = values[found.name]
-        measured[name] = aggregate(one, aggregation) if aggregation else float(one)
+            if stack is not None and found.function in STACKING:
+                values[found.name] = values_of(stack, found)
+            else:
+                values[found.name] = [values_of(result, found) for result in results]
+        for numbers, value in zip(measured, _aggregated(values[found.name], aggregation), strict=True):
+            numbers[name] = value
     return measured
+
+
+def _aggregated(values: Sequence[Array] | Array, aggregation: str) -> list[float]:
+    """Return a number per result; from values that are stacked, (results, jobs), all at once where all of them apply."""
+    if not aggregation:
+        return [float(one) for one in values]
+    if isinstance(values, np.ndarray) and not np.isnan(values).any():
+        numbers: list[float] = AGGREGATIONS[aggregation](values).tolist()
+        return numbers
+    return [aggregate(each, aggregation) for each in values]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,18 +23,57 @@ def has_status(result: Result, *names: str) -> Array:
 
 
 def once(function: Callable[[Result], Array]) -> Callable[[Result], Array]:
-    """Work an array of a result out once: half of the metrics of a short run read the same few."""
+    """Work an array (jobs,) of a result out once, or for all results of a stack: half of the metrics of a short run read the same few.
+
+    The function must take each job by itself, so that it also works on a table of (results, jobs).
+    """
     name = function.__qualname__
 
     @wraps(function)
     def known(result: Result) -> Array:
         found = result.derived.get(name)
         if found is None:
-            found = result.derived[name] = function(result)
+            stack: Stack | None = result.derived.get(STACK)
+            found = result.derived[name] = function(result) if stack is None else known(stack.result)[stack.row]
             found.flags.writeable = False
         return found
 
+    STACKING.add(known)
     return known
+
+
+STACKING: set[Callable[[Result], Array]] = set()  # the functions that `once` has made
+STACK = "stack"  # of `Result.derived`
+MOST_STACKED = 1 << 17  # rows, 7 MB: from there on numpy's calls take no time worth saving
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where a result stands among others of the same jobs: `result` has their tables, (results, jobs), and nothing else of its own."""
+
+    result: Result
+    row: int
+
+
+def stacked(results: Sequence[Result]) -> Result | None:
+    """Stack results of the same jobs on the same cluster in which every job ended: for a short run numpy's calls are most of the time.
+
+    None where they cannot be stacked: a job that did not end counts until a horizon, which is each result's own.
+    """
+    if len(results) < 2 or not 0 < sum(map(len, results)) <= MOST_STACKED:
+        return None
+    first = results[0]
+    if any(each.workload is not first.workload or each.cluster is not first.cluster for each in results):
+        return None
+    table = np.empty((len(results), len(first)), first.table.dtype)
+    for row, each in enumerate(results):
+        table[row] = each.table
+    if np.isnan(table["end"]).any():
+        return None
+    made = replace(first, table=table, totals=MappingProxyType({}))
+    for row, each in enumerate(results):
+        each.derived[STACK] = Stack(made, row)
+    return made
 
 
 @once
@@ -63,10 +104,13 @@ def end_or_horizon(result: Result) -> Array:
 
 def window(result: Result) -> tuple[float, float]:
     """Return (first submit, last end) in s, from the totals or else from the jobs; shares of time refer to it. nan where there is none."""
-    submit, end = result.workload.jobs.submit, result.table["end"]
-    ended = end[~np.isnan(end)]
-    first = result.totals.get("first_submit", submit.min() if len(submit) else np.nan)
-    last = result.totals.get("last_end", ended.max() if len(ended) else np.nan)
+    first, last = (result.totals.get(name) for name in ("first_submit", "last_end"))
+    if first is None:
+        submit = result.workload.jobs.submit
+        first = submit.min() if len(submit) else np.nan
+    if last is None:
+        end = result.table["end"]
+        last = np.fmax.reduce(end) if len(end) else np.nan
     return float(first), float(last)
 
 
@@ -92,9 +136,8 @@ def busy_until(result: Result, until: float) -> float:
     """Return GPU·s that jobs held until an instant (s). Where some job was stopped the timeline says it, to the width of a bin."""
     rows = result.table
     if not (rows["preemptions"] > 0).any():
-        end = np.where(np.isnan(rows["end"]), until, rows["end"])
-        held = np.maximum(np.minimum(end, until) - rows["start"], 0.0)
-        return float(np.nan_to_num(held) @ result.workload.jobs.gpus)
+        held = np.fmax(np.fmin(rows["end"], until) - rows["start"], 0.0)  # a job without an end runs on; one without a start has none
+        return float(held @ result.workload.jobs.gpus)
     return _integral(result, "busy", until)
 
 

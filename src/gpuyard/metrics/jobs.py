@@ -21,6 +21,7 @@ NONE_ACCEPTED = "no job was accepted"
     "wait", title="wait", unit="s", better="lower", formula="start − submit", source="Feitelson & Rudolph 1998", covers=ACCEPTED,
     missing=NONE_ACCEPTED,
 )  # fmt: skip
+@once
 def wait(result: Result) -> Array:
     """Time from submit to the first start. Time in the queue after a preemption is not included: see `waiting`."""
     start = np.where(np.isnan(result.table["start"]), end_or_horizon(result), result.table["start"])
@@ -31,6 +32,7 @@ def wait(result: Result) -> Array:
     "waiting", title="time in the queue", unit="s", better="lower", formula="max(0, end − submit − ran)", covers=ACCEPTED,
     missing=NONE_ACCEPTED,
 )  # fmt: skip
+@once
 def waiting(result: Result) -> Array:
     """All the time without devices, also after preemptions and failures. Equal to `wait` when nothing is ever stopped."""
     without: Array = np.maximum(turnaround(result) - result.table["ran"], 0.0)
@@ -57,6 +59,7 @@ def _alone(result: Result) -> Array:
     "slowdown", title="slowdown", unit="1", better="lower", formula="(end − submit) / runtime", source="Feitelson & Rudolph 1998",
     covers=RUNTIME_COVERS, missing=NONE_ACCEPTED,
 )  # fmt: skip
+@once
 def slowdown(result: Result) -> Array:
     """Turnaround over the runtime on the reference GPU, so a faster device can bring it below 1.
     A job with a runtime of 0 s counts as if it had run for 1 s: (wait + 1) / 1."""
@@ -70,6 +73,7 @@ def slowdown(result: Result) -> Array:
     "bsld", title="bounded slowdown", unit="1", better="lower", formula="max(1, (end − submit) / max(runtime, 10 s))",
     source="Feitelson 2001", covers=RUNTIME_COVERS, missing=NONE_ACCEPTED,
 )  # fmt: skip
+@once
 def bounded_slowdown(result: Result) -> Array:
     """Slowdown in which jobs under 10 s do not dominate. The runtime is the one on the reference GPU."""
     return np.maximum(turnaround(result) / np.maximum(_alone(result), SHORT), 1.0)
@@ -140,6 +144,7 @@ def throughput_drained(result: Result) -> float:
     "deadline_met", title="deadlines met", unit="1", better="higher", formula="1 if done and end ≤ deadline, else 0",
     covers="every submitted job with a deadline; killed, rejected and unfinished jobs have missed it", missing="no job has a deadline",
 )  # fmt: skip
+@once
 def deadline_met(result: Result) -> Array:
     """Whether the deadline was met: the mean is the share of deadlines met (SLA), the sum their number."""
     deadline = result.workload.jobs.deadline
@@ -151,6 +156,7 @@ def deadline_met(result: Result) -> Array:
     "tardiness", title="tardiness", unit="s", better="lower", formula="max(0, end − deadline)", source="Pinedo 2016",
     covers=ACCEPTED + "; only jobs with a deadline", missing="no accepted job has a deadline",
 )  # fmt: skip
+@once
 def tardiness(result: Result) -> Array:
     """How late the job was; 0 if in time."""
     deadline = result.workload.jobs.deadline

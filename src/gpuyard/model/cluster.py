@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +94,7 @@ class Cluster:
     outages: tuple[Outage, ...] = ()
     name: str = "cluster"
     qos: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what others work out once, by name
 
     def __post_init__(self) -> None:
         if len(self.nodes) == 0:

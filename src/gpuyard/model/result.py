@@ -100,7 +100,7 @@ class Result:
     segments: Array  # (parts,) of SEGMENT; empty unless asked for
     totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     manifest: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    derived: dict[str, Array] = field(default_factory=dict, init=False, repr=False)  # what metrics work out once, by name
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what metrics work out once, by name
 
     def __len__(self) -> int:
         return len(self.table)

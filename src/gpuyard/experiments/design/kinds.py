@@ -10,28 +10,29 @@ import math
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpuyard import __version__
-from gpuyard.engine.simulation import simulate
+from gpuyard.engine.batch import batches
+from gpuyard.engine.simulation import simulate_many
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, exists, files_of
 from gpuyard.experiments.design.spec import Experiment, from_table, placed
-from gpuyard.experiments.judging.bounds import bound
+from gpuyard.experiments.judging.bounds import bounds
 from gpuyard.experiments.judging.curves import Curve, check_curve, curve_of
 from gpuyard.files import user_path
-from gpuyard.metrics import counts, measure, resolve
+from gpuyard.metrics import counts, measure_many, resolve
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.units import shorten
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.policies.learned import programs_in
 from gpuyard.registry import Registry, unknown_name
-from gpuyard.traces.recipes import Recipe, parse_recipe
+from gpuyard.traces.recipes import Episode, Recipe, parse_recipe
 
 LATENCY = "decision_latency"  # a wall-clock figure: it stands in the manifest, not among the numbers that repeat
 
@@ -201,27 +202,33 @@ _PLACE = (*PLACE, "seed", "scheduler", "training_seed")
 def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
     experiment, cell = prepared.experiment, prepared.cells[unit.cell]
     episode = prepared.sources.episode(cell, unit.seed)
-    segments = any(resolve(name)[0].segments for name in experiment.metrics)
     cluster = cell.cluster or episode.cluster.name
     place: dict[str, Any] = {"workload": cell.workload, "cluster": cluster, "change": cell.change, "estimate": cell.estimate}
     place |= {column(name): value for name, value in cell.parameters.items()}
-    proven = {name: bound(name, episode.workload, episode.cluster, rules=prepared.rules) for name in experiment.axes.objectives}
-    bounds = {f"bound.{name}": math.nan if found is None else found.value for name, found in proven.items()}
-    made = []
-    for k, (entry, scheduler) in enumerate(zip(prepared.entries, prepared.schedulers, strict=True)):
-        began = time.perf_counter()
-        result = simulate(episode.workload, episode.cluster, scheduler, unit.seed, rules=prepared.rules, segments=segments)
-        seconds = time.perf_counter() - began
-        values = place | {"seed": unit.seed, "scheduler": entry.name, "training_seed": entry.training_seed}
-        values |= numbers_of(experiment, result)
-        curves = {name: curve_of(name, result) for name in experiment.curves}
-        further = {
-            "text": experiment.text_of(entry.name), "workload_text": episode.text, "estimates": result.workload.estimates,
-            "decision_latency_us": measure(result, [LATENCY])[LATENCY],
-        }  # fmt: skip
-        manifest = manifest_of(unit.first + k, values, seconds, further)
-        made.append(RunRecord(unit.first + k, values | _holding(bounds, values), curves, manifest))
+    proven = bounds(experiment.axes.objectives, episode.workload, episode.cluster, rules=prepared.rules)
+    proven_values = {f"bound.{name}": math.nan if found is None else found.value for name, found in proven.items()}
+    made: list[RunRecord] = []
+    for results in _simulated(prepared, episode, unit.seed):
+        numbers, latencies = numbers_of(experiment, results), measure_many(results, [LATENCY])
+        for result, number, latency in zip(results, numbers, latencies, strict=True):
+            k = len(made)
+            entry = prepared.entries[k]
+            values = place | {"seed": unit.seed, "scheduler": entry.name, "training_seed": entry.training_seed} | number
+            curves = {name: curve_of(name, result) for name in experiment.curves}
+            further = {
+                "text": experiment.text_of(entry.name), "workload_text": episode.text, "estimates": result.workload.estimates,
+                "decision_latency_us": latency[LATENCY],
+            }  # fmt: skip
+            manifest = manifest_of(unit.first + k, values, float(result.manifest["wall_s"]), further)
+            made.append(RunRecord(unit.first + k, values | _holding(proven_values, values), curves, manifest))
     return made
+
+
+def _simulated(prepared: Prepared, episode: Episode, seed: int) -> Iterator[list[Result]]:
+    """Yield the results of all entries, in order: those of short runs together, those of long ones one at a time, to be dropped."""
+    segments = any(resolve(name)[0].segments for name in prepared.experiment.metrics)
+    for batch in batches(prepared.schedulers, len(episode.workload)):
+        yield simulate_many(episode.workload, episode.cluster, batch, seed, rules=prepared.rules, segments=segments)
 
 
 def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str, float]:
@@ -229,10 +236,11 @@ def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str
     return dict(bounds) if not values["n_unfinished"] else dict.fromkeys(bounds, math.nan)
 
 
-def numbers_of(experiment: Experiment, result: Result) -> dict[str, Any]:
-    """Measure the metrics that are reproducible, and count how jobs ended."""
+def numbers_of(experiment: Experiment, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Measure the metrics that are reproducible, and count how jobs ended, for each result."""
     names = [name for name in experiment.metrics if resolve(name)[0].reproducible]
-    return {**measure(result, names), **{f"n_{name}": count for name, count in counts(result).items()}}
+    measured = zip(measure_many(results, names), map(counts, results), strict=True)
+    return [numbers | {f"n_{name}": count for name, count in ended.items()} for numbers, ended in measured]
 
 
 def _check_simulations(prepared: Prepared) -> None:
@@ -262,7 +270,7 @@ def _shift_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
         outcome = report.outcomes[entry.name]
         values: dict[str, Any] = {
             "workload": "tasks, shifted", "cluster": outcome.result.cluster.name, "change": "", "estimate": "", "seed": unit.seed,
-            "scheduler": entry.name, "training_seed": None, **numbers_of(experiment, outcome.result), "speedup": outcome.speedup,
+            "scheduler": entry.name, "training_seed": None, **numbers_of(experiment, [outcome.result])[0], "speedup": outcome.speedup,
             "ratio_to_optimum": report.ratio(entry.name), "bound.turnaround": report.bound / len(outcome.result),
         }  # fmt: skip
         curves = curves_of(report, entry.name) | (workload_curves(report) if k == 0 else {})

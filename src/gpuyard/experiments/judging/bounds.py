@@ -28,7 +28,7 @@ value of a whole run: of runs with unfinished jobs nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
@@ -94,15 +94,28 @@ def bound(metric: str, workload: Workload, cluster: Cluster, *, rules: Rules | N
     It holds where all accepted jobs come to their end. `stops`: schedulers may preempt; without it `wait` and the utilisations are
     bounded more tightly (outages stop jobs too). Of metrics with one value per job it is of the mean. O(n log n).
     """
-    found, aggregation = resolve(metric)
-    prove = _PROOFS.get(found.name)
-    if prove is None or aggregation not in ("", "mean"):
-        return None
+    return bounds([metric], workload, cluster, rules=rules, stops=stops)[metric]
+
+
+def bounds(
+    metrics: Iterable[str], workload: Workload, cluster: Cluster, *, rules: Rules | None = None, stops: bool = True
+) -> dict[str, Bound | None]:
+    """Return the bound on each metric, as `bound` does; the jobs are relaxed once."""
     rules = rules or Rules()
+    proofs = {metric: _proof_of(metric) for metric in metrics}
+    found: dict[str, Bound | None] = dict.fromkeys(proofs)
+    if not any(proofs.values()):
+        return found
     relaxed = relax(workload, cluster, rules)
     if len(relaxed.rows) == 0:
-        return None
-    return prove(_Case(workload, cluster, rules, stops or bool(cluster.outages), relaxed))
+        return found
+    case = _Case(workload, cluster, rules, stops or bool(cluster.outages), relaxed)
+    return found | {metric: prove(case) for metric, prove in proofs.items() if prove is not None}
+
+
+def _proof_of(metric: str) -> _Proof | None:
+    found, aggregation = resolve(metric)
+    return _PROOFS.get(found.name) if aggregation in ("", "mean") else None
 
 
 # ── sums over jobs ──
