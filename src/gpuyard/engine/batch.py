@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -54,18 +54,15 @@ class Ran:
     seed: int
     rules: Rules
 
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        rules = {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")}
+        return {"seed": self.seed, "estimate": self.workload.estimates, "rules": rules, **_versions()}
+
     def manifest(self, label: str, seconds: Seconds, passes: float) -> dict[str, Any]:
         """Describe a run under the scheduler of that label."""
-        return {
-            "measured": False,
-            "scheduler": label,
-            "seed": self.seed,
-            "estimate": self.workload.estimates,
-            "rules": {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")},
-            **_versions(),
-            "wall_s": seconds[0],
-            "decision_us": seconds[1] / max(passes, 1.0) * 1e6,
-        }
+        clocks = {"wall_s": seconds[0], "decision_us": seconds[1] / max(passes, 1.0) * 1e6}
+        return {"measured": False, "scheduler": label, **self._about, **clocks}
 
     def result(self, s: st.State, label: str, seconds: Seconds, *, over: bool) -> Result:
         """Make the result of a state; see `result_of`."""

@@ -11,7 +11,6 @@ from gpuyard.engine import state as st
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.ground import Ground, ground_of
-from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE, BACKFILL_EASY, BACKFILL_SKIP
 from gpuyard.engine.memory import FIELD, Memory, header_of
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import Program
@@ -57,8 +56,7 @@ def build_many(
     """Allocate a state for each program, as `build_state` does for one."""
     ground, count = ground_of(jobs, cluster), len(programs)
     if mix is None:
-        reads = any(slot.reads_mix for program in programs for slot in program.slots)
-        mix = request_mix(jobs, cluster) if reads else _NO_MIX
+        mix = request_mix(jobs, cluster) if any(program.reads_mix for program in programs) else _NO_MIX
     shared = {"table": ground.table, "runtime": np.ascontiguousarray(runtime), "mix": mix}
     bins = (count, st.BINS if timeline else 1)
     own = {"result": np.zeros((count, ground.jobs), ROW), "timeline": np.empty(bins, BIN), "bins": np.empty(bins, st.BIN_ROW)}
@@ -80,21 +78,19 @@ def build_many(
 
 def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, ...]:
     """Return the lengths of all arrays that a state has for itself, by the fields of State."""
-    n, m = ground.jobs, ground.nodes
-    tracking = program.tracks_running
-    sifted = n if any(slot.backfill in (BACKFILL_SKIP, BACKFILL_EASY) for slot in program.slots) else 1
+    n, m, tracking = ground.jobs, ground.nodes, program.tracks_running
     own = {
         "slots": len(program.slots),
         "params": len(program.param_rows),
-        "queue_need": sifted,
-        "queue_length": sifted,
+        "queue_need": n if program.sifts else 1,
+        "queue_length": n if program.sifts else 1,
         "running_jobs": n if tracking else 1,
         "running_ends": n if tracking else 1,
         "log": 1024 if segments else 1,
-        "score": max(m, n) if any(slot.preemption for slot in program.slots) else m,
+        "score": max(m, n) if program.stops else m,
         "shadow_nodes": m if tracking else 1,
         "shadow_devices": ground.devices if tracking else 1,
-        "plan_first": m if any(slot.backfill == BACKFILL_CONSERVATIVE for slot in program.slots) else 1,
+        "plan_first": m if program.plans else 1,
         "scratch": max(program.scratch, 1),
     }
     lengths = list(ground.lengths)

@@ -11,7 +11,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
-from gpuyard.engine.memory import packed
+from gpuyard.engine.memory import FIELD, packed
 from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.jobs import Jobs
@@ -41,14 +41,17 @@ def ground_of(jobs: Jobs, cluster: Cluster) -> Ground:
 
 @dataclass(frozen=True)
 class _ClusterRows:
-    """What a cluster settles by itself; copied for each list of jobs."""
+    """What a cluster settles by itself; some of it is copied for each list of jobs."""
 
+    control: Array
     nodes: Array
     partitions: Array
-    words: int  # of the index of free nodes
     types: Array
     outages: Array
-    control: Array
+    mix_at: Array
+    fragment: Array
+    total: int  # devices
+    lengths: tuple[int, ...]  # by the fields of State, of the arrays that jobs do not change
 
 
 def _rows_of(cluster: Cluster) -> _ClusterRows:
@@ -56,44 +59,50 @@ def _rows_of(cluster: Cluster) -> _ClusterRows:
     if "rows" not in cluster.derived:
         nodes = _node_rows(cluster)
         partitions, words = _partitions(cluster, nodes)
-        cluster.derived["rows"] = _ClusterRows(nodes, partitions, words, _types(cluster), _outages(cluster, nodes), _control(cluster))
+        arrays = {
+            "control": _control(cluster),
+            "nodes": nodes,
+            "partitions": partitions,
+            "types": _types(cluster),
+            "outages": _outages(cluster, nodes),
+            "mix_at": np.zeros(len(partitions) + 1, np.int64),
+            "fragment": np.full(len(nodes), -1, np.int64),
+        }
+        lengths = {name: len(array) for name, array in arrays.items()} | _scratch(len(nodes)) | {"free_index": words}
+        by_field = tuple(lengths.get(name, 0) for name in st.State._fields)
+        cluster.derived["rows"] = _ClusterRows(**arrays, total=int(nodes["gpus"].sum()), lengths=by_field)
     found: _ClusterRows = cluster.derived["rows"]
     return found
 
 
 def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
-    gpus, rows = jobs.gpus, _rows_of(cluster)
-    shared = int(np.count_nonzero((gpus > 0) & (gpus < 1)))
+    gpus, rows, n = jobs.gpus, _rows_of(cluster), len(jobs)
+    small = gpus[gpus < 1]
+    shared = int(np.count_nonzero(small))
     nodes, types = rows.nodes, rows.types.copy()
     types["since"] = _first_submit(jobs)
     partition_of = partition_numbers(jobs, cluster)
-    n, total = len(jobs), int(nodes["gpus"].sum())
-    pool = min(total, int(np.ceil(gpus.sum()))) + shared + int(np.count_nonzero(gpus == 0)) + 1
+    pool = min(rows.total, int(np.ceil(gpus.sum()))) + len(small) + 1
     contents = {
         "control": _with_jobs(rows.control, jobs, sharing=shared > 0),
         "nodes": nodes,
         "partitions": _with_queues(rows.partitions, partition_of, jobs),
         "types": types,
-        "mix_at": np.zeros(len(cluster.partitions) + 1, np.int64),
-        "fragment": np.full(len(nodes), -1, np.int64),
+        "mix_at": rows.mix_at,
+        "fragment": rows.fragment,
         "partition_of": partition_of,
         "outages": rows.outages,
         **_by_label(jobs, cluster),
     }
-    lengths = {name: len(array) for name, array in contents.items()} | {
-        "rows": n,  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
-        "queue_keys": n,
-        "queue_jobs": n,
-        "end_times": min(n, pool),
-        "ends": min(n, pool),
-        "parts": pool,
-        "devices": total if shared else 1,
-        "users": len(jobs.users),
-        "free_index": rows.words,
-        **_scratch(len(nodes)),
-    }
-    by_field = tuple(lengths.get(name, 0) for name in st.State._fields)
-    return Ground(n, len(nodes), lengths["devices"], pool, np.ascontiguousarray(jobs.table), packed(contents), by_field)
+    lengths = list(rows.lengths)
+    for name in ("partition_of", "speed", "type_rank", "allowed", "qos_factor"):
+        lengths[FIELD[name]] = len(contents[name])
+    own = {"queue_keys": n, "queue_jobs": n, "end_times": min(n, pool), "ends": min(n, pool), "parts": pool, "users": len(jobs.users)}
+    own["rows"] = n  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
+    own["devices"] = rows.total if shared else 1
+    for name, length in own.items():
+        lengths[FIELD[name]] = length
+    return Ground(n, len(nodes), own["devices"], pool, np.ascontiguousarray(jobs.table), packed(contents), tuple(lengths))
 
 
 def _by_label(jobs: Jobs, cluster: Cluster) -> dict[str, Array]:
@@ -179,6 +188,9 @@ def _partitions(cluster: Cluster, nodes: Array) -> tuple[Array, int]:
 def _with_queues(partitions: Array, partition_of: Array, jobs: Jobs) -> Array:
     """Return the rows with a region of the queue for each, as long as all its jobs."""
     parts = partitions.copy()
+    if len(parts) == 1:  # as it is for most short runs: the rest takes as long as all else that is worked out for the jobs
+        parts["queue_hi"] = len(jobs)
+        return parts
     per_label = np.bincount(jobs.partition, minlength=len(partition_of))
     per_partition = np.bincount(np.maximum(partition_of, 0), weights=per_label, minlength=len(parts)).astype(np.int64)
     parts["queue_hi"] = np.cumsum(per_partition)

@@ -79,6 +79,26 @@ class Program:
         return any(slot.tracks_running for slot in self.slots)
 
     @cached_property
+    def sifts(self) -> bool:
+        """Whether some rule walks the queue past its head."""
+        return any(slot.backfill in (BACKFILLS["skip"], BACKFILLS["easy"]) for slot in self.slots)
+
+    @cached_property
+    def plans(self) -> bool:
+        """Whether some rule is conservative."""
+        return any(slot.backfill == BACKFILLS["conservative"] for slot in self.slots)
+
+    @cached_property
+    def stops(self) -> bool:
+        """Whether some rule stops running jobs."""
+        return any(slot.preemption != 0 for slot in self.slots)
+
+    @cached_property
+    def reads_mix(self) -> bool:
+        """Whether some placement reads the mix of requests."""
+        return any(slot.reads_mix for slot in self.slots)
+
+    @cached_property
     def slot_rows(self) -> Array:
         """(slots,) of SLOT_ROW."""
         rows = np.zeros(len(self.slots), SLOT_ROW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import lru_cache, wraps
 from types import MappingProxyType
 
 import numpy as np
@@ -17,9 +17,16 @@ HORIZON, LAST_SUBMIT = "horizon", "last_submit"  # in the totals of a part of a 
 
 def has_status(result: Result, *names: str) -> Array:
     """Return (jobs,) bool: the job's status is one of `names`."""
-    wanted = np.array([name in names for name in STATUS])
-    found: Array = wanted[result.table["status"]]
+    found: Array = _wanted(names)[result.table["status"]]
     return found
+
+
+@lru_cache(maxsize=64)
+def _wanted(names: tuple[str, ...]) -> Array:
+    """Return (statuses,) bool: which of them are named."""
+    wanted = np.array([name in names for name in STATUS])
+    wanted.flags.writeable = False
+    return wanted
 
 
 def once(function: Callable[[Result], Array]) -> Callable[[Result], Array]:
