@@ -108,9 +108,7 @@ def loops(experiment: Experiment, seeds: int) -> Loops:
 
 def ways(workload: Workload, cluster: Cluster, schedulers: Sequence[AnyScheduler]) -> list[Callable[[], list[dict[str, float]]]]:
     """Return the first three ways of `Loops`: two numbers from each scheduler."""
-    first, second = (
-        replace(workload, jobs=workload.jobs.with_table(workload.jobs.table)) for _ in range(2)
-    )  # nothing is known of them yet
+    first, second = (replace(workload, jobs=workload.jobs.with_table(workload.jobs.table)) for _ in range(2))  # nothing is known of them
     jobs, gpus = as_dicts(workload), int(cluster.gpus)
     return [
         lambda: measure_many(simulate_many(first, cluster, schedulers), METRICS),
