@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from types import MappingProxyType
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.model.result import STATUS, Result
 
+P = ParamSpec("P")
+T = TypeVar("T")
 HORIZON, LAST_SUBMIT = "horizon", "last_submit"  # in the totals of a part of a run: those of the whole
 
 
@@ -127,6 +130,21 @@ def length(result: Result) -> float:
     return last - first if last > first else np.nan
 
 
+def remembered(function: Callable[Concatenate[Result, P], T]) -> Callable[Concatenate[Result, P], T]:
+    """Work a number or a small array of a result out once for each set of further arguments: metrics of use and energy share them."""
+
+    @wraps(function)
+    def known(result: Result, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = f"{function.__qualname__} {args}"
+        if key not in result.derived:
+            result.derived[key] = function(result, *args, **kwargs)
+        found: T = result.derived[key]
+        return found
+
+    return known
+
+
+@remembered
 def last_submit(result: Result) -> float:
     """Return the last instant (s) at which an accepted job came; while jobs come, schedulers differ in what they make of the cluster.
 
@@ -139,6 +157,7 @@ def last_submit(result: Result) -> float:
     return float(submit.max()) if len(submit) and submit.max() > first else last
 
 
+@remembered
 def busy_until(result: Result, until: float) -> float:
     """Return GPU·s that jobs held until an instant (s). Where some job was stopped the timeline says it, to the width of a bin."""
     rows = result.table
@@ -167,6 +186,7 @@ def total(result: Result, key: str) -> float:
     return float(result.totals.get(key, np.nan))
 
 
+@remembered
 def by_type(result: Result, key: str) -> Array:
     """Return (types,) the totals `key/<type name>`; nan where the run does not state them."""
     return np.array([total(result, f"{key}/{kind.name}") for kind in result.cluster.types])
