@@ -16,9 +16,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.build import as_seen_by_kernels, build_state
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import FLOAT, INTERPRETED, WORD, array_of, entry, inner
 from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels import seen
 from gpuyard.engine.kernels.events import PASS, PREPARE

@@ -272,6 +272,8 @@ class ControlRow(RecordRow):
     observed: f8  # s of work of all jobs that have ended
     observed_jobs: i8  # how many
     estimating: i8  # estimates are made inside the simulation
+    picking: i8  # address of `pick_among`
+    planning: i8  # address of `conservative`
     rolling: i8  # the mean of how many run times of the user an estimate is; 0: estimates are not made by kernels
     seed: i8
     next_job: i8

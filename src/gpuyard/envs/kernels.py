@@ -11,9 +11,9 @@ from numba import from_dtype, types
 
 from gpuyard.arrays import RecordRow, row_dtype
 from gpuyard.engine.compiler import atomics
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, call_engine, entry, inner
 from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, words_at
 from gpuyard.engine.kernels.accounts import power
 from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, WORD, address_of, entry, inner, python_handle
 from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.features import hosts, jobs, system
 from gpuyard.networks.kernels import (
     BLOCK,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import INTERPRETED, NOTHING, WORD, array_of, entry, inner
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.errors import DataError
 from gpuyard.features import hosts, jobs
 from gpuyard.networks import kernels as nk

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import gpuyard
-from gpuyard.engine.compiler import entry
-from gpuyard.engine.compiler.entry import source_hash
+from gpuyard.engine.compiler import sources
+from gpuyard.engine.compiler.sources import source_hash
 
 FILES = {
     "__init__.py": "",
@@ -31,7 +31,7 @@ def package(tmp_path, monkeypatch):
         path = tmp_path / "gpuyard" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    monkeypatch.setattr(entry, "_ROOT", tmp_path)
+    monkeypatch.setattr(sources, "_ROOT", tmp_path)
     return tmp_path / "gpuyard"
 
 
@@ -66,7 +66,7 @@ def test_the_hash_follows_a_kernel_to_its_new_module(package):
 
 KERNEL = "from gpuyard.engine.compiler.jit import inner\n\n\n@inner\ndef answer(x):\n    return x + {}\n"
 ENTRY = """
-from gpuyard.engine.compiler.entry import source_hash
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.compiler.jit import WORD, entry
 from gpuyard.probe_kernel import answer
 

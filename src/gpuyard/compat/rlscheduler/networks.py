@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.compat.rlscheduler.rules import Chooser, Kernel, kernel_with
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.features.jobs import ROWS, write_job, write_queue
 from gpuyard.features.numbers import log
 from gpuyard.model.snapshot import RECENT

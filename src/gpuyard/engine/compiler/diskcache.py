@@ -27,6 +27,7 @@ from numba.core.caching import (
     UserProvidedCacheLocator,
     UserWideCacheLocator,
 )
+from numba.core.registry import cpu_target
 from numba.core.runtime import rtsys
 
 from gpuyard.engine.compiler.linking import no_collection, prepare_numba
@@ -51,6 +52,15 @@ def compile_cached(function: Dispatcher, signature: Signature) -> Any:
         function.compile(signature)
         function.disable_compile()
     return function
+
+
+def is_missing_on_disk(function: Callable[..., Any], signature: Signature) -> bool:
+    """Whether the disk could have the code of a function, but does not."""
+    try:
+        cache = PrivateCache(function)
+    except RuntimeError:  # there is no folder for it
+        return False
+    return cache._index_key(signature, cpu_target.target_context.codegen()) not in cache._cache_file._load_index()
 
 
 def use_disk(compiler: Dispatcher | CFunc, function: Callable[..., Any]) -> None:

@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import threading
-import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types
 
 from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry
+from gpuyard.engine.compiler.parts import addresses, compiled_beside
 from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.interrupts import interrupts
 from gpuyard.engine.kernels.events import step
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
-
-
-def source_hash(module: str) -> int:
-    """A number that changes with the source of `module` and of every gpuyard module that it imports, directly or not.
-
-    Numba's cache watches the file of the entry alone. Imports are followed, so that a kernel that moves cannot be left out.
-    """
-    sources = {name: path.read_bytes() for name, path in _imported(module).items()}
-    return 1 + zlib.crc32(b"".join(name.encode() + source for name, source in sorted(sources.items())))
-
-
-def _imported(module: str) -> dict[str, Path]:
-    """Module → file, for a module and all of gpuyard that it imports; what a package exports counts as imported."""
-    found: dict[str, Path] = {}
-    todo = [module]
-    while todo:
-        name = todo.pop()
-        path = _file_of(name)
-        if path is None or name in found:
-            continue
-        found[name] = path
-        for package, names in _IMPORT.findall(path.read_text("utf-8")):
-            todo += [package, *(f"{package}.{each}" for each in _NAME.findall(names))]
-    return found
-
-
-_ROOT = Path(__file__).parents[3]  # the folder that holds the package
-_IMPORT = re.compile(r"^[ \t]*from (gpuyard(?:\.\w+)*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-_NAME = re.compile(r"\w+")
-
-
-def _file_of(module: str) -> Path | None:
-    """The file of a module or package; None: it is a name inside a module."""
-    path = _ROOT.joinpath(*module.split("."))
-    files = (path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
-
 
 _lock = threading.Lock()
 
@@ -69,7 +31,7 @@ def engine() -> Callable[[int, int, int], int]:
 
 @lru_cache(maxsize=1)
 def _load() -> Callable[[int, int, int], int]:
-    with interrupts():
+    with interrupts(), compiled_beside():
         return _compile(source_hash(__name__))
 
 
@@ -82,6 +44,14 @@ def _compile(source: int) -> Callable[[int, int, int], int]:
 
     made: Callable[[int, int, int], int] = advance
     return made
+
+
+def part_addresses() -> tuple[int, int]:
+    """The addresses of `pick_among` and `conservative`, which states carry."""
+    if not INTERPRETED:
+        engine()  # first: the parts are compiled beside it
+    with _lock:
+        return addresses()
 
 
 def engine_address() -> int:

@@ -64,7 +64,7 @@ def find(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
                 return count
         if slot.score == SCORE_OWN and slot.span != SPAN_TIER2 and _index_single(s, part, int(row.gpus), np.int64(SCORE_FREE)) >= 0:
             return _find_whole_by_own(s, part, j, slot)
-        return _choose_among(s, _gather_by_index(s, part, int(row.gpus), slot), j, slot)
+        return _choose_among(s, _gather_by_index(s, part, int(row.gpus), slot), j)
     if not fill_rooms(s, p, j):
         return 0
     return choose(s, p, j, slot)
@@ -85,13 +85,19 @@ def choose(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
         elif s.room[n] > 0 and whole == 0:
             s.candidates[count] = n
         count = whole if whole > 0 else count + (1 if s.room[n] > 0 else 0)
-    return _choose_among(s, count, j, slot)
+    return _choose_among(s, count, j)
 
 
 @inner
-def _choose_among(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
+def _choose_among(s: State, count: Int, j: Int) -> Any:
+    """Let `pick_among` pick from the nodes in candidates[:count]. It is a part of its own."""
+    return call_state(s.control[0].picking, s, count, j, 0)
+
+
+@inner
+def pick_among(s: State, count: Int, j: Int) -> Any:
     """Pick from the nodes in candidates[:count]: one with room for all units, or several if no node has."""
-    row = s.rows[j]
+    row, slot = s.rows[j], s.slots[s.control[0].active]
     if count > 1 and not _fill_scores(s, count, j, slot):
         return BAD_SCORE
     picked = _pick(s, count, row, slot.span)

@@ -58,12 +58,12 @@ def _steps_suffice(s: State, part: PartitionRow) -> Any:
 
 
 @inner
-def conservative(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
+def conservative(s: State, p: Int, head: Int) -> Any:
     """Walk the queue from the head on; start what is booked for now, book the rest. Returns a status.
 
     Bookings last no longer than the pass. So the walk ends with the last job that could start now; none can in most passes.
     """
-    part = s.partitions[p]
+    part, slot = s.partitions[p], s.slots[s.control[0].active]
     last = _last_fitting(s, part, part.tail - 1, head)
     if last < head:
         return 0

@@ -16,8 +16,8 @@ import numpy as np
 from numba import types
 
 from gpuyard.arrays import Array
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import entry, inner
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove
 from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster

@@ -13,9 +13,9 @@ from numba import types
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
-from gpuyard.engine.compiler.entry import source_hash
 from gpuyard.engine.compiler.jit import entry
 from gpuyard.engine.compiler.pointer import state_at
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.kernels.place import next_node
 from gpuyard.engine.slots import BACKFILLS, SCORES, Program, Slot
 from gpuyard.envs.kinds.base import ENVS, Answer, Demonstrator, EnvKind, Explaining
