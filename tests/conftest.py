@@ -16,6 +16,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
+# Tests train tiny networks for a moment: compiling them without optimisation takes a third of the time (2.9 s instead of 8.5 for a PPO
+# and a DQN), and running them is no slower. Processes that tests start do the same.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", _COMMON, derandomize=True, max_examples=50)
 settings.register_profile("thorough", _COMMON, max_examples=1000)

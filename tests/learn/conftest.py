@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -17,6 +18,14 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 TOY = Path(__file__).with_name("toy.py")
+
+
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """Compile with all optimisations: for a test that computes more than it compiles."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session")

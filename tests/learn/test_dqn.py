@@ -75,6 +75,7 @@ REPEATED = [
 ]
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
     ("name", "problem"), [("dqn", "one-machine"), ("d3qn", "two-machines"), ("prioritised", "two-machines"), *REPEATED]
 )

@@ -18,6 +18,7 @@ from gpuyard.networks.checkpoint import read_checkpoint
 from gpuyard.networks.network import Network
 from gpuyard.traces.recipes import Workloads
 
+pytestmark = pytest.mark.usefixtures("optimised")
 WORKLOAD = "lublin:jobs=96,nodes=64,load=1.1 on 64"
 SETS = ("env.pool=32", "training.envs=4", "training.validation_episodes=8", "training.update_limit=1")
 
