@@ -229,12 +229,13 @@ def test_no_order_of_a_few_jobs_beats_it_on_hosts_without_gpus(resource: str):
         workload = Workload.build(columns, twin.runtime)
         none, room = np.zeros(1, np.int32), np.array([24.0])
         cluster = Cluster(Nodes(("host",), none, none, room, room, none, none), (GpuType("cpu"),))
-        for run in [values_of_run(twin, end, 3) for end in every_run(twin, 3)]:
-            for metric in ON_HOSTS:
-                limit = value_of(metric, workload, cluster, stops=False)
-                gap = (run[metric] - limit) * (1.0 if METRICS[metric].better == "lower" else -1.0)
-                assert gap >= -1e-6, (metric, seed)
-                tightest[metric] = min(tightest[metric], gap)
+        runs = [values_of_run(twin, end, 3) for end in every_run(twin, 3)]
+        for metric in ON_HOSTS:
+            limit = value_of(metric, workload, cluster, stops=False)
+            sign = 1.0 if METRICS[metric].better == "lower" else -1.0
+            gap = min(sign * (run[metric] - limit) for run in runs)
+            assert gap >= -1e-6, (metric, seed)
+            tightest[metric] = min(tightest[metric], gap)
     assert all(tightest[metric] < 5.0 for metric in ON_HOSTS), tightest
     assert value_of("wait", workload, cluster, stops=False) > 0
 

@@ -208,7 +208,8 @@ class BookingPlan:
         """Return the units that the node can take at all the points; a shared job needs a wholly free device."""
         if node.is_down or not may_use(node, job) or (job.is_shared and node.is_pool):
             return 0
-        held = [[claim for claim in self.claims if claim.node == node.number and claim.start <= at < claim.end] for at in points]
+        here = [claim for claim in self.claims if claim.node == node.number]
+        held = [[claim for claim in here if claim.start <= at < claim.end] for at in points]
         healthy = node.gpus - sum(node.out)
         devices = min(healthy - sum(claim.devices for claim in claims) for claims in held)
         cpus = min(node.cpus - sum(claim.cpus for claim in claims) for claims in held)
