@@ -18,7 +18,6 @@ from gpuyard.networks.checkpoint import read_checkpoint
 from gpuyard.networks.network import Network
 from gpuyard.traces.recipes import Workloads
 
-pytestmark = pytest.mark.usefixtures("optimised")
 WORKLOAD = "lublin:jobs=96,nodes=64,load=1.1 on 64"
 SETS = ("env.pool=32", "training.envs=4", "training.validation_episodes=8", "training.update_limit=1")
 
@@ -46,6 +45,7 @@ def agreement(made: TrainingPlan, network: Network, seed: int, steps: int = 150)
     return float(np.mean(same))
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("learner", ["ppo", "evolution"])
 def test_chooses_as_sjf_does_where_it_has_never_been(learner: str) -> None:
     made = plan(learner, "sjf")
