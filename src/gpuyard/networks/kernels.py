@@ -1,6 +1,6 @@
 """The compiled forward pass of a network. Everything about it is reached from one number, the address of its header.
 
-A **block** holds up to 32 rows, feature by feature: feature f of row r at `block[at + f * BLOCK + r]`. One call of
+A **block** holds up to 16 rows, feature by feature: feature f of row r at `block[at + f * BLOCK + r]`. One call of
 `net_begin`, then for networks that pool `net_pool_block` for each block and `net_end_pool`, then `net_score_block` for
 each block; rows are encoded again in the second pass, so that nothing grows with their number. A network with a fixed
 number of actions takes one call of `net_score_actions`.
@@ -91,7 +91,7 @@ def _activate(values: Array, at: Int, size: Int, act: Int) -> None:
 
 @inner
 def _dense_block(net: Int, number: Int, base: Array, base_at: Int, scratch: Array, x_at: Int, y_at: Int, act: Int) -> None:
-    """One layer for 32 rows: y = act(base + weight · x). Weights of four outputs lie side by side for each input."""
+    """One layer for a block of rows: y = act(base + weight · x). Weights of four outputs lie side by side for each input."""
     words, layer = words_at(net, HEADER), words_at(_layer_at(net, number), LAYER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
     w, inputs, outputs = layer[0], layer[2], layer[3]
@@ -124,7 +124,7 @@ def _dense_block(net: Int, number: Int, base: Array, base_at: Int, scratch: Arra
 
 @inner
 def _dense_one(net: Int, number: Int, base: Array, base_at: Int, scratch: Array, x_at: Int, y_at: Int, act: Int) -> None:
-    """One layer for one input: y = act(base + weight · x). Weights of 32 outputs lie side by side for each input."""
+    """One layer for one input: y = act(base + weight · x). Weights of 16 outputs lie side by side for each input."""
     words, layer = words_at(net, HEADER), words_at(_layer_at(net, number), LAYER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
     w, inputs, outputs = layer[0], layer[2], layer[3]
@@ -139,7 +139,7 @@ def _dense_one(net: Int, number: Int, base: Array, base_at: Int, scratch: Array,
 
 @inner
 def _several(net: Int, first: Int, count: Int, scratch: Array, x_at: Int, y_at: Int, act: Int, last_act: Int, of_rows: bool) -> Any:
-    """Apply layer after layer for 32 rows or for one input, to and fro between two places; returns where the last result is."""
+    """Apply layer after layer for a block of rows or for one input, to and fro between two places; returns where the last result is."""
     words = words_at(net, HEADER)
     weights = floats_at(words[_FLOATS], words[_SIZE])
     for number in range(first, first + count):
@@ -216,7 +216,7 @@ def net_is_pooled(net: Int) -> Any:
 
 @inner
 def net_pool_block(net: Int, block: Array, b_at: Int, count: Int, scratch: Array, at: Int) -> None:
-    """Take the first `count` rows of a block into what is pooled. Each of the 32 lanes has its own running sums."""
+    """Take the first `count` rows of a block into what is pooled. Each lane has its own running sums."""
     if count <= 0:
         return
     words = words_at(net, HEADER)

@@ -126,14 +126,14 @@ class _Packing:
         return at
 
     def for_blocks(self, weight: Array, bias: Array) -> int:
-        """A layer for 32 rows at once: the weights of four outputs side by side for each input."""
+        """A layer for a block of rows: the weights of four outputs side by side for each input."""
         outputs, inputs = weight.shape
         whole = outputs - outputs % nk.TILE
         tiles = weight[:whole].reshape(whole // nk.TILE, nk.TILE, inputs).transpose(0, 2, 1)
         return self._add(np.concatenate([tiles.ravel(), weight[whole:].ravel()]), bias, weight)
 
     def for_one(self, weight: Array, bias: Array) -> int:
-        """A layer for one input: the weights of 32 outputs side by side for each input."""
+        """A layer for one input: the weights of 16 outputs side by side for each input."""
         outputs, inputs = weight.shape
         full = np.zeros((_padded(outputs), inputs), weight.dtype)
         full[:outputs] = weight

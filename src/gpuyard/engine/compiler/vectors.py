@@ -1,4 +1,4 @@
-"""32 float32 numbers as one value, for compiled loops that must use the wide instructions of a processor.
+"""16 float32 numbers as one value, for compiled loops that must use the wide instructions of a processor.
 
 A loop that numba hands to LLVM as scalar code is vectorised only if LLVM can show that no two arrays overlap, which it
 cannot for arrays that come from addresses. `Vector` is one from the start. Every operation is one rounding of IEEE
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from gpuyard.arrays import Int, Real
 
-LANES = 32
+LANES = 16  # a queue has a dozen jobs on average: with 32, a third of a choice went into layers, most of it for lanes without a job
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _INDEX = ir.IntType(32)
 
 
 class VectorType(types.Type):  # type: ignore[misc]
-    """Numba's type for 32 float32 numbers."""
+    """Numba's type for 16 float32 numbers."""
 
     def __init__(self) -> None:
         super().__init__(name="gpuyard.Vector")
@@ -68,7 +68,7 @@ def _arrays_of(number: Type) -> Any:
 
 
 _floats_at, _words_at = _arrays_of(types.float32), _arrays_of(types.int64)
-ints_at, bytes_at = _arrays_of(types.int32), _arrays_of(types.uint8)
+ints_at, bytes_at, reals_at = _arrays_of(types.int32), _arrays_of(types.uint8), _arrays_of(types.float64)
 
 
 # ── memory ──
@@ -151,7 +151,7 @@ def _power_of_two(typing: TypingContext, shifted: Type) -> Any:
 
 
 def _folded(combine: Callable[[Any, Any, Any], Any]) -> Any:
-    """All lanes into one number: the upper half with the lower half, five times."""
+    """All lanes into one number: the upper half with the lower half, until one is left."""
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         value, size = args[0], LANES
@@ -225,7 +225,7 @@ def _python_folded(combine: Callable[[Array, Array], Array]) -> Callable[[Array]
 
 floats_at = _python_floats_at if INTERPRETED else _floats_at  # (address, length): a float32 array, not kept alive
 words_at = _python_words_at if INTERPRETED else _words_at  # (address, length): an int64 array, not kept alive
-load = _python_load if INTERPRETED else _load  # (array, at): array[at : at + 32]
+load = _python_load if INTERPRETED else _load  # (array, at): array[at : at + 16]
 store = _python_store if INTERPRETED else _store  # (value, array, at)
 spread = _python_spread if INTERPRETED else _spread  # (array, at): array[at] in all lanes
 splat = _python_splat if INTERPRETED else _splat  # (number): in all lanes
