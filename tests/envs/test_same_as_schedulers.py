@@ -97,6 +97,20 @@ def test_scores_of_jobs_that_cannot_start_change_nothing(slots: str, seed: int):
     assert compare_tables(one.table, other.table) + compare_segments(one.segments, other.segments) == []
 
 
+@pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_of_equal_scores_the_first_job_goes_first(backfill: str, seed: int):
+    """Only the first of the queue is brought to the front: the others stand in any order, and ties still go by (submit, index)."""
+    case, zeros = random_case(seed), {name: np.zeros_like(a) for name, a in network(ORDERING, 0).arrays.items()}
+    orderings = network_ordering(Network.of(ORDERING, zeros), "net"), parse_slots("fcfs").ordering
+    one, other = (
+        simulate(case.workload, case.cluster, replace(parse_slots(f"fcfs/fewest/{backfill}"), ordering=ordering), rules=case.rules)
+        for ordering in orderings
+    )
+    assert compare_tables(one.table, other.table) == []
+
+
 @pytest.mark.parametrize("backfill", ["none", "skip"])
 @given(seed=SEEDS)
 @settings(max_examples=40)

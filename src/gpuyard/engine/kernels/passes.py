@@ -71,6 +71,34 @@ def update_queue(s: State, p: Int) -> Any:
 
 
 @inner
+def _bring_first(s: State, p: Int, slot: SlotRow) -> Any:
+    """Key the queue by an ordering that sees the whole state, and bring the job that goes first to the front; returns a status.
+
+    The others need not be in order: after a start all keys change, and those that may pass the head are keyed anew. Only preemption,
+    a depth and conservative backfilling walk on.
+    """
+    if slot.preemption != 0 or slot.depth > 0 or slot.backfill == BACKFILL_CONSERVATIVE:
+        return order_queue(s, p)
+    status = _fill_keys(s, p, 0)
+    if status == 0:
+        part = s.partitions[p]
+        first = _lowest_key(s, part.head, part.tail)
+        s.queue_jobs[part.head], s.queue_jobs[first] = s.queue_jobs[first], s.queue_jobs[part.head]  # nothing reads these keys again
+        part.sifted = 0
+    return status
+
+
+@inner
+def _lowest_key(s: State, first: Int, last: Int) -> Any:
+    """Return the position of the lowest (key, job) from `first` up to `last`."""
+    best = first
+    for i in range(first + 1, last):
+        if before(s.queue_keys[i], np.int64(s.queue_jobs[i]), s.queue_keys[best], np.int64(s.queue_jobs[best])):
+            best = i
+    return best
+
+
+@inner
 def _order_behind(s: State, p: Int, h: Int) -> Any:
     """Key and sort the queue with job h in front, whatever its key; returns a status."""
     part = s.partitions[p]
@@ -170,7 +198,7 @@ def run_pass(s: State, p: Int) -> Any:
         part.settled = 1 if _settles(slot) else 0
         if part.head == part.tail:
             return 0
-        status = update_queue(s, p)
+        status = _bring_first(s, p, slot) if slot.reads_clock == CLOCK_STATE else update_queue(s, p)
         if status < 0:
             return status
         before = control.preempted
@@ -201,7 +229,7 @@ def _walk(s: State, p: Int, slot: SlotRow, preempting: bool) -> Any:
             return _backfill(s, p, at, slot)
         at = start_at(s, p, at, count)
         if slot.reads_clock == CLOCK_STATE and at < part.tail:
-            status = order_queue(s, p)  # the keys of the rest depend on what is left
+            status = _bring_first(s, p, slot)  # the keys of the rest depend on what is left
             if status < 0:
                 return status
             at = part.head
@@ -257,9 +285,7 @@ def _choose_behind(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
             status = _fill_keys(s, p, found)
             if status < 0:
                 return status
-            for i in range(part.head + 2, part.head + 1 + found):
-                if before(s.queue_keys[i], np.int64(s.queue_jobs[i]), s.queue_keys[best], np.int64(s.queue_jobs[best])):
-                    best = i
+            best = _lowest_key(s, best, best + found)
         j = np.int64(s.queue_jobs[best])
         count = find_passing(s, p, h, j, slot)
         if count <= 0:
