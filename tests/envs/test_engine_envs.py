@@ -275,6 +275,50 @@ def test_interpreted_code_is_refused():
     assert "environments need compiled code; hint: unset NUMBA_DISABLE_JIT" in ended.stderr.splitlines()[-1]
 
 
+# ── episodes follow one another ──
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("changes", [{}, {"shaping": 1.0, "baseline": "sjf"}], ids=["plain", "shaped"])
+@pytest.mark.parametrize("name", list(KINDS))
+def test_a_step_is_a_choice_and_the_next_episode(name: str, changes: dict, threads: int):
+    """A step begins the next episodes in compiled code, where their pieces of the batch are."""
+    envs, other = batch(name, threads=threads, **changes), batch(name, **changes)
+    same_course(envs, other, 2)
+
+
+def test_a_step_leaves_out_episodes_without_a_choice():
+    """Five of these episodes in six have none."""
+    source = Workloads(["lublin:jobs=6,nodes=16,load=1.5 on 2x8:gpu"]).part("train")
+    envs, other = (find_env("PickJob").make(source, PickJob(pool=60, window=16), 5, 0) for _ in range(2))
+    ended = same_course(envs, other, 10)
+    assert envs.save()["envs.episodes"].sum() > 3 * ended
+
+
+def same_course(envs, other, episodes: int) -> int:
+    """Take steps in one batch, and choices and beginnings in another: what is seen, paid and saved must be the same.
+
+    It ends when each environment has come to so many ends; returns how many there were in all.
+    """
+    rng, seen = np.random.default_rng(0), envs.reset(4)
+    ended = np.zeros(envs.count, int)
+    other.reset(4)
+    while ended.min() < episodes:
+        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in seen.mask], np.int32)
+        step, over = envs.step(actions), other.choose(actions)
+        if len(over):
+            other.begin_next(over)
+        seen = step.observation
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(seen, other.observation, strict=True))
+        assert step.reward.tobytes() == other.reward.tobytes()
+        assert np.flatnonzero(step.done).tolist() == over.tolist()
+        ended += step.done
+    saved, expected = envs.save(), other.save()
+    assert all(saved[key].tobytes() == expected[key].tobytes() for key in expected)
+    assert [envs.counts(e) for e in range(envs.count)] == [other.counts(e) for e in range(envs.count)]
+    return int(ended.sum())
+
+
 # ── where there is nothing to choose ──
 
 

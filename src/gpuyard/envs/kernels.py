@@ -14,9 +14,9 @@ from gpuyard.engine.compiler import atomics
 from gpuyard.engine.compiler.jit import INTERPRETED, call_engine, entry, inner
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.sources import source_hash
-from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, words_at
+from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, reals_at, words_at
 from gpuyard.engine.kernels.accounts import power
-from gpuyard.engine.kernels.events import DECIDE, GROW_LOG, PAUSED, PREPARE, RUN
+from gpuyard.engine.kernels.events import DECIDE, FINISHED, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.engine.state import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT, OPEN_ORDERING, OPEN_PLACEMENT, SHORT, TallyRow
 from gpuyard.envs.threads import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
@@ -58,6 +58,8 @@ class EnvRow(RecordRow):
     scale: f8  # rewards are multiplied by it
     bonus: f8  # added at the end of the episode
     illegal: i8  # choices of this episode that were not legal
+    next: i8  # number in the pool of the episode that comes next
+    ended: i8  # 1: the last choice ended an episode, and the next one began
 
 
 SLOT = row_dtype(EnvRow)
@@ -73,6 +75,12 @@ class SetupRow(RecordRow):
     actions: i8
     shaping: f8  # weight of the potential
     gamma: f8
+    pool: i8  # address of the addresses of the headers of all episodes at their beginning
+    scales: i8  # address of what rewards are multiplied by and what is added at the end, for each episode
+    episodes: i8  # how many
+    plans: i8  # address of how each field of a state is brought back, see `put_back`
+    fields: i8  # how many
+    goes_on: i8  # 1: where an episode ends, the next one begins
 
 
 SETUP = row_dtype(SetupRow)
@@ -260,7 +268,12 @@ def _step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[Weigh
         trail = ints_at(slot.trail, slot.choices + 1)
         trail[slot.choices] = _choose(s, slot, setup, np.int64(actions[e]))
         slot.choices += 1
-        over += _go_on(s, slot, setup, weights[0], False)
+        slot.ended = 0
+        stopped = _go_on(s, slot, setup, weights[0], False)
+        over += stopped
+        if stopped == 1 and slot.status == FINISHED and setup.goes_on == 1:
+            slot.ended = 1
+            _begin_next(slot, setup, weights[0])
     return over
 
 
@@ -296,20 +309,27 @@ def _help_out(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[W
 
 
 def _begin(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
-    """Run the environments `which`, which were just put back, to their first choices; returns how many have none."""
-    setup = setups[0]
+    """Begin the next episodes of the environments `which`, up to the first choice; returns how many have none."""
     over = 0
     for i in range(len(which)):
-        slot = slots[which[i]]
-        call_engine(setup.engine, slot.header, PREPARE, 0)
-        slot.choices = 0
-        slot.total = 0.0
-        slot.illegal = 0
-        slot.potential = 0.0
-        s = state_at(slot.header)
-        _clear(s.tally[0])
-        over += _go_on(s, slot, setup, weights[0], True)
+        over += _begin_next(slots[which[i]], setups[0], weights[0])
     return over
+
+
+@inner
+def _begin_next(slot: EnvRow, setup: SetupRow, weights: WeightRow) -> Any:
+    """Bring a state to the beginning of its next episode and run it to the first choice; returns 0 there, 1 if there is none."""
+    scale = reals_at(setup.scales, 2 * setup.episodes)
+    slot.scale, slot.bonus = scale[2 * slot.next], scale[2 * slot.next + 1]
+    _inner_put_back(slot.header, words_at(setup.pool, setup.episodes)[slot.next], setup.plans, setup.fields)
+    call_engine(setup.engine, slot.header, PREPARE, 0)
+    slot.choices = 0
+    slot.total = 0.0
+    slot.illegal = 0
+    slot.potential = 0.0
+    s = state_at(slot.header)
+    _clear(s.tally[0])
+    return _go_on(s, slot, setup, weights, True)
 
 
 def _resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
@@ -321,31 +341,25 @@ def _resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[Wei
     return over
 
 
-def _put_back(slots: Vector[EnvRow], which: Ints, pristine: Ints, plans: Array) -> None:
-    """Put the environments `which` into the states whose headers are at `pristine`.
+def _put_back(to_address: Int, from_address: Int, plans_address: Int, fields: Int) -> None:
+    """Bring the state with its header at the first address into the state of the second.
 
-    `plans`: for each field of a state how it is brought back: KEEP its own memory, take only the other's LENGTH, SHARE the other's memory,
-    or COPY its content, of so many bytes an item (the second column). An entry of its own: compiled code takes the headers of states for
-    unchangeable.
+    Plans: for each field of a state how it is brought back: KEEP its own memory, take only the other's LENGTH, SHARE the other's memory,
+    or COPY its content, of so many bytes an item (the second word). Compiled code takes the header of a state for unchangeable: whoever
+    goes on must read the header's address from memory again.
     """
-    for i in range(len(which)):
-        _copy_state(slots[which[i]].header, pristine[i], plans)
-
-
-@inner
-def _copy_state(to_address: Int, from_address: Int, plans: Array) -> None:
-    fields = len(plans)
+    plans = words_at(plans_address, 2 * fields)
     to = words_at(to_address, 2 * fields)
     given = words_at(from_address, 2 * fields)
     for f in range(fields):
-        how = plans[f, 0]
+        how = plans[2 * f]
         if how == KEEP:
             continue
         to[2 * f + 1] = given[2 * f + 1]
         if how == SHARE:
             to[2 * f] = given[2 * f]
         elif how == COPY:
-            words = (given[2 * f + 1] * plans[f, 1] + 7) // 8
+            words = (given[2 * f + 1] * plans[2 * f + 1] + 7) // 8
             target = words_at(to[2 * f], words)
             source = words_at(given[2 * f], words)
             for k in range(words):
@@ -400,9 +414,9 @@ def _compile(source: int) -> Kernels:
     def resume(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[WeightRow], which: Ints) -> Any:
         return _inner_resume(slots, setups, weights, which) if source != 0 else -9
 
-    @entry(types.void(slots, ints, words, types.int64[:, ::1]))
-    def put_back(slots: Vector[EnvRow], which: Ints, pristine: Ints, plans: Array) -> None:
+    @entry(types.void(*[types.int64] * 4))
+    def put_back(to_address: Int, from_address: Int, plans_address: Int, fields: Int) -> None:
         if source != 0:
-            _inner_put_back(slots, which, pristine, plans)
+            _inner_put_back(to_address, from_address, plans_address, fields)
 
     return Kernels(step, step_together, help_out, begin, resume, put_back)

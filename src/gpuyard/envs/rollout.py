@@ -18,7 +18,7 @@ from gpuyard.engine.kernels.events import FINISHED, PAUSED, PREPARE, RUN
 from gpuyard.engine.memory import header_of
 from gpuyard.engine.slots import Program
 from gpuyard.envs.base import Instance
-from gpuyard.envs.kernels import COPY, SLOT, kernels
+from gpuyard.envs.kernels import COPY, kernels
 from gpuyard.envs.opened import Opened, own_states, plans, pristine_state, scale_of
 from gpuyard.envs.threads import map_on_threads
 from gpuyard.networks.network import Network
@@ -38,6 +38,7 @@ class Rollouts:
         self._opened = opened
         self._program = closed_program(opened, like)
         self._pool = [pristine_state(opened, *episode, closed=self._program) for episode in episodes]
+        self._headers = [int(header.ctypes.data) for _, header in self._pool]
         self._ids = [episode[0].jobs.id for episode in episodes]
         self._scales = np.array([scale_of(opened, *episode) for episode in episodes]).reshape(-1, 2)
         self._plans = plans()
@@ -62,8 +63,7 @@ class Rollouts:
     def _run(self, network: Network, episode: int) -> tuple[float, int]:
         worker = self._idle.get()
         try:
-            _, header = self._pool[episode]
-            kernels().put_back(worker.slot, worker.which, np.array([header.ctypes.data]), self._plans)
+            kernels().put_back(worker.address, self._headers[episode], self._plans.ctypes.data, len(self._plans))
             self._opened.decision.use(worker.state, network.address)
             run_step(worker.handle, PREPARE)
             status = PAUSED
@@ -85,7 +85,5 @@ class _Worker:
     def __init__(self, state: st.State) -> None:
         self.state = state
         self.header = header_of(state)
-        self.slot = np.zeros(1, SLOT)
-        self.slot["header"] = self.header.ctypes.data
-        self.handle: Any = state if INTERPRETED else int(self.header.ctypes.data)
-        self.which = np.zeros(1, np.int32)
+        self.address = int(self.header.ctypes.data)
+        self.handle: Any = state if INTERPRETED else self.address

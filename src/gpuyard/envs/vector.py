@@ -82,12 +82,13 @@ class EngineEnvs:
         self._slots["header"] = [header.ctypes.data for header in self._own_headers]
         for name, array in (("rows", self.observation.rows), ("context", self._all_context), ("mask", self.observation.mask)):
             self._slots[name] = array.ctypes.data + np.arange(count) * array.strides[0]
-        self._widen_trails()
+        self._place_trails()
         self._setup = np.zeros(1, SETUP)
         opened = self.opened
         values = {
             "engine": engine_address(), "open": opened.decision.code, "rows": self.rows, "actions": self.actions,
-            "shaping": opened.shaping, "gamma": opened.gamma,
+            "shaping": opened.shaping, "gamma": opened.gamma, "pool": self._headers.ctypes.data, "scales": self._scales.ctypes.data,
+            "episodes": len(self._headers), "plans": self._plans.ctypes.data, "fields": len(self._plans),
         }  # fmt: skip
         for name, value in values.items():
             self._setup[name] = value
@@ -95,51 +96,67 @@ class EngineEnvs:
 
     def _widen_trails(self) -> None:
         """Make room for one choice more than the most that an episode has had, and for the next."""
-        while self._most_choices + 2 > self._trails.shape[1]:
-            self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
+        if self._most_choices + 2 > self._trails.shape[1]:
+            while self._most_choices + 2 > self._trails.shape[1]:
+                self._trails = np.concatenate([self._trails, np.zeros_like(self._trails)], axis=1)
+            self._place_trails()
+
+    def _place_trails(self) -> None:
         self._slots["trail"] = self._trails.ctypes.data + np.arange(self.count) * self._trails.strides[0]
 
     # ── episodes ──
 
     def reset(self, seed: int) -> Observation:
         """Begin the first episode of each environment."""
-        self._seed = seed
-        self._episodes[:] = 0
-        self._begin(np.arange(self.count, dtype=np.int32))
-        return self.observation
+        return self._begin_all(seed, 0)
 
     def skip(self) -> Observation:
         """Abandon the current episodes and begin the next ones."""
-        self._episodes += 1
-        self._begin(np.arange(self.count, dtype=np.int32))
+        return self._begin_all(self._seed, self._episodes + 1)
+
+    def _begin_all(self, seed: int, numbers: Array | int) -> Observation:
+        """Begin the episode with this number in each environment."""
+        everyone = np.arange(self.count, dtype=np.int32)
+        self._seed = seed
+        self._episodes[:] = numbers - 1
+        self._draw_next(everyone)
+        self._begin(everyone)
         return self.observation
 
     def episode_of(self, env: int) -> int:
         """Return the number, in the pool, of the episode that an environment is in."""
-        return int(np.random.default_rng([self._seed, env, int(self._episodes[env])]).integers(len(self._pool)))
+        return self._drawn(env, int(self._episodes[env]))
+
+    def _drawn(self, env: int, number: int) -> int:
+        """Return which of the pool is the episode that an environment has after `number` others."""
+        return int(np.random.default_rng([self._seed, env, number]).integers(len(self._pool)))
+
+    def _draw_next(self, which: Array) -> None:
+        """Draw the episodes that come next in the environments `which`, so that compiled code can begin them."""
+        self._slots["next"][which] = [self._drawn(e, n + 1) for e, n in zip(which.tolist(), self._episodes[which].tolist(), strict=True)]
 
     def now(self, env: int) -> float:
         """Return the clock of an environment, s."""
         return float(self._states[env].control["now"][0])
 
     def _begin(self, which: Array) -> None:
-        """Begin episodes until each has one with a choice in it."""
+        """Begin the next episodes, and those after them, until each has one with a choice in it."""
         self._begun, self._all_open = True, False
         for _ in range(1000 if len(self._pool) > 1 else 1):
-            episodes = [self.episode_of(int(e)) for e in which]
-            pristine = self._headers[episodes]
-            self._slots["scale"][which], self._slots["bonus"][which] = self._scales[episodes].T
-            kernels().put_back(self._slots, which, pristine, self._plans)
-            over = kernels().begin(self._slots, self._setup, self._weights, which)
-            if over == 0 or self._with_log_space(over) == 0:
+            over = self._with_log_space(kernels().begin(self._slots, self._setup, self._weights, which))
+            self._count_begun(which)
+            if over == 0:
                 self._all_open = bool((self._slots["status"] == DECIDE).all())
                 return
             which = which[self._slots["status"][which] != DECIDE].astype(np.int32)
             self._check(which)
-            self._episodes[which] += 1
         raise NoChoiceError(
             "episode after episode without a single choice", hint="the workload never keeps two jobs waiting: raise its load"
         )
+
+    def _count_begun(self, which: Array) -> None:
+        self._episodes[which] += 1
+        self._draw_next(which)
 
     def _check(self, which: Array) -> None:
         for e in which.tolist():
@@ -167,32 +184,46 @@ class EngineEnvs:
 
     def step(self, actions: Array) -> Step:
         """Choose; where an episode ends, the next one begins."""
-        over = self.choose(actions)
-        if len(over):
-            self.begin_next(over)
+        if self._make_choices(actions, goes_on=not self.opened.recorded):  # where records are kept, full ones are seen to first
+            begun = np.flatnonzero(self._slots["ended"])
+            self._count_begun(begun)
+            self._done[begun] = True
+            over = self._without_choice()
+            if len(over):
+                self._done[over] = True
+                self._begin(over)
         return Step(self.observation, self.reward, self._done)
 
     def begin_next(self, which: Array) -> None:
         """Begin the next episodes of the environments `which`, i4; their observations are then the first of these."""
-        self._episodes[which] += 1
         self._begin(which)
 
     def choose(self, actions: Array) -> Array:
         """Choose without beginning new episodes; returns the environments whose episodes ended. Their observations stay as they were."""
+        if not self._make_choices(actions, goes_on=False):
+            return _NONE
+        over = self._without_choice()
+        self._done[over] = True
+        return over
+
+    def _make_choices(self, actions: Array, *, goes_on: bool) -> int:
+        """Choose in all environments, with rewards; returns in how many episodes ended. If it `goes_on`, the next ones have begun."""
         check_actions(actions, self.count)
         if not self._all_open:
             raise self._nothing_open()
         self._actions[:] = actions  # a copy: those of a learner may be read-only
+        self._setup["goes_on"] = goes_on
         self._make_room_for_a_choice()
         over = self._with_log_space(self._run())
         self.reward[:] = self._slots["reward"]
         self._done[:] = False
-        if not over:
-            return _NONE
-        self._all_open = False
+        return over
+
+    def _without_choice(self) -> Array:
+        """Return the environments that are not at a choice; raise the error of one that failed."""
         which = np.flatnonzero(self._slots["status"] != DECIDE).astype(np.int32)
+        self._all_open = not len(which)
         self._check(which)
-        self._done[which] = True
         return which
 
     def _nothing_open(self) -> UsageError:
@@ -282,12 +313,11 @@ class EngineEnvs:
         choices = saved["envs.choices"]
         if len(choices) != self.count:
             raise UsageError(f"saved with {len(choices)} environments, not {self.count}")
-        self._seed = int(saved["envs.seed"][0])
-        self._episodes[:] = saved["envs.episodes"]
         self._most_choices = int(choices.max(initial=0))
         self._widen_trails()
-        self._begin(np.arange(self.count, dtype=np.int32))
+        self._begin_all(int(saved["envs.seed"][0]), saved["envs.episodes"])
         at = np.concatenate([[0], np.cumsum(choices)])
+        self._setup["goes_on"] = False
         actions = np.zeros(self.count, np.int32)
         for e in range(self.count):
             for action in saved["envs.trail"][at[e] : at[e + 1]].tolist():
