@@ -71,8 +71,9 @@ def _section(title: str, about: str, header: Sequence[str], rows: Iterable[Seque
 def _sections() -> Iterator[str]:
     yield _section(
         "Orderings",
-        "Which job goes next. An ordering that reads the clock is keyed at every pass, for every job that waits; one that does not\n"
-        "is keyed once, when the job enters the queue, and is faster for that.",
+        "Which job goes next. An ordering that does not read the clock is keyed once, when the job enters the queue. One that does is\n"
+        "keyed at every pass: for every job that waits, or, where its keys can only fall as time passes, for the few that might be next.\n"
+        "`gpuyard show NAME` and `gpuyard check FILE` say which it is.",
         ("key", "reads the clock", "parameters", "source"),
         [(f"`{p.name}`", p.title, _text(p), "yes" if p.reads_clock else "", _params(p), p.source) for p in _ours(ORDERINGS)],
     )

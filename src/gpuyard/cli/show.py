@@ -86,7 +86,7 @@ def _policy(each: Any) -> Facts:
     facts = [("title", each.title), ("definition", _doc(function)), ("parameters", parameters_text(each.params))]
     facts += [("source", getattr(each, "source", "")), ("span over nodes", getattr(each, "span", ""))]
     if hasattr(each, "reads_clock"):
-        facts.append(("reads the clock", "yes: keyed at every pass" if each.reads_clock else "no: keyed once"))
+        facts.append(("reads the clock", f"{'yes' if each.reads_clock else 'no'}: {each.keyed}"))
     if getattr(each, "every", 0):
         facts.append(("timer", f"every {each.every:g} s"))
     return [*facts, ("code", _code(function))]

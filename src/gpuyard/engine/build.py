@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpuyard.arrays import Array
+from gpuyard.arrays import Array, columns_of
 from gpuyard.engine import state as st
 from gpuyard.engine.compiler.entry import part_addresses
 from gpuyard.engine.compiler.jit import INTERPRETED
@@ -17,12 +17,19 @@ from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
-from gpuyard.model.jobs import Jobs
+from gpuyard.model.jobs import JOB, Jobs
 from gpuyard.model.result import BIN, ROW
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import MIX
 
 _NO_MIX = np.zeros(0, MIX)
+BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
+LEAST_GROUP = 32  # jobs of a group; to look for the next of a smaller one takes longer than to key all of it
+_NO_GROUPS = np.zeros(0, np.int32)
+
+# Columns that follow from what was submitted, as long as a job has not run; all others of these kinds are then the same for all.
+_FOLLOWS = {"usage": "user", "size_factor": "gpus", "partition_factor": "partition", "qos_factor": "qos", "remaining": "estimate"}
+_SAME = frozenset(columns_of(st.LiveColumns, st.FactorColumns))
 
 
 def build_state(
@@ -39,11 +46,17 @@ def build_state(
 
 def build(
     jobs: Jobs, runtime: Array, cluster: Cluster, program: Program, seed: int, rules: Rules, *,
-    segments: bool, timeline: bool, mix: Array | None = None, predictor: Predictor | None = None,
+    segments: bool, timeline: bool, mix: Array | None = None, predictor: Predictor | None = None, bounds: bool = False,
 ) -> tuple[st.State, Array]:  # fmt: skip
-    """Build a state as `build_state` does; return its header too, which takes longer than all the rest if it is asked for later."""
+    """Build a state as `build_state` does; return its header too, which takes longer than all the rest if it is asked for later.
+
+    `bounds`: nobody reads the queue between passes, so that it need not be in the order of keys that only fall.
+    """
     memory = build_many(jobs, runtime, cluster, [program], seed, rules, segments=segments, timeline=timeline, mix=mix)
     made, header = memory.state(0), memory.headers[0]
+    if bounds and takes_bounds(program, jobs):
+        made = _with_bounds(made, jobs, program, estimated=predictor is None)
+        header = header_of(made)
     if predictor is not None:
         made = with_estimates(made, jobs, predictor)
         header = header_of(made)
@@ -98,6 +111,42 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
     for name, length in own.items():
         lengths[FIELD[name]] = length
     return tuple(lengths)
+
+
+def takes_bounds(program: Program, jobs: Jobs) -> bool:
+    """Whether bounds of keys that only fall pay."""
+    return program.bounds_keys and len(jobs) >= BOUNDS_FROM
+
+
+def _with_bounds(s: st.State, jobs: Jobs, program: Program, *, estimated: bool) -> st.State:
+    """Return the state with room for bounds of keys that only fall, and with the groups of jobs that are alike."""
+    n = len(jobs)
+    made = s.replace(front_keys=np.zeros(n), front_jobs=np.zeros(n, np.int32))
+    group = groups_of(jobs, program.slots[0].alike, estimated=estimated)
+    if len(group) == 0:
+        return made
+    return made.replace(group=group, queue_group=np.zeros(n, np.int32), group_seen=np.zeros(int(group.max()) + 1, np.int32))
+
+
+def groups_of(jobs: Jobs, alike: Iterable[str] | None, *, estimated: bool) -> Array:
+    """Number the groups of jobs that agree in the columns `alike`, and in their partition: (jobs,) i4, -1 for a job that few are like.
+
+    Empty if there are none. `estimated`: estimates are known already.
+    """
+    if alike is None:
+        return _NO_GROUPS
+    columns = {_FOLLOWS.get(name, name) for name in alike if name in _FOLLOWS or name not in _SAME} | {"partition"}
+    if "index" in columns or not columns <= set(JOB.names or ()) or ("estimate" in columns and not estimated):
+        return _NO_GROUPS
+    number = np.zeros(len(jobs), np.int64)
+    for name in sorted(columns):
+        values, place = np.unique(jobs.table[name], return_inverse=True)
+        if len(values) > 1:
+            number = np.unique(number * len(values) + place, return_inverse=True)[1]
+    several = np.bincount(number) >= LEAST_GROUP
+    if not several.any():
+        return _NO_GROUPS
+    return np.where(several, np.cumsum(several) - 1, -1)[number].astype(np.int32)
 
 
 def as_seen_by_kernels(s: st.State) -> st.State:

@@ -14,7 +14,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.batch import Ran, checked_seed, run_together
-from gpuyard.engine.build import build
+from gpuyard.engine.build import build, takes_bounds
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.estimating import EstimatesOutside
@@ -90,7 +90,7 @@ class Simulation:
         predictor = workload.predictor
         state, header = build(
             workload.jobs, workload.runtime, cluster, self._program, seed, self.rules,
-            segments=segments, timeline=True, predictor=predictor,
+            segments=segments, timeline=True, predictor=predictor, bounds=True,
         )  # fmt: skip
         state.control["external"] = self._external
         state.control["attention"] = 0 if INTERPRETED else interrupts().address
@@ -269,12 +269,12 @@ def simulate_many(
 ) -> list[Result]:
     """Return what `simulate` returns for each scheduler, with the same bytes; runs of some hundred jobs take half the time or less.
 
-    Schedulers that are asked at every decision, and simulations that make their own estimates, run one by one.
+    Schedulers that are asked at every decision, simulations that make their own estimates, and those that bound keys run one by one.
     """
     given = list(schedulers)
     about = Ran(workload, cluster, checked_seed(seed), rules or Rules())
-    alone = workload.predictor is not None
-    programs = {k: each.program() for k, each in enumerate(given) if hasattr(each, "program") and not alone}
+    ready = {} if workload.predictor is not None else {k: each.program() for k, each in enumerate(given) if hasattr(each, "program")}
+    programs = {k: program for k, program in ready.items() if not takes_bounds(program, workload.jobs)}
     results = dict(zip(programs, run_together(about, list(programs.values()), segments=segments), strict=True))
     return [results[k] if k in results else _simulate_alone(about, each, segments=segments) for k, each in enumerate(given)]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.state import PARAMS, SLOT_ROW
+from gpuyard.engine.state import CLOCK_FALLS, PARAMS, SLOT_ROW
 from gpuyard.errors import UsageError
 
 # Names → the codes by which kernels know them: placement scores, how a job that no node can take whole is spread, backfill rules.
@@ -46,6 +46,7 @@ class Slot:
     preemption_params: tuple[float, ...] = ()
     ordering_network: int = 0  # addresses of networks
     placement_network: int = 0
+    alike: frozenset[str] | None = None  # columns; of jobs that agree in them the ordering lets the first to come go first; None: unknown
 
     @property
     def reads_mix(self) -> bool:
@@ -97,6 +98,13 @@ class Program:
     def reads_mix(self) -> bool:
         """Whether some placement reads the mix of requests."""
         return any(slot.reads_mix for slot in self.slots)
+
+    @cached_property
+    def bounds_keys(self) -> bool:
+        """Whether lower bounds of the keys can take the place of a queue in order: they only fall, and all that matters is who is next."""
+        slot = self.slots[0]
+        simple = slot.preemption == 0 and slot.depth == 0 and slot.placement_network == 0 and slot.backfill != BACKFILLS["conservative"]
+        return len(self.slots) == 1 and slot.reads_clock == CLOCK_FALLS and simple
 
     @cached_property
     def slot_rows(self) -> Array:

@@ -188,6 +188,7 @@ class UserRow(RecordRow):
     usage: f8  # decayed GPU-s at control.usage_at
     held: f8  # GPUs held now, in units of gpuyard.engine.kernels.accounts.UNITS
     part: f8  # of all users' usage, when the pass began
+    floor: f8  # no part is less up to the horizon
 
 
 class OutageRow(RecordRow):
@@ -328,6 +329,13 @@ class ControlRow(RecordRow):
     missing: i8  # units of that job that have no node yet
     picked: i8  # nodes that it has
     error_job: i8
+    horizon: f8  # s: where keys only fall, the queues are in the order of the keys of this time
+    bound_at: f8  # s, when these were worked out
+    bound_until: f8  # s: up to then they are lower bounds
+    wasted: i8  # keys worked out since then that a better bound would have spared
+    walk: i8  # number of the walk over a queue that is under way
+    front: i8  # length of the heap of keys, in this walk
+    front_at: i8  # position of the first job of the queue that has not been looked at, in this walk
     attention: i8  # address of a word that is not 0 when Python wants the kernels to return; 0: none
 
 
@@ -369,7 +377,8 @@ TALLY_ROW = row_dtype(TallyRow)
 SYSTEM = tuple(columns_of(SystemRow))
 
 BINS = 2048
-CLOCK_NO, CLOCK_YES, CLOCK_STATE = range(3)  # keys once; at every pass; by what sees the whole state, after every start
+# Keys are worked out once; at every pass; by what sees the whole state, after every start; at every pass, and they only fall.
+CLOCK_NO, CLOCK_YES, CLOCK_STATE, CLOCK_FALLS = range(4)
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY = 8  # samples of the past that a switch rule may see
@@ -394,6 +403,11 @@ class State(NamedTuple):
     queue_jobs: Ints  # (jobs,) i4
     queue_need: Reals  # (jobs,) f4, with skip or EASY: whole devices that a job of the queue needs at least
     queue_length: Reals  # (jobs,) f4, the same: s that it is estimated to take at least
+    queue_group: Ints  # (jobs,) i4, where keys only fall: the group of a job of the queue; -1: none
+    group: Ints  # (jobs,) i4: jobs alike in all that the ordering reads, so that the first to come goes first; -1: few are like it
+    group_seen: Ints  # (groups,) i4: the last walk in which a job of the group was looked at
+    front_keys: Reals  # (jobs,) f8, where keys only fall: heap by (key, index) of the keys that a pass has worked out
+    front_jobs: Ints  # (jobs,) i4, the jobs of that heap
     running_jobs: Ints  # (jobs,) i4
     running_ends: Reals  # (jobs,) f8, the estimated ends of running_jobs
     end_times: Reals  # (most runs at once,) f8, heap by (end, index)
@@ -455,7 +469,8 @@ class State(NamedTuple):
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "nodes": NODE_ROW,
     "partitions": PARTITION_ROW, "queue_jobs": np.int32,
-    "queue_need": np.float32, "queue_length": np.float32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
+    "queue_need": np.float32, "queue_length": np.float32, "queue_group": np.int32, "group": np.int32, "group_seen": np.int32,
+    "front_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
     "types": TYPE_ROW, "type_rank": np.int32, "allowed": np.int64, "mix": MIX, "mix_at": np.int64,
     "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
     "free_index": np.uint64, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,

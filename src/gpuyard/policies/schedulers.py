@@ -95,6 +95,7 @@ class Scheduler(CompiledScheduler):
         return Slot(
             ordering=self.ordering.address(),
             reads_clock=self.ordering.clock,
+            alike=self.ordering.alike,
             score=SCORES[self.placement.score],
             placement=self.placement.address(),
             span=SPANS[self.placement.span],

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
-from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, CLOCK_YES
+from gpuyard.engine.state import CLOCK_FALLS, CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError
+from gpuyard.policies.trends import alike, falls
 from gpuyard.registry import Registry
 
 DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
@@ -114,7 +115,23 @@ class Ordering(FunctionPolicy):
     @property
     def clock(self) -> int:
         """When keys are computed again, of gpuyard.engine.state.CLOCK_*."""
-        return CLOCK_STATE if self.network else CLOCK_YES if self.reads_clock else CLOCK_NO
+        if self.network:
+            return CLOCK_STATE
+        if self.function is None or not self.reads_clock:
+            return CLOCK_NO
+        return CLOCK_FALLS if falls(self.function, values_of(self)) else CLOCK_YES
+
+    @property
+    def keyed(self) -> str:
+        """Say when keys are computed."""
+        if not self.reads_clock:
+            return "keyed once"
+        return "keyed as far as a pass needs it, since keys only fall" if self.clock == CLOCK_FALLS else "keyed at every pass"
+
+    @property
+    def alike(self) -> frozenset[str] | None:
+        """Columns; of jobs that agree in them the first to come goes first, where keys only fall. None: unknown."""
+        return alike(self.function, values_of(self)) if self.function is not None and self.clock == CLOCK_FALLS else None
 
     def compiled(self, function: Function) -> int:
         return compile_keys(function, len(self.params), cached=self.builtin)

@@ -100,7 +100,8 @@ def check_policy(function: Function, name: str, kind: PolicyKind) -> list[Findin
         return findings
     note("compiles", OK, f"as {kind.name}" + (f" with {', '.join(f'{k}={v:g}' for k, v in params.items())}" if params else ""))
     if kind.name == "ordering or preemption rule":
-        note("clock", INFO, "read: keyed at every pass" if reads_clock(function) else "not read: keyed once per job")
+        like = make_ordering(function, function.__name__)
+        note("clock", INFO, f"{'read' if like.reads_clock else 'not read'}: {like.keyed}")
     try:
         try_out(function, len(kind.arguments))
     except GpuyardError as error:

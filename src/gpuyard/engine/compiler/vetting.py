@@ -148,7 +148,7 @@ def try_out(function: Function, arguments: int) -> None:
 def _answer(function: Function, arguments: tuple[Any, ...]) -> Any:
     """Return the answer; None where it raises an ordinary error."""
     try:
-        with np.errstate(all="ignore"), _limited(function):
+        with np.errstate(all="ignore"), limited():
             return function(*arguments)
     except PolicyError as error:
         raise _refused(function, line_of(error.__traceback__, function), str(error)) from None
@@ -171,7 +171,7 @@ def line_of(trace: TracebackType | None, function: Function) -> int:
 
 
 @contextmanager
-def _limited(function: Function) -> Iterator[None]:
+def limited() -> Iterator[None]:
     """End Python code in the block that runs too long. The clock is read at every line, in any thread, without signals."""
     end = time.monotonic() + _LONGEST_CALL
 

@@ -1,4 +1,4 @@
-"""Accounts over time: recent usage by user, GPU-seconds that decay with a half-life; and the timeline."""
+"""Accounts over time: recent usage by user, GPU-seconds that decay with a half-life; their last run times; and the timeline."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.state import BINS
+from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Real
+    from gpuyard.arrays import Int, Real
     from gpuyard.engine.state import JobRow, State
 
 UNITS = 1048576.0  # of a GPU, in which held GPUs are counted: whole numbers add up to the same in any order, and back to 0
@@ -40,14 +41,21 @@ def charge(s: State, row: JobRow, sign: Real) -> None:
 
 
 @inner
-def show_usage(s: State) -> None:
-    """Set `usage` of the waiting and the running jobs to their users' shares of all usage. It holds for the whole instant."""
+def share_usage(s: State) -> Any:
+    """Work out the users' shares of all usage, which hold for the whole instant; returns all usage."""
     age_usage(s)
     total = 0.0
     for u in range(len(s.users)):
         total += s.users[u].usage
     for u in range(len(s.users)):
         s.users[u].part = s.users[u].usage / total if total > 0 else 0.0
+    return total
+
+
+@inner
+def show_usage(s: State) -> None:
+    """Set `usage` of the waiting and the running jobs to their users' shares of all usage."""
+    share_usage(s)
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
         row.usage = s.users[row.user].part
@@ -56,6 +64,57 @@ def show_usage(s: State) -> None:
         for i in range(part.head, part.tail):
             row = s.rows[s.queue_jobs[i]]
             row.usage = s.users[row.user].part
+
+
+# ── estimates that are made when a job is submitted: the mean of the user's last run times that have ended in this simulation ──
+
+
+@inner
+def observe(s: State, j: Int, overhead: Real) -> None:
+    """Take note of the work of job j, whose last run, with so many seconds of overhead, ends now."""
+    control = s.control[0]
+    row = s.rows[j]
+    if row.overrun == 1:
+        row.done += max(control.now - row.run_start - overhead, 0.0) * row.rate
+    else:
+        row.done = row.runtime
+    if control.rolling > 0:
+        _remember(s, row)
+
+
+@inner
+def _remember(s: State, row: JobRow) -> None:
+    control = s.control[0]
+    control.observed += row.done
+    control.observed_jobs += 1
+    at = np.int64(row.user) * (1 + control.rolling)
+    count = int(s.recent_work[at])
+    if count < control.rolling:
+        count += 1
+        s.recent_work[at] = count
+    else:
+        for i in range(at + 1, at + count):
+            s.recent_work[i] = s.recent_work[i + 1]
+    s.recent_work[at + count] = row.done
+
+
+@inner
+def estimate(s: State, j: Int) -> None:
+    """Estimate job j, which is submitted now."""
+    control = s.control[0]
+    row = s.rows[j]
+    at = np.int64(row.user) * (1 + control.rolling)
+    count = int(s.recent_work[at])
+    value = row.walltime
+    if count > 0:
+        total = 0.0
+        for i in range(at + 1, at + count + 1):
+            total += s.recent_work[i]
+        value = total / count
+    elif value == np.inf:
+        value = control.observed / control.observed_jobs if control.observed_jobs > 0 else FIRST_GUESS
+    row.estimate = max(min(value, row.walltime), SHORTEST)
+    row.remaining = row.estimate
 
 
 # ── the timeline: time integrals in bins whose width doubles when they are used up ──

@@ -9,9 +9,9 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at, prefetch
 from gpuyard.engine.compiler.vectors import words_at
-from gpuyard.engine.kernels.accounts import age_usage, show_usage, tick, write_timeline
+from gpuyard.engine.kernels.accounts import age_usage, estimate, observe, show_usage, tick, write_timeline
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
-from gpuyard.engine.kernels.estimates import estimate, observe
+from gpuyard.engine.kernels.bounds import bounded_pass, renew_bounds
 from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
@@ -19,7 +19,7 @@ from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, requeue, start_at, submit_row, write_result
+from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
@@ -232,7 +232,7 @@ def _events(s: State) -> Any:
         if control.heap > 0:  # the next to end: to wait for its row took a tenth of the time with 1,600 running jobs
             prefetch(s.rows, np.int64(s.ends[0]))
         if control.estimating == 1:
-            observe(s, j)
+            observe(s, j, overhead_of(s.rows[j], control, factor_held(s, s.rows[j])))  # its devices are still held
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
         status = handle_outage(s, s.outages[control.next_outage])
@@ -310,16 +310,22 @@ def _pass(s: State) -> Any:
     if not _plan_has_space(s):
         return GROW_PLAN
     control.passes += 1
-    if control.half_life > 0:
+    slot = s.slots[control.active]
+    bounded = len(s.front_jobs) > 1
+    if bounded:
+        status = renew_bounds(s, slot)
+        if status < 0:
+            return status
+    elif control.half_life > 0:
         show_usage(s)
     if control.switch != 0:
         status = switch(s)
         if status < 0:
             return status
-    slot = s.slots[control.active]
+        slot = s.slots[control.active]
     for p in range(len(s.partitions)):
         if s.partitions[p].head < s.partitions[p].tail:
-            status = visit(s, p, slot)
+            status = bounded_pass(s, p, slot) if bounded else visit(s, p, slot)
             if status < 0:
                 return status
     return 0

@@ -128,14 +128,20 @@ def _fill_keys(s: State, p: Int, behind: Int) -> Any:
         control.asked += 1
         status = call_state(slot.ordering, s, p, behind, slot.ordering_network)
     else:
-        at = params_at(control.active, ORDERING)
-        status = call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, control.now, s.params, at)
+        status = call_ordering(s, slot, lo, hi, control.now)
     if status != 0:
         return failed(s, BAD_KEY, np.int64(s.queue_jobs[lo + status - 1]))
     for i in range(lo, hi):
         if s.queue_keys[i] != s.queue_keys[i]:
             return failed(s, BAD_KEY, np.int64(s.queue_jobs[i]))
     return 0
+
+
+@inner
+def call_ordering(s: State, slot: SlotRow, lo: Int, hi: Int, time: Real) -> Any:
+    """Let the ordering key the queue from position lo up to hi as of a time; returns 0, or 1 + how far it came before it failed."""
+    at = params_at(s.control[0].active, ORDERING)
+    return call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, time, s.params, at)
 
 
 @inner

@@ -53,6 +53,8 @@ def _entries_up(s: State, first: Int, last: Int) -> None:
     if len(s.queue_need) > 1:
         move_up(s.queue_need, first, last)
         move_up(s.queue_length, first, last)
+    if len(s.queue_group) > 1:
+        move_up(s.queue_group, first, last)
 
 
 @inner
@@ -63,6 +65,8 @@ def _entries_down(s: State, first: Int, last: Int) -> None:
     if len(s.queue_need) > 1:
         move_down(s.queue_need, first, last)
         move_down(s.queue_length, first, last)
+    if len(s.queue_group) > 1:
+        move_down(s.queue_group, first, last)
 
 
 @inner
@@ -72,6 +76,8 @@ def _copy_entry(s: State, to: Int, at: Int) -> None:
     if len(s.queue_need) > 1:
         s.queue_need[to] = s.queue_need[at]
         s.queue_length[to] = s.queue_length[at]
+    if len(s.queue_group) > 1:
+        s.queue_group[to] = s.queue_group[at]
 
 
 @inner
@@ -91,20 +97,27 @@ def _recenter(s: State, part: PartitionRow) -> None:
 
 
 @inner
+def queue_position(s: State, part: PartitionRow, key: Real, j: Int) -> Any:
+    """Return the position where (key, j) stands in the queue, or belongs."""
+    lo, hi = part.head, part.tail
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if before(s.queue_keys[middle], np.int64(s.queue_jobs[middle]), key, j):
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@inner
 def queue_insert(s: State, part: PartitionRow, key: Real, j: Int) -> Any:
     """Put job j where (key, j) belongs; returns its position."""
     if part.tail == part.queue_hi:
         _recenter(s, part)
-    lo, hi = part.head, part.tail
-    if hi > lo and before(s.queue_keys[hi - 1], np.int64(s.queue_jobs[hi - 1]), key, j):
-        lo = hi  # first come, first served lands here
-    while lo < hi:
-        middle = (lo + hi) >> 1
-        if before(key, j, s.queue_keys[middle], np.int64(s.queue_jobs[middle])):
-            hi = middle
-        else:
-            lo = middle + 1
     head, tail = part.head, part.tail
+    last = tail - 1
+    ends = tail > head and before(s.queue_keys[last], np.int64(s.queue_jobs[last]), key, j)
+    lo = tail if ends else queue_position(s, part, key, j)  # first come, first served lands at the end
     if head > part.queue_lo and (lo - head < tail - lo or tail == part.queue_hi):
         _entries_down(s, head, lo)
         part.head = head - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, para
 from gpuyard.engine.kernels.accounts import charge
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
-from gpuyard.engine.state import DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
+from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
 from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
@@ -399,11 +400,13 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     key = 0.0
     if control.external == 0:
         slot = s.slots[control.active]
-        if slot.reads_clock == 0:
+        if slot.reads_clock == CLOCK_NO:
             key = key_of(s, slot.ordering, j, ORDERING)
             if key != key:
                 control.error_job = j
                 return BAD_KEY
+        elif len(s.front_jobs) > 1:
+            key = bound_of(s, j)
     if crowd:
         at = queue_append(s, part, key, j)
         part.unsorted = 1
@@ -411,6 +414,8 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
         at = queue_insert(s, part, key, j)
     if len(s.queue_need) > 1:
         note_demand(s, at)
+    if len(s.queue_group) > 1:
+        note_group(s, at)
     part.came += 1
     part.newcomer = at
     return 0
@@ -426,10 +431,31 @@ def note_demand(s: State, at: Int) -> None:
 
 
 @inner
+def note_group(s: State, at: Int) -> None:
+    """Write beside the queue which group the job at position `at` belongs to. Who has run before is not like the others."""
+    j = s.queue_jobs[at]
+    s.queue_group[at] = s.group[j] if s.rows[j].preemptions == 0 else -1
+
+
+@inner
 def key_of(s: State, address: Int, j: Int, which: Int) -> Any:
     """The key (which = ORDERING) or preemption score (PREEMPTION) of one job; NaN if the policy fails."""
-    s.candidates[0] = j
+    return _key_at(s, address, j, which, s.control[0].now)
+
+
+@inner
+def bound_of(s: State, j: Int) -> Any:
+    """Return the least key that a waiting job can have up to the horizon, where keys only fall."""
     control = s.control[0]
-    if call_keys(address, s.rows, s.candidates, s.score, 0, 1, control.now, s.params, params_at(control.active, which)) != 0:
+    if control.half_life > 0:
+        s.rows[j].usage = s.users[s.rows[j].user].floor
+    key = _key_at(s, s.slots[control.active].ordering, j, ORDERING, control.horizon)
+    return key if key == key else -math.inf
+
+
+@inner
+def _key_at(s: State, address: Int, j: Int, which: Int, time: Real) -> Any:
+    s.candidates[0] = j
+    if call_keys(address, s.rows, s.candidates, s.score, 0, 1, time, s.params, params_at(s.control[0].active, which)) != 0:
         return np.nan
     return s.score[0]
