@@ -66,7 +66,8 @@ def balanced(result: Result, weights: BalancedWeights = BalancedWeights()) -> fl
     rate = weights.utilisation * use - weights.queue * np.minimum(bins["queue"], MOST_QUEUE) / MOST_QUEUE
     watts, most = _watts(result)
     rate -= weights.power * np.divide(watts, most, out=np.zeros(len(bins)), where=most > 0)
-    rate -= weights.watts * np.minimum(watts, MOST_POWER) / MOST_POWER
+    if weights.watts:
+        rate -= weights.watts * np.minimum(watts, MOST_POWER) / MOST_POWER
     return float((per_job[keep].sum() + float(rate @ bins["span"]) / STEP) / keep.sum())
 
 

@@ -262,6 +262,16 @@ def test_a_part_whose_columns_do_not_fit(tmp_path: Path) -> None:
         store.finish(6)
 
 
+@pytest.mark.parametrize(
+    "text", ["[", "[]", '{"a": 1}', '{"a": ["x", "y", []]}', '{"a": ["AAAA", "AAAA", []]}', '{"a": [[0.5], [1.0], []]}']
+)
+def test_a_part_whose_curves_are_something_else(tmp_path: Path, text: str) -> None:
+    store = filled(tmp_path)
+    renamed(part(store), frame_bytes(run=[2, 3], curves=[text, text], manifest=["{}", "{}"]))
+    with pytest.raises(DataError, match="curves of Run 2 cannot be read"):
+        store.finish(6)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "results"

@@ -15,12 +15,13 @@ depend on the experiment alone: not on workers, interruptions or clocks.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import io
 import json
 import re
 import shutil
+import struct
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -257,21 +258,25 @@ def _curve_frame(merged: pl.DataFrame) -> pl.DataFrame:
 
     rows: dict[str, list[Any]] = {"run": [], "curve": [], "x": [], "y": [], "labels": []}
     for run, text in zip(merged["run"].to_list(), merged["curves"].to_list(), strict=True):
-        for name, (x, y, labels) in json.loads(text).items():
-            for key, value in zip(rows, (run, name, _unpacked(x), _unpacked(y), labels), strict=True):
+        try:
+            curves = [(run, name, _unpacked(x), _unpacked(y), labels) for name, (x, y, labels) in json.loads(text).items()]
+        except (ValueError, TypeError, AttributeError, struct.error) as error:
+            raise DataError(f"the curves of Run {run} cannot be read: {' '.join(str(error).split())[:200]}", hint=BEGIN) from None
+        for curve in curves:
+            for key, value in zip(rows, curve, strict=True):
                 rows[key].append(value)
     kinds: Any = {"run": pl.Int64, "curve": pl.String, "x": pl.List(pl.Float64), "y": pl.List(pl.Float64), "labels": pl.List(pl.String)}
     return pl.DataFrame(rows, schema=kinds)
 
 
 def _packed(numbers: Array) -> str:
-    return base64.b64encode(numbers.astype("<f8").tobytes()).decode()
+    return binascii.b2a_base64(numbers.astype("<f8").tobytes(), newline=False).decode()
 
 
-def _unpacked(text: str) -> Array:
-    import numpy as np
-
-    return np.frombuffer(base64.b64decode(text), "<f8")
+def _unpacked(text: str) -> list[float]:
+    """Return the numbers as a list, of which polars makes a column five times as fast as of arrays."""
+    data = binascii.a2b_base64(text)
+    return list(struct.unpack(f"<{len(data) // 8}d", data))
 
 
 def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
