@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -268,6 +269,34 @@ def parse_json(raw: bytes | str, where: str, *, strict: bool = False, constants:
 def read_toml(path: Path, what: str, most: int = MAX_TOML_BYTES) -> dict[str, Any]:
     """Read the tables of a TOML file of at most `most` bytes; `what` names its kind, such as "a cluster file"."""
     return parse_toml(read_bytes(path, most, what), str(path))
+
+
+def toml_text(table: Mapping[str, Any], inside: str = "") -> str:
+    """Write a table of texts, numbers, lists of these, tables and lists of tables as TOML; `inside` is the path of the table itself."""
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items() if not _is_table(value)]
+    parts = ["".join(f"{line}\n" for line in lines)] if lines else []
+    for key, value in table.items():
+        path = f"{inside}.{_toml_key(key)}" if inside else _toml_key(key)
+        if isinstance(value, Mapping):
+            parts.append(f"[{path}]\n{toml_text(value, path)}")
+        elif _is_table(value):
+            parts += [f"[[{path}]]\n{toml_text(each, path)}" for each in value]
+    return "\n".join(parts)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list) and bool(value) and isinstance(value[0], Mapping))
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
+
+
+def _toml_value(value: Any) -> str:
+    """Write a text as JSON does: TOML reads its escapes too, and DEL must be one of them."""
+    if isinstance(value, list):
+        return f"[{', '.join(_toml_value(each) for each in value)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def parse_toml(raw: bytes | str, where: str) -> dict[str, Any]:

@@ -104,7 +104,8 @@ def test_terms_of_choices():
 
 
 def test_every_term_is_tested():
-    assert set(TERMS) == {*PER_JOB, "queue_time", "busy_time", "gpu_seconds", "energy", "utilisation", "queue", "power", "watts"}
+    assert set(TERMS) == {*PER_JOB, "queue_time", "busy_time", "gpu_seconds", "energy", "utilisation", "queue", "power", "watts",
+                          "cores", "imbalance"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["bsld", "slowdown", "wait", "turnaround"])
@@ -192,3 +193,40 @@ def test_what_is_refused():
         PickJob(weights=("missed=nan",))
     with pytest.raises(UnknownNameError, match="did you mean 'bsld'"):
         PickJob(objective="bsl")
+
+
+@pytest.mark.parametrize("term", ["cores", "imbalance"])
+def test_use_of_cores_and_imbalance_are_what_the_hosts_show_at_every_choice(term: str):
+    envs = episode("host", objective=weighted(term))
+    rule, seen, found, over = at_random(np.random.default_rng(1)), envs.reset(0), [], False
+    while not over:
+        over = len(envs.choose(np.array([rule(envs, seen)]))) > 0
+        nodes = envs.state(0).nodes
+        used = nodes["cpus"] - nodes["free_cpus"]
+        found.append(float(used.sum() / nodes["cpus"].sum() if term == "cores" else np.std(used / nodes["cpus"])))
+        assert envs.exact_reward(0) == pytest.approx(found[-1], abs=1e-9)
+    assert max(found) > 0.05
+    assert found[-1] == pytest.approx(0.0, abs=1e-9)  # at the end all hosts are idle
+
+
+def test_imbalance_is_of_devices_where_no_cores_are_stated():
+    envs = episode("job", objective=weighted("imbalance"))
+    rule, seen, over, found = at_random(np.random.default_rng(1)), envs.reset(0), False, []
+    while not over:
+        over = len(envs.choose(np.array([rule(envs, seen)]))) > 0
+        nodes = envs.state(0).nodes
+        found.append(float(np.std(nodes["free"] / nodes["gpus"])))
+        assert envs.exact_reward(0) == pytest.approx(found[-1], abs=1e-9)
+    assert max(found) > 0.05
+
+
+def test_the_reward_of_four_terms_is_their_weighted_sum():
+    """Of the same choices: completion, use of cores, wait and balance, each with its weight, which can be set."""
+    weights = {"ended": 1.0, "cores": 0.5, "capped_wait": -1.0, "imbalance": -0.5}
+    assert dict(OBJECTIVES["hosts"].weights) == weights
+    options = PickHost(objective="hosts", weights=("imbalance=-2", "cores=0"))
+    assert dict(options.left_open().objective.weights) == weights | {"imbalance": -2.0, "cores": 0.0}
+    objectives = {name: weighted(name) for name in weights} | {"all": replace(OBJECTIVES["hosts"], per_job=False)}
+    totals = {name: play(episode("host", objective=each), at_random(np.random.default_rng(2))).total for name, each in objectives.items()}
+    assert totals["all"] == pytest.approx(sum(weight * totals[name] for name, weight in weights.items()))
+    assert all(totals[name] > 0 for name in weights)

@@ -281,3 +281,34 @@ def test_a_variant_overrides_one_step() -> None:
     for name in ours:
         np.testing.assert_allclose(ours[name], expected[name], rtol=1e-4, atol=1e-6)
     assert any(not np.allclose(ours[name], others[name], rtol=1e-4, atol=1e-6) for name in ours)
+
+
+def test_accumulated_gradients_are_those_of_one_large_batch() -> None:
+    """Two minibatches taken together make the step of one that is twice as large, and not those of two."""
+    configs = (
+        replace(SMALL, minibatches=1),
+        replace(SMALL, minibatches=2, accumulate=2),
+        replace(SMALL, minibatches=4, accumulate=4),
+        replace(SMALL, minibatches=2),
+    )
+    weights = []
+    for config in configs:
+        learner = Ppo(LargestRow(8), config, seed=3)
+        facts = [learner.update() for _ in range(3)]
+        assert np.isfinite([each["loss/total"] for each in facts]).all()
+        weights.append(np.concatenate([np.ravel(each) for each in jax.tree.leaves(networks.trained(learner.state.params))]))
+    whole, halves, quarters, two = weights
+    np.testing.assert_allclose(halves, whole, rtol=2e-3, atol=2e-5)
+    np.testing.assert_allclose(quarters, whole, rtol=2e-3, atol=2e-5)
+    assert np.abs(two - whole).max() > 1e-3
+
+
+def test_minibatches_that_cannot_be_grouped_are_refused() -> None:
+    with pytest.raises(UsageError, match="2 minibatches cannot be taken 3 at a time"):
+        Ppo(LargestRow(8), replace(SMALL, accumulate=3), seed=1)
+
+
+def test_the_learning_rate_rises_over_the_first_steps_whatever_its_course() -> None:
+    learner = Ppo(LargestRow(8), replace(SMALL, schedule="constant", learning_rate=0.01, warm_up_steps=96), seed=1)
+    rates = [learner.update()["learning_rate"] for _ in range(5)]  # 32 choices an update
+    assert rates == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01])

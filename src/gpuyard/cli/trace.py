@@ -101,6 +101,40 @@ def generate(
     _save([(inputs.reading_of(with_=with_).load(generator, inputs.check_seed(seed)), out)], how)
 
 
+@app.command("export")
+def export(
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="W on C", help="Jobs and their cluster, e.g. 'eda:jobs=500 on hosts:count=50,seed={seed}'.", show_default=False
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="Gets a folder for each seed.", show_default=False)],
+    seeds: Annotated[str, typer.Option(metavar="LIST", help="e.g. 42-44.")] = "42-44",
+    how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:
+    """Write test environments, jobs and their cluster, as files that every command reads again: DIR/SEED/jobs.csv and cluster.toml."""
+    from gpuyard.experiments.design.spec import parse_seeds
+    from gpuyard.traces.recipes import Workloads, parse_recipe
+    from gpuyard.traces.writing import write_environment
+
+    if not parse_recipe(workload).is_generator:
+        hint = "a log is a file already; `gpuyard trace sample` cuts it"
+        raise UsageError(f"{workload}: only generated environments are exported", hint=hint)
+    numbers = parse_seeds(seeds, "--seeds")
+    source = Workloads([workload]).part("test", numbers)
+    records: list[dict[str, Any]] = []
+    for number in range(source.size):
+        episode = source.episode(number)
+        folder = out / (str(episode.seed) if source.size == len(numbers) else f"{episode.seed}-{number}")
+        for what in write_environment(episode.workload, episode.cluster, folder):
+            say(f"note: {folder / 'jobs.csv'} does not hold {what}")
+        records.append({"folder": str(folder), "jobs": len(episode.workload), "nodes": len(episode.cluster.nodes), "is": episode.text})
+    rows = [(r["folder"], f"{r['jobs']:,}", f"{r['nodes']:,}", r["is"]) for r in records]
+    emit(Output([Table(("folder", "jobs", "nodes", "is"), rows, left=frozenset({0, 3}))], records, records), how)
+
+
 @app.command("perturb")
 @options.grouped()
 def perturb(

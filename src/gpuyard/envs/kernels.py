@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 
 class WeightRow(TallyRow):
-    """The weights of a reward: of the sums of a tally, and of four terms that are counted at every choice."""
+    """The weights of a reward: of the sums of a tally, and of six terms that are counted at every choice."""
 
     utilisation: f8  # share of the devices in use
     queue: f8  # min(waiting jobs, MOST_QUEUE) / MOST_QUEUE
     power: f8  # watts over those if all devices in order were busy
     watts: f8  # min(watts, MOST_POWER) / MOST_POWER
+    cores: f8  # share of the cores in use, of nodes that state theirs
+    imbalance: f8  # standard deviation over nodes of the share in use: of cores, or of devices where a node states no cores
 
 
 WEIGHT_ROW = row_dtype(WeightRow)
@@ -191,12 +193,45 @@ def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: b
         value += weights.power * power(s) / system.most_power(s)
     if weights.watts != 0.0:
         value += weights.watts * min(power(s), MOST_POWER) / MOST_POWER
+    if weights.cores != 0.0:
+        value += weights.cores * _cores_in_use(s)
+    if weights.imbalance != 0.0:
+        value += weights.imbalance * _imbalance(s)
     if setup.shaping != 0.0:
         after = 0.0 if over else setup.shaping * _potential(s, weights)
         value += setup.gamma * after - slot.potential
         slot.potential = after
     slot.reward = value * slot.scale + (slot.bonus if over else 0.0)
     slot.total += slot.reward
+
+
+@inner
+def _cores_in_use(s: State) -> Any:
+    """Return the share of the cores in use; 0 where no node states its cores."""
+    cores, used = 0.0, 0.0
+    for n in range(len(s.nodes)):
+        node = s.nodes[n]
+        if node.cpus < np.inf and node.down == 0:
+            cores += node.cpus
+            used += node.cpus - node.free_cpus
+    return used / cores if cores > 0 else 0.0
+
+
+@inner
+def _imbalance(s: State) -> Any:
+    """Return the standard deviation over the nodes in order of the share in use."""
+    count, total, squares = 0, 0.0, 0.0
+    for n in range(len(s.nodes)):
+        node = s.nodes[n]
+        limited = node.cpus < np.inf and node.cpus > 0
+        if node.down == 0 and (limited or node.gpus > 0):
+            share = 1.0 - (node.free_cpus / node.cpus if limited else float(node.free) / float(node.gpus))
+            count += 1
+            total += share
+            squares += share * share
+    if count == 0:
+        return 0.0
+    return np.sqrt(max(squares / count - (total / count) ** 2, 0.0))
 
 
 @inner

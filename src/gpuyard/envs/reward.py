@@ -19,8 +19,8 @@ from gpuyard.registry import Registry, unknown_name
 class Objective:
     """A reward: the sum, over the terms of gpuyard.envs.kernels.WeightRow, of weight × what happened from one choice to the next.
 
-    Terms of jobs are added when a job ends, terms of time as it passes; `utilisation`, `queue`, `power` and `watts` are counted once per
-    choice.
+    Terms of jobs are added when a job ends, terms of time as it passes; `utilisation`, `queue`, `power`, `watts`, `cores` and `imbalance`
+    are counted once per choice.
     """
 
     name: str
@@ -53,6 +53,12 @@ for _objective in (
     Objective("wait", "mean wait", {"queue_time": -1.0}, "wait"),  # as it grows, not when a job ends: the sum is the same
     Objective("turnaround", "mean turnaround", {"turnaround": -1.0}, "turnaround"),
     Objective("utilisation", "GPU-seconds in use as a share of those offered", {"busy_time": 1.0, "gpu_seconds": -1.0}, "utilization"),
+    Objective(
+        "hosts",
+        "completion, use of cores, wait and load balance of hosts together",
+        {"ended": 1.0, "cores": 0.5, "capped_wait": -1.0, "imbalance": -0.5},
+        "wait",
+    ),
     Objective(
         "balanced",
         "slowdown, deadlines, wait, use, queue and power together",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from gpuyard.learn.parts.networks import AnyArray, Params
 from gpuyard.learn.parts.normalise import RunningStatistics, inherited, merge, merge_observations, no_statistics, normalised_params
 from gpuyard.learn.parts.presets import network_for
 from gpuyard.learn.parts.saving import nested, part
-from gpuyard.learn.parts.schedules import COURSES, anneal
+from gpuyard.learn.parts.schedules import COURSES, anneal, warmed_up
 from gpuyard.model.fields import ANY, MOST, check_limits
 from gpuyard.networks.spec import NetworkSpec
 
@@ -34,7 +34,8 @@ ADAM_EPS = 1e-5
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "rollout": (1, 65_536), "epochs": (1, 1_000), "minibatches": (1, 1_000_000), "discount": (0, 1), "gae_lambda": (0, 1),
     "clip": (0, ANY), "value_clip": (0, ANY), "value_weight": (0, ANY), "entropy": (0, ANY), "entropy_end": (0, ANY),
-    "learning_rate": (0, ANY), "updates": (1, MOST), "max_grad_norm": (0, ANY), "target_kl": (0, ANY),
+    "learning_rate": (0, ANY), "updates": (1, MOST), "max_grad_norm": (0, ANY), "target_kl": (0, ANY), "warm_up_steps": (0, MOST),
+    "accumulate": (1, 1_000_000),
 }  # fmt: skip
 
 
@@ -45,6 +46,7 @@ class PpoConfig:
     rollout: int = 64  # steps in each environment per update
     epochs: int = 2
     minibatches: int = 8
+    accumulate: int = 1  # minibatches whose gradients make one step: larger batches in the memory of a small one
     discount: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
@@ -54,6 +56,7 @@ class PpoConfig:
     entropy_end: float = 0.0  # … and in the last one; linear in between
     learning_rate: float = 1e-3
     schedule: str = "linear"  # how the learning rate falls: constant, linear, exponential, cosine, warm-up-cosine
+    warm_up_steps: int = 0  # choices over which the learning rate rises from 0, whatever the schedule
     updates: int = 1000  # length of the whole training; the learning rate and entropy weight fall over it
     max_grad_norm: float = 0.5  # 0: gradients are not clipped
     target_kl: float = 0.0  # an update ends early once the policy has moved by more; 0: never
@@ -111,6 +114,9 @@ class Ppo:
         if config.rollout * envs.count % config.minibatches:
             size = f"{config.rollout} steps × {envs.count} environments"
             raise UsageError(f"{size} cannot be split into {config.minibatches} minibatches", hint="choose a number that divides it")
+        if config.minibatches % config.accumulate:
+            which = f"{config.minibatches} minibatches cannot be taken {config.accumulate} at a time"
+            raise UsageError(f"ppo: {which}", hint="choose a number for accumulate that divides minibatches")
         self.device = setup(config.device)
         self.envs, self.config, self.seed = envs, config, seed
         self.spec = spec or network_for(envs.schema, envs.actions, config.network, config.width, config.history)
@@ -141,7 +147,8 @@ class Ppo:
         self.collect()
         collected = time.perf_counter()
         config, progress = self.config, self.updates / self.config.updates
-        rate = anneal(config.schedule, config.learning_rate, 0.0, progress)
+        done = self.steps + config.rollout * self.envs.count
+        rate = warmed_up(anneal(config.schedule, config.learning_rate, 0.0, progress), done, config.warm_up_steps)
         entropy_weight = anneal("linear", config.entropy, config.entropy_end, progress)
         key = jax.random.fold_in(self._keys[1], self.updates)
         numbers = (np.float32(rate), np.float32(entropy_weight))
@@ -227,13 +234,12 @@ class Ppo:
         return 0.5 * error.mean()
 
     def loss(self, trained: Params, fixed: Params, sample: Sample, entropy_weight: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Add up policy, value and entropy; also return what is shown of each."""
+        """Add up policy, value and entropy; also return what is shown of each. Advantages are normalised."""
         rollout = sample.rollout
         scores, value = networks.apply_and_value(self.spec, {**trained, **fixed}, rollout.rows, rollout.context, rollout.mask)
         every = networks.log_probabilities(scores)
         log_probability = chosen(every, rollout.action)
-        advantage = (sample.advantage - sample.advantage.mean()) / (sample.advantage.std() + 1e-8)
-        policy = self.policy_loss(log_probability, rollout.log_probability, advantage)
+        policy = self.policy_loss(log_probability, rollout.log_probability, sample.advantage)
         error = self.value_loss(value, rollout.value, sample.target)
         entropy = networks.entropy(every).mean()
         moved = log_probability - rollout.log_probability
@@ -252,12 +258,30 @@ class Ppo:
     def minibatch(
         self, state: PpoState, sample: Sample, rate: jax.Array, entropy_weight: jax.Array
     ) -> tuple[PpoState, dict[str, jax.Array]]:
-        """Make one step of Adam."""
+        """Make one step of Adam, by the mean gradient of `accumulate` parts of the sample, one after the other."""
         trained, fixed = networks.trained(state.params), networks.normalisation(state.params)
-        (total, facts), gradient = jax.value_and_grad(self.loss, has_aux=True)(trained, fixed, sample, entropy_weight)
+        advantage = (sample.advantage - sample.advantage.mean()) / (sample.advantage.std() + 1e-8)
+        sample = sample._replace(advantage=advantage)
+        of_part = partial(jax.value_and_grad(self.loss, has_aux=True), trained, fixed)
+        if self.config.accumulate == 1:
+            (total, facts), gradient = of_part(sample, entropy_weight)
+        else:
+            (total, facts), gradient = self._accumulated(of_part, sample, entropy_weight)
         change, adam = clipped_adam(self.config.max_grad_norm, ADAM_EPS).update(gradient, state.adam)
         params = {**descend(trained, change, rate), **fixed}
         return PpoState(params, adam, state.seen), {**facts, "loss/total": total, "gradient": optax.tree.norm(gradient)}
+
+    def _accumulated(self, of_part: Callable[..., Any], sample: Sample, entropy_weight: jax.Array) -> Any:
+        """Return the means over the parts; only one part at a time is in memory besides a sum of gradients."""
+        count = self.config.accumulate
+        parts = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), sample)
+        first = jax.tree.map(lambda x: x[0], parts)
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_part, first, entropy_weight))
+
+        def add(sums: Any, part: Sample) -> Any:
+            return jax.tree.map(jnp.add, sums, of_part(part, entropy_weight)), None
+
+        return jax.tree.map(lambda x: x / count, jax.lax.scan(add, nothing, parts)[0])
 
     @compiled
     def learn(
@@ -269,7 +293,8 @@ class Ppo:
         sample, seen, explained = self.samples(state, rollout, reward, done, last)
         size = reward.size
         orders = jax.vmap(lambda k: jax.random.permutation(k, size))(jax.random.split(key, config.epochs))
-        orders = orders.reshape(config.epochs * config.minibatches, size // config.minibatches)
+        steps = config.minibatches // config.accumulate
+        orders = orders.reshape(config.epochs * steps, size // steps)
 
         def one(carry: tuple[PpoState, jax.Array], order: jax.Array) -> tuple[tuple[PpoState, jax.Array], Any]:
             state, going = carry

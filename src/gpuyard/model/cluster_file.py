@@ -59,7 +59,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.files import is_file, read_toml
+from gpuyard.files import is_file, read_toml, toml_text, write_bytes
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
 from gpuyard.model.presets import DEVICES, PRESETS, device
@@ -362,6 +362,15 @@ def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
         "speed": {key: {kind: float(speed) for kind, speed in row.items()} for key, row in cluster.speed.items()},
         "outages": [_outage_row(outage) for outage in cluster.outages],
     }
+
+
+def save_cluster(cluster: Cluster, path: Path) -> None:
+    """Write a cluster file that `load_cluster` reads again; types that no node has are left out, since such a file is refused."""
+    table = cluster_to_dict(cluster)
+    used = {group["type"] for group in table["nodes"]}
+    table["types"] = {name: figures for name, figures in table["types"].items() if name in used}
+    table["speed"] = {name: {kind: speed for kind, speed in row.items() if kind in used} for name, row in table["speed"].items()}
+    write_bytes(path, toml_text({key: value for key, value in table.items() if value not in ({}, [])}).encode())
 
 
 def _about(partition: Partition) -> dict[str, Any]:

@@ -13,7 +13,9 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.files import Stream, replacing
+from gpuyard.files import Stream, replacing, writing
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.cluster_file import save_cluster
 from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.origin import origin_of
@@ -49,6 +51,14 @@ def write_workload(workload: Workload, path: Path | str) -> list[str]:
     writer = writer_of(path)
     writer.function(workload, path)
     return writer.lost(workload)
+
+
+def write_environment(workload: Workload, cluster: Cluster, folder: Path) -> list[str]:
+    """Save jobs and hosts as `jobs.csv` and `cluster.toml`, which every command reads; return what the first could not hold."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    save_cluster(cluster, folder / "cluster.toml")
+    return write_workload(workload, folder / "jobs.csv")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import pytest
 
 from gpuyard.cli.main import run
 from gpuyard.cli.train import facts
+from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.learn.run.folder import BEST, CONFIG, LAST, METRICS, STATE, Folder
 from gpuyard.learn.run.plan import TrainingRequest, plan_again, plan_of
 from gpuyard.learn.run.training import train
@@ -226,7 +227,43 @@ def test_tensorboard_reads_what_is_written(unbroken):
             tags.setdefault(value.tag, []).append((event.step, value.simple_value))
         at += 16 + length
     assert [step for step, _ in tags["validation/wait"]] == [row["steps"] for row in outcome.progress.curve]
+    steps = [row["steps"] for row in outcome.progress.curve]
+    for tag in ("env/wait", "env/turnaround", "env/utilization", "env/wait/fcfs", "env/utilization/sjf", "gain/fcfs", "gain/best_baseline"):
+        assert [step for step, _ in tags[tag]] == steps, tag
+    assert [value for _, value in tags["env/wait"]] == [value for _, value in tags["validation/wait"]]  # it is the objective here
+    gains = [1 - mine / theirs for (_, mine), (_, theirs) in zip(tags["validation/wait"], tags["validation/fcfs"], strict=True)]
+    assert [value for _, value in tags["gain/fcfs"]] == pytest.approx(gains, abs=1e-5)
+    assert tags["gain/best_baseline"][-1][1] == min(values[-1][1] for tag, values in tags.items() if tag.startswith("gain/"))
     assert {"validation/fcfs", "validation/sjf", "return", "loss/policy", "gradient", "policy/entropy", "steps_per_second"} <= set(tags)
+
+
+def test_a_saved_configuration_loads_back(toy, unbroken, tmp_path):
+    """The same plan; other words of the request win, and lengths follow from the new number of steps."""
+    file = unbroken[0] / CONFIG
+    first, again = plan_of(request(toy)), plan_of(TrainingRequest(file=file))
+    assert again == dataclasses.replace(first, command="")
+    longer = plan_of(TrainingRequest(file=file, seed=7, sets=("width=8",), flags={"training": {"steps": str(2 * STEPS)}}))
+    assert (longer.seed, longer.config.width, longer.config.updates) == (7, 8, 2 * first.config.updates)
+    assert longer.config.minibatches == first.config.minibatches != type(first.config)().minibatches
+    trained(dataclasses.replace(again, command=first.command), tmp_path / "run")
+    assert (tmp_path / "run" / BEST).read_bytes() == (unbroken[0] / BEST).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "nonsense", '{"env": "PickJob", "learner": "ppo", "settings": 3}', '{"env": 3, "learner": 4}']
+)
+def test_another_json_file_is_no_configuration(text, tmp_path):
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(GpuyardError, match=r"c\.json"):
+        plan_of(TrainingRequest(file=tmp_path / "c.json"))
+
+
+def test_a_program_that_a_saved_configuration_names_is_not_run(unbroken, tmp_path):
+    record = json.loads((unbroken[0] / CONFIG).read_text())
+    record["workloads"] = ["./evil.py:make"]
+    (tmp_path / "c.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match="names a program"):
+        plan_of(TrainingRequest(file=tmp_path / "c.json"))
 
 
 def test_without_tensorboardx_it_is_one_line(toy, tmp_path, monkeypatch):

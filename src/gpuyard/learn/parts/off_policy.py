@@ -23,7 +23,7 @@ from gpuyard.learn.parts.networks import Params
 from gpuyard.learn.parts.normalise import merge_observations, no_statistics, normalised_params
 from gpuyard.learn.parts.replay import Batch, Data, Replay, ReplayConfig
 from gpuyard.learn.parts.saving import generator_from, generator_state, nested, part
-from gpuyard.learn.parts.schedules import COURSES, anneal
+from gpuyard.learn.parts.schedules import COURSES, anneal, warmed_up
 from gpuyard.model.fields import ANY, MOST, check_limits
 from gpuyard.networks.shapes import NORMALISATION
 from gpuyard.networks.spec import NetworkSpec
@@ -34,7 +34,7 @@ _MOST_STRATA = 4096
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "discount": (0, 1), "learning_rate": (0, ANY), "steps": (1, MOST), "max_grad_norm": (0, ANY), "batch_size": (1, 1_000_000),
     "steps_per_update": (1, MOST), "updates_per_round": (1, 100_000), "warmup": (0, MOST), "capacity": (1, MOST), "n_step": (1, 1_000),
-    "alpha": (0, 10), "beta": (0, 1), "bins": (1, _MOST_STRATA),
+    "alpha": (0, 10), "beta": (0, 1), "bins": (1, _MOST_STRATA), "warm_up_steps": (0, MOST),
 }  # fmt: skip
 
 
@@ -51,6 +51,7 @@ class OffPolicyConfig:
     discount: float = 0.99
     learning_rate: float = 5e-4
     schedule: str = "constant"  # how the learning rate falls: constant, linear, exponential, cosine, warm-up-cosine
+    warm_up_steps: int = 0  # over which the learning rate rises from 0, whatever the schedule
     steps: int = 1_000_000  # length of the whole training; the learning rate and `beta` change over it
     max_grad_norm: float = 10.0
     batch_size: int = 64
@@ -146,7 +147,7 @@ class OffPolicy(ABC):
             return {}
         beta = anneal("linear", config.beta, 1.0, self.steps / config.steps)
         batches, items = self.replay.sample(self.updates, config.batch_size, self.rng, beta)
-        rate = anneal(config.schedule, config.learning_rate, 0.0, self.steps / config.steps)
+        rate = warmed_up(anneal(config.schedule, config.learning_rate, 0.0, self.steps / config.steps), self.steps, config.warm_up_steps)
         self.state, errors, found = self.learn(self.state, self.scaling(), batches, self.draw(), np.float32(rate))
         shown = {name: float(value) for name, value in found.items()} | self.facts()
         if not all(np.isfinite(value) for value in shown.values()):

@@ -37,6 +37,11 @@ def anneal(name: str, start: float, end: float, progress: float) -> float:
     return end + (start - end) * COURSES[name](min(max(progress, 0.0), 1.0))
 
 
+def warmed_up(rate: float, steps: int, warm_up_steps: int) -> float:
+    """Return the learning rate after some steps where it rises from 0 over the first `warm_up_steps`, whatever its course; 0: at once."""
+    return rate * min(1.0, steps / warm_up_steps) if warm_up_steps else rate
+
+
 @dataclass(frozen=True)
 class EarlyStopping:
     """Stops when `patience` scores in a row were not better than the best one by more than `threshold`. Higher is better; 0: never."""

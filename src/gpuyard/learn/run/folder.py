@@ -29,6 +29,14 @@ MAX_CONFIG_BYTES = 64_000_000
 PROGRESS = "progress"  # in the metadata of the state: JSON
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the configuration that a training wrote; what is in it is checked by the caller."""
+    table = from_plain(parse_json(read_bytes(path, MAX_CONFIG_BYTES, "a configuration"), str(path)))
+    if not isinstance(table, dict):
+        raise DataError(f"{path}: not a configuration")
+    return table
+
+
 class Folder:
     """The folder of one training. Make it with `created`, or find an earlier one with `found`."""
 
@@ -63,11 +71,7 @@ class Folder:
         write_bytes(self.path / CONFIG, text.encode(), alone=True)
 
     def read_config(self) -> dict[str, Any]:
-        path = self.path / CONFIG
-        table = from_plain(parse_json(read_bytes(path, MAX_CONFIG_BYTES, "a configuration"), str(path)))
-        if not isinstance(table, dict):
-            raise DataError(f"{path}: not a configuration")
-        return table
+        return read_config(self.path / CONFIG)
 
     # ── state ──
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpuyard.envs.kinds.base import EnvKind, find_env
@@ -14,6 +15,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.files import merge_tables
 from gpuyard.learn.base import LearnerKind, find_learner
 from gpuyard.learn.run import settings
+from gpuyard.learn.run.folder import read_config
 from gpuyard.learn.run.settings import names_of
 from gpuyard.model.fields import MOST, check_limits
 from gpuyard.model.units import shorten
@@ -21,6 +23,7 @@ from gpuyard.networks.manifest import NAME
 from gpuyard.policies.learned import programs_in
 
 SECTIONS = ("training", "env", "learner")
+SAVED = ".json"  # of a configuration that a training wrote, in place of a TOML file
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,14 @@ class TrainingRequest:
 
 def plan_of(request: TrainingRequest) -> TrainingPlan:
     """Fill in every default; refuse unknown names and values of the wrong type."""
+    saved: Mapping[str, Any] = {}
+    if request.file is not None and request.file.suffix == SAVED:
+        request, saved = _with_saved(request, request.file)
     if request.env is None:
         raise UsageError("no environment to train in", hint="e.g. gpuyard train PickJob --learner ppo")
     kind, learner = find_env(request.env), find_learner(request.learner or "ppo")
     kinds: dict[str, type[Any]] = {"training": TrainingSettings, "env": kind.options, "learner": learner.config}
-    given = _given(request, kinds, kind)
+    given = _given(request, kinds, kind, saved)
     training = settings.build("training", TrainingSettings, given["training"])
     config = _config(learner, training, given["learner"])
     options = _with_same_discount(settings.build("env", kind.options, given["env"]), config, given["env"])
@@ -113,9 +119,33 @@ def plan_of(request: TrainingRequest) -> TrainingPlan:
     )  # fmt: skip
 
 
-def _given(request: TrainingRequest, kinds: Mapping[str, type[Any]], kind: EnvKind) -> dict[str, dict[str, Any]]:
+def _with_saved(request: TrainingRequest, path: Path) -> tuple[TrainingRequest, Mapping[str, Any]]:
+    """Fill a request from the config.json of an earlier training, and return the settings in it; the request's own words win.
+
+    Lengths that followed from the number of steps are left out: they follow from the new one. A program that the file names is run only if
+    the request names it too.
+    """
+    record = read_config(path)
+    _refuse_programs(record, request, str(path))
+    try:
+        found = _from_record(record)
+    except (KeyError, TypeError, AttributeError):
+        raise DataError(f"{path}: not the configuration of a training") from None
+    tables: dict[str, Any] = found.record()["settings"]
+    lengths = {name for name, value in _lengths(found.config, found.training).items() if getattr(found.config, name) == value}
+    tables["learner"] = {name: value for name, value in tables["learner"].items() if name not in lengths}
+    return dataclasses.replace(
+        request, env=request.env or found.env, learner=request.learner or found.learner, workloads=request.workloads or found.workloads,
+        cluster=found.cluster if request.cluster is None else request.cluster, validation=request.validation or found.validation,
+        objective=request.objective or found.objective, seed=found.seed if request.seed is None else request.seed, file=None,
+    ), tables  # fmt: skip
+
+
+def _given(
+    request: TrainingRequest, kinds: Mapping[str, type[Any]], kind: EnvKind, saved: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, dict[str, Any]]:
     """Return section → name → value: from the file, then command line options, then `--set`. Old names become the present ones."""
-    read = settings.read_file(request.file, SECTIONS) if request.file is not None else {}
+    read = settings.read_file(request.file, SECTIONS) if request.file is not None else saved
     file = {section: settings.present_names(section, kinds[section], table) for section, table in read.items()}
     texts = settings.assign(kinds, request.sets)
     flags = {section: {k: v for k, v in request.flags.get(section, {}).items() if v is not None} for section in SECTIONS}

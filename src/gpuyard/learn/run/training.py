@@ -210,9 +210,16 @@ class Trainer:
         assert self._board is not None
         named = {f"validation/{self.validator.objective}": score}
         named |= {f"validation/{name}": value for name, value in self.validator.baselines.items()}
-        self._board.add(named, at.steps)
+        named |= {f"env/{name}": value for name, value in self.validator.facts.items()}
+        self._board.add({**named, **self._against_baselines(score)}, at.steps)
         at.seconds["validate"] += time.perf_counter() - began
         return score
+
+    def _against_baselines(self, score: float) -> dict[str, float]:
+        """Return by which share the policy is better than each baseline, and than the best of them; below 0 it is worse."""
+        sign, baselines = (1.0 if self.validator.better == "higher" else -1.0), self.validator.baselines
+        gains = {name: sign * (score - value) / abs(value) for name, value in baselines.items() if value}
+        return {f"gain/{name}": gain for name, gain in gains.items()} | ({"gain/best_baseline": min(gains.values())} if gains else {})
 
     def _save(self) -> None:
         began = time.perf_counter()

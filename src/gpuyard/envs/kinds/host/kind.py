@@ -154,7 +154,7 @@ ENVS.add(
     EnvKind(
         "PickHost", "which node a job gets", HOST, PickHost, make_envs, scheduler_of,
         lambda options: tuple(parse_slots(options.text(name)).label for name in (*HEURISTICS, "random")), "wait", aliases=("host",),
-        metrics=("wait", "makespan", "completed", "utilization", "load_imbalance"),
+        metrics=("wait", "makespan", "completed", "utilization", "load_imbalance", "core_utilization", "core_imbalance"),
         choices=lambda options: {"ordering": options.ordering, "backfill": options.backfill},
         text=lambda name, options: options.text(name),
         teachers=_teachers, demonstrate=_demonstrate,
