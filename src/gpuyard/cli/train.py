@@ -69,12 +69,7 @@ def train(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. learning_rate=1e-3; repeatable.", rich_help_panel=_LEARNING),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Settings in tables [training], [env], [learner] (.toml), or a training's config.json.",
-            rich_help_panel=_LEARNING,
-        ),
+        Path | None, typer.Option(metavar="FILE", help="A .toml file of settings, or a training's config.json.", rich_help_panel=_LEARNING)
     ] = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import UsageError
+from gpuyard.features.devices import task_facts
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.policies.deciders.learning.choice import LearnedDevice
-from gpuyard.policies.deciders.learning.dqn import DqnConfig, DqnDevice
+from gpuyard.policies.deciders.learning.dqn import DeviceDqnConfig, DqnDevice
 from gpuyard.policies.deciders.learning.forest import Forest
-from gpuyard.policies.deciders.learning.models import LinearPrior, profile
+from gpuyard.policies.deciders.learning.models import LinearPrior, Profile
 from gpuyard.policies.deciders.learning.network import NetworkDurations
 from gpuyard.policies.deciders.learning.strategies import DeviceModels
 
-TRAINING = DqnConfig(epsilon=0.5)  # of the DQN while it is trained beforehand
+TRAINING = DeviceDqnConfig(epsilon=0.5)  # of the DQN while it is trained beforehand
+
+
+def profile(workload: Workload, cluster: Cluster) -> Profile:
+    """Measure every task once on the first type of each kind, alone: its transfer, then its run time at the device's speed."""
+    jobs, types = workload.jobs, list(cluster.types)
+    cpu = next(kind for kind in types if kind.name == "cpu")
+    gpu = next(kind for kind in types if kind.name != "cpu")
+    facts = np.array([task_facts(jobs, row) for row in range(len(jobs))]).reshape(-1, 3)
+    columns = []
+    for kind in (cpu, gpu):
+        speed = np.array([cluster.speed_of(label, kind) for label in jobs.classes])[jobs.job_class]
+        columns.append(jobs.transfer * kind.transfer + workload.runtime / speed)
+    return Profile(facts, np.stack(columns, axis=1))
 
 
 @dataclass(frozen=True)

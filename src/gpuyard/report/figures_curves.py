@@ -164,7 +164,7 @@ def adaptation(study: Study) -> list[Chart]:
 
 @figure("tasks")
 def tasks(study: Study) -> list[Chart]:
-    """What the tasks of training and of the test are like: distributions of each fact."""
+    """Draw the distribution of each fact about the tasks of training and of the test."""
     return [_fact(study, fact, *words) for fact, words in _FACTS.items()]
 
 

@@ -6,13 +6,14 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuyard.arrays import Array, quantiles
 from gpuyard.errors import UsageError
+from gpuyard.experiments.judging.statistics import paired_difference
 from gpuyard.metrics.base import METRICS, values_of
 from gpuyard.metrics.groups import GROUPINGS
 from gpuyard.model.result import Result
@@ -101,3 +102,21 @@ def _queue(text: str, result: Result) -> Curve:
 
 
 _MAKERS: Mapping[str, Callable[[str, Result], Curve]] = {"cdf": _cdf, "box": _box, "queue": _queue}
+
+
+def adaptation(ratios: Sequence[Array], learned: Sequence[float]) -> str:
+    """Say whether a strategy adapted: by its time over that of the optimum from task to task in each Run, and by the tasks it learned from.
+
+    `adapted, 1.62 → 1.10 times the optimum's time from the first 50 tasks to the last 50; went on learning, from 486 tasks a run`
+    """
+    width = min(RECENT, *(len(ratio) for ratio in ratios))
+    early, late = (np.array([ratio[at] for ratio in ratios]) for at in (width - 1, -1))
+    if np.allclose(early, 1.0) and np.allclose(late, 1.0):
+        return "the optimum that the others are compared with"
+    change = paired_difference(late, early)
+    word = ("adapted" if change.mean < 0 else "fell behind") if change.clear else "not clear whether it changed"
+    text = f"{word}, {early.mean():.3g} → {late.mean():.3g} times the optimum's time from the first {width} tasks to the last {width}"
+    if not learned:
+        return text
+    mean = np.mean(learned)
+    return f"{text}; " + (f"went on learning, from {mean:,.0f} tasks a run" if mean else "stayed as it was trained")

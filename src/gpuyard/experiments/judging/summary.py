@@ -19,7 +19,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.design.cells import entries_of
-from gpuyard.experiments.judging.adapting import status_lines
+from gpuyard.experiments.judging.curves import adaptation
 from gpuyard.experiments.judging.logged import LABEL
 from gpuyard.experiments.judging.statistics import (
     TIES,
@@ -485,4 +485,14 @@ def _notes(pivot: Pivot) -> list[str]:
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
     what, n = pivot.over(max(several, default=1))
     about = f"estimates of run times: {results.estimates}" if results.estimates else ""
-    return [*status_lines(results), *notes, *filter(None, [caveat(n, what), about])]
+    return [*_statuses(results), *notes, *filter(None, [caveat(n, what), about])]
+
+
+def _statuses(results: Results) -> Iterator[str]:
+    """Yield a line for each strategy that was followed from task to task."""
+    ratios = results.curves("ratio")
+    reports = {each["run"]: each.get("decider", {}) for each in results.manifests} if ratios else {}
+    for name in results.schedulers if ratios else ():
+        runs = [run for run in results.columns["run"][results.where(scheduler=name)].tolist() if run in ratios]
+        learned = [float(reports[run]["learned from"]) for run in runs if "learned from" in reports.get(run, {})]
+        yield f"{name}: {adaptation([ratios[run].y for run in runs], learned)}"

@@ -19,7 +19,7 @@ from gpuyard.errors import DataError, GpuyardError
 from gpuyard.experiments.design.spec import placed
 from gpuyard.experiments.judging.curves import LEVELS, RECENT, Curve
 from gpuyard.experiments.studies.offline import Offline, offline_optimum
-from gpuyard.learn.devices import train_devices
+from gpuyard.learn.devices import profile, train_devices
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.result import Result
@@ -27,8 +27,8 @@ from gpuyard.model.units import Range
 from gpuyard.model.workload import Workload
 from gpuyard.policies.deciders.devices import PlannedDevices
 from gpuyard.policies.deciders.learning.choice import Exploration, LearnedDevice, by_prediction
-from gpuyard.policies.deciders.learning.dqn import DqnConfig
-from gpuyard.policies.deciders.learning.models import Profile, profile
+from gpuyard.policies.deciders.learning.dqn import DeviceDqnConfig
+from gpuyard.policies.deciders.learning.models import Profile
 from gpuyard.policies.deciders.learning.strategies import DQN_EPSILON, REGRESSOR_EPSILON, DeviceModels
 from gpuyard.policies.text import parse_scheduler
 from gpuyard.registry import unknown_name
@@ -55,7 +55,7 @@ class ShiftConfig:
     training_intensity: Range = Range(0.7, 1.0)  # noqa: RUF009
     training_memory: GigabyteRange = Range(0.1, 1.0)  # noqa: RUF009
     epsilon: float = DQN_EPSILON  # of the DQN, at every task
-    discount: float = DqnConfig.discount  # of the DQN
+    discount: float = DeviceDqnConfig.discount  # of the DQN
     regressor_epsilon: float = REGRESSOR_EPSILON  # of the one-step regressor, at its first task
     kicks: int = 10_000  # of the search for the offline optimum
     replan: bool = True  # forest, regressor and bandit reassign and reorder waiting tasks; False: first in, first out
@@ -119,8 +119,8 @@ class ShiftReport:
 
     seed: int
     config: ShiftConfig
-    outcomes: Mapping[str, StrategyOutcome]
     bound: float
+    outcomes: Mapping[str, StrategyOutcome]
     trained: Profile  # the tasks of training and of the test, measured on each kind of device
     tested: Profile
 
@@ -150,7 +150,7 @@ def shift(seed: int, config: ShiftConfig | None = None, strategies: Iterable[str
 def learned(models: DeviceModels, seed: int, config: ShiftConfig) -> list[LearnedDevice]:
     """Make a scheduler of each model; all were trained on the same tasks."""
     replan, first = config.replan, Exploration(config.regressor_epsilon)
-    dqn = DqnConfig(epsilon=config.epsilon, discount=config.discount)
+    dqn = DeviceDqnConfig(epsilon=config.epsilon, discount=config.discount)
     return [
         LearnedDevice(FOREST, lambda: by_prediction(models.forest_durations(), replan=replan)),
         LearnedDevice(LINEAR, lambda: by_prediction(models.linear_durations(), replan=replan)),
@@ -171,7 +171,7 @@ def report_of(
         )
         for name, result in results.items()
     }  # fmt: skip
-    return ShiftReport(seed, config, MappingProxyType(outcomes), bound, *profiles)
+    return ShiftReport(seed, config, bound, MappingProxyType(outcomes), *profiles)
 
 
 def curves_of(report: ShiftReport, name: str) -> dict[str, Curve]:

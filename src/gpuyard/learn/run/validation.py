@@ -37,7 +37,7 @@ class Validator(Protocol):
 
     @property
     def facts(self) -> Mapping[str, float]:
-        """What else is shown of the last network and, as `METRIC/BASELINE`, of the baselines."""
+        """Return what else is shown of the last network and, as `METRIC/BASELINE`, of the baselines."""
 
     def __call__(self, spec: NetworkSpec, arrays: Arrays) -> float: ...
 

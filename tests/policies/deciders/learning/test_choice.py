@@ -11,12 +11,12 @@ import pytest
 from gpuyard import Cluster, Simulation, Workload, load_cluster, simulate
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import HasDecide
-from gpuyard.learn.devices import fit_forest
+from gpuyard.learn.devices import fit_forest, profile
 from gpuyard.model.units import Range
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.deciders.learning.choice import Exploration, LearnedDevice, PredictedDevice, by_prediction
-from gpuyard.policies.deciders.learning.dqn import DqnConfig, DqnDevice
-from gpuyard.policies.deciders.learning.models import DurationModel, ForestDurations, LinearDurations, LinearPrior, Profile, profile
+from gpuyard.policies.deciders.learning.dqn import DeviceDqnConfig, DqnDevice
+from gpuyard.policies.deciders.learning.models import DurationModel, ForestDurations, LinearDurations, LinearPrior, Profile
 from gpuyard.policies.deciders.learning.network import NetworkDurations, OnlineConfig
 from gpuyard.traces.generators.tasks import tasks
 
@@ -180,7 +180,7 @@ def test_true_times_of_unfinished_tasks_do_not_influence_a_choice(name: str, hea
         "forest": predicting("forest", lambda: forest, Exploration(0.1), replan=True),
         "network": predicting("network", lambda: network.fresh(1), Exploration(0.1), replan=True),
         "linear": predicting("linear", lambda: LinearDurations(LinearPrior.of(heavy)), Exploration(0.1), replan=True),
-        "dqn": LearnedDevice("dqn", lambda: DqnDevice(network.fresh(1), DqnDevice.untrained(0), DqnConfig())),
+        "dqn": LearnedDevice("dqn", lambda: DqnDevice(network.fresh(1), DqnDevice.untrained(0), DeviceDqnConfig())),
     }
     until, scheduler = 60.0, schedulers[name]
     ends = simulate(light, CLUSTER, scheduler).table["end"]

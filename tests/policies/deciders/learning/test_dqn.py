@@ -10,7 +10,7 @@ import pytest
 from gpuyard import Workload, load_cluster, simulate
 from gpuyard.model.units import Range
 from gpuyard.policies.deciders.learning.choice import LearnedDevice
-from gpuyard.policies.deciders.learning.dqn import STATE, DqnConfig, DqnDevice
+from gpuyard.policies.deciders.learning.dqn import STATE, DeviceDqnConfig, DqnDevice
 from gpuyard.policies.deciders.learning.network import SmallNetwork
 from gpuyard.policies.deciders.learning.strategies import shipped_models
 from gpuyard.traces.generators.tasks import tasks
@@ -40,7 +40,7 @@ def test_a_step_follows_the_gradient() -> None:
 
 
 def agent(**settings: float) -> DqnDevice:
-    config = replace(DqnConfig(learning_rate=3e-3, updates=50, batch_size=4), **settings)  # type: ignore[arg-type]
+    config = replace(DeviceDqnConfig(learning_rate=3e-3, updates=50, batch_size=4), **settings)  # type: ignore[arg-type]
     return DqnDevice(shipped_models().network_durations(0), DqnDevice.untrained(0), config)
 
 
@@ -68,13 +68,13 @@ def test_bootstrapping_reaches_the_value_of_going_on_for_ever() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
 def test_it_explores_with_the_same_probability_to_the_end(epsilon: float, light: Workload) -> None:
-    result = simulate(light, CLUSTER, LearnedDevice("dqn", lambda: shipped_models().dqn(DqnConfig(epsilon=epsilon))))
+    result = simulate(light, CLUSTER, LearnedDevice("dqn", lambda: shipped_models().dqn(DeviceDqnConfig(epsilon=epsilon))))
     report = result.manifest["decider"]
     assert report["assigned"] == len(light)
     expected = epsilon * len(light)
     assert abs(report["explored"] - expected) <= 3 * np.sqrt(expected * (1 - epsilon))
     assert report["updates"] > 100 and report["transitions"] > 100
-    assert report["target copies"] == report["updates"] // DqnConfig.sync
+    assert report["target copies"] == report["updates"] // DeviceDqnConfig.sync
 
 
 def test_weights_change_while_it_decides_and_stay_in_their_simulation(light: Workload) -> None:
@@ -92,7 +92,7 @@ def test_weights_change_while_it_decides_and_stay_in_their_simulation(light: Wor
 
 def test_a_task_that_fits_no_gpu_goes_to_a_cpu() -> None:
     large = tasks(3, jobs=40, memory=Range(20, 30))  # GPUs have 16 GB
-    result = simulate(large, CLUSTER, LearnedDevice("dqn", lambda: shipped_models().dqn(DqnConfig(epsilon=1.0))))
+    result = simulate(large, CLUSTER, LearnedDevice("dqn", lambda: shipped_models().dqn(DeviceDqnConfig(epsilon=1.0))))
     assert np.isfinite(result.table["end"]).all()
     assert set(result.table["node"].tolist()) <= {0, 1, 2, 3}
 

@@ -84,7 +84,7 @@ def test_broken_files_are_refused(name: str, tmp_path: Path) -> None:
 
 def test_the_models_were_trained_on_compute_heavy_tasks() -> None:
     """They know those well, and low-intensity, memory-heavy ones badly: what `online` has to learn."""
-    from gpuyard.policies.deciders.learning.models import profile
+    from gpuyard.learn.devices import profile
 
     cluster = load_cluster("tasks")
     heavy = profile(tasks(7, jobs=200, intensity=Range(0.7, 1), memory=Range(0.1, 1)), cluster)

@@ -18,23 +18,10 @@ from gpuyard.policies.capacity import JobRequest
 from gpuyard.policies.deciders.devices import DeviceView
 from gpuyard.policies.deciders.learning.choice import PlannedByPrediction, kinds_of
 from gpuyard.policies.deciders.learning.models import KINDS, DurationModel
-from gpuyard.policies.deciders.learning.network import INPUTS, Replay, SmallNetwork, inputs_of
+from gpuyard.policies.deciders.learning.network import INPUTS, LatestSamples, SmallNetwork, inputs_of
 
 STATE = INPUTS + 2 * len(KINDS)  # a task, and for each kind its backlog and the task's seconds there
 SCALE = 10.0  # s that are a cost of 1
-
-
-@dataclass(frozen=True)
-class DqnConfig:
-    """Settings of the DQN while it decides."""
-
-    epsilon: float = 0.1  # share of tasks whose kind is drawn at random, however long it has learned
-    discount: float = 0.7  # from task to task; with 0.9 and a rate of 1e-3 one run in five came to twice the optimum
-    learning_rate: float = 3e-4
-    batch_size: int = 64
-    updates: int = 4  # after each decision at which a task has ended
-    capacity: int = 1000  # transitions that are kept, the latest ones
-    sync: int = 200  # updates from one copy into the target network to the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +33,29 @@ class _Choice:
     action: int
 
 
+@dataclass(frozen=True)
+class DeviceDqnConfig:
+    """Settings of the DQN."""
+
+    batch_size: int = 64
+    epsilon: float = 0.1  # share of tasks whose kind is drawn at random, however long it has learned
+    layers: tuple[int, ...] = (32, 32)  # of a network that is not trained yet
+    updates: int = 4  # after each decision at which a task has ended
+    discount: float = 0.7  # from task to task; with 0.9 and a rate of 1e-3 one run in five came to twice the optimum
+    capacity: int = 1000  # transitions that are kept, the latest ones
+    learning_rate: float = 3e-4
+    sync: int = 200  # updates from one copy into the target network to the next
+
+
 class DqnDevice(PlannedByPrediction):
     """Chooses the kind of device by Q-values, ε-greedily, when a task is submitted; `model` predicts seconds, and learns too."""
 
-    def __init__(self, model: DurationModel, network: SmallNetwork, config: DqnConfig | None = None, seed: int = 0) -> None:
+    def __init__(self, model: DurationModel, network: SmallNetwork, config: DeviceDqnConfig | None = None, seed: int = 0) -> None:
         super().__init__(model)
-        self.config = config or DqnConfig()
+        self.config = config or DeviceDqnConfig()
         self.network, self.target = network.copy(), network.copy()
         columns = {"state": ((STATE,), "f8"), "next": ((STATE,), "f8"), "ahead": ((len(KINDS),), "f8"), "next_ahead": ((len(KINDS),), "f8")}
-        self._replay = Replay(self.config.capacity, **columns, action=((), "i8"), cost=((), "f8"))
+        self._replay = LatestSamples(self.config.capacity, **columns, action=((), "i8"), cost=((), "f8"))
         self._rng = np.random.default_rng([seed, 5])
         self._open: dict[int, tuple[_Choice, float]] = {}  # job → its choice and when it was submitted, until it has ended
         self._after: dict[int, _Choice] = {}  # job → the choice that followed its own
@@ -63,8 +64,9 @@ class DqnDevice(PlannedByPrediction):
         self._loss = 0.0
 
     @staticmethod
-    def untrained(seed: int, layers: tuple[int, ...] = (32, 32)) -> SmallNetwork:
+    def untrained(seed: int, config: DeviceDqnConfig | None = None) -> SmallNetwork:
         """Draw a network whose values are nearly 0: it is greedy."""
+        layers = (config or DeviceDqnConfig()).layers
         return SmallNetwork.drawn(np.random.default_rng([seed, 6]), (STATE, *layers, len(KINDS)), last=0.01)
 
     def report(self) -> dict[str, float]:

@@ -62,7 +62,7 @@ class Forest:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All of it, by name."""
+        """Return its arrays by name."""
         return {name: getattr(self, name) for name in _DTYPES}
 
     @classmethod

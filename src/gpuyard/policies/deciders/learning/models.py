@@ -8,9 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.features.devices import task_facts
-from gpuyard.model.cluster import Cluster
-from gpuyard.model.workload import Workload
 from gpuyard.policies.deciders.learning.forest import Forest
 
 KINDS = ("cpu", "gpu")
@@ -26,19 +23,6 @@ class Profile:
 
     def __len__(self) -> int:
         return len(self.facts)
-
-
-def profile(workload: Workload, cluster: Cluster) -> Profile:
-    """Measure every task once on the first type of each kind, alone: its transfer, then its run time at the device's speed."""
-    jobs, types = workload.jobs, list(cluster.types)
-    cpu = next(kind for kind in types if kind.name == "cpu")
-    gpu = next(kind for kind in types if kind.name != "cpu")
-    facts = np.array([task_facts(jobs, row) for row in range(len(jobs))]).reshape(-1, 3)
-    columns = []
-    for kind in (cpu, gpu):
-        speed = np.array([cluster.speed_of(label, kind) for label in jobs.classes])[jobs.job_class]
-        columns.append(jobs.transfer * kind.transfer + workload.runtime / speed)
-    return Profile(facts, np.stack(columns, axis=1))
 
 
 class DurationModel(ABC):

@@ -93,7 +93,7 @@ def _views(flat: Array, widths: tuple[int, ...]) -> list[tuple[Array, Array]]:
     return found
 
 
-class Replay:
+class LatestSamples:
     """The latest samples, as columns; when it is full the oldest go."""
 
     def __init__(self, capacity: int, **columns: tuple[tuple[int, ...], str]) -> None:
@@ -140,7 +140,7 @@ class NetworkDurations(DurationModel):
         self.config = config or OnlineConfig()
         self.network = network.copy()
         self._rng = np.random.default_rng([seed, 4])
-        self._measured = Replay(self.config.capacity, inputs=((INPUTS,), "f8"), kind=((), "i8"), target=((), "f8"))
+        self._measured = LatestSamples(self.config.capacity, inputs=((INPUTS,), "f8"), kind=((), "i8"), target=((), "f8"))
 
     @classmethod
     def trained(cls, data: Profile, seed: int, config: OnlineConfig | None = None) -> NetworkDurations:

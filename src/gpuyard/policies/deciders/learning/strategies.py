@@ -16,7 +16,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.networks.tensor_file import Caps, read_arrays, write_arrays
 from gpuyard.policies.deciders.learning.choice import Exploration, PredictedDevice, by_prediction
-from gpuyard.policies.deciders.learning.dqn import STATE, DqnConfig, DqnDevice
+from gpuyard.policies.deciders.learning.dqn import STATE, DeviceDqnConfig, DqnDevice
 from gpuyard.policies.deciders.learning.forest import Forest
 from gpuyard.policies.deciders.learning.models import KINDS, TERMS, ForestDurations, LinearConfig, LinearDurations, LinearPrior
 from gpuyard.policies.deciders.learning.network import INPUTS, NetworkDurations, SmallNetwork, network_of
@@ -46,7 +46,7 @@ class DeviceModels:
     def network_durations(self, seed: int) -> NetworkDurations:
         return NetworkDurations(self.seconds, seed)
 
-    def dqn(self, config: DqnConfig | None = None, seed: int = 0) -> DqnDevice:
+    def dqn(self, config: DeviceDqnConfig | None = None, seed: int = 0) -> DqnDevice:
         return DqnDevice(self.network_durations(seed), self.values, config, seed)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -121,8 +121,8 @@ def linear_device(*, alpha: float = LinearConfig.alpha, replan: float = 1) -> Pr
 
 @decider("online", title="Device choice: by a DQN that goes on learning from each task that ends")
 def online_device(
-    *, epsilon: float = DQN_EPSILON, discount: float = DqnConfig.discount, learning_rate: float = DqnConfig.learning_rate,
-    updates: float = DqnConfig.updates, sync: float = DqnConfig.sync,
+    *, epsilon: float = DQN_EPSILON, discount: float = DeviceDqnConfig.discount, learning_rate: float = DeviceDqnConfig.learning_rate,
+    updates: float = DeviceDqnConfig.updates, sync: float = DeviceDqnConfig.sync,
 ) -> PredictedDevice:  # fmt: skip
     """Chooses CPU or GPU for each task by Q-values: the turnaround to come, bootstrapped over later tasks with `discount` from a target
     network that is copied every `sync` updates. A share `epsilon` of the tasks goes to either at random. After each decision at which a
@@ -131,7 +131,7 @@ def online_device(
         raise UsageError(f"online: updates = {updates:g} and sync = {sync:g} must be whole numbers, sync at least 1")
     if not 0 < learning_rate <= 1:
         raise UsageError(f"online: learning_rate = {learning_rate:g} does not lie in 0..1")
-    config = DqnConfig(
+    config = DeviceDqnConfig(
         epsilon=_share("online: epsilon", epsilon), discount=_share("online: discount", discount), learning_rate=learning_rate,
         updates=int(updates), sync=int(sync),
     )  # fmt: skip
