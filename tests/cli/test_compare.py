@@ -12,8 +12,9 @@ import pytest
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.cli.common.output import STAR
 from gpuyard.cli.common.schedulers import DEFAULTS
+from gpuyard.engine import batch
 from gpuyard.errors import UsageError
-from gpuyard.experiments.compare import Plan, Source, compare
+from gpuyard.experiments.compare import Plan, Source, _batches, compare
 from gpuyard.experiments.judging.statistics import mean_interval, paired_difference
 from gpuyard.metrics import measure
 
@@ -225,6 +226,17 @@ def test_progress_counts_every_cell():
     seen: list[int] = []
     compare(plan, threads=2, progress=seen.append)
     assert seen == list(range(1, plan.cells() + 1)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_schedulers_that_run_together_have_the_numbers_of_each_alone(monkeypatch):
+    source = Source("demo", lambda seed: load_workload("demo:jobs=60", seed), True, (load_cluster("node8"),))
+    schedulers = tuple(parse_scheduler(text) for text in ("fcfs", "sjf", "gavel:every=600", "srpt/fewest/easy/srpt", "saf/best/easy"))
+    plan = Plan((source,), schedulers, ("wait", "bsld.p95", "energy", "fairness"), seeds=(0, 1, 2))
+    together = compare(plan)
+    assert [len(part) for part in _batches(schedulers, 60)] == [2, 1, 2]
+    monkeypatch.setattr(batch, "TOGETHER", 1)
+    assert [len(part) for part in _batches(schedulers, 60)] == [1, 1, 1, 1, 1]
+    assert repr(compare(plan)) == repr(together)
 
 
 def test_a_scheduler_twice_is_refused():

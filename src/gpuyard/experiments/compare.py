@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import cast
 
 import numpy as np
 
 from gpuyard import __version__
 from gpuyard.arrays import Array
+from gpuyard.engine.batch import batches
 from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
-from gpuyard.engine.simulation import simulate
+from gpuyard.engine.simulation import simulate, simulate_many
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import parts_of
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
@@ -31,6 +33,7 @@ from gpuyard.experiments.judging.words import in_words
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
 from gpuyard.metrics import aggregate, counts, rejections, resolve
 from gpuyard.metrics.base import values_of
+from gpuyard.metrics.facts import stacked
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
@@ -39,7 +42,7 @@ from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import unknown_name
 from gpuyard.traces import accuracy, is_random, with_estimate
 
-AHEAD = 4  # cells per thread that are prepared before the oldest is waited for: bounds the workloads in memory
+AHEAD = 4  # tasks per thread that are prepared before the oldest is waited for: bounds the workloads in memory
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ def _check(plan: Plan) -> None:
 
 def _simulate_all(plan: Plan, pool: ThreadPoolExecutor, threads: int, progress: Callable[[int], None]) -> list[_Pending]:
     tables: list[_Pending] = []
-    waiting: deque[tuple[list[_Measured], Future[_Measured]]] = deque()
+    waiting: deque[tuple[list[_Measured], Future[list[_Measured]]]] = deque()
     done = 0
     for row, job in _jobs(plan, tables):
         waiting.append((row, pool.submit(job)))
@@ -166,17 +169,17 @@ def _simulate_all(plan: Plan, pool: ThreadPoolExecutor, threads: int, progress: 
     return tables
 
 
-def _collect(waiting: deque[tuple[list[_Measured], Future[_Measured]]], done: int, progress: Callable[[int], None]) -> int:
+def _collect(waiting: deque[tuple[list[_Measured], Future[list[_Measured]]]], done: int, progress: Callable[[int], None]) -> int:
     row, future = waiting.popleft()
-    cell = future.result()  # in the order of submission, whichever thread is first
-    row.append(cell)
-    done += cell.simulated
-    progress(done)
+    for cell in future.result():  # in the order of submission, whichever thread is first
+        row.append(cell)
+        done += cell.simulated
+        progress(done)
     return done
 
 
-def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured], Callable[[], _Measured]]]:
-    """Yield where each cell belongs and the call that computes it; fills `tables` in the order in which they are shown."""
+def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured], Callable[[], list[_Measured]]]]:
+    """Yield where cells belong and the call that computes them; fills `tables` in the order in which they are shown."""
     for source in plan.sources:
         log = None if source.seeded else source.load(plan.seeds[0])
         made = {
@@ -196,8 +199,17 @@ def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured],
                     if not source.seeded and has_log(workload) and table.counted is None:
                         table.counted = _counted(workload, table.cluster)
                     table.cells.append([])
-                    for scheduler in (*([None] if table.log else []), *plan.schedulers):
-                        yield table.cells[-1], _call(plan, table, workload, scheduler, seed)
+                    for schedulers in ([()] if table.log else []) + _batches(plan.schedulers, len(workload)):
+                        yield table.cells[-1], _call(plan, table, workload, schedulers, seed)
+
+
+def _batches(schedulers: Sequence[AnyScheduler], jobs: int) -> list[Sequence[AnyScheduler]]:
+    """Split schedulers into those that one thread runs together; a decider, which may take seconds, is alone."""
+    found: list[Sequence[AnyScheduler]] = []
+    for decides, group in groupby(schedulers, lambda each: isinstance(each, Decider)):
+        neighbours = list(group)
+        found += [[each] for each in neighbours] if decides else batches(neighbours, jobs)
+    return found
 
 
 def _counted(workload: Workload, cluster: Cluster) -> Array:
@@ -207,16 +219,20 @@ def _counted(workload: Workload, cluster: Cluster) -> Array:
     return counted
 
 
-def _call(plan: Plan, table: _Pending, workload: Workload, scheduler: AnyScheduler | None, seed: int) -> Callable[[], _Measured]:
-    """Return the call that measures one line; without a scheduler, that of the log."""
+def _call(plan: Plan, table: _Pending, workload: Workload, schedulers: Sequence[AnyScheduler], seed: int) -> Callable[[], list[_Measured]]:
+    """Return the call that measures some lines; without schedulers, that of the log."""
     lone = len(table.seeds) == 1
-    if scheduler is None:
-        return lambda: _measured(logged_result(workload, table.cluster), plan.metrics, lone, table.counted)
+    if not schedulers:
+        return lambda: [_measured(logged_result(workload, table.cluster), plan.metrics, lone, table.counted)]
     segments = any(resolve(name)[0].segments for name in plan.metrics)
     cluster = table.source.change(table.cluster, workload, seed) if table.source.change else table.cluster
-    return lambda: _measured(
-        simulate(workload, cluster, scheduler, seed, rules=plan.rules, segments=segments), plan.metrics, lone, table.counted
-    )
+
+    def measured() -> list[_Measured]:
+        results = simulate_many(workload, cluster, schedulers, seed, rules=plan.rules, segments=segments)
+        stacked(results)  # so that what their metrics share is worked out for all of them at once
+        return [_measured(result, plan.metrics, lone, table.counted) for result in results]
+
+    return measured
 
 
 def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Array | None) -> _Measured:
