@@ -200,9 +200,12 @@ class BookingPlan:
         times = {time for claim in self.claims for time in (claim.start, claim.end)}
         return [self.now, *sorted(time for time in times if self.now < time < math.inf)]
 
-    def points(self, start: float, duration: float) -> list[float]:
-        """Return the times in [start, start + duration) at which the least free amounts can occur; always `start`."""
-        return [start, *(time for time in self.changes() if start < time < start + duration)]
+    def points(self, start: float, duration: float, changes: list[float] | None = None) -> list[float]:
+        """Return the times in [start, start + duration) at which the least free amounts can occur; always `start`.
+
+        `changes`: those of the plan, where they are known.
+        """
+        return [start, *(time for time in changes or self.changes() if start < time < start + duration)]
 
     def room(self, node: NodeState, job: JobState, points: list[float]) -> int:
         """Return the units that the node can take at all the points; a shared job needs a wholly free device."""
@@ -246,8 +249,9 @@ class BookingPlan:
 
     def earliest(self, job: JobState, duration: float) -> float | None:
         """Return the first time at which the job fits for its whole duration; None: never."""
-        for time in self.changes():
-            points = self.points(time, duration)
+        changes = self.changes()
+        for time in changes:
+            points = self.points(time, duration, changes)
             if sum(self.rooms(job, points).values()) >= job.units and self.has_quota(job, points):
                 return time
         return None
