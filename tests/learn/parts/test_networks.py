@@ -26,6 +26,12 @@ SPECS = {
 }
 
 
+# Compiled as one program: without it each operation of each shape is compiled, which takes twice as long.
+apply = jax.jit(networks.apply, static_argnums=0)
+apply_and_value = jax.jit(networks.apply_and_value, static_argnums=0)
+value = jax.jit(networks.value, static_argnums=0)
+
+
 def busy(spec: NetworkSpec, seed: int = 0) -> networks.Params:
     """Parameters that are nowhere 0 or 1."""
     random = np.random.default_rng(seed)
@@ -83,25 +89,25 @@ def attention(spec: NetworkSpec, p: dict[str, np.ndarray], h: list[np.ndarray], 
 def test_equals_the_text(name: str) -> None:
     spec = SPECS[name]
     params, (rows, context, mask) = busy(spec), inputs(spec, 5)
-    scores, values = networks.apply_and_value(spec, params, rows, context, mask)
+    scores, values = apply_and_value(spec, params, rows, context, mask)
     for i in range(5):
-        expected, value = plain(spec, params, rows[i], context[i], mask[i])
+        expected, worth = plain(spec, params, rows[i], context[i], mask[i])
         np.testing.assert_allclose(scores[i], expected, rtol=2e-4, atol=2e-4)
-        np.testing.assert_allclose(values[i], value, rtol=2e-4, atol=2e-4)
-    np.testing.assert_allclose(networks.apply(spec, params, rows, context, mask), scores, rtol=1e-5)
-    np.testing.assert_allclose(networks.value(spec, params, rows, context, mask), values, rtol=1e-5)
+        np.testing.assert_allclose(values[i], worth, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(apply(spec, params, rows, context, mask), scores, rtol=1e-5)
+    np.testing.assert_allclose(value(spec, params, rows, context, mask), values, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_any_number_of_leading_axes(name: str) -> None:
     spec = SPECS[name]
     params, (rows, context, mask) = busy(spec), inputs(spec, 2, 3)
-    scores, values = networks.apply_and_value(spec, params, rows, context, mask)
+    scores, values = apply_and_value(spec, params, rows, context, mask)
     assert scores.shape == mask.shape
     assert values.shape == (2, 3)
-    alone, value = networks.apply_and_value(spec, params, rows[1, 2], context[1, 2], mask[1, 2])
+    alone, worth = apply_and_value(spec, params, rows[1, 2], context[1, 2], mask[1, 2])
     np.testing.assert_allclose(scores[1, 2], alone, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(values[1, 2], value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values[1, 2], worth, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["kernel", "mean", "attention"])
@@ -109,8 +115,8 @@ def test_order_of_rows_does_not_matter(name: str) -> None:
     spec = SPECS[name]
     params, (rows, context, mask) = busy(spec), inputs(spec, 3, n=6)
     order = np.array([3, 0, 5, 1, 4, 2])
-    scores, values = networks.apply_and_value(spec, params, rows, context, mask)
-    moved, same = networks.apply_and_value(spec, params, rows[:, order], context, mask[:, order])
+    scores, values = apply_and_value(spec, params, rows, context, mask)
+    moved, same = apply_and_value(spec, params, rows[:, order], context, mask[:, order])
     np.testing.assert_allclose(moved, scores[:, order], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(same, values, rtol=1e-4, atol=1e-5)
 
@@ -121,8 +127,8 @@ def test_rows_that_may_not_be_chosen_change_nothing(name: str) -> None:
     params, (rows, context, mask) = busy(spec), inputs(spec, 3)
     other = np.where(mask[..., None], rows, 100.0 * rows + 7.0)
     more = np.concatenate([other, other], 1)
-    scores, values = networks.apply_and_value(spec, params, rows, context, mask)
-    same, same_values = networks.apply_and_value(spec, params, more, context, np.concatenate([mask, np.zeros_like(mask)], 1))
+    scores, values = apply_and_value(spec, params, rows, context, mask)
+    same, same_values = apply_and_value(spec, params, more, context, np.concatenate([mask, np.zeros_like(mask)], 1))
     np.testing.assert_allclose(same[:, :4], scores, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(same_values, values, rtol=1e-4, atol=1e-5)
 
@@ -173,7 +179,7 @@ def test_every_preset_can_be_made_and_evaluated(kind: str) -> None:
     of_rows, _ = NETWORKS[kind]
     spec = network_for(ROWS if of_rows else FIXED, 4, kind, width=8, history=0 if of_rows else 3)
     rows, context, mask = inputs(spec, 2)
-    scores = networks.apply(spec, networks.init(spec, jax.random.key(0)), rows, context, mask)
+    scores = apply(spec, networks.init(spec, jax.random.key(0)), rows, context, mask)
     assert ((np.asarray(scores) > networks.ILLEGAL / 2) == mask).all()
 
 
