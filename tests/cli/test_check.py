@@ -34,8 +34,8 @@ BAD = {
         "raises ValueError: too big, for job",
     ),
     "domain": ("return math.log(jobs.priority[j])", "answers", "math domain error, for job"),
-    "random": ("return random.random()", "pure", "mine.py:4 rule: asked twice about the same thing"),
-    "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "compiles", "mine.py:5 rule: does not compile: jobs.estimate can be read"),
+    "drawn": ("return random.random()", "pure", "mine.py:{line} drawn: asked twice about the same thing"),
+    "writes": ("jobs.estimate[j] = 0.0\n    return 1.0", "compiles", "mine.py:{after} writes: does not compile: jobs.estimate can be read"),
     "hidden": ("return jobs.runtime[j]", "compiles", "does not compile"),
     "text": ("return 'a'", "compiles", "does not compile"),
     "overflow": ("return int(jobs.estimate[j] * 1e18) * 1.0", "compiled = interpreted", "interpreted"),
@@ -72,14 +72,16 @@ def test_one_function(findings):
     assert {each["policy"] for each in found} == {"waited"}
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_policies(findings, name):
-    body, check, told = BAD[name]
-    code, found, _ = findings(f"import math\nimport random\n\ndef rule(jobs, j, now):\n    {body}\n")
+def test_bad_policies(findings):
+    """All in one file: each check is a process of its own."""
+    text = "import math\nimport random\n" + "".join(f"\ndef {name}(jobs, j, now):\n    {body}\n" for name, (body, _, _) in BAD.items())
+    code, found, _ = findings(text)
     assert code == 3
-    failed = [each for each in found if each["state"] == "failed"]
-    assert [each["check"] for each in failed] == [check]
-    assert told in failed[0]["text"]
+    for name, (_, check, told) in BAD.items():
+        line = text.splitlines().index(f"def {name}(jobs, j, now):") + 1
+        failed = [each for each in found if each["policy"] == name and each["state"] == "failed"]
+        assert [each["check"] for each in failed] == [check], name
+        assert told.format(line=line, after=line + 1) in failed[0]["text"], name
 
 
 def test_infinite_keys_are_told_but_allowed(findings):
