@@ -43,7 +43,8 @@ def test_every_command_reads_them(exported: Path, capsys: pytest.CaptureFixture[
     files = exported / "42" / "jobs.csv", exported / "42" / "cluster.toml"
     assert gpuyard(["simulate", str(files[0]), "--cluster", str(files[1]), "--scheduler", "fcfs/first", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["done"] == 60
-    assert gpuyard(["evaluate", "learned:hosts", "--workload", f"{files[0]}[jobs=all] on {files[1]}", "--format", "json"]) == 0
+    both = ["--scheduler", "learned:hosts", "--scheduler", "fcfs/first"]
+    assert gpuyard(["compare", str(files[0]), "--cluster", str(files[1]), *both, "--metric", "wait", "--format", "json"]) == 0
     assert "learned:hosts" in capsys.readouterr().out
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import AnyScheduler, simulate
 from gpuyard.envs.base import Envs, Instance, Observation
+from gpuyard.envs.reward import OBJECTIVES
 from gpuyard.errors import UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.metrics import METRICS, is_metric, measure, resolve
@@ -109,11 +110,12 @@ class EnvKind:
         return self.baselines(options) if callable(self.baselines) else self.baselines
 
     def objective_for(self, name: str, options: Any) -> Criterion:
-        """Return one of its own objectives, or a metric such as `bsld` or `wait.p95`."""
+        """Return one of its own objectives, the metric that judges an objective of rewards, or a metric such as `bsld` or `wait.p95`."""
         if name in self.objectives:
             return self.objectives[name](options)
+        name = OBJECTIVES[name].metric if name in OBJECTIVES else name
         if not is_metric(name):
-            raise unknown_name("objective", name, [*self.objectives, *METRICS])
+            raise unknown_name("objective", name, [*self.objectives, *OBJECTIVES, *METRICS])
         found, _ = resolve(name)
         if found.better == "neither":
             raise UsageError(f"objective {name!r}: neither lower nor higher is better")
