@@ -47,7 +47,7 @@ def checked_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Ran:
-    """What was run, whatever the scheduler."""
+    """Holds what was run, whatever the scheduler."""
 
     workload: Workload
     cluster: Cluster

@@ -41,7 +41,7 @@ def ground_of(jobs: Jobs, cluster: Cluster) -> Ground:
 
 @dataclass(frozen=True)
 class _ClusterRows:
-    """What a cluster settles by itself; some of it is copied for each list of jobs."""
+    """Holds what a cluster settles by itself; some of it is copied for each list of jobs."""
 
     control: Array
     nodes: Array
