@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gpuyard.errors import UsageError
-from gpuyard.learn.parts.schedules import COURSES, EarlyStopping, anneal
+from gpuyard.learn.parts.schedules import COURSES, EarlyStopping, anneal, warmed_up
 
 KNOWN = {
     "constant": {0.0: 1.0, 0.5: 1.0, 1.0: 1.0},
@@ -52,3 +52,8 @@ def test_stops_when_patience_is_over() -> None:
 
 def test_a_score_that_is_no_number_is_no_improvement() -> None:
     assert stops_after([1.0, math.nan, math.nan], patience=2, threshold=0.0) == 3
+
+
+def test_a_warm_up_by_steps_rises_evenly_and_then_leaves_the_course_alone() -> None:
+    assert [warmed_up(0.2, steps, 100) for steps in (0, 25, 100, 1000)] == pytest.approx([0.0, 0.05, 0.2, 0.2])
+    assert warmed_up(0.2, 0, 0) == 0.2
