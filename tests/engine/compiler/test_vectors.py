@@ -8,22 +8,34 @@ import numpy as np
 from numba import types
 
 from gpuyard.engine.compiler.jit import entry
+from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.compiler.vectors import LANES, exponential, hyperbolic_tangent, largest, load, store, total
 
 F4 = types.float32[::1]
 
 
-@entry(types.void(F4, F4, F4))
-def both(x: Any, powers: Any, tangents: Any) -> None:
-    for i in range(0, len(x), LANES):
-        store(exponential(load(x, i)), powers, i)
-        store(hyperbolic_tangent(load(x, i)), tangents, i)
+def kernels(source: int) -> tuple[Any, Any]:
+    """Compile them again whenever the vectors change: `source` is part of the cache's key."""
+
+    @entry(types.void(F4, F4, F4))
+    def both(x: Any, powers: Any, tangents: Any) -> None:
+        if source == 0:  # never; what is cached is that of these sources
+            return
+        for i in range(0, len(x), LANES):
+            store(exponential(load(x, i)), powers, i)
+            store(hyperbolic_tangent(load(x, i)), tangents, i)
+
+    @entry(types.void(F4, F4))
+    def fold(x: Any, out: Any) -> None:
+        if source == 0:
+            return
+        out[0] = total(load(x, 0))
+        out[1] = largest(load(x, 0))
+
+    return both, fold
 
 
-@entry(types.void(F4, F4))
-def fold(x: Any, out: Any) -> None:
-    out[0] = total(load(x, 0))
-    out[1] = largest(load(x, 0))
+both, fold = kernels(source_hash("gpuyard.engine.compiler.vectors"))
 
 
 def evaluated(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
