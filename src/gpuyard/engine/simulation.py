@@ -267,7 +267,7 @@ def simulate_many(
     rules: Rules | None = None,
     segments: bool = False,
 ) -> list[Result]:
-    """Return what `simulate` returns for each scheduler, with the same bytes; runs of some hundred jobs take half the time or less.
+    """Return what `simulate` returns for each scheduler, with the same bytes; runs of some hundred jobs take about two thirds of the time.
 
     Schedulers that are asked at every decision, simulations that make their own estimates, and those that bound keys run one by one.
     """

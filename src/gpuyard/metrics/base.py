@@ -155,7 +155,7 @@ def measure(result: Result, names: Iterable[str]) -> dict[str, float]:
 
 
 def measure_many(results: Sequence[Result], names: Iterable[str]) -> list[dict[str, float]]:
-    """Return what `measure` returns for each result, to the bit; of short runs of the same jobs in a fraction of the time."""
+    """Return what `measure` returns for each result, to the bit; short runs of the same jobs are measured sooner together."""
     wanted = [(name, *resolve(name)) for name in names]
     stack = stacked(results)
     values: dict[str, Sequence[Array] | Array] = {}
