@@ -114,7 +114,7 @@ def adaptation(ratios: Sequence[Array], learned: Sequence[float]) -> str:
     if np.allclose(early, 1.0) and np.allclose(late, 1.0):
         return "the optimum that the others are compared with"
     change = paired_difference(late, early)
-    word = ("adapted" if change.mean < 0 else "fell behind") if change.clear else "not clear whether it changed"
+    word = ("adapted" if change.mean < 0 else "fell behind") if change.clear else "no clear change"
     text = f"{word}, {early.mean():.3g} → {late.mean():.3g} times the optimum's time from the first {width} tasks to the last {width}"
     if not learned:
         return text
