@@ -1,6 +1,6 @@
 """Small networks that go on learning while they decide, in plain numpy: tanh layers, Adam, clipped gradients.
 
-At this size (about 1,500 weights) a step takes 0.1 ms; a learning framework would spend more on calling it.
+At this size (about 1,400 weights) a step on 128 samples takes 0.13 ms of processor time.
 """
 
 from __future__ import annotations
