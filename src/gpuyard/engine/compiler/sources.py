@@ -1,4 +1,4 @@
-"""What compiled code depends on: the sources of the kernels behind an entry."""
+"""Finds the sources that compiled code depends on: those of every kernel behind an entry."""
 
 from __future__ import annotations
 
