@@ -152,6 +152,31 @@ def test_killed_and_resumed_is_never_stopped(unbroken, tmp_path):
     assert_same(unbroken[0], folder)
 
 
+def test_policies_of_every_so_many_updates_are_kept_and_written_again_where_a_training_goes_on_before_them(toy_program, tmp_path):
+    plan = plan_of(request("Toy", sets=(*request("Toy").sets, "keep_every=3")))
+    trained(plan, tmp_path / "whole")
+    kept = [f"update-{update:06d}.safetensors" for update in (3, 6, 9, 12)]
+    assert sorted(path.name for path in (tmp_path / "whole").glob("update-*")) == kept
+    manifests = [read_checkpoint(tmp_path / "whole" / name).manifest for name in kept]
+    assert [manifest.training.steps for manifest in manifests] == [64 * update for update in (3, 6, 9, 12)]
+    assert [manifest.curve[-1]["update"] for manifest in manifests] == [3, 6, 9, 12]
+
+    folder, seen = tmp_path / "run", []
+
+    def watch(trainer):
+        seen.append(sorted(path.name for path in folder.glob("update-*")))
+        if len(seen) == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, folder, resume=False, say=lambda _: None, watch=watch)
+    assert seen[-1] == kept[:2]
+    train(plan, folder, resume=True, say=lambda _: None, watch=watch)  # from update 4, the last that was saved
+    assert seen[7] == kept[:1]
+    assert all((folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes() for name in kept)
+    assert_same(tmp_path / "whole", folder)
+
+
 @pytest.mark.slow  # three processes, each of which starts JAX
 def test_a_real_ctrl_c_saves_and_the_rest_gives_the_same_bytes(toy_program, tmp_path):
     """From the command line, in processes of their own."""

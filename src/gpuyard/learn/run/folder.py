@@ -2,6 +2,7 @@
 
     config.json         the resolved settings                  state.safetensors   what a resumed run needs
     best.safetensors    the policy with the best validation    last.safetensors    the policy as last saved
+    update-000100.safetensors and so on: the policies after these updates, where the training keeps them
     metrics.jsonl       one line per update                    tensorboard/        the same for TensorBoard
     lock                held while a process trains here
 
@@ -11,6 +12,7 @@ Every file is whole at every moment, the old one or the new one.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -26,6 +28,7 @@ CONFIG, STATE, BEST, LAST, METRICS, BOARD, LOCK = (
 )  # fmt: skip
 DISPENSABLE = {CONFIG, f"{CONFIG}{PARTIAL}", BOARD, LOCK}  # a folder with nothing else may be used again
 MAX_CONFIG_BYTES = 64_000_000
+KEPT = re.compile(r"update-([0-9]{6,})\.safetensors")
 PROGRESS = "progress"  # in the metadata of the state: JSON
 
 
@@ -92,6 +95,21 @@ class Folder:
         except (KeyError, DataError):
             raise DataError(f"{path}: does not record the progress of a training") from None
 
+    # ── policies that are kept ──
+
+    def kept(self, update: int) -> Path:
+        """Return the file of the policy after an update."""
+        return self.path / f"update-{update:06d}.safetensors"
+
+    def cut(self, update: int) -> None:
+        """Remove the metrics and the kept policies of later updates, which will be written again."""
+        self._cut_metrics(update)
+        for path in self.path.iterdir():
+            found = KEPT.fullmatch(path.name)
+            if found and int(found[1]) > update:
+                with writing(path):
+                    path.unlink()
+
     # ── metrics ──
 
     def add_metrics(self, row: Mapping[str, Any]) -> None:
@@ -100,8 +118,8 @@ class Folder:
         with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(to_plain(row, "metrics")) + "\n")
 
-    def cut_metrics(self, update: int) -> None:
-        """Remove the lines after an update, which will be written again, and a line that was cut short."""
+    def _cut_metrics(self, update: int) -> None:
+        """Remove the lines after an update, and a line that was cut short."""
         path = self.path / METRICS
         if path.is_file():
             kept = [line for line in path.read_text("utf-8", "replace").splitlines() if _update_of(line) <= update]

@@ -36,6 +36,7 @@ class TrainingSettings:
     validate_every: int = 0  # updates; 0: 50 times over the training, by steps
     validation_episodes: int = 16
     save_every: int = 0  # updates; 0: 10 times over the training; in any case after two minutes
+    keep_every: int = 0  # updates; the policy is then kept as update-000100.safetensors, which no later one replaces; 0: never
     patience: int = 0  # validations without improvement after which the training ends; 0: never
     threshold: float = 0.0  # least improvement that counts, in units of the objective
     start: str = ""  # a checkpoint (learned:NAME or a path) or a heuristic to imitate; empty: random weights
@@ -45,7 +46,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         counts = {"steps": 1, "validation_episodes": 1, "start_steps": 1024} | dict.fromkeys(
-            ("update_limit", "validate_every", "save_every", "patience"), 0
+            ("update_limit", "validate_every", "save_every", "keep_every", "patience"), 0
         )
         check_limits("training", self, {name: (low, MOST) for name, low in counts.items()} | {"envs": (1, 65_536)})
         if self.name and not NAME.fullmatch(self.name):

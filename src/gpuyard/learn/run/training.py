@@ -123,7 +123,7 @@ class Trainer:
         """Continue from the saved state, or from the beginning if none was saved yet."""
         if not self.folder.has_state():
             self._say(f"{self.folder.path}: no state was saved; starting from the beginning")
-            self.folder.cut_metrics(0)
+            self.folder.cut(0)
             return
         arrays, record = self.folder.read_state()
         self.progress = Progress.of(record, str(self.folder.path))
@@ -134,7 +134,7 @@ class Trainer:
             raise DataError(
                 f"{self.folder.path}: the saved state does not fit this learner: {type(error).__name__} {error}", hint=hint
             ) from error
-        self.folder.cut_metrics(self.progress.update)
+        self.folder.cut(self.progress.update)
 
     def run(self) -> TrainingOutcome:
         """Train. An interruption ends the training after the current update, and saves it."""
@@ -163,6 +163,8 @@ class Trainer:
         if self._due(training.validate_every, VALIDATIONS, before) and not self.finished:
             scores[f"validation/{self.validator.objective}"] = self._validate()
         self._write_metrics(scores)
+        if training.keep_every and self.progress.update % training.keep_every == 0:
+            self._keep(self.folder.kept(self.progress.update))
         late = time.monotonic() - self._saved > UNSAVED
         if (late or self._due(training.save_every, SAVES, before)) and not self.finished:
             self._save()
@@ -222,11 +224,17 @@ class Trainer:
         return {f"gain/{name}": gain for name, gain in gains.items()} | ({"gain/best_baseline": min(gains.values())} if gains else {})
 
     def _save(self) -> None:
+        self._keep(self.folder.last)
         began = time.perf_counter()
-        spec, arrays = self._network()
-        write_checkpoint(self.folder.last, self._manifest(spec), arrays)
         self.folder.write_state(self._learner.save(), self.progress.record())
         self._saved = time.monotonic()
+        self.progress.seconds["save"] += time.perf_counter() - began
+
+    def _keep(self, path: Path) -> None:
+        """Write the current policy to a file."""
+        began = time.perf_counter()
+        spec, arrays = self._network()
+        write_checkpoint(path, self._manifest(spec), arrays)
         self.progress.seconds["save"] += time.perf_counter() - began
 
     def _network(self) -> tuple[NetworkSpec, Arrays]:
