@@ -57,53 +57,60 @@ def test_core_has_3072_runs_of_48_regimes_8_schedulers_8_seeds() -> None:
     assert len({(c.parameters["shape"], c.parameters["intensity"], c.parameters["gpus"]) for c in found.cells}) == 48
 
 
-def test_robustness_has_160_scenarios_for_each_shape() -> None:
+def test_robustness_has_192_scenarios_for_each_workload() -> None:
     found = load_experiment("robustness")
     kinds = {change.partition(":")[0] for change in found.axes.changes if change}
-    assert len(kinds) == 5
+    assert len(kinds) == 6
     for kind in kinds:
         assert [change for change in found.axes.changes if change.startswith(f"{kind}:")] == [f"{kind}:severity={k}" for k in (1, 2, 3, 4)]
     cells = [cell for cell in cells_of(found) if cell.change]
-    shapes = {cell.parameters["shape"] for cell in cells}
-    assert len(shapes) == 4
-    for shape in shapes:
-        assert sum(cell.parameters["shape"] == shape for cell in cells) * len(found.axes.seeds) == 160
+    workloads = {cell.workload for cell in cells}
+    for workload in workloads:
+        assert sum(cell.workload == workload for cell in cells) * len(found.axes.seeds) == 192
+    parameters = [{cell.parameters[name] for cell in cells} for name in ("shape", "intensity", "gpus")]
+    assert [len(values) for values in parameters] == [4, 3, 4]
 
 
 TIMES = {"submit", "deadline", "index"}  # index: the place in the order of submits
-CHANGED = {  # kind of change → what it changes of the jobs
-    "arrival-noise": TIMES,
+CHANGED = {  # kind of change → what it changes of the jobs that are there with and without it
+    "arrival-noise": {"index"},
     "phase-shift": TIMES,
-    "burst": TIMES,
+    "burst": {"index"},
     "runtime-distortion": {"runtime"},
     "capacity-dips": set(),
+    "slow-nodes": set(),
 }
+OF_CLUSTERS = ("capacity-dips", "slow-nodes")
+OF_COUNTS = ("arrival-noise", "burst")
 
 
 @pytest.mark.parametrize("shape", ["base", "bursty", "diurnal", "shifted_diurnal"])
 @pytest.mark.parametrize("kind", list(CHANGED))
 def test_each_change_of_robustness_really_changes_what_it_says_and_nothing_else(kind: str, shape: str) -> None:
     experiment = load_experiment("robustness")
-    cells = {cell.change: cell for cell in cells_of(experiment) if cell.parameters["shape"] == shape}
     sources = Sources(experiment.axes.seeds)
-    for seed in (0, 7):
-        plain, seen = sources.episode(cells[""], seed), set()
-        for severity in (1, 2, 3, 4):
-            found = sources.episode(cells[f"{kind}:severity={severity}"], seed)
-            changed = differing(found, plain)
-            assert changed <= CHANGED[kind]
-            assert not CHANGED[kind] or changed & {"submit", "runtime"}
-            assert (found.cluster != plain.cluster) == (kind == "capacity-dips")
-            seen.add((found.workload.jobs.submit.tobytes(), found.workload.runtime.tobytes(), repr(found.cluster.outages)))
-        assert len(seen) == 4, "two severities do the same"
+    for gpus in ("2", "16"):
+        cells = {cell.change: cell for cell in cells_of(experiment) if (cell.parameters["shape"], cell.parameters["gpus"]) == (shape, gpus)}
+        for seed in (0, 7):
+            plain, seen = sources.episode(cells[""], seed), set()
+            for severity in (1, 2, 3, 4):
+                found = sources.episode(cells[f"{kind}:severity={severity}"], seed)
+                changed, jobs = differing(found, plain), found.workload.jobs
+                assert changed <= CHANGED[kind]
+                assert kind in (*OF_CLUSTERS, *OF_COUNTS) or changed & {"submit", "runtime"}
+                assert (jobs.id.tolist() != plain.workload.jobs.id.tolist()) == (kind in OF_COUNTS or kind == "phase-shift")
+                assert (found.cluster != plain.cluster) == (kind in OF_CLUSTERS)
+                seen.add((jobs.submit.tobytes(), found.workload.runtime.tobytes(), repr(found.cluster.outages), repr(found.cluster.types)))
+            assert len(seen) == 4, "two severities do the same"
 
 
 def differing(found: Episode, plain: Episode) -> set[str]:
     """Names of columns of the same jobs that are not equal."""
-    ours, theirs = (episode.workload.jobs.table[np.argsort(episode.workload.jobs.id)] for episode in (found, plain))
-    assert np.array_equal(ours["id"], theirs["id"])
+    both = np.intersect1d(found.workload.jobs.id, plain.workload.jobs.id)
+    rows = [np.argsort(each.workload.jobs.id)[np.isin(np.sort(each.workload.jobs.id), both)] for each in (found, plain)]
+    ours, theirs = (episode.workload.jobs.table[at] for episode, at in zip((found, plain), rows, strict=True))
     names = {name for name in ours.dtype.names if not np.array_equal(ours[name], theirs[name], equal_nan=ours[name].dtype.kind == "f")}
-    times = [episode.workload.runtime[np.argsort(episode.workload.jobs.id)] for episode in (found, plain)]
+    times = [episode.workload.runtime[at] for episode, at in zip((found, plain), rows, strict=True)]
     return names | (set() if np.array_equal(*times) else {"runtime"})
 
 

@@ -103,7 +103,7 @@ def test_in_robustness_every_change_changes_the_numbers(folders: dict[str, Path]
     for change in results.experiment.axes.changes[1:]:
         assert not np.array_equal(results.columns["turnaround"][results.where(change=change)], clean), change
     summary = summarise(results)
-    assert len({each.kind for each in summary.degradations}) == 5
+    assert len({each.kind for each in summary.degradations}) == 6
     assert {each.objective for each in summary.degradations} == set(results.experiment.axes.objectives)
 
 

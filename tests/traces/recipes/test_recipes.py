@@ -111,6 +111,17 @@ def test_ranges_are_those_of_the_log_whatever_is_applied(log):
     assert b.jobs.submit[-1] < a.jobs.submit[-1]
 
 
+def test_jobs_that_a_change_adds_belong_to_the_range_in_which_they_are_submitted(log):
+    plain, more = (
+        Workloads([f"{log}[jobs=all; until=0.5{text}] on 64"]).part("train").episode(0).workload for text in ("", "; apply=burst:4")
+    )
+    added = ~np.isin(more.jobs.id, plain.jobs.id)
+    assert len(more) == len(plain) + added.sum()
+    assert added.sum() > len(plain) / 4
+    assert plain.jobs.submit[0] <= more.jobs.submit[added].min()
+    assert more.jobs.submit[added].max() - plain.jobs.submit[-1] < np.ptp(plain.jobs.submit) / 6  # within the window of their originals
+
+
 def test_a_predictor_knows_what_had_ended_in_the_log_before_a_window(log):
     whole = load_workload(str(log))
     cut = Workloads([f"{log}[jobs=20; from=0.5; estimate=rolling] on 64"]).part("test").episode(1).workload

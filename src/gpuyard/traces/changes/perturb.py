@@ -2,39 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.errors import DataError
 from gpuyard.model.cluster import Cluster, Outage
-from gpuyard.model.units import MAX_TIME
+from gpuyard.model.units import MAX_TIME, shorten
 from gpuyard.model.workload import Workload
-from gpuyard.traces.changes.transform import cluster_transform, level, transform, with_times
-from gpuyard.traces.generators.sampling import require, stream
+from gpuyard.traces.changes.slowing import slowed
+from gpuyard.traces.changes.transform import cluster_transform, level, transform, with_copies, with_times
+from gpuyard.traces.generators.sampling import require, require_jobs, stream
 from gpuyard.traces.parameters import Seconds
 
 DAY = 86_400.0  # s
-NOISE = (0.05, 0.10, 0.15, 0.20)  # shares of the mean inter-arrival time
+NOISE = (0.05, 0.10, 0.15, 0.20)  # standard deviations of the factor on the rate
 DISTORTION = (0.1, 0.2, 0.4, 0.8)  # standard deviations of ln run time
 SHIFT = (1 / 8, 1 / 4, 3 / 8, 1 / 2)  # shares of the period
 AMPLIFICATION = (1.5, 2.0, 2.5, 3.0)  # × the rate in a burst
 ESTIMATE_NOISE = (0.25, 0.5, 1.0, 1.5)  # standard deviations of ln estimate
 DEPTH = (1 / 8, 1 / 4, 3 / 8, 1 / 2)  # shares of the GPUs
+SLOWDOWN = (1.25, 1.5, 2.0, 3.0)  # × the time on a slow GPU
+WINDOWS = 12  # of a workload that is shorter than as many hours
+MOST_FACTOR = 1000.0  # on a rate
 
 
-@transform("arrival-noise", title="every submit moved by normal noise, 5, 10, 15 or 20 % of the mean inter-arrival time", random=True)
-def arrival_noise(workload: Workload, seed: int, *, severity: int = 2, share: float = 0.0) -> Workload:
-    """Add N(0, (share × g)²) to each submit, at least 0, where g is (last − first submit) / (jobs − 1); sort again.
+@transform("arrival-noise", title="the rate of arrivals, hour by hour, × normal noise of 5, 10, 15 or 20 %: jobs come and go", random=True)
+def arrival_noise(workload: Workload, seed: int, *, severity: int = 2, share: float = 0.0, window: Seconds = 0.0) -> Workload:
+    """Multiply the number of jobs in each window of time by max(0, 1 + N(0, share²)), rounded up or down at random without a bias.
 
-    `share` by severity 0.05, 0.10, 0.15, 0.20. Deadlines move along with their jobs.
+    Where that is fewer, jobs drawn at random are left out; where it is more, jobs of the window are copied, each to a time drawn
+    uniformly from the window. `share` by severity 0.05, 0.10, 0.15, 0.20. `window` 0 is an hour, or a twelfth of the time from the first
+    submit to the last where that is shorter. Deadlines move along.
     """
-    share = level("transform arrival-noise", severity, NOISE, share)
-    require(0 < share <= 1e3, f"transform arrival-noise: share = {share:g} does not lie in (0, 1000]")
-    submit = workload.jobs.submit
-    gap = _span(submit) / max(len(submit) - 1, 1)
-    noise = stream(seed, "arrival-noise").standard_normal(len(submit)) * (share * gap)
-    return with_times(workload, np.clip(submit + noise, 0.0, MAX_TIME))
+    what = "transform arrival-noise"
+    share = level(what, severity, NOISE, share)
+    require(0 < share <= MOST_FACTOR, f"{what}: share = {share:g} does not lie in (0, {MOST_FACTOR:g}]")
+    windows = _Windows.of(workload, window, what)
+    draws = stream(seed, "arrival-noise")
+    factor = np.maximum(1.0 + share * draws.standard_normal(windows.count), 0.0)
+    wanted = np.floor(factor * windows.jobs + draws.random(windows.count)).astype(np.int64)
+    wanted[np.argmax(windows.jobs)] += not wanted.any()  # one job stays
+    return _with_counts(workload, windows, wanted, draws, what)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Equal windows of time from the first submit on."""
+
+    width: float  # s
+    begin: Array  # (windows,) s
+    place: Array  # (jobs,) the window of each job
+    last: float  # s, the last submit
+
+    @classmethod
+    def of(cls, workload: Workload, width: float, what: str) -> _Windows:
+        """Cut the time between the submits; `width` 0 is an hour, or a twelfth of that time where it is shorter."""
+        require(0 <= width <= MAX_TIME, f"{what}: window = {width:g} s is not a valid time")
+        submit = workload.jobs.submit
+        width = width or min(3600.0, _span(submit) / WINDOWS) or 1.0
+        require_jobs(f"{what}: windows of {width:g} s are as many as", _span(submit) / width + 1)
+        count = max(int(np.ceil(_span(submit) / width)), 1)
+        place = np.minimum(((submit - submit[0]) / width).astype(np.int64), count - 1)
+        return cls(width, submit[0] + width * np.arange(count), place, float(submit[-1]))
+
+    @property
+    def count(self) -> int:
+        return len(self.begin)
+
+    @property
+    def jobs(self) -> Array:
+        """(windows,) how many jobs are submitted in each."""
+        return np.bincount(self.place, minlength=self.count)
+
+
+def _with_counts(workload: Workload, windows: _Windows, wanted: Array, draws: np.random.Generator, what: str) -> Workload:
+    """Leave out or copy jobs until each window has as many as `wanted` (windows,); no job is copied twice before every job is once.
+
+    With the same draws, the jobs of a smaller number are among those of a larger one.
+    """
+    require_jobs(what, max(int(wanted.sum()), 1))
+    n, there = len(workload), windows.jobs
+    order = np.lexsort((draws.random(n), windows.place))
+    rank = np.empty(n, np.int64)
+    rank[order] = np.arange(n) - np.repeat(np.cumsum(there) - there, there)
+    each, rest = np.divmod(wanted, np.maximum(there, 1))
+    times = each[windows.place] + (rank < rest[windows.place])
+    rows, submit = [], []
+    for k in range(1, int(times.max(initial=0))):
+        copied, place = np.flatnonzero(times > k), draws.random(n)
+        begin = windows.begin[windows.place[copied]]
+        rows.append(copied)
+        submit.append(begin + place[copied] * (np.minimum(begin + windows.width, windows.last) - begin))
+    empty = np.zeros(0, np.int64)
+    return with_copies(workload, np.minimum(times, 1), np.concatenate([empty, *rows]), np.concatenate([np.zeros(0), *submit]))
 
 
 def _span(submit: Array) -> float:
@@ -71,27 +133,23 @@ def phase_shift(workload: Workload, seed: int, *, severity: int = 2, shift: Seco
     return with_times(workload, whole + np.mod(submit - whole + shift, period))
 
 
-@transform("burst", title="arrivals in the busiest quarter of the time pressed together, 1.5, 2, 2.5 or 3 times as dense")
+@transform("burst", title="1.5, 2, 2.5 or 3 times as many jobs in the busiest quarter of the time", random=True)
 def burst(workload: Workload, seed: int, *, severity: int = 2, factor: float = 0.0, window: Seconds = 0.0, share: float = 0.25) -> Workload:
-    """Cut the time from the first submit on into windows, and press the jobs of the busiest `share` of them towards the window's begin.
+    """Multiply the number of jobs in the busiest `share` of the windows of time by `factor`.
 
-    In a window that begins at a, submit t moves to a + (t − a) / factor: its jobs come `factor` × as fast, and a lull follows.
-    Busiest: most jobs, the earlier window in a tie; at least one. `window` 0 is an hour, or a 24th of the span where that is shorter.
-    `factor` by severity 1.5, 2, 2.5, 3. Deadlines move along.
+    Jobs of such a window are copied, each to a time drawn uniformly from the window, so that its rate is `factor` times as high.
+    Busiest: most jobs, the earlier window in a tie; at least one. `window` 0 is an hour, or a twelfth of the time from the first submit
+    to the last where that is shorter. `factor` by severity 1.5, 2, 2.5, 3. Deadlines move along.
     """
-    factor = level("transform burst", severity, AMPLIFICATION, factor)
-    require(1 < factor <= 1e6, f"transform burst: factor = {factor:g} does not lie in (1, 1e6]")
-    require(0 < share <= 1, f"transform burst: share = {share:g} does not lie in (0, 1]")
-    require(0 <= window <= MAX_TIME, f"transform burst: window = {window:g} s is not a valid time")
-    submit = workload.jobs.submit
-    window = window or min(3600.0, _span(submit) / 24) or 1.0
-    number = np.floor((submit - submit[0]) / window)
-    _, place, counts = np.unique(number, return_inverse=True, return_counts=True)
-    windows = int(number[-1]) + 1  # those without jobs too
-    chosen = np.argsort(-counts, kind="stable")[: max(round(share * windows), 1)]
-    begin = submit[0] + number * window
-    inside = np.isin(place, chosen)
-    return with_times(workload, np.where(inside, begin + (submit - begin) / factor, submit))
+    what = "transform burst"
+    factor = level(what, severity, AMPLIFICATION, factor)
+    require(1 < factor <= MOST_FACTOR, f"{what}: factor = {factor:g} does not lie in (1, {MOST_FACTOR:g}]")
+    require(0 < share <= 1, f"{what}: share = {share:g} does not lie in (0, 1]")
+    windows = _Windows.of(workload, window, what)
+    busiest = np.argsort(-windows.jobs, kind="stable")[: max(round(share * windows.count), 1)]
+    wanted = windows.jobs.astype(np.int64)
+    wanted[busiest] = np.rint(factor * wanted[busiest])
+    return _with_counts(workload, windows, wanted, stream(seed, "burst"), what)
 
 
 @transform("estimate-noise", title="estimates × log-normal noise", random=True)
@@ -112,11 +170,12 @@ def estimate_noise(workload: Workload, seed: int, *, severity: int = 2, spread: 
 def capacity_dips(
     cluster: Cluster, workload: Workload, seed: int, *, severity: int = 2, depth: float = 0.0, dips: int = 4, duration: Seconds = 0.0
 ) -> Cluster:
-    """Add `dips` outages of round(`depth` × GPUs) devices, at least one, for `duration` each, while jobs arrive.
+    """Add `dips` outages of `depth` × GPUs devices for `duration` each, while jobs arrive.
 
     The time from the first submit to the last is cut into `dips` equal parts; one dip begins in each, uniformly, and ends within it.
     `duration` 0 is a quarter of a part. A dip takes whole nodes in random order, and of the last one only the devices that are
-    still missing. In a cluster without GPUs it takes that share of the nodes. Jobs that run there are requeued. `depth` by severity.
+    still missing. Where `depth` × GPUs is not whole, it takes one device more and is shorter by as much: the device time that is lost stays
+    the same. In a cluster without GPUs it takes that share of the nodes. Jobs that run there are requeued. `depth` by severity.
     """
     what = "transform capacity-dips"
     depth = level(what, severity, DEPTH, depth)
@@ -125,22 +184,48 @@ def capacity_dips(
     begin, part = float(workload.jobs.submit[0]), max(_span(workload.jobs.submit), 1.0) / dips
     duration = duration or part / 4
     require(0 < duration <= part, f"{what}: duration = {duration:g} s does not fit {dips} times into {part * dips:g} s")
+    size = cluster.nodes.gpus.astype(np.int64) if cluster.gpus else np.ones(len(cluster.nodes), np.int64)
+    down = max(int(np.ceil(depth * int(size.sum()) - 1e-9)), 1)
+    length = duration * depth * int(size.sum()) / down
     draws = stream(seed, "capacity-dips")
     found: list[Outage] = []
     for k in range(dips):
-        start = begin + k * part + float(draws.random()) * (part - duration)
-        found += _dip(cluster, draws.permutation(len(cluster.nodes)), depth, start, start + duration)
+        start = begin + k * part + float(draws.random()) * (part - length)
+        for n, taken in _taken(size, draws.permutation(len(cluster.nodes)), down):
+            found.append(Outage(n, start, start + length, None if taken == size[n] else taken))
     return replace(cluster, outages=(*cluster.outages, *found))
 
 
-def _dip(cluster: Cluster, order: Array, depth: float, start: float, end: float) -> list[Outage]:
-    size = cluster.nodes.gpus.astype(np.int64) if cluster.gpus else np.ones(len(cluster.nodes), np.int64)
-    missing = max(round(depth * int(size.sum())), 1)
+def _taken(size: Array, order: Array, devices: int) -> list[tuple[int, int]]:
+    """Take so many devices from the nodes in this order; returns each node with how many of it, in the last one as many as are missing."""
     found = []
     for n in order[size[order] > 0].tolist():
-        taken = min(missing, int(size[n]))
-        found.append(Outage(int(n), start, end, None if taken == size[n] else taken))
-        missing -= taken
-        if missing == 0:
+        found.append((int(n), min(devices, int(size[n]))))
+        devices -= found[-1][1]
+        if devices == 0:
             break
     return found
+
+
+@cluster_transform("slow-nodes", title="a quarter of the GPUs 1.25, 1.5, 2 or 3 times as slow", random=True)
+def slow_nodes(
+    cluster: Cluster, workload: Workload, seed: int, *, severity: int = 2, factor: float = 0.0, share: float = 0.25
+) -> Cluster:  # fmt: skip
+    """Divide the speed of round(`share` × GPUs) devices, at least one, by `factor`, for the whole run.
+
+    They are those of whole nodes in random order; the devices that are still missing then become a node of their own, with the share of
+    the cpus and memory that goes with them. Schedulers see the speeds as they see those of any device type. Devices of type `cpu` stay as
+    they are. Jobs that ask for a type of GPU by name are refused: a slow device is another type. `factor` by severity 1.25, 1.5, 2, 3.
+    """
+    what = "transform slow-nodes"
+    factor = level(what, severity, SLOWDOWN, factor)
+    require(1 < factor <= 1e6, f"{what}: factor = {factor:g} does not lie in (1, 1e6]")
+    require(0 < share <= 1, f"{what}: share = {share:g} does not lie in (0, 1]")
+    asked = sorted({workload.jobs.gpu_types[k] for k in np.unique(workload.jobs.gpu_type)} - {""})
+    if asked:
+        raise DataError(f"{workload.name}: {what}: jobs ask for the GPU type {shorten(asked[0])}; a slow device would be another type")
+    own = np.array([kind.name != "cpu" for kind in cluster.types])[cluster.nodes.gpu_type]
+    size = np.where(own, cluster.nodes.gpus, 0).astype(np.int64)
+    require(bool(size.any()), f"{what}: cluster {cluster.name} has no GPUs")
+    order = stream(seed, "slow-nodes").permutation(len(cluster.nodes))
+    return slowed(cluster, dict(_taken(size, order, max(round(share * int(size.sum())), 1))), factor)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.cluster import Cluster
@@ -108,15 +110,30 @@ def apply_all_to_cluster(cluster: Cluster, texts: Iterable[str], workload: Workl
 
 def with_times(workload: Workload, submit: Array) -> Workload:
     """Move the jobs to other submit times and sort them again; deadlines move along, logged starts no longer hold and are dropped."""
+    return _rebuilt(workload, np.arange(len(workload)), submit, workload.jobs.id)
+
+
+def with_copies(workload: Workload, times: Array, rows: Array, submit: Array) -> Workload:
+    """Keep each job `times` (jobs,) 0 or 1 times, and add copies of the jobs in `rows` with ids of their own at the times `submit`."""
+    kept, ids = np.flatnonzero(times), workload.jobs.id
+    room = np.iinfo(ids.dtype).max - int(ids.max())
+    require(len(rows) <= room, f"{workload.name}: the ids leave no room for {len(rows):,} more jobs")
+    fresh = ids.max() + np.arange(1, len(rows) + 1, dtype=ids.dtype)
+    every = np.concatenate([kept, rows])
+    return _rebuilt(workload, every, np.concatenate([workload.jobs.submit[kept], submit]), np.concatenate([ids[kept], fresh]))
+
+
+def _rebuilt(workload: Workload, rows: Array, submit: Array, ids: Array) -> Workload:
+    """Build the jobs in `rows` again, with these submit times and ids."""
     old = workload.jobs
-    columns = {name: old.table[name] for name in COLUMNS if name != "index"}
-    columns |= {"submit": submit, "deadline": old.deadline + (submit - old.submit)}
+    columns = {name: old.table[name][rows] for name in COLUMNS if name != "index"}
+    columns |= {"submit": submit, "deadline": columns["deadline"] + (submit - columns["submit"]), "id": ids}
     labels = old.labels
     jobs, order = Jobs.build(
         columns, users=labels["users"], partitions=labels["partitions"], classes=labels["classes"], gpu_types=labels["gpu_types"],
         qoses=labels["qoses"], accounts=labels["accounts"], where=workload.name,
     )  # fmt: skip
-    return replace(workload, jobs=jobs, runtime=workload.runtime[order], logged_start=None)
+    return replace(workload, jobs=jobs, runtime=workload.runtime[rows][order], logged_start=None)
 
 
 def level(what: str, severity: int, levels: tuple[float, ...], given: float) -> float:

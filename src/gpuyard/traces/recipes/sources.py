@@ -254,14 +254,16 @@ class Trace:
         begin, end = begin + low * (end - begin), begin + high * (end - begin)
         submit = self.log.jobs.submit
         ids = self.log.jobs.id[(submit >= begin) & (submit < end)]
-        rows = np.flatnonzero(np.isin(self.prepared.jobs.id, ids))
-        jobs = WINDOW if self.recipe.jobs is None else self.recipe.jobs or len(rows)
-        if len(rows) < max(jobs, 1):
+        jobs = self.prepared.jobs
+        added = ~np.isin(jobs.id, self.log.jobs.id) & (jobs.submit >= begin) & (jobs.submit < end)  # by a change: the log has them nowhere
+        rows = np.flatnonzero(np.isin(jobs.id, ids) | added)
+        size = WINDOW if self.recipe.jobs is None else self.recipe.jobs or len(rows)
+        if len(rows) < max(size, 1):
             hint = "make the range larger, or give fewer jobs, e.g. [jobs=64]"
-            raise DataError(f"{self.recipe.text}: {len(rows):,} jobs for {split} are fewer than a window of {jobs:,}", hint=hint)
+            raise DataError(f"{self.recipe.text}: {len(rows):,} jobs for {split} are fewer than a window of {size:,}", hint=hint)
         use = use_of_times(self.recipe.text, self.name, begin, end)
         templates = tuple(template.strip() for template in self.recipe.cluster.split("|"))
-        return TraceSource(self.recipe, self.prepared, rows, jobs, templates, self.guessed, use, self.ended)
+        return TraceSource(self.recipe, self.prepared, rows, size, templates, self.guessed, use, self.ended)
 
     @cached_property
     def ended(self) -> EndedLog | None:
