@@ -87,6 +87,43 @@ def test_terms_of_time(kind: str):
     assert totals["energy"] == pytest.approx(gpu.idle_watts * offered + (gpu.busy_watts - gpu.idle_watts) * busy)
 
 
+def free_over_time(result, begin: float):
+    """For each stretch of time in which nothing changes: its begin, its length, GPUs free, and jobs that wait."""
+    jobs, held = result.workload.jobs, result.segments
+    edges = np.unique(np.concatenate([[begin], jobs.submit, held["start"], held["end"]]))
+    edges = edges[edges >= begin]
+    at = edges[:-1, None]
+    busy = (held["gpus"] * ((held["start"] <= at) & (at < held["end"]))).sum(axis=1)
+    waiting = ((jobs.submit <= at) & (at < result.table["start"])).sum(axis=1)
+    return edges[:-1], np.diff(edges), result.cluster.nodes.gpus.sum() - busy, waiting
+
+
+def test_free_time_counts_while_jobs_come_and_while_they_wait():
+    totals = {}
+    for term in ("idle_time", "stranded_time"):
+        envs = episode("job", objective=weighted(term))
+        envs.reset(0)
+        begin = float(envs.state(0).control["now"][0])
+        played = play(envs, at_random(np.random.default_rng(1)))
+        totals[term] = played.total
+    time, span, free, waiting = free_over_time(played.result, begin)
+    last = played.result.workload.jobs.submit.max()
+    assert totals["idle_time"] == pytest.approx((span * free)[time < last].sum()) and totals["idle_time"] > 0
+    assert totals["stranded_time"] == pytest.approx((span * free)[waiting > 0].sum()) and totals["stranded_time"] > 0
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_reward_of_utilisation_orders_runs_as_the_metric_does(at_once: bool):
+    rng = np.random.default_rng(3)
+    submit = np.zeros(40) if at_once else np.sort(rng.uniform(0, 2000, 40))
+    workload = Workload.build({"submit": submit, "gpus": rng.integers(1, 9, 40)}, rng.uniform(1, 900, 40))
+    envs = one_episode(replace(PickJob().left_open(), objective=OBJECTIVES["utilization"]), workload, Cluster.uniform(2, 4))
+    runs = [play(envs, at_random(np.random.default_rng(seed))) for seed in range(6)]
+    by_metric = [measure(run.result, ["utilization"])["utilization"] for run in runs]
+    assert np.ptp(by_metric) > 0
+    assert np.argsort([run.total for run in runs]).tolist() == np.argsort(by_metric).tolist()
+
+
 def test_terms_of_choices():
     envs = episode(
         "switch", objective=replace(weighted(), weights={"utilisation": 1.0, "queue": 100.0, "watts": 10_000.0, "power": 1_000_000.0})
@@ -104,8 +141,8 @@ def test_terms_of_choices():
 
 
 def test_every_term_is_tested():
-    assert set(TERMS) == {*PER_JOB, "queue_time", "busy_time", "gpu_seconds", "energy", "utilisation", "queue", "power", "watts",
-                          "cores", "imbalance"}  # fmt: skip
+    assert set(TERMS) == {*PER_JOB, "queue_time", "busy_time", "gpu_seconds", "idle_time", "stranded_time", "energy", "utilisation",
+                          "queue", "power", "watts", "cores", "imbalance"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["bsld", "slowdown", "wait", "turnaround"])

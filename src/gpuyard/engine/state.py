@@ -358,6 +358,8 @@ class TallyRow(RecordRow):
     queue_time: f8  # job-s in the queue
     busy_time: f8  # GPU-s held
     gpu_seconds: f8  # GPU-s offered
+    idle_time: f8  # GPU-s free until the last job is submitted; until the end, where all are submitted at once
+    stranded_time: f8  # GPU-s free while a job waits
     energy: f8  # watt-s
 
 

@@ -183,7 +183,7 @@ def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: b
     of_jobs = weights.missed * sums.missed + weights.wait * sums.wait + weights.capped_wait * sums.capped_wait
     value += of_jobs + weights.turnaround * sums.turnaround
     of_time = weights.queue_time * sums.queue_time + weights.busy_time * sums.busy_time + weights.gpu_seconds * sums.gpu_seconds
-    value += of_time + weights.energy * sums.energy
+    value += of_time + weights.idle_time * sums.idle_time + weights.stranded_time * sums.stranded_time + weights.energy * sums.energy
     _clear(sums)
     if weights.utilisation != 0.0 and control.up > 0:
         value += weights.utilisation * control.busy / control.up
@@ -238,6 +238,7 @@ def _imbalance(s: State) -> Any:
 def _clear(sums: TallyRow) -> None:
     sums.ended, sums.slowdown, sums.capped_slowdown, sums.bsld, sums.missed, sums.wait = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     sums.capped_wait, sums.turnaround, sums.queue_time, sums.busy_time, sums.gpu_seconds, sums.energy = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    sums.idle_time, sums.stranded_time = 0.0, 0.0
 
 
 @inner

@@ -52,7 +52,8 @@ for _objective in (
     Objective("slowdown", "mean slowdown", {"slowdown": -1.0}, "slowdown"),
     Objective("wait", "mean wait", {"queue_time": -1.0}, "wait"),  # as it grows, not when a job ends: the sum is the same
     Objective("turnaround", "mean turnaround", {"turnaround": -1.0}, "turnaround"),
-    Objective("utilisation", "GPU-seconds in use as a share of those offered", {"busy_time": 1.0, "gpu_seconds": -1.0}, "utilization"),
+    Objective("utilisation", "GPU-seconds in use as a share of those offered", {"idle_time": -1.0}, "utilization"),
+    Objective("fragmentation", "GPU-seconds free while a job waits", {"stranded_time": -1.0}, "fragmentation"),
     Objective(
         "hosts",
         "completion, use of cores, wait and load balance of hosts together",
@@ -68,3 +69,4 @@ for _objective in (
     ),
 ):
     OBJECTIVES.add(_objective.name, _objective)
+OBJECTIVES.add("utilization", OBJECTIVES["utilisation"])  # as its metric is spelt

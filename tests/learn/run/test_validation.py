@@ -75,7 +75,16 @@ def test_the_environments_own_metrics_are_those_of_the_same_simulations():
             assert facts[f"{metric}/{text}"] == pytest.approx(np.mean([measure(result, [metric])[metric] for result in results]))
 
 
-@pytest.mark.parametrize(("objective", "metric"), [("hosts", "wait"), ("utilisation", "utilization"), ("wait.p95", "wait.p95")])
+@pytest.mark.parametrize(
+    ("objective", "metric"),
+    [
+        ("hosts", "wait"),
+        ("utilisation", "utilization"),
+        ("utilization", "utilization"),
+        ("fragmentation", "fragmentation"),
+        ("wait.p95", "wait.p95"),
+    ],
+)
 def test_an_objective_of_rewards_is_validated_by_the_metric_that_judges_it(objective: str, metric: str):
     text, kind = "lublin:jobs=40,nodes=16,load=1.2 on 2x8:gpu", find_env("PickHost")
     validation = EngineValidation(kind, kind.options(), objective, [Workloads([text]).part("validation").episode(0)])

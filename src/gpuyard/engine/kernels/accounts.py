@@ -130,6 +130,11 @@ def tick(s: State, until: Real) -> None:
         sums.queue_time += (until - at) * control.waiting
         sums.busy_time += (until - at) * control.busy
         sums.gpu_seconds += (until - at) * control.up
+        free = (until - at) * (control.up - control.busy)
+        if control.next_job < len(s.table) or s.table[0].submit == s.table[len(s.table) - 1].submit:
+            sums.idle_time += free
+        if control.waiting > 0:
+            sums.stranded_time += free
         sums.energy += (until - at) * power(s)
     if control.timeline == 0:
         control.last_tick = max(at, until)
