@@ -84,7 +84,7 @@ def _evaluated(contenders: Sequence[Contender], held: Held, against: Sequence[st
     from gpuyard.experiments.studies.evaluation import held_out
 
     sources = held_out(contenders, held)  # an error comes before anything is simulated
-    names = {name for each in contenders for name in each.kind.baselines_for(each.options)}
+    names = {name for each in contenders for name in each.kind.opponents_for(each.options)}
     total = (len(contenders) + len(names | set(against))) * sum(len(numbers) for _, numbers in sources)
     with progress_bar("simulating", total) as progress:
         return run(contenders, held, against=against, metrics=metrics, threads=threads, progress=lambda done, _: progress(done))

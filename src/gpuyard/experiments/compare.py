@@ -66,7 +66,7 @@ class Plan:
     seeds: tuple[int, ...] = tuple(range(8))
     estimates: tuple[str | None, ...] = (None,)  # None: the workload's own
     baseline: str = ""  # a scheduler's label; empty: the log, or else the first scheduler
-    challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline is the best of all others
+    challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline is the best of the rivals
     rules: Rules = field(default_factory=Rules)
 
     def seeds_of(self, source: Source, estimate: str | None) -> tuple[int, ...]:
@@ -76,6 +76,14 @@ class Plan:
     @property
     def labels(self) -> list[str]:
         return [scheduler.label for scheduler in self.schedulers]
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """List the labels of those that are not challengers; unless a challenger may stop running jobs, of those that may not."""
+        others = [scheduler for scheduler in self.schedulers if scheduler.label not in self.challengers]
+        may_stop = any(preempts(scheduler) for scheduler in self.schedulers if scheduler.label in self.challengers)
+        alike = [scheduler for scheduler in others if may_stop or not preempts(scheduler)]
+        return tuple(scheduler.label for scheduler in alike or others)
 
     def cells(self) -> int:
         """Count the simulations."""
@@ -263,12 +271,12 @@ def _results(plan: Plan, table: _Pending) -> Results:
     workload = cast(Workload, table.workload)
     _refuse_all_rejected(table, workload)
     labels = (LABEL, *plan.labels) if table.log else tuple(plan.labels)
-    others = tuple(label for label in labels if label not in (LABEL, *plan.challengers))
+    rivals = plan.rivals if plan.challengers else ()
     baseline = "" if plan.challengers else plan.baseline if plan.baseline in labels else labels[0]
     experiment = Experiment(
         "comparison", f"{table.source.name} on {table.cluster.name}", "", "simulations",
         Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimates,), labels, table.seeds, plan.metrics[:1]),
-        judge=Judging(baseline, plan.challengers, others if plan.challengers else (), plan.metrics[1:]),
+        judge=Judging(baseline, plan.challengers, rivals, plan.metrics[1:], rivals=rivals),
         rules=RulesText(plan.rules.checkpoint, plan.rules.restart_cost, plan.rules.walltime_kill),
     )  # fmt: skip
     return Results(
@@ -341,5 +349,6 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
 
 
 def preempts(scheduler: AnyScheduler) -> bool:
-    """Whether a scheduler may stop running jobs, as far as that is known before it decides."""
-    return not isinstance(scheduler, Decider) and any(part.preemption.function is not None for part in parts_of(scheduler))
+    """Whether a scheduler may stop running jobs, as far as that is known before it decides; of a decider, its class may say `stops`."""
+    own = isinstance(scheduler, Decider) and bool(getattr(scheduler.make, "stops", False))
+    return own or any(part.preemption.function is not None for part in parts_of(scheduler))

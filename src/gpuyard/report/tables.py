@@ -176,6 +176,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "schedulers": [
             {
                 "scheduler": line.scheduler,
+                "may_stop_jobs": line.preempts,
                 "metrics": {name: _values(line.values[name], *ENDS, "n", "of") | {"best": name in line.best} for name in metrics},
                 "difference": _difference_data(line.change, line.versus.p) if line.change and line.versus else None,
                 "to_stand_in": _difference_data(line.to_stand_in, math.nan) if line.to_stand_in else None,

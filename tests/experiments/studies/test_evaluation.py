@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpuyard import simulate
+from gpuyard.cli.common.tables import comparison_table
 from gpuyard.envs.kinds.base import environments
 from gpuyard.errors import UsageError
 from gpuyard.experiments.judging.words import against_best, answer, gain_of
@@ -16,11 +17,14 @@ from gpuyard.experiments.studies.evaluation import Held, Slots, contender, evalu
 from gpuyard.experiments.studies.explaining import explain
 from gpuyard.metrics import measure
 from gpuyard.policies import parse_scheduler
+from gpuyard.report.tables import as_data
 from gpuyard.traces.recipes import Workloads
 from support.checkpoints import write_linear
 
 GANGS = "gangs:jobs=60,load=1.5 on 16"
 SLOTS = {"placement": "fewest", "backfill": "none"}
+ORDERINGS = ("fcfs", "lcfs", "sjf", "ljf", "saf", "smallest", "largest", "f1", "wfp3", "unicep", "multifactor")
+STOPPING = ("las/fewest/none/las", "tiresias/fewest/none/tiresias", "gavel")
 
 
 @pytest.fixture
@@ -59,8 +63,8 @@ def test_the_baseline_is_the_best_of_those_that_are_not_learned(shortest, longes
     [found] = evaluate(contenders, Held(batches=6))
     labels = [each.scheduler.label for each in contenders]
     means = {label: line.values["bsld"].mean for label, line in lines_of(found).items() if label not in labels}
-    assert found.table.baseline == min(means, key=means.get)
-    assert set(means) == {"fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest"}
+    assert found.table.baseline == min(ORDERINGS, key=means.get)
+    assert set(means) == {*ORDERINGS, *STOPPING}
     first, second = (lines_of(found)[label] for label in labels)
     gain = gain_of(found, second)
     assert gain.high < 0
@@ -68,6 +72,30 @@ def test_the_baseline_is_the_best_of_those_that_are_not_learned(shortest, longes
     assert "is worse than the best baseline" in against_best(found, second)[0]
     if first.versus is not None:
         assert gain_of(found, first).mean > gain.mean
+
+
+def test_a_baseline_that_may_stop_jobs_is_marked_and_is_not_the_one_to_beat(longest):
+    [found] = evaluate([contender(longest)], Held(batches=6), metrics=["bsld.p95"])
+    lines = lines_of(found)
+    assert {label for label, line in lines.items() if line.preempts} == set(STOPPING)
+    best = min(STOPPING, key=lambda label: lines[label].values["bsld.p95"].mean)
+    assert lines[best].values["bsld.p95"].mean < lines[found.table.baseline].values["bsld.p95"].mean  # stopping jobs costs nothing here
+    assert found.table.baseline in ORDERINGS
+    assert f"{best}, which may stop running jobs, has a " in answer(found)[-1]
+    assert {each["scheduler"] for each in as_data(found)["schedulers"] if each["may_stop_jobs"]} == set(STOPPING)
+    shown = comparison_table(found, found.table)
+    assert {row[0].removesuffix(" †") for row in shown.rows if row[0].endswith(" †")} == set(STOPPING)
+    assert "† may stop running jobs" in shown.caption
+
+
+def test_where_the_checkpoint_itself_may_stop_jobs_all_baselines_are_to_be_beaten(tmp_path):
+    schedulers = ["srpt/fewest/none/srpt", "ljf"]
+    path = write_linear(
+        tmp_path / "meta.safetensors", "switch", [{"bias": 0.0}, {"bias": 1.0}], {"schedulers": schedulers, "period": 60.0},
+        workloads=[GANGS],
+    )  # fmt: skip
+    [found] = evaluate([contender(str(path))], Held(batches=6))
+    assert found.table.baseline == "srpt/fewest/none/srpt"
 
 
 def judged(found, label, share, low, high, *, p=0.01, n=6, of="seed"):
@@ -107,7 +135,7 @@ def test_what_is_better_is_called_better_and_what_is_the_same_is_not(shortest):
 def test_the_gap_is_to_the_best_baseline_of_each_run(shortest):
     [found] = evaluate([contender(shortest)], Held(batches=5))
     label = f"{shortest}/fewest/none"
-    others = np.array([samples(found, line.scheduler) for line in found.lines if line.scheduler != label])
+    others = np.array([samples(found, line.scheduler) for line in found.lines if line.scheduler in ORDERINGS])
     mine, gap = np.array(samples(found, label)), lines_of(found)[label].gap
     assert gap.mean == pytest.approx(np.mean(mine / others.min(axis=0) - 1))
     assert gap.mean >= 0  # sjf itself is among the others

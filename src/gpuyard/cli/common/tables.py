@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.judging.statistics import Difference, Interval
     from gpuyard.experiments.judging.summary import Comparison, Summary
 
+STOPS = "†"  # behind a scheduler that may stop running jobs
 MOST_OTHERS = 4  # metrics beside the objective of an experiment
 
 
@@ -65,7 +66,7 @@ def _of_one_workload(summary: Summary, table: Comparison) -> Iterable[_TableColu
     """Differences in the unit of the metric, and every metric with its interval."""
     label, size = _unit(table, table.objective)
     changes = [_interval(line.change, size, "+") if line.change else "baseline" for line in table.lines]
-    yield _TableColumn("scheduler", [line.scheduler for line in table.lines])
+    yield _TableColumn("scheduler", [f"{line.scheduler} {STOPS}" if line.preempts else line.scheduler for line in table.lines])
     yield _TableColumn(f"{table.objective} − baseline\n{f'({label})' if label else ' '}", changes)
     yield _wins(table)
     for name in summary.metrics:
@@ -163,6 +164,8 @@ def _caption(summary: Summary) -> str:
     if changes and not few:
         clear = sum(change.clear for change in changes)
         lines.append(f"{clear or 'none'} of {len(changes)} differ from the baseline (95 % interval excludes 0)")
+    if any(line.preempts for line in summary.lines):
+        lines.append(f"{STOPS} may stop running jobs")
     return "\n".join(lines)
 
 

@@ -92,6 +92,7 @@ class EnvKind:
     text: Callable[[str, Any], str] = lambda name, options: name  # the scheduler with `name` in the open slot
     teachers: Callable[[Any], tuple[str, ...]] = lambda options: ()  # names of heuristics that can be imitated
     demonstrate: Callable[[EpisodeSource, Any, str, int, int], Demonstrator] | None = None  # by one of them; else as `make`
+    opponents: Callable[[Any], tuple[str, ...]] = lambda options: ()  # of options: further schedulers that an evaluation compares with
     explaining: Explaining = field(default_factory=Explaining)
     version: int = 0
     aliases: tuple[str, ...] = ()
@@ -108,6 +109,10 @@ class EnvKind:
     def baselines_for(self, options: Any) -> tuple[str, ...]:
         """Return the texts of the schedulers that a policy must beat."""
         return self.baselines(options) if callable(self.baselines) else self.baselines
+
+    def opponents_for(self, options: Any) -> tuple[str, ...]:
+        """Return the texts of all schedulers that an evaluation compares a policy with, each once: its baselines and further ones."""
+        return tuple(dict.fromkeys((*self.baselines_for(options), *self.opponents(options))))
 
     def objective_for(self, name: str, options: Any) -> Criterion:
         """Return one of its own objectives, the metric that judges an objective of rewards, or a metric such as `bsld` or `wait.p95`."""

@@ -285,7 +285,7 @@ def answer(summary: Summary) -> list[str]:
         ]
     judged = [line for line in lines if line.challenger]
     if judged:
-        return [sentence for line in judged for sentence in against_best(summary, line)]
+        return [sentence for line in judged for sentence in against_best(summary, line)] + _stopping(summary)
     return _of_log(summary, summary.log) if summary.log else [_of_seeds(summary)]
 
 
@@ -309,6 +309,17 @@ def against_best(summary: Summary, line: Standing) -> list[str]:
             f"{line.scheduler}: gap to the best baseline of each run, {percent(line.gap, '+')} of its {title} (below 0: better)."
         )
     return sentences
+
+
+def _stopping(summary: Summary) -> list[str]:
+    """Name the best of the schedulers that may stop running jobs, where it is better than the best baseline, which may not."""
+    metric, base = summary.metrics[0], summary.table.line(summary.table.baseline)
+    sign = MINIMUM[resolve(metric)[0].better]
+    stopping = [line for line in summary.lines if line.preempts and not line.challenger]
+    top = min(stopping, key=lambda line: sign * line.values[metric].mean, default=None)
+    if base.preempts or top is None or not sign * top.values[metric].mean < sign * base.values[metric].mean:
+        return []
+    return [f"{top.scheduler}, which may stop running jobs, has a {_title(metric)} of {_value(summary, top)}."]
 
 
 _AGAINST_BEST: dict[Verdict, str] = {

@@ -1,7 +1,8 @@
 """Evaluate checkpoints as schedulers, against every baseline, on workloads that no training has seen.
 
 Every scheduler runs the same episodes, so that differences are paired. The baseline of each table is the best of those that are not
-learned, found on the same episodes: that favours the baselines.
+learned, found on the same episodes: that favours the baselines. A baseline that may stop running jobs is shown, but it is not the one
+to beat unless the checkpoint's scheduler may stop jobs too.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def _schedulers(contenders: Sequence[Contender], against: Sequence[str]) -> tupl
         if each.scheduler.label in made:
             raise UsageError(f"checkpoint {each.text!r} is given twice")
         made[each.scheduler.label] = each.scheduler
-    texts = [text for each in contenders for text in each.kind.baselines_for(each.options)]
+    texts = [text for each in contenders for text in each.kind.opponents_for(each.options)]
     for text in (*texts, *against):
         scheduler = parse_scheduler(text)
         made.setdefault(scheduler.label, scheduler)

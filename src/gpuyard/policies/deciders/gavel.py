@@ -61,6 +61,8 @@ class Gavel:
     that would lose all of its work (no checkpoint yet). A gang runs on one type if it can. No round begins while no job waits.
     """
 
+    stops = True  # running jobs
+
     def __init__(self, *, every: float = 360.0, most: float = 512) -> None:
         if not every > 0:
             raise UsageError(f"gavel: every = {every:g} is not a period above 0 s")

@@ -28,6 +28,8 @@ from gpuyard.policies.learned import network_ordering
 from gpuyard.traces.recipes import Episode, EpisodeSource
 
 HEURISTICS = ("fcfs", "sjf", "saf", "f1", "wfp3", "unicep", "smallest")
+FURTHER = ("lcfs", "ljf", "largest", "multifactor")  # orderings that an evaluation adds; a validation in training has no time for them
+STOPPING = ("las", "tiresias")  # orderings that only matter with the preemption rule of the same name
 
 
 class OpenOrdering(OpenDecision):
@@ -97,6 +99,13 @@ def _baselines(options: PickJob) -> tuple[str, ...]:
     return tuple(options.text(ordering) for ordering in (RLSCHEDULER_ORDERINGS if compatible else HEURISTICS))
 
 
+def _opponents(options: PickJob) -> tuple[str, ...]:
+    """Return what else a policy is compared with: some of these may stop running jobs."""
+    if any(RULES[name].compatible for name in options.rules):
+        return ()
+    return (*map(options.text, FURTHER), *(f"{options.text(name)}/{name}" for name in STOPPING), "gavel")
+
+
 def _results(episode: Episode, scheduler: Scheduler, options: PickJob) -> Sequence[Result]:
     """Run the episode by each of the rules."""
     run = episode.workload, episode.cluster
@@ -136,7 +145,7 @@ ENVS.add(
         metrics=("bsld", "waiting", "turnaround", "utilization"), results=_results,
         choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
         text=lambda name, options: options.text(name),
-        teachers=lambda _: tuple(ORDERINGS), demonstrate=_demonstrate,
+        teachers=lambda _: tuple(ORDERINGS), demonstrate=_demonstrate, opponents=_opponents,
         explaining=Explaining(HEURISTICS, _alike, waiting=2, snapshots=120),
         example="lublin:jobs=256,nodes=256,load=0.9|1.1 on 32x8:gpu",
         workload="lublin:jobs=256,nodes=64,load=0.9 on 8x8:gpu",
