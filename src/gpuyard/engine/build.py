@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuyard.arrays import Array, columns_of
 from gpuyard.engine import state as st
-from gpuyard.engine.compiler.entry import part_addresses
+from gpuyard.engine.compiler.entry import parts_address
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.ground import Ground, ground_of
@@ -165,4 +165,4 @@ def _set_control(control: Array, programs: Sequence[Program], seed: int, rules: 
     control["tracking"] = [program.tracks_running for program in programs]
     for name in ("timer", "switch", "switch_every", "half_life", "network"):
         control[name] = [getattr(program, name) for program in programs]
-    control["picking"], control["planning"] = part_addresses()
+    control["parts"] = parts_address()

@@ -273,8 +273,7 @@ class ControlRow(RecordRow):
     observed: f8  # s of work of all jobs that have ended
     observed_jobs: i8  # how many
     estimating: i8  # estimates are made inside the simulation
-    picking: i8  # address of `pick_among`
-    planning: i8  # address of `conservative`
+    parts: i8  # address of what is compiled apart (gpuyard.engine.compiler.parts)
     rolling: i8  # the mean of how many run times of the user an estimate is; 0: estimates are not made by kernels
     seed: i8
     next_job: i8
@@ -382,6 +381,8 @@ BINS = 2048
 # Keys are worked out once; at every pass; by what sees the whole state, after every start; at every pass, and they only fall.
 CLOCK_NO, CLOCK_YES, CLOCK_STATE, CLOCK_FALLS = range(4)
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
+# What is compiled apart: nodes for a job, a conservative plan, bounds of keys, failures.
+PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE = range(4)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY = 8  # samples of the past that a switch rule may see
 SAMPLE = 4  # numbers of a sample

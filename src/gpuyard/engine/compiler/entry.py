@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 
 from gpuyard.engine.compiler.jit import INTERPRETED, address_of, entry
-from gpuyard.engine.compiler.parts import addresses, compiled_beside
+from gpuyard.engine.compiler.parts import address, compiled_beside
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.interrupts import interrupts
@@ -46,12 +46,12 @@ def _compile(source: int) -> Callable[[int, int, int], int]:
     return made
 
 
-def part_addresses() -> tuple[int, int]:
-    """The addresses of `pick_among` and `conservative`, which states carry."""
+def parts_address() -> int:
+    """Where kernels find the parts; states carry it."""
     if not INTERPRETED:
         engine()  # first: the parts are compiled beside it
     with _lock:
-        return addresses()
+        return address()
 
 
 def engine_address() -> int:

@@ -33,7 +33,14 @@ UNSURE = 1e-9  # the same for the users' parts of all usage
 
 
 @inner
-def renew_bounds(s: State, slot: SlotRow) -> Any:
+def bounded(s: State, p: Int) -> Any:
+    """Make a pass over a partition; -1: work the bounds of all partitions out again, if that is due. Returns a status."""
+    slot = s.slots[s.control[0].active]
+    return _renew_bounds(s, slot) if p < 0 else _bounded_pass(s, p, slot)
+
+
+@inner
+def _renew_bounds(s: State, slot: SlotRow) -> Any:
     """Begin a pass: work the bounds out again if the horizon is near, or if they are too low to be of use; returns a status.
 
     The span doubles where bounds last until the horizon; where too many keys are worked out in vain it shrinks to the time that
@@ -229,7 +236,7 @@ def _go_on(s: State, p: Int, j: Int, count: Int, slot: SlotRow, sifting: bool, r
 
 
 @inner
-def bounded_pass(s: State, p: Int, slot: SlotRow) -> Any:
+def _bounded_pass(s: State, p: Int, slot: SlotRow) -> Any:
     """Make a pass over a partition: as `run_pass`, for keys that only fall; returns a status."""
     control = s.control[0]
     part = s.partitions[p]

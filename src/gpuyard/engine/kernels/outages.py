@@ -18,8 +18,9 @@ REPAIR, FAILURE = range(2)
 
 
 @inner
-def handle_outage(s: State, outage: OutageRow) -> Any:
-    """Carry out a failure or a repair of a node; returns a status."""
+def handle_outage(s: State, at: Int) -> Any:
+    """Carry out the failure or repair s.outages[at] of a node; returns a status."""
+    outage = s.outages[at]
     part = s.partitions[s.nodes[outage.node].partition]
     node = s.nodes[outage.node]
     whole = outage.gpus < 0

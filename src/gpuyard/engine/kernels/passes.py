@@ -27,7 +27,7 @@ from gpuyard.engine.kernels.backfill import (
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
-from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _backfill(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
             return status
         head = part.head
     if slot.backfill == BACKFILL_CONSERVATIVE:
-        return call_state(s.control[0].planning, s, p, head, 0)  # `conservative`, a part of its own
+        return call_state(s.control[0].parts, s, p, head, PART_PLAN)
     return 0 if slot.backfill == BACKFILL_NONE else _start_behind(s, p, head, slot)
 
 

@@ -19,6 +19,7 @@ from gpuyard.engine.kernels.scores import (
     is_whole,
 )
 from gpuyard.engine.slots import SPANS
+from gpuyard.engine.state import PART_PICK
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def choose(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
 
 @inner
 def _choose_among(s: State, count: Int, j: Int) -> Any:
-    """Let `pick_among` pick from the nodes in candidates[:count]. It is a part of its own."""
-    return call_state(s.control[0].picking, s, count, j, 0)
+    """Let `pick_among` pick from the nodes in candidates[:count]."""
+    return call_state(s.control[0].parts, s, count, j, PART_PICK)
 
 
 @inner
