@@ -28,7 +28,7 @@ TOP = (  # `gpuyard.__all__` of that version
     "Action Cluster Decision GpuyardError Jobs Meta Part Result Rules Scheduler Simulation Snapshot Workload load_cluster load_workload "
     "ordering parse_scheduler placement preemption simulate switch with_estimate"
 )
-ENVIRONMENTS = ("gpuyard/PickDevice-v0", "gpuyard/PickHost-v0", "gpuyard/PickJob-v0", "gpuyard/Switch-v0")
+ENVIRONMENTS = ("gpuyard/PickDevice-v0", "gpuyard/PickHost-v0", "gpuyard/PickJob-v0", "gpuyard/PickJob-v1", "gpuyard/Switch-v0")
 
 
 @pytest.mark.parametrize("module", NAMES)

@@ -16,7 +16,7 @@ from gpuyard import Cluster, Workload, parse_scheduler, simulate
 from gpuyard.envs.gym import space_of
 from gpuyard.envs.kinds.base import find_env, kind_of
 from gpuyard.envs.kinds.host.kind import PickHost
-from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.job.kind import PickJob, PickTypedJob
 from gpuyard.envs.kinds.switch.kind import PickScheduler
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.model.result import STATUS
@@ -28,11 +28,13 @@ from support.playing import at_random, one_episode, play
 
 KINDS = {
     "PickJob": PickJob(backfill="easy", window=16),
+    "PickJob-v1": PickTypedJob(backfill="skip", window=16),
     "PickHost": PickHost(backfill="skip"),
     "Switch": PickScheduler(schedulers=("fcfs", "sjf", "edf"), every=20.0),
 }
 WORKLOADS = {
     "PickJob": "lublin:jobs=40,nodes=16,load=1.2 on 2x8:gpu",
+    "PickJob-v1": "poisson:jobs=40,gpus=96,load=0.8 on hetero-demo",
     "PickHost": "eda:jobs=60,arrivals=1:3 on hosts:count=5,seed=1",
     "Switch": "family:shape=bursty,gpus=4 on 4",
 }
@@ -50,7 +52,7 @@ def copy(seen) -> list[np.ndarray]:
 
 def check(envs, seen) -> None:
     """In the space, finite, with something to choose."""
-    space = space_of(kind_of(envs.schema.decision), envs.schema, envs.rows, envs.actions)
+    space = space_of(kind_of(envs.schema), envs.schema, envs.rows, envs.actions)
     one = {"context": seen.context[0], "mask": seen.mask[0].astype(np.int8)} | ({"rows": seen.rows[0]} if envs.rows else {})
     assert np.isfinite(seen.rows).all()
     assert np.isfinite(seen.context).all()

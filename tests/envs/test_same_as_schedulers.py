@@ -12,13 +12,14 @@ from hypothesis import strategies as hs
 
 from gpuyard import parse_scheduler, simulate
 from gpuyard.envs.kinds.host.kind import PickHost
-from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.job.kind import PickJob, PickTypedJob
 from gpuyard.envs.kinds.switch.kind import PickScheduler
 from gpuyard.envs.rollout import closed_program
 from gpuyard.features.hosts import HOST
-from gpuyard.features.jobs import JOB
+from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.features.system import SWITCH
 from gpuyard.networks.network import Network
+from gpuyard.networks.shapes import tensor_shapes
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_slots
 from gpuyard.policies.learned import network_ordering
@@ -35,6 +36,9 @@ POOLED = {
     )
     for pool, heads in (("attention", 2), ("mean", 1))
 }
+TYPED = NetworkSpec(
+    rows=len(JOB_TYPES.rows), context=len(JOB_TYPES.context), row_layers=(8,), context_layers=(4,), pool="mean", head_layers=(8,)
+)
 PLACEMENT = NetworkSpec(
     rows=len(HOST.rows), context=len(HOST.context), row_layers=(8,), context_layers=(4,), pool="attention", heads=2, head_layers=(8,)
 )
@@ -80,6 +84,38 @@ def test_a_network_that_looks_at_all_jobs_sees_those_that_may_be_chosen(backfill
         if differences(opened, by_network(net), scheduler, random_case(seed)):
             odd.append(seed)
     assert odd == []
+
+
+@pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
+@given(seed=SEEDS)
+@settings(max_examples=40)
+def test_a_network_that_sees_gpu_types_orders_jobs_as_in_the_engine(backfill: str, seed: int):
+    options = PickTypedJob(backfill=backfill)
+    net = network(TYPED, seed)
+    assert differences(options.left_open(), by_network(net), options.scheduler(net), random_case(seed)) == []
+
+
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_a_network_that_does_not_heed_gpu_types_orders_jobs_as_one_that_does_not_see_them(seed: int):
+    """The first features of PickJob-v1 are those of PickJob-v0."""
+    case, plain = random_case(seed), network(ORDERING, seed)
+    wide = replace(ORDERING, rows=len(JOB_TYPES.rows), context=len(JOB_TYPES.context))
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in tensor_shapes(wide).items()}
+    rows, seen = len(JOB.rows), len(JOB_TYPES.rows)
+    for name, array in plain.arrays.items():
+        if name == "head.0.weight":
+            arrays[name][:, :rows] = array[:, :rows]
+            arrays[name][:, seen : seen + len(JOB.context)] = array[:, rows:]
+        else:
+            arrays[name][tuple(slice(size) for size in array.shape)] = array
+    one, other = (
+        simulate(
+            case.workload, case.cluster, replace(parse_slots("fcfs/best/skip"), ordering=network_ordering(net, "net")), rules=case.rules
+        )
+        for net in (plain, Network.of(wide, arrays))
+    )
+    assert compare_tables(one.table, other.table) == []
 
 
 @pytest.mark.parametrize("slots", ["fcfs/fewest/skip", "fcfs/best/easy", "fcfs/fewest/easy/srpt"])

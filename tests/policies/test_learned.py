@@ -11,10 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpuyard import load_cluster, load_workload, simulate
+from gpuyard.compat.rlscheduler.networks import learned_chooser
 from gpuyard.engine.state import OUTPUTS
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.experiments.studies.evaluation import contender
 from gpuyard.features.hosts import HOST
+from gpuyard.features.jobs import JOB_TYPES
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_scheduler, parse_slots
@@ -60,6 +63,25 @@ def test_a_network_is_used_only_where_its_features_are():
     spec = NetworkSpec(len(HOST.rows), len(HOST.context), head_layers=(4,))
     with pytest.raises(UsageError, match="a job decision has"):
         network_ordering(Network.of(spec, random_arrays(spec, np.random.default_rng(0))), "hosts")
+
+
+def test_checkpoints_of_both_versions_of_pick_job_are_orderings(tmp_path):
+    first = write_linear(tmp_path / "v0.safetensors", "job", {"estimate": -1.0}, {"placement": "fastest"})
+    second = write_linear(tmp_path / "v1.safetensors", "job", {"time_now": -1.0}, {"placement": "fastest"}, schema=JOB_TYPES)
+    assert [contender(str(path)).kind.id for path in (first, second)] == ["gpuyard/PickJob-v0", "gpuyard/PickJob-v1"]
+    workload, cluster = load_workload("poisson:jobs=80,gpus=96,load=1.5", seed=2), load_cluster("hetero-demo")
+    plain, typed, shortest = (simulate(workload, cluster, parse_scheduler(text)) for text in (str(first), str(second), "sjf/fastest/none"))
+    assert plain.table["start"].tolist() == shortest.table["start"].tolist()
+    assert typed.table["start"].tolist() != plain.table["start"].tolist()
+    with pytest.raises(UsageError, match="sees GPU types, and by the rules of rlscheduler there are none"):
+        learned_chooser(str(second))
+
+
+def test_features_of_no_version_are_refused(tmp_path):
+    other = replace(JOB_TYPES, rows=(*JOB_TYPES.rows[:-1], "colour"))
+    path = write_linear(tmp_path / "other.safetensors", "job", {}, {}, schema=other)
+    with pytest.raises(CheckpointError, match="colour"):
+        checkpoint_of(str(path))
 
 
 def test_a_copy_of_a_network_has_weights_of_its_own():

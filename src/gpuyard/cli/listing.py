@@ -104,7 +104,7 @@ def _environments() -> list[Record]:
     from gpuyard.envs.kinds.base import environments
 
     return [
-        {"name": each.name, "is": each.title, "id": each.id, "objective": each.objective,
+        {"name": each.label, "is": each.title, "id": each.id, "objective": each.objective,
          "seen": f"{len(each.schema.rows)} features of each row, {len(each.schema.context)} of the situation"}
         for _, each in environments().items()
     ]  # fmt: skip

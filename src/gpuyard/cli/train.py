@@ -30,7 +30,7 @@ _INTERRUPTED = 130
 def train(
     env: Annotated[
         str | None,
-        typer.Argument(help="The decision to learn: PickJob, PickHost, Switch, … or an id, gpuyard/PickJob-v0.", show_default=False),
+        typer.Argument(help="The decision to learn: PickJob, PickHost, Switch, … or an id, gpuyard/PickJob-v1.", show_default=False),
     ] = None,
     learner: Annotated[str | None, typer.Option(metavar="NAME", help="ppo unless given; dqn, …", rich_help_panel=_LEARNING)] = None,
     network: Annotated[str | None, typer.Option(metavar="kernel|attention", help="Kind of network.", rich_help_panel=_LEARNING)] = None,

@@ -209,7 +209,7 @@ def _relative(priorities: Sequence[float], highest: float) -> Array:
 def _types(cluster: Cluster) -> Array:
     types = np.zeros(len(cluster.types), st.TYPE_ROW)
     types["up"] = np.bincount(cluster.nodes.gpu_type, weights=cluster.nodes.gpus, minlength=len(types))
-    for name in ("transfer", "idle_watts", "busy_watts"):
+    for name in ("transfer", "speed", "idle_watts", "busy_watts"):
         types[name] = [getattr(kind, name) for kind in cluster.types]
     return types
 

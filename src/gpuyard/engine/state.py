@@ -177,9 +177,12 @@ class TypeRow(RecordRow):
     up: f8  # devices in order now
     since: f8
     transfer: f8  # factor on the transfer of jobs
+    speed: f8  # its own, for classes of jobs that have no other
     held: f8  # devices in use now
     idle_watts: f8
     busy_watts: f8
+    here: f8  # devices in the partition that gpuyard.features.types measured last
+    free_here: f8  # and those of them that are wholly free
 
 
 class UserRow(RecordRow):

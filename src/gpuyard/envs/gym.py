@@ -1,6 +1,6 @@
 """The environments as Gymnasium knows them: one at a time, or many in one compiled call.
 
-`gpuyard/PickJob-v0`, `gpuyard/PickHost-v0`, `gpuyard/Switch-v0` and `gpuyard/PickDevice-v0` take the options of their kind (see
+`gpuyard/PickJob-v0` and `-v1`, `gpuyard/PickHost-v0`, `gpuyard/Switch-v0` and `gpuyard/PickDevice-v0` take the options of their kind (see
 its folder in `gpuyard.envs.kinds`) and `workload`, `cluster` and `split` (see `gpuyard.traces.recipes`):
 
     gymnasium.make("gpuyard/PickJob-v0", workload="family:shape=bursty on 8", window=32, objective="wait")

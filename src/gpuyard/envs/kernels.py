@@ -74,6 +74,7 @@ class SetupRow(RecordRow):
     engine: i8  # address
     open: i8  # OPEN_*
     rows: i8  # of the observation
+    features: i8  # of a row
     actions: i8
     shaping: f8  # weight of the potential
     gamma: f8
@@ -111,11 +112,13 @@ def _observe_queue(s: State, slot: EnvRow, setup: SetupRow, context: Array, mask
     control = s.control[0]
     part = s.partitions[control.open_part]
     count = min(part.tail - part.head, setup.rows)
-    rows = floats_at(slot.rows, setup.rows * jobs.ROWS)
-    jobs.job_rows(s, control.open_part, part.head, count, rows, 0, jobs.ROWS, 1)
-    for i in range(count * jobs.ROWS, slot.written * jobs.ROWS):
+    features = setup.features
+    typed = features > jobs.ROWS
+    rows = floats_at(slot.rows, setup.rows * features)
+    jobs.queue_context(s, control.open_part, 1.0 if control.open_head >= 0 else 0.0, typed, context, 0)
+    jobs.job_rows(s, control.open_part, part.head, count, typed, rows, 0, features, 1)
+    for i in range(count * features, slot.written * features):
         rows[i] = np.float32(0.0)
-    jobs.queue_context(s, control.open_part, 1.0 if control.open_head >= 0 else 0.0, context, 0)
     for i in range(count):
         mask[i] = s.legal[i] & LEGAL
     for i in range(count, slot.written):

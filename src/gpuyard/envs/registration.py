@@ -16,7 +16,7 @@ def register_all() -> None:
     """Make the ids known to `gymnasium.make`; calling it twice does no harm."""
     for name, kind in IDS.items():
         if name not in gym.registry:
-            gym.register(id=name, entry_point=kind.entry_point, vector_entry_point=kind.vector_entry_point, kwargs={"kind": kind.name})
+            gym.register(id=name, entry_point=kind.entry_point, vector_entry_point=kind.vector_entry_point, kwargs={"kind": name})
 
 
 register_all()

@@ -86,9 +86,10 @@ class EngineEnvs:
         self._setup = np.zeros(1, SETUP)
         opened = self.opened
         values = {
-            "engine": engine_address(), "open": opened.decision.code, "rows": self.rows, "actions": self.actions,
-            "shaping": opened.shaping, "gamma": opened.gamma, "pool": self._headers.ctypes.data, "scales": self._scales.ctypes.data,
-            "episodes": len(self._headers), "plans": self._plans.ctypes.data, "fields": len(self._plans),
+            "engine": engine_address(), "open": opened.decision.code, "rows": self.rows, "features": len(self.schema.rows),
+            "actions": self.actions, "shaping": opened.shaping, "gamma": opened.gamma, "pool": self._headers.ctypes.data,
+            "scales": self._scales.ctypes.data, "episodes": len(self._headers),
+            "plans": self._plans.ctypes.data, "fields": len(self._plans),
         }  # fmt: skip
         for name, value in values.items():
             self._setup[name] = value

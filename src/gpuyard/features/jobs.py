@@ -10,6 +10,7 @@ from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.backfill import BACKFILL_NONE
 from gpuyard.features.numbers import COUNT, TIME, log, share, squash
 from gpuyard.features.schema import Schema
+from gpuyard.features.types import TYPE_CONTEXT, TYPE_ROWS, measure_types, type_context, type_row
 from gpuyard.model.snapshot import RECENT
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ JOB = Schema(
 )
 ROWS = len(JOB.rows)
 CONTEXT = len(JOB.context)
+# The same and what concerns GPU types: kernels write the further features behind those of JOB where `typed` asks for them.
+JOB_TYPES = Schema(JOB.decision, 1, (*JOB.rows, *TYPE_ROWS), (*JOB.context, *TYPE_CONTEXT))
+TYPED_ROWS = len(JOB_TYPES.rows)
 SHORTEST = 10.0  # s; shorter jobs count as this long in `stretch` and `slack`
 
 
@@ -89,8 +93,11 @@ def write_queue(
 
 
 @inner
-def job_rows(s: State, p: Int, first: Int, count: Int, out: Array, at: Int, row_stride: Int, stride: Int) -> None:
-    """Write the jobs at first … first + count in the queue of partition p; feature f of row r to out[at + r·row_stride + f·stride]."""
+def job_rows(s: State, p: Int, first: Int, count: Int, typed: bool, out: Array, at: Int, row_stride: Int, stride: Int) -> None:
+    """Write the jobs at first … first + count in the queue of partition p; feature f of row r to out[at + r·row_stride + f·stride].
+
+    `typed`: the features of JOB_TYPES, for which `queue_context` must have been called before.
+    """
     part = s.partitions[p]
     now = s.control[0].now
     free = float(part.free)
@@ -99,11 +106,13 @@ def job_rows(s: State, p: Int, first: Int, count: Int, out: Array, at: Int, row_
         row = s.rows[s.queue_jobs[first + r]]
         slack = row.deadline - now - row.remaining
         write_job(out, at + r * row_stride, stride, row.remaining, row.gpus, now - row.submit, slack, row.priority, free, log_total)
+        if typed:
+            type_row(s, row, out, at + r * row_stride + ROWS * stride, stride)
 
 
 @inner
-def queue_context(s: State, p: Int, behind: Real, out: Array, at: Int) -> None:
-    """Write the context of partition p's queue. Running jobs must be tracked."""
+def queue_context(s: State, p: Int, behind: Real, typed: bool, out: Array, at: Int) -> None:
+    """Write the context of partition p's queue, by JOB or, `typed`, by JOB_TYPES. Running jobs must be tracked."""
     part = s.partitions[p]
     control = s.control[0]
     advance_recent(s)
@@ -114,6 +123,9 @@ def queue_context(s: State, p: Int, behind: Real, out: Array, at: Int) -> None:
     passing = 0.0 if s.slots[control.active].backfill == BACKFILL_NONE else 1.0
     waiting = part.tail - part.head
     write_queue(out, at, float(part.free), float(part.total), waiting, part.work, control.running, recent, next_end, behind, passing)
+    if typed:
+        measure_types(s, p)
+        type_context(s, out, at + CONTEXT)
 
 
 @inner

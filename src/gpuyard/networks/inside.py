@@ -18,6 +18,7 @@ from gpuyard.networks.kernels import (
     net_end_pool,
     net_is_pooled,
     net_pool_block,
+    net_rows,
     net_score_actions,
     net_score_block,
 )
@@ -35,20 +36,21 @@ def _order(s: State, p: Int, behind: Int, network: Int) -> Any:
     """
     part = s.partitions[p]
     first, last = (part.head + 1, part.head + 1 + behind) if behind > 0 else (part.head, part.tail)
-    jobs.queue_context(s, p, 1.0 if behind > 0 else 0.0, s.scratch, CONTEXT_AT)
+    typed = net_rows(network) > jobs.ROWS
+    jobs.queue_context(s, p, 1.0 if behind > 0 else 0.0, typed, s.scratch, CONTEXT_AT)
     net_begin(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT)
     if net_is_pooled(network):
         at = first
         while at < last:
             count = min(last - at, BLOCK)
-            jobs.job_rows(s, p, at, count, s.scratch, BLOCK_AT, 1, BLOCK)
+            jobs.job_rows(s, p, at, count, typed, s.scratch, BLOCK_AT, 1, BLOCK)
             net_pool_block(network, s.scratch, BLOCK_AT, count, s.scratch, NETWORK_AT)
             at += count
         net_end_pool(network, s.scratch, NETWORK_AT)
     at = first
     while at < last:
         count = min(last - at, BLOCK)
-        jobs.job_rows(s, p, at, count, s.scratch, BLOCK_AT, 1, BLOCK)
+        jobs.job_rows(s, p, at, count, typed, s.scratch, BLOCK_AT, 1, BLOCK)
         net_score_block(network, s.scratch, BLOCK_AT, count, s.scratch, NETWORK_AT, s.queue_keys, at)
         at += count
     for i in range(first, last):

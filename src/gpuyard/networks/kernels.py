@@ -209,6 +209,12 @@ def _encode_block(net: Int, block: Array, b_at: Int, count: Int, scratch: Array,
 
 
 @inner
+def net_rows(net: Int) -> Any:
+    """Return how many features of a row it sees."""
+    return words_at(net, HEADER)[_ROWS]
+
+
+@inner
 def net_is_pooled(net: Int) -> Any:
     """Whether scores depend on all rows together: the blocks are then seen twice."""
     return words_at(net, HEADER)[_POOL] != NO_POOL

@@ -33,7 +33,7 @@ BLOCK = nk.BLOCK
 # Where things are in the scratch of a state: a context, a block of rows, then what kernels need.
 CONTEXT_AT = 0
 BLOCK_AT = 128  # the longest context has fewer features
-NETWORK_AT = BLOCK_AT + BLOCK * max(jobs.ROWS, hosts.ROWS)
+NETWORK_AT = BLOCK_AT + BLOCK * max(jobs.TYPED_ROWS, hosts.ROWS)
 _ACTS = {"relu": int(nk.RELU), "tanh": int(nk.TANH)}
 _POOLS = {"none": nk.NO_POOL, "mean": nk.MEAN_POOL, "attention": nk.ATTENTION_POOL}
 _F4 = np.dtype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.hosts import HOST
-from gpuyard.features.jobs import JOB
+from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH
 from gpuyard.model.units import MAX_TIME
-from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, check_schema, find_checkpoint, read_checkpoint
+from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, Manifest, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.inside import order_by_network, place_by_network, switch_by_network
 from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
@@ -38,6 +38,13 @@ class LearnedDecision:
 
     schema: Schema
     scheduler: Callable[[str, Mapping[str, Any], ParseSlots], Scheduler | Meta | Decider]
+    later: tuple[Schema, ...] = ()  # schemas of later versions, whose checkpoints are known beside those of the first
+
+    def schema_of(self, manifest: Manifest) -> Schema:
+        """Return the schema that a checkpoint was made for, or else the one that differs from it least."""
+        seen = manifest.schema
+        names = {*seen.rows, *seen.context}
+        return min((self.schema, *self.later), key=lambda each: (each.hash != seen.hash, len(names ^ {*each.rows, *each.context})))
 
 
 DECISIONS: Registry[LearnedDecision] = Registry("decision")  # by the name in the feature schema
@@ -84,7 +91,7 @@ def _with_known_features(text: str) -> Checkpoint:
     decision = found.manifest.schema.decision
     if decision not in DECISIONS:
         raise CheckpointError(f"{text}: decides about a {decision}, which this version does not know")
-    check_schema(found.manifest, DECISIONS[decision].schema)
+    check_schema(found.manifest, DECISIONS[decision].schema_of(found.manifest))
     return found
 
 
@@ -112,11 +119,12 @@ def _network(text: str, schema: Schema) -> tuple[Network, str]:
     return Network.of(found.manifest.network, found.arrays), found.manifest.title
 
 
-def _check_features(network: Network, schema: Schema, name: str) -> None:
-    """Compiled code writes the features of the schema: a network that sees others would read what is not there."""
-    if (network.spec.rows, network.spec.context) != (len(schema.rows), len(schema.context)):
-        sees, has = f"{network.spec.rows} + {network.spec.context}", f"{len(schema.rows)} + {len(schema.context)}"
-        raise UsageError(f"{name}: a network that sees {sees} features, and a {schema.decision} decision has {has}")
+def _check_features(network: Network, schemas: Sequence[Schema], name: str) -> None:
+    """Compiled code writes the features of one of the schemas: a network that sees others would read what is not there."""
+    sizes = [f"{len(schema.rows)} + {len(schema.context)}" for schema in schemas]
+    sees = f"{network.spec.rows} + {network.spec.context}"
+    if sees not in sizes:
+        raise UsageError(f"{name}: a network that sees {sees} features, and a {schemas[0].decision} decision has {' or '.join(sizes)}")
 
 
 def learned_ordering(text: str) -> Ordering:
@@ -127,7 +135,7 @@ def learned_ordering(text: str) -> Ordering:
 
 def network_ordering(network: Network, name: str, title: str = "") -> Ordering:
     """Return an ordering by a network's scores, highest first."""
-    _check_features(network, JOB, name)
+    _check_features(network, (JOB, JOB_TYPES), name)
     return Ordering(name, title, reads_clock=True, network=network, by_network=order_by_network)
 
 
@@ -139,7 +147,7 @@ def learned_placement(text: str) -> Placement:
 
 def network_placement(network: Network, name: str, title: str = "") -> Placement:
     """Return a placement by a network's scores, highest first."""
-    _check_features(network, HOST, name)
+    _check_features(network, (HOST,), name)
     return Placement(name, title, score="network", network=network, by_network=place_by_network)
 
 
@@ -151,7 +159,7 @@ def learned_switch(text: str) -> Switch:
 
 def network_switch(network: Network, name: str, title: str = "") -> Switch:
     """Return a switch rule by a network's scores; the highest wins."""
-    _check_features(network, SWITCH, name)
+    _check_features(network, (SWITCH,), name)
     return Switch(name, title, network=network, by_network=switch_by_network)
 
 
@@ -190,5 +198,8 @@ def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) 
     return network_devices(Network.of(found.manifest.network, found.arrays), text, found.manifest.title)
 
 
-for _schema, _whole in ((JOB, _with_ordering), (HOST, _with_placement), (SWITCH, _with_switch), (DEVICE, _as_decider)):
-    DECISIONS.add(_schema.decision, LearnedDecision(_schema, _whole))
+for _known in (
+    LearnedDecision(JOB, _with_ordering, (JOB_TYPES,)), LearnedDecision(HOST, _with_placement),
+    LearnedDecision(SWITCH, _with_switch), LearnedDecision(DEVICE, _as_decider),
+):  # fmt: skip
+    DECISIONS.add(_known.schema.decision, _known)

@@ -44,6 +44,14 @@ def test_names_under_which_it_is_found(registered, text):
     assert find_env(text) is KIND
 
 
+def test_a_name_without_a_version_is_the_first():
+    assert [find_env(text).id for text in ("PickJob", "job", "pick-job-v0")] == ["gpuyard/PickJob-v0"] * 3
+    assert [find_env(text).id for text in ("PickJob-v1", "gpuyard/PickJob-v1", "job-v1")] == ["gpuyard/PickJob-v1"] * 3
+    assert [find_env(text).label for text in ("PickJob-v0", "PickJob-v1")] == ["PickJob", "PickJob-v1"]
+    with pytest.raises(UsageError, match="no such version; hint: did you mean 'gpuyard/PickJob-v1'"):
+        find_env("PickJob-v2")
+
+
 def test_what_is_not_there(registered):
     with pytest.raises(UnknownNameError, match="unknown environment 'PikThing'; hint: did you mean 'PickThing'?"):
         find_env("PikThing")

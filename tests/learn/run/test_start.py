@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from gpuyard.errors import CheckpointError, UsageError
-from gpuyard.learn.run.plan import TrainingPlan, TrainingRequest, plan_of
+from gpuyard.features.jobs import JOB_TYPES
+from gpuyard.learn.run.folder import Folder
+from gpuyard.learn.run.plan import TrainingPlan, TrainingRequest, plan_again, plan_of
 from gpuyard.learn.run.training import Parts, parts_of, train
 from gpuyard.networks.checkpoint import read_checkpoint, write_checkpoint
 from gpuyard.traces.splits import overlap
@@ -61,6 +63,15 @@ def test_resumed_as_if_never_stopped(tmp_path: Path) -> None:
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
+def test_a_training_goes_on_in_the_version_of_its_environment(tmp_path: Path) -> None:
+    made = plan("evolution", env="gpuyard/PickJob-v1", workload="poisson:jobs=40,gpus=96,load=0.8 on hetero-demo")
+    assert (plan("evolution", env="gpuyard/PickJob-v0").env, made.env) == ("PickJob", "PickJob-v1")
+    last = read_checkpoint(trained(made, tmp_path / "first")).manifest
+    assert (last.name, last.schema) == ("pickjob-v1-evolution-0", JOB_TYPES)
+    again = plan_again(Folder.found(tmp_path / "first").read_config(), TrainingRequest(), "first")
+    assert again == made
+
+
 def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
     start = trained(plan("evolution"), tmp_path / "first")
     with pytest.raises(UsageError, match="dqn cannot start from a checkpoint"):
@@ -69,6 +80,8 @@ def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
         parts_of(replace(wide := plan("evolution", "learner.network=attention"), training=replace(wide.training, start=str(start))))
     with pytest.raises(CheckpointError, match="decides on a 'job', not on a 'host'"):
         started(plan("ppo", env="PickHost", workload="family:shape=base,gpus=8 on 2x4:gpu"), start)
+    with pytest.raises(CheckpointError, match="made for other features: row lacks 'usable'"):
+        started(plan("evolution", env="PickJob-v1"), start)
     known = read_checkpoint(start)
     training = replace(known.manifest.training, workloads=known.manifest.training.validation, validation=())
     write_checkpoint(tmp_path / "knows.safetensors", replace(known.manifest, training=training), known.arrays)

@@ -14,6 +14,7 @@ import numpy as np
 from gpuyard.compat.rlscheduler.rules import Chooser, Kernel, kernel_with
 from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.compiler.sources import source_hash
+from gpuyard.errors import UsageError
 from gpuyard.features.jobs import ROWS, write_job, write_queue
 from gpuyard.features.numbers import log
 from gpuyard.model.snapshot import RECENT
@@ -34,6 +35,8 @@ def learned_chooser(ordering: str | Network) -> Chooser:
     """Return what `rlscheduler(workload, processors, ordering=…)` takes, from `learned:NAME`, the path of a checkpoint, or a network."""
     network = ordering if isinstance(ordering, Network) else job_network(ordering)
     name = "network" if isinstance(ordering, Network) else ordering
+    if network.spec.rows != ROWS:
+        raise UsageError(f"{name}: sees GPU types, and by the rules of rlscheduler there are none", hint="use one trained in PickJob-v0")
     return Chooser(name, _kernel(), network.address, _NETWORK + network.scratch, keep=network)
 
 

@@ -106,6 +106,11 @@ class EnvKind:
     def id(self) -> str:
         return f"gpuyard/{self.name}-v{self.version}"
 
+    @property
+    def label(self) -> str:
+        """Return the name under which it is registered and recorded; the first version goes without its number."""
+        return f"{self.name}-v{self.version}" if self.version else self.name
+
     def baselines_for(self, options: Any) -> tuple[str, ...]:
         """Return the texts of the schedulers that a policy must beat."""
         return self.baselines(options) if callable(self.baselines) else self.baselines
@@ -145,21 +150,26 @@ def environments() -> Registry[EnvKind]:
 
 
 def find_env(text: str) -> EnvKind:
-    """Find a kind by `PickJob`, `gpuyard/PickJob-v0`, `pick-job` or an alias; case, hyphens and underscores do not matter."""
+    """Find a kind by `PickJob`, `gpuyard/PickJob-v0`, `pick-job` or an alias; case, hyphens and underscores do not matter.
+
+    A name without a version means the first version, so that commands and trainings that name none go on to mean the same.
+    """
     match = _ID.fullmatch(text.strip())
     asked = _plain(match["name"] if match else text)
-    known = environments()
-    for _, kind in known.items():
-        if asked in map(_plain, (kind.name, *kind.aliases)):
-            if match and match["version"] is not None and int(match["version"]) != kind.version:
-                raise UsageError(f"environment {text!r}: there is no such version", hint=f"did you mean {kind.id!r}?")
-            return kind
-    raise unknown_name("environment", text, [kind.name for _, kind in known.items()])
+    known = [kind for _, kind in environments().items()]
+    versions = {kind.version: kind for kind in known if asked in map(_plain, (kind.name, *kind.aliases))}
+    if not versions:
+        raise unknown_name("environment", text, list(dict.fromkeys(kind.name for kind in known)))
+    version = int(match["version"]) if match and match["version"] is not None else min(versions)
+    if version not in versions:
+        raise UsageError(f"environment {text!r}: there is no such version", hint=f"did you mean {versions[max(versions)].id!r}?")
+    return versions[version]
 
 
-def kind_of(decision: str) -> EnvKind:
-    """Find the kind by what its feature schema decides about."""
-    return next(kind for _, kind in environments().items() if kind.schema.decision == decision)
+def kind_of(schema: Schema) -> EnvKind:
+    """Find the kind in which exactly these features are seen, or else one about the same decision."""
+    about = [kind for _, kind in environments().items() if kind.schema.decision == schema.decision]
+    return next((kind for kind in about if kind.schema.hash == schema.hash), about[0])
 
 
 def instances_of(source: EpisodeSource) -> Callable[[int], Instance]:

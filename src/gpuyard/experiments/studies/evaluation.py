@@ -72,7 +72,7 @@ def contender(text: str, slots: Slots | None = None) -> Contender:
     """Load the checkpoint that a text names, in the slots it was trained with or in others."""
     found = checkpoint_of(text)
     manifest = found.manifest
-    kind = kind_of(manifest.schema.decision)
+    kind = kind_of(manifest.schema)
     given = (slots or Slots()).given()
     known = [name for name in manifest.choices if name in vars(Slots())]
     for name in given:
@@ -82,7 +82,7 @@ def contender(text: str, slots: Slots | None = None) -> Contender:
     try:
         options = kind.options(**kind.chosen({**manifest.choices, **given}))
     except TypeError:
-        raise CheckpointError(f"{text}: manifest: choices {', '.join(manifest.choices)} are not those of {kind.name}") from None
+        raise CheckpointError(f"{text}: manifest: choices {', '.join(manifest.choices)} are not those of {kind.label}") from None
     return Contender(text, found, parse_scheduler(kind.text(with_folder(text), options)), kind, options)
 
 

@@ -57,7 +57,7 @@ class TrainingSettings:
 class TrainingPlan:
     """Everything that decides the outcome of a training."""
 
-    env: str  # the name of an EnvKind
+    env: str  # the label of an EnvKind
     learner: str
     training: TrainingSettings
     options: Any  # settings of the environment
@@ -115,7 +115,7 @@ def plan_of(request: TrainingRequest) -> TrainingPlan:
     options = _with_same_discount(settings.build("env", kind.options, given["env"]), config, given["env"])
     objective = request.objective or str(getattr(options, "objective", kind.objective))
     return TrainingPlan(
-        kind.name, learner.name, training, options, config, request.workloads, request.cluster or "", request.validation, objective,
+        kind.label, learner.name, training, options, config, request.workloads, request.cluster or "", request.validation, objective,
         request.seed or 0, request.command,
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ def _lengthened(found: TrainingPlan, longer: TrainingSettings) -> Any:
 def _from_record(record: Mapping[str, Any]) -> TrainingPlan:
     kind, learner, tables = find_env(record["env"]), find_learner(record["learner"]), record["settings"]
     return TrainingPlan(
-        kind.name, learner.name, settings.build("training", TrainingSettings, tables["training"]),
+        kind.label, learner.name, settings.build("training", TrainingSettings, tables["training"]),
         settings.build("env", kind.options, tables["env"]), settings.build("learner", learner.config, tables["learner"]),
         tuple(record["workloads"]), record["cluster"], tuple(record["validation"]), record["objective"], record["seed"], record["command"],
     )  # fmt: skip
@@ -241,14 +241,14 @@ def _filled(request: TrainingRequest, found: TrainingPlan) -> TrainingPlan:
     """Take what the request leaves open from the plan."""
     kind = find_env(request.env or found.env)
     learner = find_learner(request.learner or found.learner)
-    same = (kind.name, learner.name) == (found.env, found.learner)
+    same = (kind.label, learner.name) == (found.env, found.learner)
     record = found.record()["settings"] if same else {}
     kinds: dict[str, type[Any]] = {"training": TrainingSettings, "env": kind.options, "learner": learner.config}
     given = _given(dataclasses.replace(request, objective=request.objective or found.objective), kinds, kind)
     tables = {section: merge_tables(record.get(section, {}), given[section]) for section in kinds}
     built = {section: settings.build(section, kinds[section], tables[section]) for section in kinds}
     return TrainingPlan(
-        kind.name, learner.name, built["training"], built["env"], built["learner"], request.workloads or found.workloads,
+        kind.label, learner.name, built["training"], built["env"], built["learner"], request.workloads or found.workloads,
         found.cluster if request.cluster is None else request.cluster, request.validation or found.validation,
         request.objective or found.objective, found.seed if request.seed is None else request.seed, found.command,
     )  # fmt: skip

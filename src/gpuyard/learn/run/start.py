@@ -75,7 +75,7 @@ def read_start(text: str, kind: EnvKind, plan: TrainingPlan, held_out: Sequence[
         path = find_checkpoint(text)
     except CheckpointError as error:
         known = ", ".join(kind.teachers(plan.options)) or "none"
-        what = f"start = {text[:200]!r} is neither a checkpoint nor a heuristic that can be imitated in {kind.name}"
+        what = f"start = {text[:200]!r} is neither a checkpoint nor a heuristic that can be imitated in {kind.label}"
         raise UsageError(what, hint=f"a file, learned:NAME, or one of: {known}") from error
     checkpoint = read_checkpoint(path)
     check_schema(checkpoint.manifest, kind.schema)

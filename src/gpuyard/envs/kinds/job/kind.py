@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from gpuyard.envs.kinds.job.rules import RULES, WholeEpisodes, check_rules, run_
 from gpuyard.envs.opened import OpenDecision, Opened, refuse_depth
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import UsageError
-from gpuyard.features.jobs import JOB
+from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.model.result import Result
 from gpuyard.networks.inside import order_by_network
 from gpuyard.networks.network import Network
@@ -63,10 +64,17 @@ class OpenOrdering(OpenDecision):
         return position < min(len(s.legal), int(s.control["window"][0])) and bool(s.legal[position] & LEGAL)
 
 
+class OpenTypedOrdering(OpenOrdering):
+    """Choose one of the first `window` waiting jobs, with GPU types and speeds in sight."""
+
+    schema = JOB_TYPES
+
+
 @dataclass(frozen=True)
 class PickJob(EngineOptions):
     """The ordering is left open: choose among the first `window` waiting jobs, in the order of `ordering`."""
 
+    opens: ClassVar[OpenOrdering] = OpenOrdering()
     ordering: str = "fcfs"
     placement: str = "fewest"
     backfill: str = "none"
@@ -85,12 +93,19 @@ class PickJob(EngineOptions):
         return replace(parse_slots(self.text(self.ordering)), ordering=network_ordering(network, PICKED))
 
     def left_open(self) -> Opened:
-        return self._opened(OpenOrdering(), parse_slots(self.text(self.ordering)).program(), window=self.window)
+        return self._opened(self.opens, parse_slots(self.text(self.ordering)).program(), window=self.window)
 
     def envs(self, opened: Opened, source: Callable[[int], Instance], numbers: Sequence[int], count: int) -> EngineEnvs:
         if self.rules:
             return WholeEpisodes(opened, source, numbers, count, self.rules, self.baseline, threads=self.threads)
         return super().envs(opened, source, numbers, count)
+
+
+@dataclass(frozen=True)
+class PickTypedJob(PickJob):
+    """The ordering is left open as in PickJob-v0, and GPU types and speeds are seen too."""
+
+    opens: ClassVar[OpenOrdering] = OpenTypedOrdering()
 
 
 def _baselines(options: PickJob) -> tuple[str, ...]:
@@ -138,16 +153,19 @@ def _rank(one: Array, other: Array) -> float:
     return float(np.corrcoef(places[0, one], places[1, one])[0, 1])
 
 
-ENVS.add(
-    "PickJob",
-    EnvKind(
-        "PickJob", "which waiting job goes next", JOB, PickJob, make_envs, scheduler_of, _baselines, aliases=("job",),
-        metrics=("bsld", "waiting", "turnaround", "utilization"), results=_results,
-        choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
-        text=lambda name, options: options.text(name),
-        teachers=lambda _: tuple(ORDERINGS), demonstrate=_demonstrate, opponents=_opponents,
-        explaining=Explaining(HEURISTICS, _alike, waiting=2, snapshots=120),
-        example="lublin:jobs=256,nodes=256,load=0.9|1.1 on 32x8:gpu",
-        workload="lublin:jobs=256,nodes=64,load=0.9 on 8x8:gpu",
-    ),
+PICK_JOB = EnvKind(
+    "PickJob", "which waiting job goes next", JOB, PickJob, make_envs, scheduler_of, _baselines, aliases=("job",),
+    metrics=("bsld", "waiting", "turnaround", "utilization"), results=_results,
+    choices=lambda options: {"placement": options.placement, "backfill": options.backfill},
+    text=lambda name, options: options.text(name),
+    teachers=lambda _: tuple(ORDERINGS), demonstrate=_demonstrate, opponents=_opponents,
+    explaining=Explaining(HEURISTICS, _alike, waiting=2, snapshots=120),
+    example="lublin:jobs=256,nodes=256,load=0.9|1.1 on 32x8:gpu",
+    workload="lublin:jobs=256,nodes=64,load=0.9 on 8x8:gpu",
 )  # fmt: skip
+PICK_TYPED_JOB = replace(
+    PICK_JOB, title="which waiting job goes next, by GPU types and speeds too", schema=JOB_TYPES, options=PickTypedJob, version=1,
+    example="poisson:jobs=256,gpus=96,load=0.3|0.5 on hetero-demo", workload="poisson:jobs=128,gpus=96,load=0.5 on hetero-demo",
+)  # fmt: skip
+for _kind in (PICK_JOB, PICK_TYPED_JOB):
+    ENVS.add(_kind.label, _kind)
