@@ -97,6 +97,37 @@ def recovery_after(result: Result, instant: float, level: float | None = None) -
     return max(float(recovered) - instant, 0.0)
 
 
+def phase_recoveries(result: Result) -> Array:
+    """Return for each change of phase the seconds until its backlog is worked off: (phases − 1,); nan where nothing says.
+
+    It is the time from the change until the queue is at or below `backlog_level(result)` for the rest of the phase: 0 if it never was
+    above it, the whole length of the phase if it is at its end. The last phase ends with the timeline. The resolution is one bin.
+    """
+    bins, level = _bins(result), backlog_level(result)
+    starts = [start for start, _ in result.workload.phases]
+    if len(starts) < 2 or np.isnan(level) or not len(bins):
+        return np.full(max(len(starts) - 1, 0), np.nan)
+    close = bins["time"] + bins["span"]
+    found = []
+    for start, end in zip(starts[1:], [*starts[2:], float(close[-1])], strict=True):
+        behind = (bins["queue"] > level) & (close > start) & (bins["time"] < end)
+        found.append(min(float(close[behind].max()), end) - start if behind.any() else 0.0)
+    return np.array(found)
+
+
+@metric(
+    "phase_recovery", title="recovery after a change of phase", unit="s", better="lower", kind="run",
+    formula="mean over changes of phase of (last instant of a backlog in the phase − the change)", covers=WHOLE,
+    missing="the workload has no phases, no accepted job asks for GPUs, or the run has no timeline",
+)  # fmt: skip
+def phase_recovery(result: Result) -> float:
+    """How long the queue takes to settle when the regime of arrivals changes (`drift`): from each change until no more jobs wait than the
+    cluster could run at once, for the rest of that phase. A phase that ends with a backlog counts with its whole length; the last
+    one goes on until all jobs have ended."""
+    found = phase_recoveries(result)
+    return float(found.mean()) if len(found) else np.nan
+
+
 @metric(
     "fragmentation", title="idle while jobs wait", unit="1", better="lower", kind="run",
     formula="Σ w·(up − busy) / Σ w·up over the bins of the timeline, w = span · min(1, mean queue)", covers=WHOLE,

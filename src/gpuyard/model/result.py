@@ -162,6 +162,8 @@ def _manifest(result: Result) -> dict[str, Any]:
         "dropped": {reason: int(count) for reason, count in work.dropped.items()},
         "notes": list(work.notes),
     }
+    if work.phases:
+        about |= {"phase_starts": [float(start) for start, _ in work.phases], "phase_names": [name for _, name in work.phases]}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -219,6 +221,11 @@ def _workload(fields: Fields, arrays: Mapping[str, Array], where: str) -> Worklo
     if made.jobs.table.tobytes() != table.tobytes():
         raise DataError(f"{where}: the jobs are not in order of submit, or lack an estimate")
     made = replace(made, name=fields.text("name", limit=100_000), estimate_source=fields.text("estimate_source"))
+    if "phase_starts" in fields:
+        starts, names = fields.numbers("phase_starts"), fields.texts("phase_names")
+        if len(starts) != len(names):
+            raise fields.error("phase_names", f"has {len(names)} names for {len(starts)} phases")
+        made = replace(made, phases=tuple(zip(starts, names, strict=True)))
     fields.done()
     return made
 

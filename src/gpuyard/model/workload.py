@@ -50,6 +50,7 @@ class Workload:
     machines: tuple[Machine, ...] = ()  # nodes that the trace shows
     preset: str = ""  # the cluster preset that belongs to the trace
     predictor: Predictor | None = None  # makes the estimates inside each simulation; None: they are those of the jobs
+    phases: tuple[tuple[float, str], ...] = ()  # (s, regime): where a regime of arrivals begins; empty: nobody says
 
     def __post_init__(self) -> None:
         if self._stand_ins and self._stand_ins == len(self):

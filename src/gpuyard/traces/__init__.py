@@ -20,7 +20,7 @@ from gpuyard.traces.changes.transform import (
 from gpuyard.traces.datasets import DATASETS, Dataset, fetch
 from gpuyard.traces.estimates.predictors import accuracy
 from gpuyard.traces.estimates.sources import ESTIMATES, EstimateSource, estimate_source, is_random, with_estimate
-from gpuyard.traces.generators import demo, family, gangs, lublin, tasks
+from gpuyard.traces.generators import demo, drift, family, gangs, lublin, tasks
 from gpuyard.traces.guess import guess_cluster
 from gpuyard.traces.opening import Limits
 from gpuyard.traces.readers import batch, csv, public, swf, swf19
@@ -31,7 +31,7 @@ from gpuyard.traces.writing import write_workload
 __all__ = [
     "CLUSTER_TRANSFORMS", "DATASETS", "ESTIMATES", "GENERATORS", "READERS", "TRANSFORMS", "Dataset", "EstimateSource", "Generator",
     "Limits", "Reader", "accuracy", "apply", "apply_all", "apply_all_to_cluster", "apply_to_cluster", "batch", "cluster_transform", "csv",
-    "demo", "estimate_source", "family", "fetch", "gangs", "generator", "guess_cluster", "is_random", "load_workload", "lublin",
+    "demo", "drift", "estimate_source", "family", "fetch", "gangs", "generator", "guess_cluster", "is_random", "load_workload", "lublin",
     "perturb", "public", "reader", "reader_of", "reshape", "swf", "swf19", "swf_header", "tasks", "transform", "with_estimate", "write_csv",
     "write_swf", "write_workload",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """The curves that are kept from a Run: distributions over its jobs, and values over time.
 
 Names: `cdf.METRIC`, quantiles of a metric over jobs; `box.GROUP.METRIC`, five quantiles for each group of jobs; `queue`, jobs waiting over
-time.
+time; `phases.METRIC`, sums of a metric over the jobs that come in each sixth of each phase of a drift; `recovery`, seconds until the queue
+has settled after each change of phase.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gpuyard.errors import UsageError
 from gpuyard.experiments.judging.statistics import paired_difference
 from gpuyard.metrics.base import METRICS, values_of
 from gpuyard.metrics.groups import GROUPINGS
+from gpuyard.metrics.queue import phase_recoveries
 from gpuyard.model.result import Result
 from gpuyard.registry import unknown_name
 
@@ -23,6 +25,7 @@ LEVELS = np.linspace(0.0, 1.0, 101)  # of a distribution over jobs
 BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])  # whiskers, box and median
 MOST_GROUPS = 12  # those with most jobs
 BINS = 120  # of time
+PARTS = 6  # of a phase of a drift
 RECENT = 50  # tasks that a ratio to the optimum looks back on
 
 
@@ -46,7 +49,7 @@ def check_curve(name: str) -> None:
     kind, _, rest = name.partition(".")
     if kind not in _MAKERS:
         raise unknown_name("curve", kind, list(_MAKERS))
-    if kind == "queue":
+    if kind in _WHOLE:
         if name != kind:
             raise UsageError(f"curve {name!r}: {kind} is the whole name")
         return
@@ -101,7 +104,28 @@ def _queue(text: str, result: Result) -> Curve:
     return Curve(bins["time"][starts], np.divide(held, span, out=np.zeros(len(starts)), where=span > 0))
 
 
-_MAKERS: Mapping[str, Callable[[str, Result], Curve]] = {"cdf": _cdf, "box": _box, "queue": _queue}
+def _phases(metric: str, result: Result) -> Curve:
+    """x is the begin of each part of each phase, y the sum over the jobs submitted in it; labels name the regimes, once for each phase."""
+    values, submit = values_of(result, METRICS[metric]), result.workload.jobs.submit
+    starts, labels = [start for start, _ in result.workload.phases], tuple(name for _, name in result.workload.phases)
+    if not starts or not len(submit):
+        return Curve(np.zeros(0), np.zeros(0))
+    ends = [*starts[1:], max(float(submit[-1]), starts[-1])]
+    x = np.concatenate([np.linspace(start, end, PARTS, endpoint=False) for start, end in zip(starts, ends, strict=True)])
+    part = np.maximum(np.searchsorted(x, submit, side="right") - 1, 0)
+    return Curve(x, np.bincount(part, weights=np.nan_to_num(values), minlength=len(x)), labels)
+
+
+def _recovery(text: str, result: Result) -> Curve:
+    """x is when the phase changed, y the seconds until the queue had settled; labels name the new regimes."""
+    later = result.workload.phases[1:]
+    return Curve(np.array([start for start, _ in later], dtype=float), phase_recoveries(result), tuple(name for _, name in later))
+
+
+_WHOLE = ("queue", "recovery")  # names without a metric
+_MAKERS: Mapping[str, Callable[[str, Result], Curve]] = {
+    "cdf": _cdf, "box": _box, "queue": _queue, "phases": _phases, "recovery": _recovery,
+}  # fmt: skip
 
 
 def adaptation(ratios: Sequence[Array], learned: Sequence[float]) -> str:

@@ -21,6 +21,7 @@ from gpuyard.arrays import Array
 from gpuyard.experiments.design.cells import entries_of
 from gpuyard.experiments.judging.curves import adaptation
 from gpuyard.experiments.judging.logged import LABEL
+from gpuyard.experiments.judging.phases import adaptations
 from gpuyard.experiments.judging.statistics import (
     TIES,
     Difference,
@@ -485,7 +486,7 @@ def _notes(pivot: Pivot) -> list[str]:
     several = [len(agent.seeds) for name, agent in results.experiment.agents.items() if name in results.schedulers]
     what, n = pivot.over(max(several, default=1))
     about = f"estimates of run times: {results.estimates}" if results.estimates else ""
-    return [*_statuses(results), *notes, *filter(None, [caveat(n, what), about])]
+    return [*_statuses(results), *adaptations(results), *notes, *filter(None, [caveat(n, what), about])]
 
 
 def _statuses(results: Results) -> Iterator[str]:

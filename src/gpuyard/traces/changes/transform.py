@@ -110,7 +110,7 @@ def apply_all_to_cluster(cluster: Cluster, texts: Iterable[str], workload: Workl
 
 def with_times(workload: Workload, submit: Array) -> Workload:
     """Move the jobs to other submit times and sort them again; deadlines move along, logged starts no longer hold and are dropped."""
-    return _rebuilt(workload, np.arange(len(workload)), submit, workload.jobs.id)
+    return replace(_rebuilt(workload, np.arange(len(workload)), submit, workload.jobs.id), phases=())
 
 
 def with_copies(workload: Workload, times: Array, rows: Array, submit: Array) -> Workload:

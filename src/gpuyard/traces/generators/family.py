@@ -9,6 +9,7 @@ arrivals are among the plain ones, and a job that occurs in two workloads is the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -84,16 +85,21 @@ def family(
     - `estimate`: walltime = run time × 1.5·exp(N(0, `error`)), rounded up to what people ask for (1, 2, 5, 10, 15, 20 min …).
       Some are too short.
     """
-    require(0 < horizon <= 1e9, f"generator family: horizon = {horizon:g} s does not lie in (0, 1e9]")
-    require_jobs("generator family", max(CEILING * horizon, 1.0))
-    require(1 <= gpus <= MAX_GPUS, f"generator family: gpus = {gpus} does not lie in 1..{MAX_GPUS:,}")
-    require(0 <= error <= 5, f"generator family: error = {error} does not lie in 0..5")
+    return of_rate("family", seed, lambda t: INTENSITY[intensity] * SHAPES[shape](t, horizon), variant, gpus, horizon, error)
+
+
+def of_rate(name: str, seed: int, rate: Callable[[Array], Array], variant: Variant, gpus: int, horizon: float, error: float) -> Workload:
+    """Generate jobs of the family that arrive at `rate`(t) × 1/60 s⁻¹ for `horizon` seconds; no rate may be above the ceiling."""
+    what = f"generator {name}"
+    require(0 < horizon <= 1e9, f"{what}: horizon = {horizon:g} s does not lie in (0, 1e9]")
+    require_jobs(what, max(CEILING * horizon, 1.0))
+    require(1 <= gpus <= MAX_GPUS, f"{what}: gpus = {gpus} does not lie in 1..{MAX_GPUS:,}")
+    require(0 <= error <= 5, f"{what}: error = {error} does not lie in 0..5")
     submit = _candidates(seed, horizon)
     sizes = np.minimum(GANG_SIZES, gpus)
     thin = float(np.dot(sizes, GANG_WEIGHTS)) if variant == "gang" else 1.0
-    rate = BASE_RATE * INTENSITY[intensity] * SHAPES[shape](submit, horizon) / thin
-    keep = stream(seed, "family/thinning").random(len(submit)) * CEILING < rate
-    return _jobs(seed, variant, submit, keep, sizes, error)
+    keep = stream(seed, "family/thinning").random(len(submit)) * CEILING < BASE_RATE * rate(submit) / thin
+    return replace(_jobs(seed, variant, submit, keep, sizes, error), name=name)
 
 
 def _candidates(seed: int, horizon: float) -> Array:
