@@ -70,7 +70,7 @@ def loaded(scheduler, snapshot, order):
 
 
 def now_of(sim):
-    return snapshot_of(sim._state, sim.workload.jobs, sim._visible_cluster, sim.rules, sim.seed, sim._mix)
+    return snapshot_of(sim.state, sim.workload.jobs, sim._visible_cluster, sim.rules, sim.seed, sim._mix)
 
 
 CASES = [random_case(seed, scale) for seed, scale in [(s, "small") for s in range(20)] + [(s, "rack") for s in range(3)]]
@@ -293,7 +293,7 @@ def test_every_column_of_a_job_has_the_same_value_in_a_simulation_and_from_a_sna
     work, cluster = every_column_differs()
     sim = Simulation(work, cluster)
     snapshot = sim.advance()
-    inside, outside = sim._state.rows, parse_slots("fcfs").begin().load(snapshot).state.rows
+    inside, outside = sim.state.rows, parse_slots("fcfs").begin().load(snapshot).state.rows
     for name in VISIBLE_NAMES:
         assert np.array_equal(inside[name], outside[name][: len(inside)]), name
     copied = [name for name in JOB_COLUMNS.names if name in VISIBLE_NAMES and name != "partition"]

@@ -47,7 +47,7 @@ def steps(seed: int) -> list[Step]:
     while len(found) < DECISIONS and (snapshot := simulation.advance()) is not None:
         free, decisions = engine_books(simulation), EASY.decide(snapshot)
         simulation.apply(decisions)
-        after = snapshot_of(simulation._state, case.workload.jobs, snapshot.cluster, case.rules, seed, simulation._mix)
+        after = snapshot_of(simulation.state, case.workload.jobs, snapshot.cluster, case.rules, seed, simulation._mix)
         found.append(Step(snapshot, free, decisions, after))
         running = snapshot.jobs.index[snapshot.running].tolist()
         if running and rng.random() < 0.3:
@@ -84,7 +84,7 @@ def books(capacity: Capacity, *, every: bool = False) -> dict[str, Any]:
 
 def engine_books(simulation: Simulation) -> dict[str, Any]:
     """The same by the kernels' account, of the nodes that are up."""
-    s = simulation._state
+    s = simulation.state
     order = np.argsort(s.nodes["number"])
     nodes = s.nodes[order][s.nodes["down"][order] == 0]
     return {

@@ -43,6 +43,7 @@ class SnapshotDecider:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._reads_mix = any(slot.reads_mix for slot in program.slots)
+        self._walks_on = not all(slot.reads_clock == st.CLOCK_STATE and slot.starts_one_by_one for slot in program.slots)
         self._victims = f"{program.label}: makes room for the head of the queue"
         self._cluster: object = None
         self._rules: object = None
@@ -66,16 +67,36 @@ class SnapshotDecider:
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Run one pass on the snapshot and return what it did, in order."""
         self.load(snapshot).order(PREPARE)
-        self._driver.order(PASS)
+        self._make_pass()
         return self._decisions(snapshot)
 
     def decide_in_order(self, snapshot: Snapshot) -> tuple[Array, list[Decision]]:
-        """Return the rows of the waiting jobs in the order in which the pass walks them, partition by partition, and what it did."""
+        """Return the rows of the waiting jobs in the order in which the pass walks them, partition by partition, and what it did.
+
+        An ordering that sees the whole state changes its mind with every start. Its order ends with the first job that does not start, and
+        has only partitions in which a job starts.
+        """
         self.load(snapshot).order(PREPARE)  # orders the queues
         s = self.state
         order = np.concatenate([s.queue_jobs[int(part["head"]) : int(part["tail"])] for part in s.partitions])
+        self._make_pass()
+        made = self._decisions(snapshot)
+        return (order if self._walks_on else self._walked(len(made))), made
+
+    def _make_pass(self) -> None:
         self._driver.order(PASS)
-        return order, self._decisions(snapshot)
+
+    def _walked(self, started: int) -> Array:
+        """Return the rows that were started, partition by partition, each time followed by the first that was not."""
+        rows = self._decided[0][:started]
+        home = self.state.rows["partition"][rows]
+        found = [np.append(rows[home == p], self._head_of(int(p))) for p in np.unique(home)]
+        return np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)
+
+    def _head_of(self, p: int) -> list[int]:
+        """Return the row of the job that was first in a queue when its pass ended; none if no job waits there."""
+        part = self.state.partitions[p]
+        return [int(self.state.queue_jobs[int(part["head"])])] if part["head"] < part["tail"] else []
 
     def choose_scheduler(self, snapshot: Snapshot) -> int:
         """Return the position of the scheduler that the switch rule uses now; with a period, the last until the period is over."""

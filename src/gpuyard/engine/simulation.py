@@ -60,7 +60,7 @@ class Simulation:
     """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`.
 
     Where decisions come from outside: `every`, seconds between timers at which they are also asked for; `half_life`, seconds in which the
-    users' usage in the snapshots halves.
+    users' usage in the snapshots halves. `tallying`: sums of what happened are kept, for rewards.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Simulation:
         segments: bool = False,
         every: float = 0.0,
         half_life: float = HALF_LIFE,
+        tallying: bool = False,
     ) -> None:
         self.workload = workload
         self.cluster = cluster
@@ -93,6 +94,7 @@ class Simulation:
             segments=segments, timeline=True, predictor=predictor, bounds=True,
         )  # fmt: skip
         state.control["external"] = self._external
+        state.control["tallying"] = tallying
         state.control["attention"] = 0 if INTERPRETED else interrupts().address
         outside = None if predictor is None or state.control["rolling"][0] else EstimatesOutside(workload.jobs, predictor)
         self._driver = Driver(state, self.label, workload.jobs.id, outside, header)
@@ -104,8 +106,14 @@ class Simulation:
         return self._driver.now
 
     @property
-    def _state(self) -> st.State:
+    def state(self) -> st.State:
+        """Return the arrays that the simulation works on."""
         return self._driver.state
+
+    @property
+    def address(self) -> int:
+        """Return where compiled code finds the simulation now."""
+        return int(self._driver.header.ctypes.data)
 
     @cached_property
     def _visible_cluster(self) -> Cluster:
@@ -138,8 +146,8 @@ class Simulation:
         self._over = self._driver.order(RUN) == FINISHED
         if self._over:
             return None
-        snapshot = snapshot_of(self._state, self.workload.jobs, self._visible_cluster, self.rules, self.seed, self._mix)
-        snapshot = replace(snapshot, ended=ended_since(self._state, self._reported))
+        snapshot = snapshot_of(self.state, self.workload.jobs, self._visible_cluster, self.rules, self.seed, self._mix)
+        snapshot = replace(snapshot, ended=ended_since(self.state, self._reported))
         self._asked = time.perf_counter()
         return snapshot
 
@@ -155,19 +163,19 @@ class Simulation:
 
     def _start(self, decision: Decision) -> None:
         row = self._row(decision, st.WAITING)
-        self._state.pick_units[:] = 0
-        self._state.pick_device[0] = -1
+        self.state.pick_units[:] = 0
+        self.state.pick_device[0] = -1
         if row["gpus"] < 1 and len(decision.parts) > 1:
             raise self._refused(decision, f"it is one unit and cannot be in {len(decision.parts)} parts")
         total = 0.0
         for i, part in enumerate(decision.parts):
             n = self._node(decision, part.node, row)
-            if n in self._state.pick_node[:i]:
+            if n in self.state.pick_node[:i]:
                 raise self._refused(decision, f"node {part.node} is named twice")
-            self._state.pick_node[i] = n
-            self._state.pick_units[i] = self._units(decision, part, row)
+            self.state.pick_node[i] = n
+            self.state.pick_units[i] = self._units(decision, part, row)
             if 0 < row["gpus"] < 1 and part.devices:
-                self._state.pick_device[0] = self._device(decision, part, n, float(row["gpus"]))
+                self.state.pick_device[0] = self._device(decision, part, n, float(row["gpus"]))
             total += part.gpus
         if decision.parts and abs(total - row["gpus"]) > EPS:
             raise self._refused(decision, f"the parts have {total:g} GPUs, the job asks for {row['gpus']:g}")
@@ -176,7 +184,7 @@ class Simulation:
 
     def _node(self, decision: Decision, number: int, row: Any) -> int:
         """Where the kernels keep node `number`, which must be of the job's partition."""
-        found = np.flatnonzero((self._state.nodes["number"] == number) & (self._state.nodes["partition"] == row["partition"]))
+        found = np.flatnonzero((self.state.nodes["number"] == number) & (self.state.nodes["partition"] == row["partition"]))
         if len(found) == 0:
             raise self._refused(decision, f"node {number} is not of its partition")
         return int(found[0])
@@ -191,13 +199,13 @@ class Simulation:
 
     def _device(self, decision: Decision, part: Part, n: int, share: float) -> int:
         """The device that a share asks for by number, if there is that much of it."""
-        device, node = part.devices[0], self._state.nodes[n]
+        device, node = part.devices[0], self.state.nodes[n]
         free = 0.0
         if 0 <= device < node["gpus"] and node["first_device"] >= 0:
             if int(node["mask"]) >> device & 1:
                 free = 1.0
             elif int(node["shared"]) >> device & 1:
-                free = float(self._state.devices[node["first_device"] + device])
+                free = float(self.state.devices[node["first_device"] + device])
         if share > free + EPS:
             raise self._refused(decision, f"device {device} of node {part.node} has {free:g} of a GPU free")
         return device
@@ -210,16 +218,16 @@ class Simulation:
     def _migrate(self, decision: Decision) -> None:
         self._preempt(decision)
         self._start(decision)
-        self._state.control["migrations"] += 1
+        self.state.control["migrations"] += 1
 
     def _hold(self, decision: Decision) -> None:
         self._row(decision, st.WAITING)
 
     def _row(self, decision: Decision, status: int) -> Any:
-        if not 0 <= decision.job < len(self._state.rows):
+        if not 0 <= decision.job < len(self.state.rows):
             raise self._refused(decision, "the job does not exist")
-        row = self._state.rows[decision.job]
-        submitted = decision.job < self._state.control["next_job"][0]  # later rows are not filled yet
+        row = self.state.rows[decision.job]
+        submitted = decision.job < self.state.control["next_job"][0]  # later rows are not filled yet
         if not submitted or row["status"] != status:
             raise self._refused(decision, "it is not waiting" if status == st.WAITING else "it is not running")
         return row
@@ -234,7 +242,7 @@ class Simulation:
         self._driver.order(FINISH)
         seconds = time.perf_counter() - self._began, self._deciding
         about = Ran(self.workload, self.cluster, self.seed, self.rules)
-        return about.result(self._state, self.label, seconds, over=self._over)
+        return about.result(self.state, self.label, seconds, over=self._over)
 
 
 _ACTIONS = {

@@ -54,6 +54,11 @@ class Slot:
         return self.score == SCORES["fragments"]
 
     @property
+    def starts_one_by_one(self) -> bool:
+        """Whether a pass asks only who goes next: without preemption, a depth and conservative backfilling, which walk on."""
+        return self.preemption == 0 and self.depth == 0 and self.backfill != BACKFILLS["conservative"]
+
+    @property
     def tracks_running(self) -> bool:
         """Whether running jobs must be kept in the order of their estimated ends."""
         return self.preemption != 0 or self.backfill in (BACKFILLS["easy"], BACKFILLS["conservative"]) or self.ordering_network != 0
@@ -103,7 +108,7 @@ class Program:
     def bounds_keys(self) -> bool:
         """Whether lower bounds of the keys can take the place of a queue in order: they only fall, and all that matters is who is next."""
         slot = self.slots[0]
-        simple = slot.preemption == 0 and slot.depth == 0 and slot.placement_network == 0 and slot.backfill != BACKFILLS["conservative"]
+        simple = slot.starts_one_by_one and slot.placement_network == 0
         return len(self.slots) == 1 and slot.reads_clock == CLOCK_FALLS and simple
 
     @cached_property

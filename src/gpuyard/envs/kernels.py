@@ -93,7 +93,7 @@ SETUP = row_dtype(SetupRow)
 
 
 @inner
-def _observe(s: State, slot: EnvRow, setup: SetupRow) -> None:
+def observe(s: State, slot: EnvRow, setup: SetupRow) -> None:
     """Write the observation of a state that waits for a choice."""
     context = floats_at(slot.context, system.CONTEXT)  # the longest of the three
     mask = bytes_at(slot.mask, setup.actions)
@@ -150,7 +150,7 @@ def _observe_hosts(s: State, slot: EnvRow, setup: SetupRow, context: Array, mask
 
 
 @inner
-def _choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
+def choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
     """Make an action the choice of a state that waits for one; returns the action, or the first legal one if it is not."""
     control = s.control[0]
     mask = bytes_at(slot.mask, setup.actions)
@@ -177,7 +177,7 @@ def _choose(s: State, slot: EnvRow, setup: SetupRow, action: Int) -> Any:
 
 
 @inner
-def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: bool) -> None:
+def pay(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: bool) -> None:
     """Add up the weighted reward since the last choice, and clear the sums."""
     sums = s.tally[0]
     control = s.control[0]
@@ -187,7 +187,7 @@ def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: b
     value += of_jobs + weights.turnaround * sums.turnaround
     of_time = weights.queue_time * sums.queue_time + weights.busy_time * sums.busy_time + weights.gpu_seconds * sums.gpu_seconds
     value += of_time + weights.idle_time * sums.idle_time + weights.stranded_time * sums.stranded_time + weights.energy * sums.energy
-    _clear(sums)
+    clear_sums(sums)
     if weights.utilisation != 0.0 and control.up > 0:
         value += weights.utilisation * control.busy / control.up
     if weights.queue != 0.0:
@@ -201,7 +201,7 @@ def _reward(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: b
     if weights.imbalance != 0.0:
         value += weights.imbalance * _imbalance(s)
     if setup.shaping != 0.0:
-        after = 0.0 if over else setup.shaping * _potential(s, weights)
+        after = 0.0 if over else setup.shaping * potential_of(s, weights)
         value += setup.gamma * after - slot.potential
         slot.potential = after
     slot.reward = value * slot.scale + (slot.bonus if over else 0.0)
@@ -238,14 +238,14 @@ def _imbalance(s: State) -> Any:
 
 
 @inner
-def _clear(sums: TallyRow) -> None:
+def clear_sums(sums: TallyRow) -> None:
     sums.ended, sums.slowdown, sums.capped_slowdown, sums.bsld, sums.missed, sums.wait = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     sums.capped_wait, sums.turnaround, sums.queue_time, sums.busy_time, sums.gpu_seconds, sums.energy = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     sums.idle_time, sums.stranded_time = 0.0, 0.0
 
 
 @inner
-def _potential(s: State, weights: WeightRow) -> Any:
+def potential_of(s: State, weights: WeightRow) -> Any:
     """Return what the unfinished jobs would be charged if they ended now: a function of the state alone, 0 at the end."""
     control = s.control[0]
     value = 0.0
@@ -285,15 +285,15 @@ def _go_on(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, first: b
         status = call_engine(setup.engine, slot.header, RUN, 0)
     slot.status = status
     if status == DECIDE:
-        _observe(s, slot, setup)
+        observe(s, slot, setup)
     if status == GROW_LOG:
         return 1
     if first:
-        _clear(s.tally[0])
+        clear_sums(s.tally[0])
         if setup.shaping != 0.0 and status == DECIDE:
-            slot.potential = setup.shaping * _potential(s, weights)
+            slot.potential = setup.shaping * potential_of(s, weights)
     else:
-        _reward(s, slot, setup, weights, status != DECIDE)
+        pay(s, slot, setup, weights, status != DECIDE)
     return 0 if status == DECIDE else 1
 
 
@@ -305,7 +305,7 @@ def _step(slots: Vector[EnvRow], setups: Vector[SetupRow], weights: Vector[Weigh
         slot = slots[e]
         s = state_at(slot.header)
         trail = ints_at(slot.trail, slot.choices + 1)
-        trail[slot.choices] = _choose(s, slot, setup, np.int64(actions[e]))
+        trail[slot.choices] = choose(s, slot, setup, np.int64(actions[e]))
         slot.choices += 1
         slot.ended = 0
         stopped = _go_on(s, slot, setup, weights[0], False)
@@ -367,7 +367,7 @@ def _begin_next(slot: EnvRow, setup: SetupRow, weights: WeightRow) -> Any:
     slot.illegal = 0
     slot.potential = 0.0
     s = state_at(slot.header)
-    _clear(s.tally[0])
+    clear_sums(s.tally[0])
     return _go_on(s, slot, setup, weights, True)
 
 

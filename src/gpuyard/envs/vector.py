@@ -13,7 +13,7 @@ from gpuyard.engine.compiler.entry import engine_address
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, GROW_LOG
 from gpuyard.engine.memory import header_of
-from gpuyard.envs.base import Instance, Observation, Step, check_actions, no_episode
+from gpuyard.envs.base import Instance, Judge, Observation, Step, check_actions, no_episode
 from gpuyard.envs.kernels import KEEP, SETUP, SHARE, SLOT, kernels
 from gpuyard.envs.opened import Opened, own_states, plans, pristine_state, scale_of
 from gpuyard.envs.rollout import Rollouts
@@ -144,7 +144,7 @@ class EngineEnvs:
         """Begin the next episodes, and those after them, until each has one with a choice in it."""
         self._begun, self._all_open = True, False
         for _ in range(1000 if len(self._pool) > 1 else 1):
-            over = self._with_log_space(kernels().begin(self._slots, self._setup, self._weights, which))
+            over = self._with_log_space(self._begin_drawn(which))
             self._count_begun(which)
             if over == 0:
                 self._all_open = bool((self._slots["status"] == DECIDE).all())
@@ -154,6 +154,10 @@ class EngineEnvs:
         raise NoChoiceError(
             "episode after episode without a single choice", hint="the workload never keeps two jobs waiting: raise its load"
         )
+
+    def _begin_drawn(self, which: Array) -> int:
+        """Begin the episodes that were drawn, up to the first choice; returns how many have none."""
+        return kernels().begin(self._slots, self._setup, self._weights, which)
 
     def _count_begun(self, which: Array) -> None:
         self._episodes[which] += 1
@@ -292,7 +296,11 @@ class EngineEnvs:
         self._helpers.wake()
         return kernels().step_together(self._slots, self._setup, self._weights, self._actions, self._helpers.board)
 
-    def rollouts(self, like: Network, *, threads: int = 0) -> Rollouts:
+    def _step_alone(self, actions: Array, env: int) -> int:
+        """Choose in one environment; returns whether it is not at a choice then."""
+        return kernels().step(self._slots, self._setup, self._weights, actions, env, env + 1)
+
+    def rollouts(self, like: Network, *, threads: int = 0) -> Judge:
         """Return the same episodes, to be run as a whole with networks of the shape of `like`; 0 threads: as many as here."""
         return Rollouts(self.opened, self._made, like, threads=threads or self._threads)
 
@@ -326,6 +334,6 @@ class EngineEnvs:
                     self._all_open = False
                     raise UsageError(f"environment {e} of {self.count}: more choices were saved than its episode has")
                 actions[e] = action
-                self._with_log_space(kernels().step(self._slots, self._setup, self._weights, actions, e, e + 1))
+                self._with_log_space(self._step_alone(actions, e))
         self._all_open = bool((self._slots["status"] == DECIDE).all())
         return self.observation

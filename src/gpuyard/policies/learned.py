@@ -26,7 +26,7 @@ from gpuyard.registry import Registry
 BEST = "best"  # of a training's checkpoints, the one to use
 FOLDERS = ("", ".", "..", "~")  # with which a path begins, as opposed to a name
 PROGRAM = ".py:"  # in the text of a policy: a function of a file, which is run
-ParseSlots = Callable[[str], Scheduler]
+ParseSlots = Callable[[str], Scheduler | Decider]
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def _text(choices: Mapping[str, Any], name: str, otherwise: str) -> str:
     return value
 
 
-def _with_ordering(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler:
+def _with_ordering(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler | Decider:
     return parse_slots("/".join([text, _text(choices, "placement", "fewest"), _text(choices, "backfill", "none")]))
 
 
-def _with_placement(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler:
+def _with_placement(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler | Decider:
     return parse_slots("/".join([_text(choices, "ordering", "fcfs"), text, _text(choices, "backfill", "none")]))
 
 
@@ -190,7 +190,10 @@ def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots)
         raise CheckpointError(f"{text}: manifest: choices.schedulers is not a list of schedulers")
     if not isinstance(period, (int, float)) or not abs(period) <= MAX_TIME:
         raise CheckpointError(f"{text}: manifest: choices.period is {str(period)[:100]}, not a number of seconds")
-    return Meta(tuple(parse_slots(each) for each in texts), learned_switch(text), float(period))
+    schedulers = [each for each in map(parse_slots, texts) if isinstance(each, Scheduler)]
+    if len(schedulers) < len(texts):
+        raise CheckpointError(f"{text}: manifest: choices.schedulers has a decider, which no switch can choose")
+    return Meta(tuple(schedulers), learned_switch(text), float(period))
 
 
 def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Decider:

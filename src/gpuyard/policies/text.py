@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -89,9 +90,10 @@ def parse_scheduler(text: str) -> AnyScheduler:
     """`ordering[/placement[/backfill[/preemption]]]`, several with a switch rule, `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`, or a decider.
 
     A decider is `NAME[:PARAMETER=NUMBER,…][(SCHEDULER)]`, or `./mine.py:CLASS` with the same; one that chooses has several in brackets.
+    It may also stand in the place of the placement, see `parse_filled`.
     """
     if is_learned(text) and len(_slash_parts(text)) == 1:
-        return learned_scheduler(text, parse_slots)
+        return learned_scheduler(text, parse_filled)
     decider = _parse_decider(text)
     if decider is not None:
         return decider
@@ -99,7 +101,7 @@ def parse_scheduler(text: str) -> AnyScheduler:
     if "/" not in text and ".py" not in text and not is_learned(text) and name not in (*ORDERINGS, "meta") and name:
         raise unknown_name("ordering or decider", name, [*ORDERINGS, *DECIDERS])
     if not text.startswith("meta:"):
-        return parse_slots(text)
+        return parse_filled(text)
     match = _META.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"scheduler {text!r} is not meta:RULE(SCHEDULER, SCHEDULER …)[@PERIOD]")
@@ -108,21 +110,50 @@ def parse_scheduler(text: str) -> AnyScheduler:
 
 def _parse_decider(text: str) -> Decider | None:
     """A decider, if that is what the text names."""
-    match = _DECIDER.fullmatch(text.strip())
-    if match is None or not (match["name"] in DECIDERS or (".py:" in match["name"] and len(_slash_parts(match["name"])) == 1)):
-        return None
-    found = DECIDERS[match["name"]] if match["name"] in DECIDERS else _decider_from_file(match["name"])
-    if found is None:
-        return None
-    _, values = _split(f"{found.name}:{match['params'] or ''}")
-    found = _with_params(found, values, DECIDERS.what)
-    if match["inner"] is None:
+    found, inner = _named_decider(text)
+    if found is None or inner is None:
         return found
     if found.inner is None:
-        raise UsageError(f"decider {found.name!r} builds on no scheduler, but {match['inner']!r} is given")
+        raise UsageError(f"decider {found.name!r} builds on no scheduler, but {inner!r} is given")
     if isinstance(found.inner, Several):
-        return replace(found, inner=Several(tuple(parse_slots(text) for text in _listed(match["inner"]))))
-    return replace(found, inner=parse_slots(match["inner"].strip()))
+        return replace(found, inner=Several(tuple(parse_slots(text) for text in _listed(inner))))
+    return replace(found, inner=parse_slots(inner.strip()))
+
+
+def _named_decider(text: str) -> tuple[Decider | None, str | None]:
+    """Return the decider that a text names, if it does, with its parameters, and what is in brackets behind it."""
+    match = _DECIDER.fullmatch(text.strip())
+    if match is None or not (match["name"] in DECIDERS or (".py:" in match["name"] and len(_slash_parts(match["name"])) == 1)):
+        return None, None
+    found = DECIDERS[match["name"]] if match["name"] in DECIDERS else _decider_from_file(match["name"])
+    if found is None:
+        return None, None
+    _, values = _split(f"{found.name}:{match['params'] or ''}")
+    return _with_params(found, values, DECIDERS.what), match["inner"]
+
+
+def parse_filled(text: str) -> Scheduler | Decider:
+    """Parse slots as `parse_slots` does, or with a decider as the placement, see `fill_slots`."""
+    return fill_slots(_slots_in(text))
+
+
+def fill_slots(texts: Sequence[str]) -> Scheduler | Decider:
+    """Fill the four slots. A decider as the placement builds on the rest: `saf/milp:k=8/easy` is `milp:k=8(saf/fewest/easy)`.
+
+    A placement in brackets, `saf/milp(best)/easy`, is the one that the decider begins with.
+    """
+    ordering, placement, backfill, preemption = texts
+    found, inner = (None, None) if placement.partition(":")[0] in PLACEMENTS else _named_decider(placement)
+    made = Scheduler(
+        parse_ordering(ordering), parse_placement(inner or DEFAULT_SLOTS[1] if found else placement),
+        parse_backfill(backfill), parse_preemption(preemption),
+    )  # fmt: skip
+    if found is None:
+        return made
+    if not isinstance(found.inner, Scheduler):
+        hint = "take a placement, or a decider that builds on one scheduler, such as milp"
+        raise UsageError(f"decider {found.name!r} in the place of a placement: it does not place what an ordering chooses", hint=hint)
+    return replace(found, inner=made)
 
 
 def _listed(text: str) -> list[str]:
@@ -131,11 +162,13 @@ def _listed(text: str) -> list[str]:
 
 
 def _decider_from_file(name: str) -> Decider | None:
-    """`./mine.py:CLASS`; None where it names a function."""
+    """`./mine.py:CLASS`; None where it names a function. A class whose first argument may be given by position builds on a scheduler."""
     make = load_function(name)
     if not isinstance(make, type) or not hasattr(make, "decide"):
         return None
-    return make_decider(make, _split(name)[0])
+    arguments = inspect.signature(make).parameters.values()
+    builds_on = any(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in arguments)
+    return make_decider(make, _split(name)[0], inner=parse_slots(DEFAULT_SLOTS[0]) if builds_on else None)
 
 
 def make_meta(rule: str, schedulers: Sequence[str], every: str) -> Meta:
@@ -149,11 +182,16 @@ def make_meta(rule: str, schedulers: Sequence[str], every: str) -> Meta:
 
 def parse_slots(text: str) -> Scheduler:
     """`ordering/placement/backfill/preemption`; what is left out at the end is fewest, none, none."""
+    ordering, placement, backfill, preemption = _slots_in(text)
+    return Scheduler(parse_ordering(ordering), parse_placement(placement), parse_backfill(backfill), parse_preemption(preemption))
+
+
+def _slots_in(text: str) -> list[str]:
+    """Split a text into its four slots."""
     parts = _slash_parts(text)
     if not 1 <= len(parts) <= 4 or not all(parts):
         raise UsageError(f"scheduler {text!r} is not ordering[/placement[/backfill[/preemption]]]", hint="e.g. sjf/best/easy")
-    parts += DEFAULT_SLOTS[len(parts) :]
-    return Scheduler(parse_ordering(parts[0]), parse_placement(parts[1]), parse_backfill(parts[2]), parse_preemption(parts[3]))
+    return [*parts, *DEFAULT_SLOTS[len(parts) :]]
 
 
 def _slash_parts(text: str) -> list[str]:

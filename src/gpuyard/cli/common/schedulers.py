@@ -10,7 +10,7 @@ from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
-    from gpuyard.policies import AnyScheduler, Scheduler
+    from gpuyard.policies import AnyScheduler
 
 LONG = 5_000  # jobs; for longer workloads conservative, 50 times slower than EASY on many nodes, is not a default
 # The first is the baseline: what a cluster does without a real scheduler.
@@ -39,17 +39,12 @@ def one_scheduler(
     return parse_scheduler(scheduler) if scheduler is not None else crossed([[slot] if slot else None for slot in slots])[0]
 
 
-def crossed(slots: Sequence[Sequence[str] | None]) -> list[Scheduler]:
+def crossed(slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
     """Return every combination of the policies given for the slots; an empty slot has its default, fcfs, fewest, none, none."""
-    from gpuyard.policies import Scheduler, parse_backfill, parse_ordering, parse_placement, parse_preemption
+    from gpuyard.policies import fill_slots
     from gpuyard.policies.slots import DEFAULT_SLOTS
 
-    orderings, placements, backfills, preemptions = (given or [default] for given, default in zip(slots, DEFAULT_SLOTS, strict=True))
-    parsed = (
-        [parse_ordering(text) for text in orderings], [parse_placement(text) for text in placements],
-        [parse_backfill(text) for text in backfills], [parse_preemption(text) for text in preemptions],
-    )  # fmt: skip
-    return [Scheduler(*combination) for combination in product(*parsed)]
+    return [fill_slots(each) for each in product(*(given or [default] for given, default in zip(slots, DEFAULT_SLOTS, strict=True)))]
 
 
 def several_schedulers(

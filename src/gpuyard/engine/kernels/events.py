@@ -45,7 +45,7 @@ def step(s: State, order: Int, j: Int) -> Any:
     if order == RUN:
         return _run(s)
     if order == PASS:
-        return _pass(s)
+        return _pass(s) if s.control[0].open == OPEN_NONE else _open_pass(s)
     if order == PREPARE:
         return _prepare(s)
     if order == FINISH:

@@ -17,7 +17,7 @@ from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import UsageError
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler
+from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.traces.recipes import EpisodeSource, episode_number
 
 PICKED = "learned"  # the name of a policy under training
@@ -59,7 +59,7 @@ class EngineOptions(ABC):
         """Return the simulation in which the decision is left open."""
 
     @abstractmethod
-    def scheduler(self, network: Network) -> Scheduler | Meta:
+    def scheduler(self, network: Network) -> AnyScheduler:
         """Return the scheduler in which the network makes the decision."""
 
     def envs(self, opened: Opened, source: Callable[[int], Instance], numbers: Sequence[int], count: int) -> EngineEnvs:
@@ -79,7 +79,7 @@ class EngineOptions(ABC):
         )
 
 
-def scheduler_of(spec: NetworkSpec, arrays: Mapping[str, Array], options: EngineOptions) -> Scheduler | Meta:
+def scheduler_of(spec: NetworkSpec, arrays: Mapping[str, Array], options: EngineOptions) -> AnyScheduler:
     """Return the scheduler in which a network of these arrays makes the decision."""
     return options.scheduler(Network.of(spec, arrays))
 

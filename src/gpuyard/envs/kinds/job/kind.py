@@ -14,6 +14,7 @@ from gpuyard.engine import state as st
 from gpuyard.engine.kernels.open import LEGAL
 from gpuyard.engine.slots import Program, Slot
 from gpuyard.envs.base import Instance, Observation
+from gpuyard.envs.decided import DecidedEnvs
 from gpuyard.envs.kinds.base import ENVS, Answer, Demonstrator, EnvKind, Explaining, simulated
 from gpuyard.envs.kinds.engine import PICKED, EngineOptions, make_envs, scheduler_of
 from gpuyard.envs.kinds.job.rules import RULES, WholeEpisodes, check_rules, run_by
@@ -24,7 +25,7 @@ from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.model.result import Result
 from gpuyard.networks.inside import order_by_network
 from gpuyard.networks.network import Network
-from gpuyard.policies import ORDERINGS, Scheduler, parse_slots
+from gpuyard.policies import ORDERINGS, Decider, Scheduler, parse_filled
 from gpuyard.policies.learned import network_ordering
 from gpuyard.traces.recipes import Episode, EpisodeSource
 
@@ -76,7 +77,7 @@ class PickJob(EngineOptions):
 
     opens: ClassVar[OpenOrdering] = OpenOrdering()
     ordering: str = "fcfs"
-    placement: str = "fewest"
+    placement: str = "fewest"  # or a decider that builds on a scheduler: `milp:k=8`
     backfill: str = "none"
     window: int = 128
     rules: tuple[str, ...] = ()  # of gpuyard.envs.kinds.job.rules: each episode is run as a whole by each of them; none: `backfill` alone
@@ -84,18 +85,39 @@ class PickJob(EngineOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rules(self.rules)
+        if self.rules and self.filled[1] is not None:
+            raise UsageError(f"rules {', '.join(self.rules)}: decider {self.placement!r} is the placement", hint="give a plain placement")
 
     def text(self, ordering: str) -> str:
         """Return the scheduler with this ordering."""
         return f"{ordering}/{self.placement}/{self.backfill}"
 
-    def scheduler(self, network: Network) -> Scheduler:
-        return replace(parse_slots(self.text(self.ordering)), ordering=network_ordering(network, PICKED))
+    @property
+    def filled(self) -> tuple[Scheduler, Decider | None]:
+        """Return the four slots, and the decider that places the jobs if `placement` names one."""
+        made = parse_filled(self.text(self.ordering))
+        if isinstance(made, Scheduler):
+            return made, None
+        assert isinstance(made.inner, Scheduler)
+        return made.inner, made
+
+    @property
+    def without_decider(self) -> PickJob:
+        """Return the options with the placement that a decider begins with in its place."""
+        return replace(self, placement=self.filled[0].placement.label)
+
+    def scheduler(self, network: Network) -> Scheduler | Decider:
+        slots, decider = self.filled
+        made = replace(slots, ordering=network_ordering(network, PICKED))
+        return made if decider is None else replace(decider, inner=made)
 
     def left_open(self) -> Opened:
-        return self._opened(self.opens, parse_slots(self.text(self.ordering)).program(), window=self.window)
+        return self._opened(self.opens, self.filled[0].program(), window=self.window)
 
     def envs(self, opened: Opened, source: Callable[[int], Instance], numbers: Sequence[int], count: int) -> EngineEnvs:
+        decider = self.filled[1]
+        if decider is not None:
+            return DecidedEnvs(opened, source, numbers, count, decider, threads=self.threads)
         if self.rules:
             return WholeEpisodes(opened, source, numbers, count, self.rules, self.baseline, threads=self.threads)
         return super().envs(opened, source, numbers, count)
@@ -118,7 +140,8 @@ def _opponents(options: PickJob) -> tuple[str, ...]:
     """Return what else a policy is compared with: some of these may stop running jobs."""
     if any(RULES[name].compatible for name in options.rules):
         return ()
-    return (*map(options.text, FURTHER), *(f"{options.text(name)}/{name}" for name in STOPPING), "gavel")
+    plain = options.without_decider  # a decider that places jobs stops none
+    return (*map(options.text, FURTHER), *(f"{plain.text(name)}/{name}" for name in STOPPING), "gavel")
 
 
 def _results(episode: Episode, scheduler: Scheduler, options: PickJob) -> Sequence[Result]:
@@ -130,9 +153,11 @@ def _results(episode: Episode, scheduler: Scheduler, options: PickJob) -> Sequen
 def _demonstrate(source: EpisodeSource, options: PickJob, name: str, count: int, seed: int) -> Demonstrator:
     """Let the engine keep the queue in the heuristic's order, so that its choice is the first row that is legal.
 
-    Where more jobs wait than the window has rows, the rows are the first jobs by the heuristic.
+    Where more jobs wait than the window has rows, the rows are the first jobs by the heuristic. A decider that places jobs does not change
+    which is first, and would take time.
     """
-    return Demonstrator(make_envs(source, replace(options, ordering=name, rules=(), baseline=""), count, seed), first_legal)
+    shown = replace(options.without_decider, ordering=name, rules=(), baseline="")
+    return Demonstrator(make_envs(source, shown, count, seed), first_legal)
 
 
 def first_legal(seen: Observation) -> Array:

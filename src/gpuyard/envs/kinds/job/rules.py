@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -182,7 +182,7 @@ class WholeEpisodes(EngineEnvs):
     def _refuse(self) -> NoReturn:
         raise UsageError(f"rules {', '.join(self.rules)}: episodes are run as a whole", hint="train with --learner evolution")
 
-    def rollouts(self, like: Network, *, threads: int = 0) -> Any:
+    def rollouts(self, like: Network, *, threads: int = 0) -> Judge:
         """Make rollouts under every rule, judged together."""
         return SeveralRules([self._judge(RULES[name], like, threads or self._threads) for name in self.rules])
 
