@@ -2,6 +2,7 @@
 
 from gpuyard.policies.deciders import devices as _devices
 from gpuyard.policies.deciders import gavel as _gavel
+from gpuyard.policies.deciders import migrate as _migrate
 from gpuyard.policies.deciders import online as _online
 from gpuyard.policies.deciders.learning import strategies as _strategies
 from gpuyard.policies.milp import decider as _milp
@@ -54,4 +55,4 @@ __all__ = [
     "make_ordering", "make_placement", "make_preemption", "make_switch", "ordering", "parse_backfill", "parse_filled", "parse_ordering",
     "parse_placement", "parse_preemption", "parse_scheduler", "parse_slots", "parse_switch", "placement", "preemption", "switch",
 ]  # fmt: skip
-del _devices, _gavel, _milp, _online, _strategies
+del _devices, _gavel, _migrate, _milp, _online, _strategies
