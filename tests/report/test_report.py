@@ -67,7 +67,7 @@ def test_everything_is_written(written: Path, core: Study) -> None:
     folder = written.parent
     names = {path.name for path in (folder / "figures").iterdir()}
     assert {f"{name}.{suffix}" for name in ("oracle_gap", "util_vs_gpus", "cdf_jct", "by_priority") for suffix in ("pdf", "png")} <= names
-    assert {path.name for path in (folder / "csv").iterdir()} == {"runs.csv", "summary.csv", "groups.csv"}
+    assert {path.name for path in (folder / "csv").iterdir()} == {"runs.csv", "summary.csv", "groups.csv", "differences.csv"}
     assert not list(folder.rglob("*.part"))
     assert written.stat().st_size < MOST_BYTES
 
@@ -211,9 +211,12 @@ def test_summary_and_degradation_tables(core: Study, changed: Study) -> None:
     assert "p_corrected" not in rows(csv_files([core.summary])["groups.csv"])[0]
 
 
-def test_columns_that_are_not_measured_are_empty(changed: Study) -> None:
+def test_usual_columns_are_there_though_the_experiment_names_none_of_them(changed: Study) -> None:
     found = run_rows(changed.results)
-    assert all(np.isnan(row["makespan"]) for row in found)
+    assert "makespan" not in changed.results.experiment.metrics
+    assert all(
+        np.isfinite(row[name]) for row in found for name in ("makespan", "p95_jct", "p99_jct", "queue_len_mean", "fairness_jain", "energy")
+    )
     assert len({row["regime"] for row in found}) == 5
 
 

@@ -10,11 +10,12 @@ from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
 from gpuyard.experiments.judging.text import metric_title, readable, telling_parts
 from gpuyard.experiments.judging.words import count
-from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, axis_of, share_axis
+from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
-from gpuyard.report.tables import group_label, regimes
+from gpuyard.report.tables import group_label, latency_of, regimes
 
 MOST_ROWS = 40  # workloads in one figure
+LATENCY_GROUPS = 8  # of runs, by their queue
 ORACLE, BOUND = "oracle", "bound"
 INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
 
@@ -223,6 +224,48 @@ def util_vs_gpus(study: Study) -> list[Chart]:
     )
     drawing = Lines(Axis("GPUs"), y, tuple(lines), markers=True, categories=tuple(sizes))
     return [Chart("util_vs_gpus", "Utilisation by number of GPUs", caption, drawing)]
+
+
+@figure("latency")
+def latency(study: Study) -> list[Chart]:
+    """Draw how long a decision takes over the length of the queue, from the mean of each in every run."""
+    results = study.results
+    taken = np.array([latency_of(manifest) for manifest in results.manifests])
+    if "queue_mean" not in results.columns or not np.isfinite(taken).any():
+        raise NoData("the runs state no decision latency, or no mean queue")
+    queue = results.columns["queue_mean"].astype(float)
+    edges = np.unique(np.quantile(queue[np.isfinite(queue)], np.linspace(0, 1, LATENCY_GROUPS + 1)))
+    if len(edges) < 3:
+        raise NoData("the mean queue is the same in nearly all runs")
+    group = np.clip(np.searchsorted(edges, queue, side="right") - 1, 0, len(edges) - 2)
+    groups = range(len(edges) - 1)
+    middle = np.array([float(np.median(queue[group == k])) if (group == k).any() else np.nan for k in groups])
+    lines = []
+    for who in study.shown:
+        mine = results.columns["scheduler"] == who
+        values = [taken[mine & (group == k) & np.isfinite(taken)] for k in groups]
+        y = np.array([float(np.median(each)) if len(each) else np.nan for each in values])
+        lines.append(Series(who, study.style(who), middle, y, strong=study.strong(who)))
+    caption = (
+        "Real time per scheduling pass over the mean number of waiting jobs: medians of the runs in "
+        f"{len(groups)} groups of equal size by their queue. It depends on the machine; a flat line does not depend on the queue."
+    )
+    drawing = Lines(
+        Axis("jobs waiting, mean over the run"),
+        axis_of("µs per decision (lower is better)", [line.y for line in lines]),
+        tuple(lines),
+        markers=True,
+    )
+    return [Chart("latency", _growth(lines), caption, drawing)]
+
+
+def _growth(lines: Sequence[Series]) -> str:
+    """Say how much longer a decision takes with the longest queues, for the first challenger, or for the first scheduler."""
+    line = next((each for each in lines if each.strong), lines[0])
+    known = np.flatnonzero(np.isfinite(line.y))
+    first, last = (int(known[k]) for k in (0, -1))
+    words = f"{line.y[first]:.3g} µs with {line.x[first]:.2g} jobs waiting, {line.y[last]:.3g} µs with {line.x[last]:.3g}"
+    return f"A decision of {readable(line.name, 24)} takes {words}"
 
 
 def _is_number(text: str) -> bool:

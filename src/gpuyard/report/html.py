@@ -16,8 +16,12 @@ from html import escape
 from importlib.resources import files
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from gpuyard import __version__
 from gpuyard.errors import GpuyardError
+from gpuyard.experiments.design.spec import USUAL
+from gpuyard.experiments.judging.deltas import deltas, hardships
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
 from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
@@ -108,11 +112,13 @@ def _study(study: Study, charts: Sequence[Chart | Absent], number: int, *, title
     yield '<h2 id="tables">Tables</h2>' if titled else ""
     yield from map(_objective_table, summary.tables)
     yield from _further_metrics(summary)
+    yield from _deltas(summary)
     yield '<h2 id="charts-section">Charts</h2>' if titled else ""
     if number == 1:
         yield "<p>Drag to zoom, double-click to zoom out, point at a mark for its values, click a name in the legend to hide it.</p>"
     yield from _figures(charts, number)
     yield from _groups(summary)
+    yield from _hardships(summary)
     yield from _degradations(summary)
     if summary.notes:
         yield "<h2>Notes</h2><ul>" + "".join(f"<li>{text(note)}</li>" for note in summary.notes) + "</ul>"
@@ -214,6 +220,38 @@ def _further_metrics(summary: Summary) -> Iterable[str]:
         rows.append(f'<tr class="{"challenger" if line.challenger else ""}"><th scope="row">{text(line.scheduler)}</th>{cells}</tr>')
     caption = "Other metrics: mean of all runs with its interval; the best mean of a column is bold."
     yield "<h3>Other metrics</h3>" + _wrapped(caption, head, rows)
+
+
+def _deltas(summary: Summary) -> Iterable[str]:
+    """Paired differences to the baseline in the usual metrics, in their own units."""
+    found = deltas(summary)
+    if not found:
+        return
+    names = list(next(iter(found.values())))
+    sizes = {name: shown_unit(USUAL[name], [each[name].mean for each in found.values()]) for name in names}
+    head = ["scheduler", *(f"Δ {metric_title(USUAL[name])}" + (f", {sizes[name][0]}" if sizes[name][0] else "") for name in names)]
+    rows = []
+    for who, each in found.items():
+        shown = {name: Interval(found.mean, found.low, found.high, found.n) for name, found in each.items()}
+        cells = "".join(_cell(value_text(shown[name], sizes[name][1]), shown[name].mean) for name in names)
+        rows.append(f'<tr><th scope="row">{text(who)}</th>{cells}</tr>')
+    caption = f"Difference to {readable(summary.table.baseline)} on the same runs, in the units of the metrics, with its interval."
+    yield "<h3>Differences</h3>" + _wrapped(caption, head, rows)
+
+
+def _hardships(summary: Summary) -> Iterable[str]:
+    """Draw up what all changes together do to each scheduler."""
+    found = hardships(summary)
+    rows = []
+    for who in summary.results.schedulers if found else ():
+        mine = [each for each in found if each.scheduler == who]
+        values = [[each.delta.mean, each.variance, each.variance_unchanged, each.queue_explosions, each.recovery / 60] for each in mine]
+        cells = "".join(_cell(f"{value:.3g}", value) for value in np.mean(values, axis=0).tolist())
+        rows.append(f'<tr><th scope="row">{text(who)}</th>{cells}</tr>')
+    if rows:
+        head = ["scheduler", "Δ slowdown", "variance over seeds", "without change", "queue explosions per run", "recovery, min"]
+        caption = "Means over all changes: slowdown against the same runs without it, its variance over seeds; robustness.csv has each."
+        yield "<h2>Under all changes</h2>" + _wrapped(caption, head, rows)
 
 
 def _groups(summary: Summary) -> Iterable[str]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.experiments.design.spec import USUAL
+from gpuyard.experiments.judging.deltas import deltas, hardships
 from gpuyard.experiments.judging.statistics import Difference, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Standing, Summary
 from gpuyard.experiments.judging.text import csv_text, readable
@@ -16,12 +18,6 @@ from gpuyard.experiments.judging.words import answer
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
 
-# usual names → columns of Runs; times in s, energy in kWh
-NAMES: Mapping[str, str] = {
-    "avg_jct": "turnaround", "p95_jct": "turnaround.p95", "p99_jct": "turnaround.p99", "slowdown": "slowdown", "makespan": "makespan",
-    "queue_len_mean": "queue_mean", "queue_len_max": "queue_max", "fairness_jain": "fairness", "utilization": "utilization",
-    "energy": "energy", "sla": "deadline_met",
-}  # fmt: skip
 LATENCY = "decision_latency_us"
 ENDS = ("mean", "low", "high")  # of an interval
 
@@ -32,7 +28,9 @@ def csv_files(summaries: Sequence[Summary]) -> dict[str, str]:
         "runs.csv": [row for each in summaries for row in run_rows(each.results)],
         "summary.csv": [row for each in summaries for row in summary_rows(each)],
         "groups.csv": [row for each in summaries for row in table_rows(each.groups)],
+        "differences.csv": [row for each in summaries for row in _delta_rows(each)],
         "degradation.csv": [row for each in summaries for row in _degradation_rows(each)],
+        "robustness.csv": [row for each in summaries for row in _hardship_rows(each)],
     }
     return {name: csv_text(found) for name, found in rows.items() if found}
 
@@ -49,16 +47,17 @@ def run_rows(results: Results) -> list[dict[str, Any]]:
     """Make a row per Run: the usual columns under their usual names first, empty where they are not measured; then all others."""
     columns: dict[str, Any] = {"regime": regimes(results), "scheduler": results.columns["scheduler"], "seed": results.columns["seed"]}
     nothing = np.full(len(results), np.nan)
-    columns |= {name: results.columns.get(column, nothing) for name, column in NAMES.items()}
+    columns |= {name: results.columns.get(column, nothing) for name, column in USUAL.items()}
     columns["oracle_gap"] = oracle_gaps(results)
-    columns[LATENCY] = np.array([_latency(manifest) for manifest in results.manifests]) if results.manifests else nothing
-    used = {*NAMES.values(), "scheduler", "seed"}
+    columns[LATENCY] = np.array([latency_of(manifest) for manifest in results.manifests]) if results.manifests else nothing
+    used = {*USUAL.values(), "scheduler", "seed"}
     columns |= {name: values for name, values in results.columns.items() if name not in used}
     plain = {name: values.tolist() for name, values in columns.items()}
     return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
 
-def _latency(manifest: Mapping[str, Any]) -> float:
+def latency_of(manifest: Mapping[str, Any]) -> float:
+    """Return the microseconds per decision that a Run's manifest states; nan if it states none."""
     value = manifest.get(LATENCY)
     return float(value) if isinstance(value, (int, float)) else np.nan
 
@@ -138,6 +137,26 @@ def _interval(name: str, value: Interval | Difference | None) -> dict[str, Any]:
 
 def _values(thing: object, *names: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names}
+
+
+def _delta_rows(summary: Summary) -> list[dict[str, Any]]:
+    """List for each scheduler the paired differences to the baseline in the usual columns, as `delta_avg_jct` and so on."""
+    rows = []
+    for name, found in deltas(summary).items():
+        row: dict[str, Any] = {"scheduler": name, "baseline": summary.table.baseline}
+        for usual, difference in found.items():
+            row |= _interval(f"delta_{usual}", difference)
+        rows.append(row)
+    return rows
+
+
+def _hardship_rows(summary: Summary) -> list[dict[str, Any]]:
+    """List for each change and scheduler what it did: slowdown, its variance over seeds, queue explosions and recovery."""
+    return [
+        _values(each, "change", "scheduler", "slowdown") | _interval("delta_slowdown", each.delta)
+        | _values(each, "variance", "variance_unchanged", "queue_explosions", "recovery")
+        for each in hardships(summary)
+    ]  # fmt: skip
 
 
 def _degradation_rows(summary: Summary) -> list[dict[str, Any]]:

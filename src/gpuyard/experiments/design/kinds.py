@@ -226,7 +226,7 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
 
 def _simulated(prepared: Prepared, episode: Episode, seed: int) -> Iterator[list[Result]]:
     """Yield the results of all entries, in order: those of short runs together, those of long ones one at a time, to be dropped."""
-    segments = any(resolve(name)[0].segments for name in prepared.experiment.metrics)
+    segments = any(resolve(name)[0].segments for name in prepared.experiment.measured)
     for batch in batches(prepared.schedulers, len(episode.workload)):
         yield simulate_many(episode.workload, episode.cluster, batch, seed, rules=prepared.rules, segments=segments)
 
@@ -238,7 +238,7 @@ def _holding(bounds: Mapping[str, float], values: Mapping[str, Any]) -> dict[str
 
 def numbers_of(experiment: Experiment, results: Sequence[Result]) -> list[dict[str, Any]]:
     """Measure the metrics that are reproducible, and count how jobs ended, for each result."""
-    names = [name for name in experiment.metrics if resolve(name)[0].reproducible]
+    names = [name for name in experiment.measured if resolve(name)[0].reproducible]
     measured = zip(measure_many(results, names), map(counts, results), strict=True)
     return [numbers | {f"n_{name}": count for name, count in ended.items()} for numbers, ended in measured]
 

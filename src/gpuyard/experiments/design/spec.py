@@ -48,6 +48,12 @@ from gpuyard.registry import unknown_name
 SPECS = Path(__file__).parents[1] / "specs"
 SUFFIX = ".toml"
 AXES = ("workloads", "clusters", "changes", "estimates", "schedulers", "seeds", "objectives")
+# Usual names of what every Run is measured by → metrics; times in s, energy in kWh
+USUAL: Mapping[str, str] = {
+    "avg_jct": "turnaround", "p95_jct": "turnaround.p95", "p99_jct": "turnaround.p99", "slowdown": "slowdown", "makespan": "makespan",
+    "queue_len_mean": "queue_mean", "queue_len_max": "queue_max", "fairness_jain": "fairness", "utilization": "utilization",
+    "energy": "energy", "sla": "deadline_met",
+}  # fmt: skip
 QUICK = "quick form: fewer and other Runs, to see that it works"
 MOST_RUNS = 10_000_000
 MOST_SEEDS = 100_000
@@ -139,6 +145,11 @@ class Experiment:
     def metrics(self) -> tuple[str, ...]:
         """The objectives, then the others."""
         return tuple(dict.fromkeys((*self.axes.objectives, *self.judge.metrics)))
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics that judge, then the rest of the usual ones: tables of different studies have the same columns."""
+        return tuple(dict.fromkeys((*self.metrics, *USUAL.values())))
 
     def text_of(self, name: str) -> str:
         """Return a scheduler or a workload of the axes in full; an agent is its name."""

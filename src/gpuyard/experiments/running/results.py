@@ -71,7 +71,7 @@ class Results:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Columns by which workloads differ: parameters of generators that take more than one value."""
-        fixed = {"run", *PLACE, "seed", "scheduler", "training_seed", *self.experiment.metrics, "speedup", "ratio_to_optimum", "preempts"}
+        fixed = {"run", *PLACE, "seed", "scheduler", "training_seed", *self.experiment.measured, "speedup", "ratio_to_optimum", "preempts"}
         names = [name for name in self.columns if name not in fixed and not name.startswith(("n_", "bound."))]
         return tuple(name for name in names if len(set(self.columns[name].tolist())) > 1)
 
