@@ -59,14 +59,15 @@ class Ran:
         rules = {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")}
         return {"seed": self.seed, "estimate": self.workload.estimates, "rules": rules, **_versions()}
 
-    def manifest(self, label: str, seconds: Seconds, passes: float) -> dict[str, Any]:
-        """Describe a run under the scheduler of that label."""
+    def manifest(self, label: str, seconds: Seconds, passes: float, slots: Array) -> dict[str, Any]:
+        """Describe a run under the scheduler of that label; of one that switches, also how often it chose which."""
         clocks = {"wall_s": seconds[0], "decision_us": seconds[1] / max(passes, 1.0) * 1e6}
-        return {"measured": False, "scheduler": label, **self._about, **clocks}
+        chosen = {"chosen": slots["chosen"].tolist()} if len(slots) > 1 else {}
+        return {"measured": False, "scheduler": label, **self._about, **clocks, **chosen}
 
     def result(self, s: st.State, label: str, seconds: Seconds, *, over: bool) -> Result:
         """Make the result of a state; see `result_of`."""
-        manifest = self.manifest(label, seconds, float(s.control["passes"][0]))
+        manifest = self.manifest(label, seconds, float(s.control["passes"][0]), s.slots.view(np.ndarray))
         return result_of(s, self.workload, self.cluster, label, self.seed, manifest, over=over)
 
 
@@ -100,7 +101,7 @@ def _run_batch(about: Ran, programs: Sequence[Program], *, segments: bool) -> li
         seconds.append((shared + took, took))
     if segments:
         apart = {k: memory.state(k) for k in range(len(programs))} | apart
-    together = _results(about, memory, [program.label for program in programs], seconds) if len(apart) < len(programs) else []
+    together = _results(about, memory, programs, seconds) if len(apart) < len(programs) else []
     return [
         about.result(apart[k], program.label, seconds[k], over=True) if k in apart else together[k] for k, program in enumerate(programs)
     ]
@@ -124,17 +125,21 @@ def _run_to_the_end(memory: Memory, k: int, address: int, label: str, ids: Array
 # ── results ──
 
 
-def _results(about: Ran, memory: Memory, labels: Sequence[str], seconds: Sequence[Seconds]) -> list[Result]:
+def _results(about: Ran, memory: Memory, programs: Sequence[Program], seconds: Sequence[Seconds]) -> list[Result]:
     """Make the results of all runs, whose tables and timelines stay where they are."""
     control = memory.every("control")[:, 0]
     tables, timelines, bins = _frozen(memory.every("result")), _frozen(memory.every("timeline")), control["bins"].tolist()
     every = totals_of(control, memory.every("bins"), memory.every("types"), about.cluster)
+    slots = memory.every("slots")
+    manifests = [
+        about.manifest(program.label, seconds[k], every[k]["passes"], slots[k, : len(program.slots)]) for k, program in enumerate(programs)
+    ]
     return [
         Result(
-            about.workload, about.cluster, label, about.seed, table=tables[k], timeline=timelines[k, : bins[k]], segments=_NO_SEGMENTS,
-            totals=MappingProxyType(totals), manifest=MappingProxyType(about.manifest(label, seconds[k], totals["passes"])),
+            about.workload, about.cluster, program.label, about.seed, table=tables[k], timeline=timelines[k, : bins[k]],
+            segments=_NO_SEGMENTS, totals=MappingProxyType(every[k]), manifest=MappingProxyType(manifests[k]),
         )
-        for k, (label, totals) in enumerate(zip(labels, every, strict=True))
+        for k, program in enumerate(programs)
     ]  # fmt: skip
 
 

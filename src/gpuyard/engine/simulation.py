@@ -303,6 +303,6 @@ def _simulate_alone(about: Ran, scheduler: AnyScheduler, *, segments: bool) -> R
     while (snapshot := simulation.advance()) is not None:
         simulation.apply(decider.decide(snapshot))
     result = simulation.result()
-    if not hasattr(decider, "report"):
-        return result
-    return replace(result, manifest=MappingProxyType({**result.manifest, "decider": dict(decider.report())}))
+    told: dict[str, Any] = {"decider": dict(decider.report())} if hasattr(decider, "report") else {}
+    told |= {"chosen": list(decider.chosen)} if hasattr(decider, "chosen") else {}
+    return replace(result, manifest=MappingProxyType({**result.manifest, **told})) if told else result

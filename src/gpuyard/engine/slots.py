@@ -116,7 +116,7 @@ class Program:
         """(slots,) of SLOT_ROW."""
         rows = np.zeros(len(self.slots), SLOT_ROW)
         for name in SLOT_ROW.names or ():
-            rows[name] = [int(getattr(slot, name)) for slot in self.slots]
+            rows[name] = [int(getattr(slot, name)) if name != "chosen" else 0 for slot in self.slots]
         return rows
 
     @cached_property

@@ -219,6 +219,7 @@ class SlotRow(RecordRow):
     depth: i8
     ordering_network: i8  # addresses of networks; 0: none
     placement_network: i8
+    chosen: i8  # how often a switch rule chose it
 
 
 class SystemRow(RecordRow):

@@ -207,6 +207,26 @@ def core_imbalance(result: Result) -> float:
     return ratio(float(load.std()), float(load.mean()))
 
 
+def entropy_of(counts: Array) -> float:
+    """Return the entropy of choices that were made so often, as a share of the most: 0 always the same, 1 all alike; nan without any."""
+    shares = counts / max(counts.sum(), 1)
+    used = shares[shares > 0]
+    if not len(used):
+        return np.nan
+    return float(-(used * np.log2(used)).sum() / np.log2(len(counts))) + 0.0 if len(counts) > 1 else 0.0
+
+
+@metric(
+    "choice_entropy", title="entropy of choices", unit="1", better="neither", kind="run",
+    formula="−Σ pᵢ·log₂ pᵢ / log₂ n over the n schedulers, pᵢ = times chosen / choices",
+    covers="every choice of a scheduler that switches between others", missing="the scheduler does not switch, or never had to choose",
+)  # fmt: skip
+def choice_entropy(result: Result) -> float:
+    """How evenly a meta-scheduler, learned or a bandit, used its schedulers: 0 if it kept to one, 1 if it chose all equally often."""
+    stated = result.manifest.get("chosen")
+    return entropy_of(np.array(stated, dtype=float)) if isinstance(stated, list | tuple) and len(stated) else np.nan
+
+
 @metric(
     "decision_latency", title="decision latency", unit="µs", better="lower", kind="run", formula="wall-clock time / scheduling passes",
     covers=WHOLE, missing="the run's manifest does not state `decision_us`", reproducible=False,

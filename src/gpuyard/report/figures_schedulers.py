@@ -12,10 +12,11 @@ from gpuyard.experiments.judging.text import metric_title, readable, telling_par
 from gpuyard.experiments.judging.words import count
 from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
-from gpuyard.report.tables import group_label, latency_of, regimes
+from gpuyard.report.tables import LATENCY, group_label, regimes, stated
 
 MOST_ROWS = 40  # workloads in one figure
 LATENCY_GROUPS = 8  # of runs, by their queue
+FLAT = 1.25  # times as long a decision may take and still not be said to grow: repeated runs of one machine differ as much
 ORACLE, BOUND = "oracle", "bound"
 INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
 
@@ -230,7 +231,7 @@ def util_vs_gpus(study: Study) -> list[Chart]:
 def latency(study: Study) -> list[Chart]:
     """Draw how long a decision takes over the length of the queue, from the mean of each in every run."""
     results = study.results
-    taken = np.array([latency_of(manifest) for manifest in results.manifests])
+    taken = np.array([stated(manifest, LATENCY) for manifest in results.manifests])
     if "queue_mean" not in results.columns or not np.isfinite(taken).any():
         raise NoData("the runs state no decision latency, or no mean queue")
     queue = results.columns["queue_mean"].astype(float)
@@ -265,7 +266,8 @@ def _growth(lines: Sequence[Series]) -> str:
     known = np.flatnonzero(np.isfinite(line.y))
     first, last = (int(known[k]) for k in (0, -1))
     words = f"{line.y[first]:.3g} µs with {line.x[first]:.2g} jobs waiting, {line.y[last]:.3g} µs with {line.x[last]:.3g}"
-    return f"A decision of {readable(line.name, 24)} takes {words}"
+    grows = "it grows with the queue" if line.y[last] > FLAT * line.y[first] else "it does not grow with the queue"
+    return f"A decision of {readable(line.name, 24)} takes {words}: {grows}"
 
 
 def _is_number(text: str) -> bool:

@@ -19,6 +19,7 @@ from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
 
 LATENCY = "decision_latency_us"
+ENTROPY = "choice_entropy"
 ENDS = ("mean", "low", "high")  # of an interval
 
 
@@ -49,16 +50,17 @@ def run_rows(results: Results) -> list[dict[str, Any]]:
     nothing = np.full(len(results), np.nan)
     columns |= {name: results.columns.get(column, nothing) for name, column in USUAL.items()}
     columns["oracle_gap"] = oracle_gaps(results)
-    columns[LATENCY] = np.array([latency_of(manifest) for manifest in results.manifests]) if results.manifests else nothing
+    for name in (LATENCY, ENTROPY):
+        columns[name] = np.array([stated(manifest, name) for manifest in results.manifests]) if results.manifests else nothing
     used = {*USUAL.values(), "scheduler", "seed"}
     columns |= {name: values for name, values in results.columns.items() if name not in used}
     plain = {name: values.tolist() for name, values in columns.items()}
     return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
 
-def latency_of(manifest: Mapping[str, Any]) -> float:
-    """Return the microseconds per decision that a Run's manifest states; nan if it states none."""
-    value = manifest.get(LATENCY)
+def stated(manifest: Mapping[str, Any], name: str) -> float:
+    """Return a number that a Run's manifest states; nan if it states none."""
+    value = manifest.get(name)
     return float(value) if isinstance(value, (int, float)) else np.nan
 
 

@@ -15,6 +15,9 @@ from gpuyard.experiments.design.spec import load_experiment, shipped
 from gpuyard.experiments.judging.summary import summarise
 from gpuyard.experiments.running.examples import load_examples
 from gpuyard.experiments.running.results import Results, load_results
+from gpuyard.metrics import measure
+from gpuyard.metrics.system import entropy_of
+from gpuyard.report.tables import run_rows
 
 STUDIES = sorted(shipped())
 
@@ -95,6 +98,19 @@ def test_in_core_there_are_examples_with_the_choices_of_the_meta_policy(folders:
     assert set(examples) == {"meta", "srpt"}
     assert examples["meta"][0]["choices"]
     assert len(examples["srpt"][1].segments) > 0
+
+
+def test_in_core_the_switches_have_an_entropy_of_their_choices(folders: dict[str, Path]) -> None:
+    results = results_of("core", folders)
+    rows = run_rows(results)
+    by_name = {name: [row["choice_entropy"] for row in rows if row["scheduler"] == name] for name in results.schedulers}
+    assert all(math.isnan(value) for name in ("srpt", "direct") for value in by_name[name])
+    assert min(by_name["random-switch"]) > 0.9  # five alike, drawn every minute
+    assert 0 <= min(by_name["meta"]) <= max(by_name["meta"]) < 1
+    line, example = next((line, result) for line, result in load_examples(folders["core"]) if line["scheduler"] == "meta")
+    chosen = np.bincount(line["choices"]["chosen"], minlength=len(line["choices"]["labels"]))  # recorded from outside, decision by decision
+    assert example.manifest["chosen"] == chosen.tolist()
+    assert measure(example, ["choice_entropy"])["choice_entropy"] == entropy_of(chosen.astype(float))
 
 
 def test_in_robustness_every_change_changes_the_numbers(folders: dict[str, Path]) -> None:

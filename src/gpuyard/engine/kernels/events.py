@@ -401,6 +401,7 @@ def _use(s: State, choice: Int) -> Any:
     control = s.control[0]
     if choice < 0 or choice >= len(s.slots):
         return failed(s, BAD_SWITCH, -1)
+    s.slots[choice].chosen += 1
     if choice == control.active:
         return 0
     control.active = choice

@@ -35,6 +35,7 @@ from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.recipes import Episode, Recipe, parse_recipe
 
 LATENCY = "decision_latency"  # a wall-clock figure: it stands in the manifest, not among the numbers that repeat
+ENTROPY = "choice_entropy"  # beside it: most schedulers have none
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
     proven_values = {f"bound.{name}": math.nan if found is None else found.value for name, found in proven.items()}
     made: list[RunRecord] = []
     for results in _simulated(prepared, episode, unit.seed):
-        numbers, latencies = numbers_of(experiment, results), measure_many(results, [LATENCY])
+        numbers, latencies = numbers_of(experiment, results), measure_many(results, [LATENCY, ENTROPY])
         for result, number, latency in zip(results, numbers, latencies, strict=True):
             k = len(made)
             entry = prepared.entries[k]
@@ -217,7 +218,7 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
             curves = {name: curve_of(name, result) for name in experiment.curves}
             further = {
                 "text": experiment.text_of(entry.name), "workload_text": episode.text, "estimates": result.workload.estimates,
-                "decision_latency_us": latency[LATENCY],
+                "decision_latency_us": latency[LATENCY], ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
             }  # fmt: skip
             manifest = manifest_of(unit.first + k, values, float(result.manifest["wall_s"]), further)
             made.append(RunRecord(unit.first + k, values | _holding(proven_values, values), curves, manifest))

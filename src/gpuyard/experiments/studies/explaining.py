@@ -19,6 +19,7 @@ from gpuyard.envs.base import Envs
 from gpuyard.envs.vector import EngineEnvs
 from gpuyard.errors import NoChoiceError, UsageError
 from gpuyard.experiments.studies.evaluation import Contender, check_logs_are_here
+from gpuyard.metrics.system import entropy_of
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.units import parse_assignments
 from gpuyard.networks.network import Network
@@ -399,9 +400,7 @@ def choices_over_time(contender: Contender, episode: Episode) -> dict[str, list[
 
 def _regime(name: str, chosen: Array, count: int) -> Regime:
     shares = np.bincount(chosen, minlength=count) / max(len(chosen), 1)
-    used = shares[shares > 0]
-    entropy = float(-(used * np.log2(used)).sum() / np.log2(count)) if count > 1 else 0.0
-    return Regime(name, tuple(shares.tolist()), entropy + 0.0, len(chosen))
+    return Regime(name, tuple(shares.tolist()), entropy_of(shares) if len(chosen) else 0.0, len(chosen))
 
 
 def _regimes(episodes: Sequence[Episode]) -> dict[str, list[int]]:

@@ -52,6 +52,11 @@ class Online:
         """How often each scheduler was chosen."""
         return dict(zip(self._labels, self._chosen, strict=True))
 
+    @property
+    def chosen(self) -> list[int]:
+        """How often each scheduler was chosen, in their order."""
+        return self._chosen
+
     def _observe(self, snapshot: Snapshot) -> None:
         for row in snapshot.ended:
             submit, deadline = self._known.pop(int(row["job"]), (float(row["start"]), np.inf))
