@@ -12,9 +12,9 @@ import pytest
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.envs.decided import DecidedEnvs
 from gpuyard.envs.kinds.engine import make_envs
-from gpuyard.envs.kinds.job.kind import PickJob
+from gpuyard.envs.kinds.job.kind import PickJob, PickTypedJob
 from gpuyard.errors import PolicyError, UsageError
-from gpuyard.features.jobs import JOB
+from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.metrics import measure
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
@@ -25,12 +25,13 @@ from gpuyard.traces.recipes import Workloads
 from support.playing import at_random, by_network, play
 
 SPEC = NetworkSpec(rows=len(JOB.rows), context=len(JOB.context), head_layers=(8,))
+TYPED = NetworkSpec(rows=len(JOB_TYPES.rows), context=len(JOB_TYPES.context), head_layers=(8,))
 MILP = "milp:k=6,limit=60"  # a limit that is never struck: the answer does not depend on the machine
 TEXT = "lublin:jobs=60,nodes=16,load=1.2 on 2x8:gpu"
 
 
-def network(seed: int) -> Network:
-    return Network.of(SPEC, random_arrays(SPEC, np.random.default_rng(seed)))
+def network(seed: int, spec: NetworkSpec = SPEC) -> Network:
+    return Network.of(spec, random_arrays(spec, np.random.default_rng(seed)))
 
 
 def one(options: PickJob, workload, cluster, rules=None) -> DecidedEnvs:
@@ -40,11 +41,13 @@ def one(options: PickJob, workload, cluster, rules=None) -> DecidedEnvs:
     return made
 
 
-@pytest.mark.parametrize("backfill", ["none", "skip", "easy"])
-def test_a_network_that_chooses_gives_what_the_decider_gives_with_that_network(backfill: str):
-    options, played_through = PickJob(placement=MILP, backfill=backfill), 0
+@pytest.mark.parametrize(
+    ("kind", "spec", "backfill"), [(PickJob, SPEC, "none"), (PickJob, SPEC, "skip"), (PickJob, SPEC, "easy"), (PickTypedJob, TYPED, "easy")]
+)
+def test_a_network_that_chooses_gives_what_the_decider_gives_with_that_network(kind, spec: NetworkSpec, backfill: str):
+    options, played_through = kind(placement=MILP, backfill=backfill), 0
     for seed in range(25):
-        case, net = random_case(seed), network(seed)
+        case, net = random_case(seed), network(seed, spec)
         played = play(one(options, case.workload, case.cluster, case.rules), by_network(net))
         if played is None:
             continue

@@ -71,16 +71,20 @@ class SnapshotDecider:
         return self._decisions(snapshot)
 
     def decide_in_order(self, snapshot: Snapshot) -> tuple[Array, list[Decision]]:
+        """Return the rows of the waiting jobs in the order of the ordering, partition by partition, and what the pass did."""
+        self.load(snapshot).order(PREPARE)  # orders the queues
+        s = self.state
+        order = np.concatenate([s.queue_jobs[int(part["head"]) : int(part["tail"])] for part in s.partitions])
+        self._make_pass()
+        return order, self._decisions(snapshot)
+
+    def decide_as_walked(self, snapshot: Snapshot) -> tuple[Array, list[Decision]]:
         """Return the rows of the waiting jobs in the order in which the pass walks them, partition by partition, and what it did.
 
         An ordering that sees the whole state changes its mind with every start. Its order ends with the first job that does not start, and
         has only partitions in which a job starts.
         """
-        self.load(snapshot).order(PREPARE)  # orders the queues
-        s = self.state
-        order = np.concatenate([s.queue_jobs[int(part["head"]) : int(part["tail"])] for part in s.partitions])
-        self._make_pass()
-        made = self._decisions(snapshot)
+        order, made = self.decide_in_order(snapshot)
         return (order if self._walks_on else self._walked(len(made))), made
 
     def _make_pass(self) -> None:

@@ -96,7 +96,7 @@ class Milp:
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Return the inner scheduler's decisions, or better placed ones."""
         self._log.decisions += 1
-        order, inner = self._inner.decide_in_order(snapshot)
+        order, inner = self._inner.decide_as_walked(snapshot)
         if not inner:
             return []
         began = time.perf_counter()
