@@ -43,6 +43,16 @@ def _pool(s: Sizes) -> NetworkSpec:
     return NetworkSpec(s.rows, s.context, row_layers=(w,), context_layers=(w,), head_layers=(w, w // 2), value_layers=(w,), pool="mean")
 
 
+@network("deeprm", of_rows=True)
+def _deeprm(s: Sizes) -> NetworkSpec:
+    """One hidden layer over each job, the mean of all jobs in sight and the state of the cluster, after DeepRM (Mao et al. 2016).
+
+    There one layer of 20 sees a picture of the cluster and of ten jobs, with weights of its own for each of the ten. Here features take the
+    place of pictures, and jobs share weights.
+    """
+    return NetworkSpec(s.rows, s.context, head_layers=(s.width,), value_layers=(s.width,), pool="mean")
+
+
 @network("attention", of_rows=True)
 def _attention(s: Sizes) -> NetworkSpec:
     w = s.width
