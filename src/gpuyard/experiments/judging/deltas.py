@@ -1,4 +1,4 @@
-"""What schedulers and changes do, in plain units: differences to the baseline in the usual metrics, and what each change costs."""
+"""Differences to the baseline in the usual metrics and their own units, and the cost of each change of workload or cluster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from gpuyard.experiments.judging.summary import MINIMUM, Pivot, Summary, against
 from gpuyard.experiments.running.results import Results
 from gpuyard.metrics import resolve
 
-SLOWDOWN, EXPLOSIONS, RECOVERY = "slowdown", "queue_explosions", "recovery"
+SLOWDOWN = "slowdown"
+FURTHER = ("queue_explosions", "recovery")  # means that stand beside it
 
 
 @dataclass(frozen=True)
 class Hardship:
     """How one scheduler fares under one change of the workload or the cluster. What was not measured is nan."""
 
+    delta: Difference  # of the slowdown, to the same runs without the change
     change: str
     scheduler: str
     slowdown: float  # mean
-    delta: Difference  # of the slowdown, to the same runs without the change
     variance: float  # of the slowdown over seeds
     variance_unchanged: float
     queue_explosions: float  # per Run
@@ -62,10 +63,10 @@ def hardships(summary: Summary) -> list[Hardship]:
         clean = values[:, at[""]]
         for change in (change for change in changes if change):
             changed = values[:, at[change]]
-            further = [_mean(results, scheduler, change, metric) for metric in (EXPLOSIONS, RECOVERY)]
+            further = [_mean(results, scheduler, change, metric) for metric in FURTHER]
             delta = against(pivot, changed, clean, 1.0).difference
             spread = [_variance(each, windows=pivot.windows) for each in (changed, clean)]
-            found.append(Hardship(change, scheduler, float(np.nanmean(changed)), delta, *spread, *further))
+            found.append(Hardship(delta, change, scheduler, float(np.nanmean(changed)), *spread, *further))
     return sorted(found, key=lambda each: changes.index(each.change))
 
 

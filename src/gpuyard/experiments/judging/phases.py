@@ -1,4 +1,4 @@
-"""What changes of phase cost: regret over time, and how far behind the best fixed scheduler each one is as a phase goes on.
+"""The cost of changes of phase: regret over time, and the distance to the best fixed scheduler as a phase goes on.
 
 Both are made from the curves `phases.METRIC` that Runs on a drifting workload keep. They count each job at the time it was submitted.
 """
