@@ -312,14 +312,11 @@ def against_best(summary: Summary, line: Standing) -> list[str]:
 
 
 def _stopping(summary: Summary) -> list[str]:
-    """Name the best of the schedulers that may stop running jobs, where it is better than the best baseline, which may not."""
-    metric, base = summary.metrics[0], summary.table.line(summary.table.baseline)
-    sign = MINIMUM[resolve(metric)[0].better]
-    stopping = [line for line in summary.lines if line.preempts and not line.challenger]
-    top = min(stopping, key=lambda line: sign * line.values[metric].mean, default=None)
-    if base.preempts or top is None or not sign * top.values[metric].mean < sign * base.values[metric].mean:
+    """Name the best of all where it may stop running jobs, and the best baseline may not."""
+    top, base = _best(summary), summary.table.line(summary.table.baseline)
+    if top is None or top.challenger or base.preempts or not top.preempts:
         return []
-    return [f"{top.scheduler}, which may stop running jobs, has a {_title(metric)} of {_value(summary, top)}."]
+    return [f"{top.scheduler}, which may stop running jobs, has a {_title(summary.metrics[0])} of {_value(summary, top)}."]
 
 
 _AGAINST_BEST: dict[Verdict, str] = {
