@@ -314,9 +314,8 @@ def against_best(summary: Summary, line: Standing) -> list[str]:
 def _stopping(summary: Summary) -> list[str]:
     """Name the best of all where it may stop running jobs, and the best baseline may not."""
     top, base = _best(summary), summary.table.line(summary.table.baseline)
-    if top is None or top.challenger or base.preempts or not top.preempts:
-        return []
-    return [f"{top.scheduler}, which may stop running jobs, has a {_title(summary.metrics[0])} of {_value(summary, top)}."]
+    found = [top] if top is not None and top.preempts and not (top.challenger or base.preempts) else []
+    return [f"{one.scheduler}, which may stop running jobs, has a {_title(summary.metrics[0])} of {_value(summary, one)}." for one in found]
 
 
 _AGAINST_BEST: dict[Verdict, str] = {
