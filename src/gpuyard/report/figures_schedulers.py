@@ -8,8 +8,7 @@ import numpy as np
 
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
-from gpuyard.experiments.judging.text import metric_title, readable, telling_parts
-from gpuyard.experiments.judging.words import count
+from gpuyard.experiments.judging.text import count, metric_title, readable, telling_parts
 from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
 from gpuyard.report.tables import LATENCY, group_label, regimes, stated

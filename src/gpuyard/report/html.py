@@ -24,8 +24,8 @@ from gpuyard.experiments.design.spec import USUAL
 from gpuyard.experiments.judging.deltas import deltas, hardships
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
-from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
-from gpuyard.experiments.judging.words import count, findings, lead, p_text, percent, signed_share, value_text, verdict
+from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, shown_unit, value_text
+from gpuyard.experiments.judging.words import findings, lead, signed_share, verdict
 from gpuyard.experiments.running.results import Results
 from gpuyard.model.units import clean, format_seconds
 from gpuyard.report.charts import Absent, Chart

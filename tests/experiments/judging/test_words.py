@@ -10,8 +10,8 @@ import pytest
 from gpuyard.experiments.design.spec import load_experiment
 from gpuyard.experiments.judging.statistics import Interval, paired_difference
 from gpuyard.experiments.judging.summary import Comparison, Degradation, Standing, Summary, Versus
-from gpuyard.experiments.judging.text import metric_title, readable, rounded, telling_parts
-from gpuyard.experiments.judging.words import findings, lead, p_text, percent, verdict
+from gpuyard.experiments.judging.text import metric_title, p_text, percent, readable, rounded, telling_parts
+from gpuyard.experiments.judging.words import findings, lead, verdict
 from gpuyard.experiments.running.results import Results
 
 

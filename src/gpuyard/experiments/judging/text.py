@@ -6,9 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuyard.model.units import clean, csv_label
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.judging.statistics import Interval
 
 
 def json_text(data: Any) -> str:
@@ -137,3 +140,33 @@ def short(value: float, sign: str = "") -> str:
 def with_interval(mean: float, low: float, high: float, sign: str = "") -> str:
     """Write the mean, and below it the interval where there is one."""
     return short(mean, sign) + (f"\n[{short(low, sign)}, {short(high, sign)}]" if math.isfinite(low) and math.isfinite(high) else "")
+
+
+def count(number: int, what: str) -> str:
+    """`1 run`, `3,072 runs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def p_text(p: float, equals: str = "") -> str:
+    """Write a p value: `< 0.001`, or two digits."""
+    if not math.isfinite(p):
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.2g}" if p < 0.995 else f"{equals}1"
+
+
+def percent(interval: Interval, sign: Literal["", "+"] = "") -> str:
+    """Write a share with its interval, in percent."""
+    low, high = 100 * interval.low, 100 * interval.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{short(100 * interval.mean, sign)} %" if math.isfinite(interval.mean) else "–"
+    mean, low_text, high_text = (rounded(100 * each, high - low, sign, most=3) for each in (interval.mean, interval.low, interval.high))
+    return f"{mean} % [{low_text}, {high_text}]"
+
+
+def value_text(interval: Interval, size: float = 1.0, unit: str = "") -> str:
+    """Write a mean with its interval in a unit of that size, with meaningful digits only."""
+    tail = f" {unit}" if unit else ""
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return short(interval.mean / size) + tail
+    mean, low, high = (rounded(each / size, (interval.high - interval.low) / size) for each in (interval.mean, interval.low, interval.high))
+    return f"{mean} [{low}, {high}]{tail}"

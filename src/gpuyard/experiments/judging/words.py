@@ -13,7 +13,7 @@ from typing import Literal
 from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Difference, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Degradation, Standing, Summary, Versus
-from gpuyard.experiments.judging.text import metric_title, readable, rounded, short, shown_unit
+from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, rounded, short, shown_unit, value_text
 from gpuyard.metrics import resolve
 from gpuyard.model.units import format_seconds
 from gpuyard.policies import AnyScheduler, Scheduler
@@ -69,11 +69,6 @@ def lead(summary: Summary) -> str:
     return f"{what} {' '.join(sentences)}{few}"
 
 
-def count(number: int, what: str) -> str:
-    """`1 run`, `3,072 runs`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _record(summary: Summary, name: str) -> str:
     """Describe one challenger over all objectives."""
     found: dict[Verdict, dict[str, list[str]]] = {}  # verdict → baseline → objectives
@@ -125,15 +120,6 @@ def signed_share(versus: Versus) -> str:
     return percent(versus.share_interval, sign="+")
 
 
-def percent(interval: Interval, sign: Literal["", "+"] = "") -> str:
-    """Write a share with its interval, in percent."""
-    low, high = 100 * interval.low, 100 * interval.high
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return f"{short(100 * interval.mean, sign)} %" if math.isfinite(interval.mean) else "–"
-    mean, low_text, high_text = (rounded(100 * each, high - low, sign, most=3) for each in (interval.mean, interval.low, interval.high))
-    return f"{mean} % [{low_text}, {high_text}]"
-
-
 def _and(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
@@ -180,15 +166,6 @@ def _objective(summary: Summary, table: Comparison) -> str:
     return " ".join(sentences)
 
 
-def value_text(interval: Interval, size: float = 1.0, unit: str = "") -> str:
-    """Write a mean with its interval in a unit of that size, with meaningful digits only."""
-    tail = f" {unit}" if unit else ""
-    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
-        return short(interval.mean / size) + tail
-    mean, low, high = (rounded(each / size, (interval.high - interval.low) / size) for each in (interval.mean, interval.low, interval.high))
-    return f"{mean} [{low}, {high}]{tail}"
-
-
 def _surely(table: Comparison, best: Standing) -> str:
     """Whether the best is known to be better than the baseline."""
     if best.versus is None or best.challenger:
@@ -213,13 +190,6 @@ def _challenger(table: Comparison, line: Standing, role: str) -> str:
     runs = f"better in {found.wins:,} and worse in {found.losses:,} of {found.wins + found.ties + found.losses:,} runs"
     names = {"name": readable(line.scheduler), "base": readable(table.baseline), "role": role}
     return _CHALLENGER[verdict(found)].format(**names, share=signed_share(found), runs=runs, p=p_text(found.p, equals="= "))
-
-
-def p_text(p: float, equals: str = "") -> str:
-    """Write a p value: `< 0.001`, or two digits."""
-    if not math.isfinite(p):
-        return "–"
-    return "< 0.001" if p < 0.001 else f"{equals}{p:.2g}" if p < 0.995 else f"{equals}1"
 
 
 def _oracle(summary: Summary, table: Comparison) -> list[str]:
