@@ -12,7 +12,7 @@ from gpuyard.networks.checkpoint import shipped_names
 # Workloads and clusters like those that each policy was trained on, and a digest of when and where it starts the jobs.
 STARTS = {
     "direct": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "901b62202fc50db4"),
-    "gpu": ("demo:jobs=300", "8x8:a100", "9293aee29ac0d094"),
+    "gpu": ("demo:jobs=300", "8x8:a100", "d45185638df51c9f"),
     "hetero-d3qn": ("poisson:jobs=120,gpus=96,load=0.9,requests=exact", "hetero-demo", "1c05d1555683eb04"),
     "hetero-ppo": ("poisson:jobs=120,gpus=96,load=0.9,requests=exact", "hetero-demo", "85015850e32c38a8"),
     "hetero-sac": ("poisson:jobs=120,gpus=96,load=0.9,requests=exact", "hetero-demo", "30d513d094dc3ed7"),
