@@ -87,3 +87,11 @@ def changed(changed_folder: Path) -> Study:
 @pytest.fixture(scope="session")
 def shifted(shift_folder: Path) -> Study:
     return load_study(shift_folder)
+
+
+@pytest.fixture(scope="session")
+def drifting(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The quick form of `drift`, whose workloads have phases."""
+    folder = tmp_path_factory.mktemp("drifting")
+    run(load_experiment("drift", quick=True), folder, backend_of("local", 1))
+    return load_study(folder)
