@@ -13,11 +13,11 @@ from hypothesis import strategies as hs
 from gpuyard import parse_scheduler, simulate
 from gpuyard.envs.kinds.host.kind import PickHost
 from gpuyard.envs.kinds.job.kind import PickJob, PickTypedJob
-from gpuyard.envs.kinds.switch.kind import PickScheduler
+from gpuyard.envs.kinds.switch.kind import PickScheduler, PickSchedulerBySize
 from gpuyard.envs.rollout import closed_program
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB, JOB_TYPES
-from gpuyard.features.system import SWITCH
+from gpuyard.features.system import SWITCH, SWITCH_SIZES
 from gpuyard.networks.network import Network
 from gpuyard.networks.shapes import tensor_shapes
 from gpuyard.networks.spec import NetworkSpec
@@ -157,12 +157,12 @@ def test_a_network_places_jobs_as_in_the_engine(backfill: str, seed: int):
     assert differences(options.left_open(), by_network(net), scheduler, random_case(seed)) == []
 
 
-@pytest.mark.parametrize("every", [0.0, 20.0])
+@pytest.mark.parametrize(("every", "sized"), [(0.0, False), (20.0, False), (0.0, True)])
 @given(seed=SEEDS)
 @settings(max_examples=40)
-def test_a_network_chooses_schedulers_as_in_the_engine(every: float, seed: int):
-    options = PickScheduler(schedulers=SCHEDULERS, every=every)
-    net = network(CHOICE, seed)
+def test_a_network_chooses_schedulers_as_in_the_engine(every: float, sized: bool, seed: int):
+    options = (PickSchedulerBySize if sized else PickScheduler)(schedulers=SCHEDULERS, every=every)
+    net = network(replace(CHOICE, context=len(SWITCH_SIZES.context)) if sized else CHOICE, seed)
     assert differences(options.left_open(), by_network(net), options.scheduler(net), random_case(seed)) == []
 
 

@@ -311,6 +311,6 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
             else:
                 clear_sums(s.tally[0])
                 if setups[0].shaping != 0.0 and seen != 0:
-                    slot.potential = setups[0].shaping * potential_of(s, weights[0])
+                    slot.potential = setups[0].shaping * potential_of(s, setups[0], weights[0])
 
     return choose_at, arrive_at

@@ -75,8 +75,10 @@ class SetupRow(RecordRow):
     open: i8  # OPEN_*
     rows: i8  # of the observation
     features: i8  # of a row
+    context: i8  # features of the situation
     actions: i8
     shaping: f8  # weight of the potential
+    foresight: i8  # 1: the potential charges what can no longer be avoided, 0: what has happened
     gamma: f8
     pool: i8  # address of the addresses of the headers of all episodes at their beginning
     scales: i8  # address of what rewards are multiplied by and what is added at the end, for each episode
@@ -102,7 +104,7 @@ def observe(s: State, slot: EnvRow, setup: SetupRow) -> None:
     elif setup.open == OPEN_PLACEMENT:
         _observe_hosts(s, slot, setup, context, mask)
     else:
-        system.system_context(s, context, 0)
+        system.system_context(s, setup.context > system.SIZELESS, context, 0)
         for a in range(setup.actions):
             mask[a] = 1
 
@@ -201,7 +203,7 @@ def pay(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, over: bool)
     if weights.imbalance != 0.0:
         value += weights.imbalance * _imbalance(s)
     if setup.shaping != 0.0:
-        after = 0.0 if over else setup.shaping * potential_of(s, weights)
+        after = 0.0 if over else setup.shaping * potential_of(s, setup, weights)
         value += setup.gamma * after - slot.potential
         slot.potential = after
     slot.reward = value * slot.scale + (slot.bonus if over else 0.0)
@@ -245,28 +247,35 @@ def clear_sums(sums: TallyRow) -> None:
 
 
 @inner
-def potential_of(s: State, weights: WeightRow) -> Any:
-    """Return what the unfinished jobs would be charged if they ended now: a function of the state alone, 0 at the end."""
+def potential_of(s: State, setup: SetupRow, weights: WeightRow) -> Any:
+    """Return what the unfinished jobs would be charged if they ended now: a function of the state alone, 0 at the end.
+
+    With foresight it is what they are charged at the least: if waiting jobs started now and no job were stopped.
+    """
     control = s.control[0]
+    ahead = setup.foresight == 1
     value = 0.0
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         for i in range(part.head, part.tail):
-            value += _charge(s.rows[s.queue_jobs[i]], control.now, weights)
+            row = s.rows[s.queue_jobs[i]]
+            value += _charge(row, control.now + row.runtime if ahead else control.now, control.now, weights)
     for i in range(control.heap):
-        value += _charge(s.rows[s.ends[i]], control.now, weights)
+        row = s.rows[s.ends[i]]
+        value += _charge(row, row.end if ahead else control.now, control.now, weights)
     return value
 
 
 @inner
-def _charge(row: JobRow, now: Real, weights: WeightRow) -> Any:
-    age = now - row.submit
+def _charge(row: JobRow, end: Real, now: Real, weights: WeightRow) -> Any:
+    """Return the charge for an unfinished job if it ended at `end`."""
+    age = end - row.submit
     wait = (row.start if row.start >= 0 else now) - row.submit
     zero = 1.0 if row.runtime == 0 else 0.0  # as the metric has it
     slowdown = (age + zero) / (row.runtime + zero)
     value = weights.slowdown * slowdown + weights.capped_slowdown * min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
     value += weights.bsld * age / max(row.runtime, SHORT)
-    of_wait = weights.missed * (1.0 if now > row.deadline else 0.0) + weights.wait * wait
+    of_wait = weights.missed * (1.0 if end > row.deadline else 0.0) + weights.wait * wait
     value += of_wait + weights.capped_wait * min(wait, MOST_WAIT) / MOST_WAIT
     return value + weights.turnaround * age
 
@@ -291,7 +300,7 @@ def _go_on(s: State, slot: EnvRow, setup: SetupRow, weights: WeightRow, first: b
     if first:
         clear_sums(s.tally[0])
         if setup.shaping != 0.0 and status == DECIDE:
-            slot.potential = setup.shaping * potential_of(s, weights)
+            slot.potential = setup.shaping * potential_of(s, setup, weights)
     else:
         pay(s, slot, setup, weights, status != DECIDE)
     return 0 if status == DECIDE else 1
@@ -405,6 +414,19 @@ def _put_back(to_address: Int, from_address: Int, plans_address: Int, fields: In
                 target[k] = source[k]
 
 
+def _fork(slots: Vector[EnvRow], given: Vector[EnvRow], actions: Int, plans_address: Int, fields: Int) -> None:
+    """Bring as many environments in a row as there are for each given one into its state, with no choice made yet."""
+    times = len(slots) // len(given)
+    for e in range(len(slots)):
+        slot, like = slots[e], given[e // times]
+        _inner_put_back(slot.header, like.header, plans_address, fields)
+        slot.choices, slot.illegal, slot.total, slot.ended = 0, 0, 0.0, 0
+        slot.status, slot.potential, slot.scale, slot.bonus = like.status, like.potential, like.scale, like.bonus
+        mask, legal = bytes_at(slot.mask, actions), bytes_at(like.mask, actions)
+        for a in range(actions):
+            mask[a] = legal[a]
+
+
 class Kernels(NamedTuple):
     """The compiled entries: see the functions of the same names."""
 
@@ -414,6 +436,7 @@ class Kernels(NamedTuple):
     begin: Callable[..., int]
     resume: Callable[..., int]
     put_back: Callable[..., None]
+    fork: Callable[..., None]
 
 
 @lru_cache(maxsize=1)
@@ -425,7 +448,7 @@ def kernels() -> Kernels:
 
 
 _inner_step, _inner_begin, _inner_resume, _inner_put_back = inner(_step), inner(_begin), inner(_resume), inner(_put_back)
-_inner_step_together, _inner_help_out = inner(_step_together), inner(_help_out)
+_inner_step_together, _inner_help_out, _inner_fork = inner(_step_together), inner(_help_out), inner(_fork)
 
 
 def _compile(source: int) -> Kernels:
@@ -458,4 +481,9 @@ def _compile(source: int) -> Kernels:
         if source != 0:
             _inner_put_back(to_address, from_address, plans_address, fields)
 
-    return Kernels(step, step_together, help_out, begin, resume, put_back)
+    @entry(types.void(slots, slots, *[types.int64] * 3))
+    def fork(slots: Vector[EnvRow], given: Vector[EnvRow], actions: Int, plans_address: Int, fields: Int) -> None:
+        if source != 0:
+            _inner_fork(slots, given, actions, plans_address, fields)
+
+    return Kernels(step, step_together, help_out, begin, resume, put_back, fork)

@@ -93,6 +93,7 @@ class Opened:
     every: float = 0.0  # s between the choices of an open switch; 0: at every pass
     objective: Objective = field(default_factory=lambda: OBJECTIVES["bsld"])
     shaping: float = 0.0  # weight of the potential that spreads the reward over time; 0: none
+    foresight: bool = False  # the potential is what can no longer be avoided, not what has happened
     gamma: float = 1.0  # of the learner; the potential's part needs it
     baseline: Scheduler | Meta | None = None  # rewards are shares of what it pays in the same episode
     bonus: bool = True  # with a baseline: its share is added at the episode's end, which the agent may not see coming
@@ -149,11 +150,14 @@ def scale_of(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[floa
     return (1.0 / abs(paid), share) if paid else (1.0, 0.0)
 
 
-def plans() -> Array:
-    """Return (fields, 2): how each field of a state is brought back, and the bytes of an item; see gpuyard.envs.kernels."""
+def plans(*, midway: bool = False) -> Array:
+    """Return (fields, 2): how each field of a state is brought back, and the bytes of an item; see gpuyard.envs.kernels.
+
+    `midway`: brought into a state between two choices, not to the beginning of an episode; both have the same room.
+    """
     found = np.zeros((len(st.State._fields), 2), np.int64)
     for f, name in enumerate(st.State._fields):
-        how = SHARE if name in _SHARED else COPY if name in _COPIED else KEEP if name in _KEPT else LENGTH
+        how = SHARE if name in _SHARED else COPY if midway or name in _COPIED else KEEP if name in _KEPT else LENGTH
         found[f] = how, np.dtype(st.DTYPES[name]).itemsize
     return found
 

@@ -52,7 +52,7 @@ class EngineEnvs:
         self.schema: Schema = opened.decision.schema
         self.rows = opened.decision.rows(opened, max(nodes))  # of an observation; 0: it has none
         self.actions = self.rows or len(opened.program.slots)
-        self._plans = plans()
+        self._plans, self._fork_plans = plans(), plans(midway=True)
         self._states = own_states(self._pool, self._plans, opened.window, count)
         self._own_headers = [header_of(s) for s in self._states]
         self._seed = 0
@@ -87,7 +87,8 @@ class EngineEnvs:
         opened = self.opened
         values = {
             "engine": engine_address(), "open": opened.decision.code, "rows": self.rows, "features": len(self.schema.rows),
-            "actions": self.actions, "shaping": opened.shaping, "gamma": opened.gamma, "pool": self._headers.ctypes.data,
+            "context": len(self.schema.context), "actions": self.actions, "shaping": opened.shaping, "foresight": opened.foresight,
+            "gamma": opened.gamma, "pool": self._headers.ctypes.data,
             "scales": self._scales.ctypes.data, "episodes": len(self._headers),
             "plans": self._plans.ctypes.data, "fields": len(self._plans),
         }  # fmt: skip
@@ -299,6 +300,20 @@ class EngineEnvs:
     def _step_alone(self, actions: Array, env: int) -> int:
         """Choose in one environment; returns whether it is not at a choice then."""
         return kernels().step(self._slots, self._setup, self._weights, actions, env, env + 1)
+
+    # ── copies, in which every choice can be tried ──
+
+    def branches(self, times: int) -> EngineEnvs:
+        """Make a batch of `times` environments in a row for each of these, over the same episodes; see `fork`."""
+        made = dict(zip(self._numbers, self._made, strict=True))
+        return EngineEnvs(self.opened, made.__getitem__, self._numbers, times * self.count, threads=self._threads)
+
+    def fork(self, given: EngineEnvs) -> None:
+        """Bring every environment into the state of the one it is a branch of. Both then go on alike, if the same is chosen."""
+        if not given._all_open:
+            raise given._nothing_open()
+        kernels().fork(self._slots, given._slots, self.actions, self._fork_plans.ctypes.data, len(self._fork_plans))
+        self._begun = self._all_open = True
 
     def rollouts(self, like: Network, *, threads: int = 0) -> Judge:
         """Return the same episodes, to be run as a whole with networks of the shape of `like`; 0 threads: as many as here."""

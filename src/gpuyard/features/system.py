@@ -50,27 +50,36 @@ OF_HEADS = tuple(f"{head}_{what}" for head in HEADS for what in HEAD)
 AGES = ("oldest", "mean_wait", "mean_stretch")  # log2 of s; wait / (wait + estimate)
 SAMPLES = ("arrivals", "waiting", "busy", "stretch")  # of the past: log2 of the jobs since the sample before; log2; share; mean
 PAST = tuple(f"{name}-{k}" for k in range(HISTORY, 0, -1) for name in SAMPLES)
+# Where jobs differ in size, of each head: its GPUs over those of the cluster, and 1 if as many are free; of all waiting jobs: the share
+# that as many GPUs are free for as they need, and the size of the largest.
+SIZES = (*(f"{head}_{what}" for head in HEADS for what in ("size", "fits")), "fitting", "largest")
 SWITCH = Schema("switch", 1, rows=(), context=(*NOW, *OF_HEADS, *AGES, *PAST))
-CONTEXT = len(SWITCH.context)
+SWITCH_SIZES = Schema("switch", 1, rows=(), context=(*NOW, *OF_HEADS, *AGES, *SIZES, *PAST))  # the past stays last: a memory is made of it
+SIZELESS = len(SWITCH.context)
+CONTEXT = len(SWITCH_SIZES.context)
 FIRST_HEAD = len(NOW)
 FIRST_AGE = FIRST_HEAD + len(OF_HEADS)
-FIRST_PAST = FIRST_AGE + len(AGES)
+FIRST_SIZE = FIRST_AGE + len(AGES)
 PATIENCE = 300.0  # s
 SIX = len(HEADS)
 
 
 @inner
-def system_context(s: State, out: Array, at: Int) -> None:
-    """Write SWITCH.context to out[at …] and a new sample to the history: call it once at each decision."""
+def system_context(s: State, sized: bool, out: Array, at: Int) -> None:
+    """Write the context of SWITCH or, `sized`, of SWITCH_SIZES to out[at …] and a sample to the history: call it once at each decision."""
     _waiting_jobs(s, out, at)
-    _heads(s, out, at + FIRST_HEAD)
+    _heads(s, sized, out, at)
+    past = at + FIRST_SIZE
+    if sized:
+        _sizes(s, out, past + len(SIZES) - 2)
+        past += len(SIZES)
     _running_jobs(s, out, at)
     _cluster(s, out, at)
     control = s.control[0]
     for k in range(HISTORY):  # the oldest first
         slot = (control.samples + k) % HISTORY
         for i in range(SAMPLE):
-            out[at + FIRST_PAST + k * SAMPLE + i] = np.float32(s.history[slot * SAMPLE + i])
+            out[past + k * SAMPLE + i] = np.float32(s.history[slot * SAMPLE + i])
     _remember(s, out, at)
 
 
@@ -164,9 +173,10 @@ def _waiting_jobs(s: State, out: Array, at: Int) -> None:
 
 
 @inner
-def _heads(s: State, out: Array, at: Int) -> None:
+def _heads(s: State, sized: bool, out: Array, first: Int) -> None:
     """Describe the jobs that six orderings would start next; of equals the one that was submitted first."""
     now = s.control[0].now
+    at = first + FIRST_HEAD
     for k in range(SIX):
         best, key, since = np.int64(-1), np.inf, np.inf
         for p in range(len(s.partitions)):
@@ -185,6 +195,26 @@ def _heads(s: State, out: Array, at: Int) -> None:
             out[at + 3 * k] = log(row.remaining) * np.float32(TIME)
             out[at + 3 * k + 1] = squash(slack / max(row.remaining, SHORTEST))
             out[at + 3 * k + 2] = squash(slack / PATIENCE)
+        if sized:
+            size = s.rows[best].gpus if best >= 0 else 0.0
+            free = float(s.partitions[s.rows[best].partition].free) if best >= 0 else 0.0
+            out[first + FIRST_SIZE + 2 * k] = np.float32(size / max(s.control[0].gpus, 1.0))
+            out[first + FIRST_SIZE + 2 * k + 1] = np.float32(1.0 if best >= 0 and size <= free else 0.0)
+
+
+@inner
+def _sizes(s: State, out: Array, at: Int) -> None:
+    """Write which share of the waiting jobs as many GPUs are free for as they need, and the size of the largest."""
+    control = s.control[0]
+    fitting, largest = 0.0, 0.0
+    for p in range(len(s.partitions)):
+        part = s.partitions[p]
+        for i in range(part.head, part.tail):
+            gpus = s.rows[s.queue_jobs[i]].gpus
+            fitting += 1.0 if gpus <= part.free else 0.0
+            largest = max(largest, gpus)
+    out[at] = np.float32(fitting / max(float(control.waiting), 1.0))
+    out[at + 1] = np.float32(largest / max(control.gpus, 1.0))
 
 
 @inner

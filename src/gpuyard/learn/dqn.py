@@ -1,6 +1,7 @@
 """Deep Q-learning (Mnih et al. 2015) with the parts of Rainbow (Hessel et al. 2018) as settings.
 
-The steps are methods, so that a variant overrides one: double Q-learning overrides `target`, a distribution of returns `errors`.
+The steps are methods, so that a variant overrides one: double Q-learning overrides `target`, a distribution of returns `errors`,
+trying every choice in copies of the environments `collect` and `loss`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gpuyard.learn.parts.backend import clipped_adam, compiled, descend
 from gpuyard.learn.parts.networks import AnyArray, Params, support
 from gpuyard.learn.parts.off_policy import OffPolicy, OffPolicyConfig
 from gpuyard.learn.parts.presets import network_for
-from gpuyard.learn.parts.replay import Batch, Data
+from gpuyard.learn.parts.replay import Batch, Data, Replay, ReplayConfig, TriedReplay
 from gpuyard.learn.parts.schedules import anneal
 from gpuyard.model.fields import MOST, check_limits
 from gpuyard.networks.shapes import check_spec
@@ -39,6 +40,7 @@ class DqnConfig(OffPolicyConfig):
     dueling: bool = False  # value and advantages apart (Wang et al. 2016)
     distributional: bool = False  # C51 (Bellemare et al. 2017)
     noisy: bool = False  # noise on the weights explores instead of ε (Fortunato et al. 2018)
+    bootstrap: bool = True  # False: what comes after `n_step` steps counts nothing
     target_network: bool = True
     target_every: int = 250  # updates between copies into the target network
     atoms: int = 51
@@ -47,10 +49,21 @@ class DqnConfig(OffPolicyConfig):
     epsilon: float = 1.0  # share of random choices in the first step
     epsilon_end: float = 0.05  # … and after `epsilon_steps`; linear in between
     epsilon_steps: int = 50_000
+    try_all: bool = False  # every choice is tried in a copy of each environment, for `n_step` steps: see TriedDqn
+    hold: int = 1  # steps for which a choice that is tried is held before the policy goes on
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits("dqn", self, {"target_every": (1, MOST), "epsilon": (0.0, 1.0), "epsilon_end": (0.0, 1.0), "epsilon_steps": (0, MOST)})
+        limits = {
+            "target_every": (1, MOST),
+            "epsilon": (0.0, 1.0),
+            "epsilon_end": (0.0, 1.0),
+            "epsilon_steps": (0, MOST),
+            "hold": (1, MOST),
+        }
+        check_limits("dqn", self, limits)
+        if self.try_all and self.distributional:
+            raise UsageError("try_all learns values, not distributions of returns", hint="set distributional=false")
         if self.distributional and (self.atoms < 2 or self.low >= self.high):
             raise UsageError(f"{self.atoms} atoms from {self.low} to {self.high} cannot support a distribution", hint="low < high")
 
@@ -149,6 +162,7 @@ class Dqn(OffPolicy):
         self, params: Params, state: DqnState, scaling: Params, batch: Batch, noise: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Return the weighted loss, the errors (batch,) that become priorities, and the values of what was chosen."""
+        batch = batch if self.config.bootstrap else batch._replace(discount=jnp.zeros_like(batch.discount))
         taken = at_action(self.outputs(params, scaling, batch.seen, noise[0]), batch.action)
         following = jax.lax.stop_gradient(self.target(state, params, scaling, batch, noise))
         loss, errors, values = self.errors(taken, following, batch)
@@ -195,8 +209,84 @@ class DistributionalDoubleDqn(DistributionalDqn, DoubleDqn):
     """Does both."""
 
 
-_VARIANTS = {
-    (False, False): Dqn, (True, False): DoubleDqn, (False, True): DistributionalDqn, (True, True): DistributionalDoubleDqn,
+APART = 3  # steps from one situation in which everything is tried to the next: neighbours teach the same
+COMMON = 0.05  # weight of the errors that all choices of a situation have in common
+
+
+class TriedDqn(Dqn):
+    """Tries every choice of a situation, each in a copy of the environment that goes on by the policy for `n_step` steps.
+
+    The copies have the same jobs before them, so that the difference between two choices is free of the chance that they share: how
+    busy the next hours are. That is most of the variance of a return; what one choice among hundreds changes drowns in it. For the same
+    reason errors that all choices of a situation have in common count little: the value of a situation decides nothing.
+    """
+
+    def __init__(self, envs: Envs, config: DqnConfig, seed: int) -> None:
+        if envs.schema.rows or not hasattr(envs, "branches"):
+            hint = "Switch can; leave try_all out elsewhere"
+            raise UsageError(f"a {envs.schema.decision} decision has too many choices to try them all", hint=hint)
+        super().__init__(envs, config, seed)
+        self._branches = envs.branches(envs.actions)
+
+    @property
+    def choices(self) -> int:
+        return self.envs.count * (APART + self.envs.actions * self.config.n_step)
+
+    def make_replay(self, first: Observation, config: ReplayConfig) -> Replay:
+        return TriedReplay(first, replace(config, n_step=0))  # what comes after the steps is stored with the situation
+
+    def collect(self) -> None:
+        """Try everything, then go on by the policy; `round_steps` times."""
+        scaling = self.scaling()
+        for _ in range(self.round_steps):
+            found = self.tried(scaling)
+            self.replay.add(self.go_on(scaling)[0], *found)
+            for _ in range(APART - 1):
+                self.go_on(scaling)
+        self.see_newest()
+
+    def tried(self, scaling: Params) -> tuple[Array, ...]:
+        """Return of every choice (envs, actions) the discounted sum of rewards, the discount of what follows, and what is seen then."""
+        envs, actions, config = self.envs.count, self.envs.actions, self.config
+        self._branches.fork(self.envs)
+        first = np.tile(np.arange(actions, dtype=np.int32), envs)
+        total, factor, chosen = np.zeros(envs * actions), np.full(envs * actions, config.reward_scale), first
+        for k in range(config.n_step):
+            step = self._branches.step(chosen)
+            total += factor * step.reward
+            factor *= config.discount * ~step.done
+            if k + 1 < config.n_step:
+                chosen = (
+                    first if k + 1 < config.hold else np.asarray(self.greedy(self.state.params, scaling, step.observation, self.noise()))
+                )
+        self.steps += envs * actions * config.n_step
+        found = (total, factor / config.reward_scale, *step.observation)
+        return tuple(each.reshape(envs, actions, *each.shape[1:]) for each in found)
+
+    def loss(
+        self, params: Params, state: DqnState, scaling: Params, batch: Batch, noise: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """Compare the values (batch, actions) of all choices with what came of them."""
+        values = self.outputs(params, scaling, batch.seen, noise[0])[..., 0]
+        goals = batch.returns
+        if self.config.bootstrap:
+            led = {name: getattr(batch, name) for name in ("next_rows", "next_context", "next_mask")}
+            flat = {name: each.reshape(values.size, *each.shape[2:]) for name, each in led.items()}
+            following = jax.lax.stop_gradient(self.target(state, params, scaling, batch._replace(**flat), noise))
+            goals = goals + batch.discount * following.reshape(values.shape)
+        errors = values - goals
+        common = errors.mean(-1, keepdims=True)
+        loss = optax.huber_loss(errors - common).sum(-1) + COMMON * optax.huber_loss(common[:, 0])
+        return jnp.mean(batch.weight * loss), (jnp.abs(errors - common).mean(-1), values.mean(-1))
+
+
+class TriedDoubleDqn(TriedDqn, DoubleDqn):
+    """Does both."""
+
+
+_VARIANTS = {  # double, distributional, try_all
+    (False, False, False): Dqn, (True, False, False): DoubleDqn, (False, True, False): DistributionalDqn,
+    (True, True, False): DistributionalDoubleDqn, (False, False, True): TriedDqn, (True, False, True): TriedDoubleDqn,
 }  # fmt: skip
 
 
@@ -205,7 +295,7 @@ _VARIANTS = {
 @learner("rainbow", title="Rainbow: DQN with all its parts", config=RainbowConfig)
 def make_dqn(envs: Envs, config: DqnConfig, seed: int) -> Dqn:
     """Learns the values of choices from what was tried, and chooses the highest."""
-    return _VARIANTS[config.double, config.distributional](envs, config, seed)
+    return _VARIANTS[config.double, config.distributional, config.try_all](envs, config, seed)
 
 
 def _spec(envs: Envs, config: DqnConfig) -> NetworkSpec:

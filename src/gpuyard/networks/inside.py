@@ -15,6 +15,7 @@ from gpuyard.features import hosts, jobs, system
 from gpuyard.networks.kernels import (
     BLOCK,
     net_begin,
+    net_context,
     net_end_pool,
     net_is_pooled,
     net_pool_block,
@@ -88,7 +89,7 @@ def _place(s: State, j: Int, count: Int, network: Int) -> Any:
 
 def _switch(s: State, a: Int, b: Int, network: Int) -> Any:
     """The scheduler with the highest score, the first of equals; -1 where a score is not a number."""
-    system.system_context(s, s.scratch, CONTEXT_AT)
+    system.system_context(s, net_context(network) > system.SIZELESS, s.scratch, CONTEXT_AT)
     net_score_actions(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT, s.outputs, 0)
     best = 0
     for i in range(len(s.slots)):

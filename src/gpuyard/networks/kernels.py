@@ -215,6 +215,12 @@ def net_rows(net: Int) -> Any:
 
 
 @inner
+def net_context(net: Int) -> Any:
+    """Return how many features of the situation it sees."""
+    return words_at(net, HEADER)[_CONTEXT]
+
+
+@inner
 def net_is_pooled(net: Int) -> Any:
     """Whether scores depend on all rows together: the blocks are then seen twice."""
     return words_at(net, HEADER)[_POOL] != NO_POOL

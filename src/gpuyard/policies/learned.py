@@ -13,7 +13,7 @@ from gpuyard.features.devices import DEVICE
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.features.schema import Schema
-from gpuyard.features.system import SWITCH
+from gpuyard.features.system import SWITCH, SWITCH_SIZES
 from gpuyard.model.units import MAX_TIME
 from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, Manifest, check_schema, find_checkpoint, read_checkpoint
 from gpuyard.networks.inside import order_by_network, place_by_network, switch_by_network
@@ -159,7 +159,7 @@ def learned_switch(text: str) -> Switch:
 
 def network_switch(network: Network, name: str, title: str = "") -> Switch:
     """Return a switch rule by a network's scores; the highest wins."""
-    _check_features(network, (SWITCH,), name)
+    _check_features(network, (SWITCH, SWITCH_SIZES), name)
     return Switch(name, title, network=network, by_network=switch_by_network)
 
 
@@ -203,6 +203,6 @@ def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) 
 
 for _known in (
     LearnedDecision(JOB, _with_ordering, (JOB_TYPES,)), LearnedDecision(HOST, _with_placement),
-    LearnedDecision(SWITCH, _with_switch), LearnedDecision(DEVICE, _as_decider),
+    LearnedDecision(SWITCH, _with_switch, (SWITCH_SIZES,)), LearnedDecision(DEVICE, _as_decider),
 ):  # fmt: skip
     DECISIONS.add(_known.schema.decision, _known)

@@ -32,6 +32,7 @@ class EngineOptions(ABC):
     baseline: str = ""  # a scheduler; rewards are then shares of what it pays
     bonus: bool = True  # with a baseline, its own share is added at the end: a return above 0 is better; False: only the scale is its own
     shaping: float = 0.0  # 1: unfinished jobs are charged as time passes; the best policy stays the same
+    foresight: bool = False  # with shaping: jobs are charged what they can no longer avoid, such as a deadline that is lost already
     gamma: float = 1.0  # of the learner, for `shaping`; `gpuyard train` takes the learner's unless given
     pool: int = 512  # episodes, made once; environments take them in random order
     threads: int = 2
@@ -75,8 +76,9 @@ class EngineOptions(ABC):
                 f"baseline {self.baseline!r} is asked from Python at every decision", hint="give one that is compiled, e.g. sjf"
             )
         return Opened(
-            decision, program, objective=objective, shaping=self.shaping, gamma=self.gamma, baseline=baseline, bonus=self.bonus, **more
-        )
+            decision, program, objective=objective, shaping=self.shaping, foresight=self.foresight, gamma=self.gamma, baseline=baseline,
+            bonus=self.bonus, **more,
+        )  # fmt: skip
 
 
 def scheduler_of(spec: NetworkSpec, arrays: Mapping[str, Array], options: EngineOptions) -> AnyScheduler:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.envs.base import Envs, Observation
+from gpuyard.envs.base import Envs, Observation, Step
 from gpuyard.errors import LearningError, UsageError
 from gpuyard.features.schema import Schema
 from gpuyard.learn.base import Arrays
@@ -88,13 +88,22 @@ class OffPolicy(ABC):
         self.rng = np.random.Generator(np.random.PCG64(int(sequence[0])))
         self.key = jax.random.key(int(sequence[1]))
         self._seen = envs.reset(int(sequence[2]))
-        self.replay = Replay(self._seen, _replay_config(config, envs.schema))
+        self.replay = self.make_replay(self._seen, _replay_config(config, envs.schema))
         self.episodes = Episodes(envs.count)
         self.normalisation = jax.device_put(no_statistics(len(envs.schema.rows), len(envs.schema.context)), self.device)
         self._visible = visible(envs.schema, config.hidden)
-        self.round_steps = max(1, -(-config.updates_per_round * config.steps_per_update // envs.count))
-        self.updates = max(1, self.round_steps * envs.count // config.steps_per_update)
+        self.round_steps = max(1, -(-config.updates_per_round * config.steps_per_update // self.choices))
+        self.updates = max(1, self.round_steps * self.choices // config.steps_per_update)
         self.steps = 0
+
+    @property
+    def choices(self) -> int:
+        """Choices that a step of `collect` makes."""
+        return self.envs.count
+
+    def make_replay(self, first: Observation, config: ReplayConfig) -> Replay:
+        """Make the empty replay buffer."""
+        return Replay(first, config)
 
     # ── what a learner adds ──
 
@@ -131,13 +140,22 @@ class OffPolicy(ABC):
         """Step all environments `round_steps` times, into the replay buffer."""
         scaling = self.scaling()  # the same for a whole round
         for _ in range(self.round_steps):
-            kept = Observation(*(np.array(each) for each in self._seen))  # the step writes over it
-            actions = self.choose(kept, scaling)
-            step = self.envs.step(actions)
-            self.episodes.add(step.reward, step.done, self.steps // self.envs.count)
+            kept, actions, step = self.go_on(scaling)
             self.replay.add(kept, actions, step.reward * np.float32(self.config.reward_scale), step.done)
-            self._seen = step.observation
-            self.steps += self.envs.count
+        self.see_newest()
+
+    def go_on(self, scaling: Params) -> tuple[Observation, Array, Step]:
+        """Step all environments once: what was seen before, what was chosen, and what came of it."""
+        kept = Observation(*(np.array(each) for each in self._seen))  # the step writes over it
+        actions = self.choose(kept, scaling)
+        step = self.envs.step(actions)
+        self.episodes.add(step.reward, step.done, self.steps // self.envs.count)
+        self._seen = step.observation
+        self.steps += self.envs.count
+        return kept, actions, step
+
+    def see_newest(self) -> None:
+        """Let what was seen in this round count in the normalisation of observations."""
         if self.config.normalise_observations:  # all rounds count equally, since what was seen in all of them is learned from
             self.normalisation = _merged(self.normalisation, *self.replay.newest(self.round_steps), memory=np.inf)
 

@@ -71,27 +71,32 @@ class Replay:
         self.items = self.slots * self.envs
         self.added = 0  # steps of all environments ever added
         self.highest = 1.0  # priority of items not yet learned from
-        shapes = {name: first._asdict()[name].shape if name in _SEEN else (self.envs,) for name in _COLUMNS}
-        size = self.slots * sum(math.prod(shape) * np.dtype(_COLUMNS[name]).itemsize for name, shape in shapes.items())
+        made = self.layout(first)
+        size = self.slots * sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in made.values())
         size += SumTree.bytes_for(self.items) if config.prioritised else 0
         refuse_if_too_large(_WHAT, size, _HINT)
         try:
-            self.columns = {name: np.zeros((self.slots, *shape), _COLUMNS[name]) for name, shape in shapes.items()}
+            self.columns = {name: np.zeros((self.slots, *shape), kind) for name, (shape, kind) in made.items()}
             self.tree = SumTree(self.items) if config.prioritised else None
             self.strata = Strata(self.items, config.bins) if config.balance else None
         except MemoryError:
             raise too_large(_WHAT, size, _HINT) from None
+
+    def layout(self, first: Observation) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Return the columns: of each the shape of a step of all environments, and the dtype."""
+        seen = {name: (getattr(first, name).shape, kind) for name, kind in _SEEN.items()}
+        return seen | {name: ((self.envs,), kind) for name, kind in (("action", "i4"), ("reward", "f4"), ("done", "?"))}
 
     @property
     def ready(self) -> int:
         """Items that can be drawn."""
         return max(0, min(self.added, self.slots) - self.config.n_step) * self.envs
 
-    def add(self, seen: Observation, action: Array, reward: Array, done: Array) -> None:
+    def add(self, seen: Observation, *rest: Array) -> None:
         """Add one step of all environments: the observation before it, the choice, its reward and end."""
         slot = self.added % self.slots
-        for name, values in zip(_COLUMNS, (*seen, action, reward, done), strict=True):
-            self.columns[name][slot] = values
+        for column, values in zip(self.columns.values(), (*seen, *rest), strict=True):
+            column[slot] = values
         self.added += 1
         if self.strata is not None:
             self.strata.add(self._items_of(slot), self.columns["context"][slot][:, list(self.config.balance)])
@@ -194,8 +199,26 @@ class Replay:
             self.strata.restore(part("strata", saved))
 
 
-_SEEN = ("rows", "context", "mask")
-_COLUMNS = {"rows": "f4", "context": "f4", "mask": "?", "action": "i4", "reward": "f4", "done": "?"}
+_SEEN = {"rows": "f4", "context": "f4", "mask": "?"}
+
+
+class TriedReplay(Replay):
+    """A ring of situations in which every choice was tried. An item is one situation, with the return of each choice and where it led."""
+
+    def layout(self, first: Observation) -> dict[str, tuple[tuple[int, ...], str]]:
+        tried = first.mask.shape
+        seen = {name: (getattr(first, name).shape, kind) for name, kind in _SEEN.items()}
+        led = {f"next_{name}": ((*tried, *shape[1:]), kind) for name, (shape, kind) in seen.items()}
+        return seen | {"returns": (tried, "f4"), "discount": (tried, "f4")} | led
+
+    def sample(self, updates: int, batch: int, rng: np.random.Generator, beta: float = 1.0) -> tuple[Batch, Array]:
+        """`updates` batches and the numbers of their items; `returns`, `discount` and what came next have an axis of choices at the end."""
+        items, weights = self.draw(updates * batch, rng, beta)
+        items, weights = items.reshape(updates, batch), weights.reshape(updates, batch)
+        slots, envs = np.divmod(items, self.envs)
+        found = {name: column[slots, envs] for name, column in self.columns.items()}
+        scaled = (weights / weights.max(axis=1, keepdims=True)).astype(np.float32)
+        return Batch(action=np.zeros((updates, 0), np.int32), weight=scaled, **found), items
 
 
 class SumTree:

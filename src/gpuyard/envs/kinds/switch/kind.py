@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gpuyard.envs.kinds.base import ENVS, Demonstrator, EnvKind, Explaining
 from gpuyard.envs.kinds.engine import PICKED, EngineOptions, make_envs, scheduler_of
 from gpuyard.envs.opened import OpenDecision, Opened
 from gpuyard.errors import UsageError
-from gpuyard.features.system import SWITCH
+from gpuyard.features.system import SWITCH, SWITCH_SIZES
 from gpuyard.networks.inside import switch_by_network
 from gpuyard.networks.network import Network
 from gpuyard.policies import Meta, parse_slots
@@ -50,10 +50,17 @@ class OpenSwitch(OpenDecision):
         return f"in use: {active}"
 
 
+class OpenSizedSwitch(OpenSwitch):
+    """Choose the scheduler that is in use from now on, with the sizes of the jobs that would go first in sight."""
+
+    schema = SWITCH_SIZES
+
+
 @dataclass(frozen=True)
 class PickScheduler(EngineOptions):
     """The choice of the scheduler is left open: every `every` seconds while jobs wait, or at every pass."""
 
+    opens: ClassVar[OpenSwitch] = OpenSwitch()
     objective: str = "balanced"
     schedulers: tuple[str, ...] = HEURISTICS
     every: float = 60.0  # s; 0: at every pass
@@ -68,7 +75,14 @@ class PickScheduler(EngineOptions):
 
     def left_open(self) -> Opened:
         program = program_of([parse_slots(text) for text in self.schedulers], "open", self.every)
-        return self._opened(OpenSwitch(), program, every=self.every)
+        return self._opened(self.opens, program, every=self.every)
+
+
+@dataclass(frozen=True)
+class PickSchedulerBySize(PickScheduler):
+    """The choice of the scheduler is left open as in Switch-v0, and the sizes of the jobs that would go first are seen too."""
+
+    opens: ClassVar[OpenSwitch] = OpenSizedSwitch()
 
 
 def _chosen(choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,15 +98,18 @@ def _demonstrate(source: EpisodeSource, options: PickScheduler, name: str, count
     return Demonstrator(envs, lambda seen: np.full(len(seen.mask), chosen, np.int32))
 
 
-ENVS.add(
-    "Switch",
-    EnvKind(
-        "Switch", "which scheduler is in use", SWITCH, PickScheduler, make_envs, scheduler_of,
-        lambda options: options.schedulers, "balanced", aliases=("meta",),
-        metrics=("slowdown", "deadline_met", "waiting", "utilization"),
-        choices=lambda options: {"schedulers": list(options.schedulers), "period": options.every}, chosen=_chosen,
-        teachers=lambda options: options.schedulers, demonstrate=_demonstrate,
-        explaining=Explaining(labels=lambda scheduler: tuple(each.label for each in scheduler.schedulers)),
-        workload="family:shape=base|bursty|diurnal,gpus=8 on {gpus}",
-    ),
+SWITCH_KIND = EnvKind(
+    "Switch", "which scheduler is in use", SWITCH, PickScheduler, make_envs, scheduler_of,
+    lambda options: options.schedulers, "balanced", aliases=("meta",),
+    metrics=("slowdown", "deadline_met", "waiting", "utilization"),
+    choices=lambda options: {"schedulers": list(options.schedulers), "period": options.every}, chosen=_chosen,
+    teachers=lambda options: options.schedulers, demonstrate=_demonstrate,
+    explaining=Explaining(labels=lambda scheduler: tuple(each.label for each in scheduler.schedulers)),
+    workload="family:shape=base|bursty|diurnal,gpus=8 on {gpus}",
 )  # fmt: skip
+SIZED_KIND = replace(
+    SWITCH_KIND, title="which scheduler is in use, by the sizes of jobs too", schema=SWITCH_SIZES, options=PickSchedulerBySize, version=1,
+    workload="family:variant=gang,shape=base|bursty|diurnal,gpus=8 on {gpus}",
+)  # fmt: skip
+for _kind in (SWITCH_KIND, SIZED_KIND):
+    ENVS.add(_kind.label, _kind)
