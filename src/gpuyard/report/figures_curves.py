@@ -278,9 +278,22 @@ def _choices(line: Mapping[str, Any], given: Mapping[str, Any], result: Result, 
     who = readable(str(line["scheduler"]))
     caption = (
         f"Which scheduler {who} had chosen when, in one run of {readable(str(line['workload']))} with seed {line['seed']}: "
-        f"{len(times):,} choices; in brackets the share of time."
+        f"{len(times):,} choices, from the first time that a job had to wait; in brackets the share of time."
     )
-    return Chart(f"choices-{number}", f"Choices of {who} over time", caption, Strip(Axis(name), rows, ends / size, chosen))
+    strip = Strip(Axis(f"{name} since the start"), rows, ends / size, chosen)
+    return Chart(f"choices-{number}", f"{_used(who, labels, shares)}{_changes(chosen)}", caption, strip)
+
+
+def _used(who: str, labels: Sequence[str], shares: Array) -> str:
+    """Say what a switch used most: `meta uses lcfs for 64 % of the time, srpt for 35 %`."""
+    most = [k for k in np.argsort(-shares, kind="stable").tolist() if shares[k] >= 0.5][:2]
+    first, *second = [f"{readable(labels[k], 20)} for {shares[k]:.0f} %" for k in most]
+    return f"{who} uses {first} of the time{', ' + second[0] if second else ''}"
+
+
+def _changes(chosen: Array) -> str:
+    changes = int((chosen[1:] != chosen[:-1]).sum())
+    return "" if not changes else f", and changes {'once' if changes == 1 else f'{changes:,} times'}"
 
 
 @figure("gantt")

@@ -8,15 +8,17 @@ import numpy as np
 
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
-from gpuyard.experiments.judging.text import count, metric_title, readable, telling_parts
+from gpuyard.experiments.judging.switching import ORACLE, Gain, fixed_gaps, gains
+from gpuyard.experiments.judging.text import count, metric_title, readable, short, telling_parts
 from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
 from gpuyard.report.tables import LATENCY, group_label, regimes, stated
 
 MOST_ROWS = 40  # workloads in one figure
 LATENCY_GROUPS = 8  # of runs, by their queue
+UNDISTURBED = 0.25  # quantile of the wall-clock times of a group
 FLAT = 1.25  # times as long a decision may take and still not be said to grow: repeated runs of one machine differ as much
-ORACLE, BOUND = "oracle", "bound"
+BOUND = "bound"
 INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
 
 
@@ -151,6 +153,63 @@ def ablation_bar(study: Study) -> list[Chart]:
     return [Chart("ablation_bar", "What each part is worth", caption, Points(rows, axis, drawn, bars=True))]
 
 
+# ── switching ──
+
+
+@figure("switch_gain")
+def switch_gain(study: Study) -> list[Chart]:
+    """Draw what each switch gains over the best fixed scheduler of its set on every workload, a chart for each objective."""
+    found = gains(study.results)
+    if not found:
+        raise NoData("the experiment names no [[sets]] of schedulers and switches")
+    return [_switch_gain(study, objective, [each for each in found if each.objective == objective]) for objective in study.objectives]
+
+
+def _switch_gain(study: Study, objective: str, found: Sequence[Gain]) -> Chart:
+    rows = list(dict.fromkeys((each.workload, each.among) for each in found))
+    best = {(each.workload, each.among): each.best for each in found}
+    drawn = []
+    for name in dict.fromkeys(each.switch for each in found):
+        mine = {(each.workload, each.among): each.share for each in found if each.switch == name}
+        drawn.append(marks(study, name, [mine.get(row) for row in rows]))
+    won = len({(each.workload, each.among) for each in found if each.clear})
+    title = f"{metric_title(objective).capitalize()}: a switch clearly beats the best single heuristic in {won} of {len(rows)} cases"
+    caption = (
+        f"Gain in {metric_title(objective)} over the best fixed heuristic of the set on that workload, which the row names and which was "
+        "chosen in hindsight; to the right of 0 the switch is better. Oracle: the best fixed heuristic of each run, in hindsight. Lines "
+        "are 95 % intervals over seeds; the title counts what also passes a test that is corrected for all comparisons."
+    )
+    labels = tuple(f"{readable(workload, 20)}, {readable(among, 20)}: {readable(best[workload, among], 24)}" for workload, among in rows)
+    return Chart(
+        f"switch_gain-{objective}", title, caption, Points(labels, _shares("gain over the best fixed heuristic", drawn), tuple(drawn))
+    )
+
+
+@figure("best_fixed")
+def best_fixed(study: Study) -> list[Chart]:
+    """Draw how far each fixed scheduler is behind the best of them, on every workload and objective."""
+    found = fixed_gaps(study.results)
+    if not found:
+        raise NoData("the experiment names no [[sets]] that are compared on all workloads")
+    rows = list(dict.fromkeys((each.workload, each.objective) for each in found))
+    firsts = [next(each.scheduler for each in found if (each.workload, each.objective) == row and each.share == 0) for row in rows]
+    counts = sorted({name: firsts.count(name) for name in firsts}.items(), key=lambda item: -item[1])
+    drawn = []
+    for name, _ in counts:
+        mine = {(each.workload, each.objective): each.share for each in found if each.scheduler == name}
+        drawn.append(marks(study, name, [Interval(mine[row], np.nan, np.nan, 0) for row in rows]))
+    times = ", ".join(f"{readable(name, 24)} in {number}" for name, number in counts)
+    title = (
+        f"No heuristic is best everywhere: {times} of {len(rows)}" if len(counts) > 1 else f"{readable(firsts[0], 24)} is best everywhere"
+    )
+    caption = (
+        f"How far the mean of a heuristic lies behind the best one of its row, for {len(rows)} pairs of workload and objective; 0 is the "
+        "best. Heuristics that are best nowhere are left out; all means, with intervals, are in the tables."
+    )
+    labels = tuple(f"{readable(workload, 24)}: {metric_title(objective)}" for workload, objective in rows)
+    return [Chart("best_fixed", title, caption, Points(labels, _shares("behind the best heuristic", drawn), tuple(drawn)))]
+
+
 # ── by groups ──
 
 
@@ -244,11 +303,11 @@ def latency(study: Study) -> list[Chart]:
     for who in study.shown:
         mine = results.columns["scheduler"] == who
         values = [taken[mine & (group == k) & np.isfinite(taken)] for k in groups]
-        y = np.array([float(np.median(each)) if len(each) else np.nan for each in values])
+        y = np.array([float(np.quantile(each, UNDISTURBED)) if len(each) else np.nan for each in values])
         lines.append(Series(who, study.style(who), middle, y, strong=study.strong(who)))
     caption = (
-        "Real time per scheduling pass over the mean number of waiting jobs: medians of the runs in "
-        f"{len(groups)} groups of equal size by their queue. It depends on the machine; a flat line does not depend on the queue."
+        f"Real time per scheduling pass over the mean number of waiting jobs, in {len(groups)} groups of equally many runs by their queue: "
+        "the lower quartile of each group, which other work on the machine disturbs least. A flat line does not depend on the queue."
     )
     drawing = Lines(
         Axis("jobs waiting, mean over the run"),
@@ -260,13 +319,13 @@ def latency(study: Study) -> list[Chart]:
 
 
 def _growth(lines: Sequence[Series]) -> str:
-    """Say how much longer a decision takes with the longest queues, for the first challenger, or for the first scheduler."""
+    """Say how long a decision takes with the shortest and the longest queues, for the first challenger, or for the first scheduler."""
     line = next((each for each in lines if each.strong), lines[0])
     known = np.flatnonzero(np.isfinite(line.y))
     first, last = (int(known[k]) for k in (0, -1))
-    words = f"{line.y[first]:.3g} µs with {line.x[first]:.2g} jobs waiting, {line.y[last]:.3g} µs with {line.x[last]:.3g}"
-    grows = "it grows with the queue" if line.y[last] > FLAT * line.y[first] else "it does not grow with the queue"
-    return f"A decision of {readable(line.name, 24)} takes {words}: {grows}"
+    flat = "flat" if line.y[last] <= FLAT * line.y[first] else "not flat"
+    ends = [f"{short(line.y[k])} µs{words} with {short(line.x[k])}" for k, words in ((first, " a decision"), (last, ""))]
+    return f"{readable(line.name, 16)} takes {ends[0]} jobs waiting, {ends[1]}: {flat}"
 
 
 def _is_number(text: str) -> bool:

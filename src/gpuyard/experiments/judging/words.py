@@ -13,6 +13,7 @@ from typing import Literal
 from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Difference, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Degradation, Standing, Summary, Versus
+from gpuyard.experiments.judging.switching import switch_findings
 from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, rounded, short, shown_unit, value_text
 from gpuyard.metrics import resolve
 from gpuyard.model.units import format_seconds
@@ -141,10 +142,10 @@ def _names(lines: Sequence[Standing]) -> str:
 
 
 def findings(summary: Summary) -> list[str]:
-    """Say what each table shows, then what changes did."""
+    """Say what each table shows, then what changes did, then where switching paid."""
     if summary.single:
         return answer(summary)[1:]
-    return [_objective(summary, table) for table in summary.tables] + _changes(summary)
+    return [_objective(summary, table) for table in summary.tables] + _changes(summary) + switch_findings(summary)
 
 
 def _objective(summary: Summary, table: Comparison) -> str:
