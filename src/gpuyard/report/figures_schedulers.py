@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
 from gpuyard.experiments.judging.switching import ORACLE, Gain, fixed_gaps, gains
 from gpuyard.experiments.judging.text import count, metric_title, readable, short, telling_parts
+from gpuyard.experiments.running.results import Results
 from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
 from gpuyard.report.tables import LATENCY, group_label, regimes, stated
@@ -288,7 +290,23 @@ def util_vs_gpus(study: Study) -> list[Chart]:
 @figure("latency")
 def latency(study: Study) -> list[Chart]:
     """Draw how long a decision takes over the length of the queue, from the mean of each in every run."""
-    results = study.results
+    queue, taken = latencies(study.results, study.shown)
+    lines = [Series(who, study.style(who), queue, taken[who], strong=study.strong(who)) for who in study.shown]
+    caption = (
+        f"Real time per scheduling pass over the mean number of waiting jobs, in {len(queue)} groups of equally many runs by their queue: "
+        "the lower quartile of each group, which other work on the machine disturbs least. A flat line does not depend on the queue."
+    )
+    drawing = Lines(
+        Axis("jobs waiting, mean over the run"),
+        axis_of("µs per decision (lower is better)", [line.y for line in lines]),
+        tuple(lines),
+        markers=True,
+    )
+    return [Chart("latency", _growth(lines), caption, drawing)]
+
+
+def latencies(results: Results, schedulers: Sequence[str]) -> tuple[Array, dict[str, Array]]:
+    """Return (groups,) jobs waiting, and for each scheduler (groups,) µs per scheduling pass, of runs in groups by their mean queue."""
     taken = np.array([stated(manifest, LATENCY) for manifest in results.manifests])
     if "queue_mean" not in results.columns or not np.isfinite(taken).any():
         raise NoData("the runs state no decision latency, or no mean queue")
@@ -299,23 +317,12 @@ def latency(study: Study) -> list[Chart]:
     group = np.clip(np.searchsorted(edges, queue, side="right") - 1, 0, len(edges) - 2)
     groups = range(len(edges) - 1)
     middle = np.array([float(np.median(queue[group == k])) if (group == k).any() else np.nan for k in groups])
-    lines = []
-    for who in study.shown:
-        mine = results.columns["scheduler"] == who
-        values = [taken[mine & (group == k) & np.isfinite(taken)] for k in groups]
-        y = np.array([float(np.quantile(each, UNDISTURBED)) if len(each) else np.nan for each in values])
-        lines.append(Series(who, study.style(who), middle, y, strong=study.strong(who)))
-    caption = (
-        f"Real time per scheduling pass over the mean number of waiting jobs, in {len(groups)} groups of equally many runs by their queue: "
-        "the lower quartile of each group, which other work on the machine disturbs least. A flat line does not depend on the queue."
-    )
-    drawing = Lines(
-        Axis("jobs waiting, mean over the run"),
-        axis_of("µs per decision (lower is better)", [line.y for line in lines]),
-        tuple(lines),
-        markers=True,
-    )
-    return [Chart("latency", _growth(lines), caption, drawing)]
+    found = {}
+    for who in schedulers:
+        mine = (results.columns["scheduler"] == who) & np.isfinite(taken)
+        values = [taken[mine & (group == k)] for k in groups]
+        found[who] = np.array([float(np.quantile(each, UNDISTURBED)) if len(each) else np.nan for each in values])
+    return middle, found
 
 
 def _growth(lines: Sequence[Series]) -> str:
