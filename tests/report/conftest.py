@@ -100,10 +100,10 @@ def drifting(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 @pytest.fixture(scope="session")
 def switching(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """The quick form of `switching`, without the schedulers that take long."""
+    """The quick form of `switching`, without the scheduler that takes long."""
     folder = tmp_path_factory.mktemp("switching")
     quick = load_experiment("switching", quick=True)
-    slow = ("epsilon-greedy", "linucb")
+    slow = ("linucb",)
     axes = replace(quick.axes, schedulers=tuple(name for name in quick.axes.schedulers if name not in slow))
     judge = replace(quick.judge, challengers=tuple(name for name in quick.judge.challengers if name not in slow))
     sets = tuple(replace(each, switches=tuple(name for name in each.switches if name not in slow)) for each in quick.sets)

@@ -11,7 +11,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.experiments.judging.curves import LEVELS, RECENT, Curve
 from gpuyard.experiments.judging.statistics import Interval, mean_interval
-from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
+from gpuyard.experiments.judging.text import metric_title, readable, short, shown_unit
 from gpuyard.model.result import Result
 from gpuyard.report.charts import Axis, Box, Boxes, Chart, Lines, Series, Strip, axis_of
 from gpuyard.report.gantt import gantt_of, rows_of, span_of, unit_of, window_of
@@ -56,9 +56,18 @@ def cdf_jct(study: Study) -> list[Chart]:
         "a line further to the left and above is better."
     )
     axis = Axis(titled(metric, unit, direction=False), "log" if log else "linear")
-    return [
-        Chart("cdf_jct", f"Distribution of {metric_title(metric)}", caption, Lines(axis, Axis("share of jobs", percent=True), tuple(lines)))
-    ]
+    return [Chart("cdf_jct", _halves(metric, unit, lines), caption, Lines(axis, Axis("share of jobs", percent=True), tuple(lines)))]
+
+
+def _halves(metric: str, unit: str, lines: Sequence[Series]) -> str:
+    """Say where the lowest and the highest median lie."""
+    medians = {line.name: float(np.interp(0.5, line.y, line.x)) for line in lines if np.isfinite(line.y).all() and line.y[0] < 0.5}
+    if not medians:
+        return f"Distribution of {metric_title(metric)}"
+    ends = [(name, medians[name]) for name in (min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__))]
+    tail = f" {unit}" if unit else ""
+    first, last = (f"{short(value)}{tail} under {readable(name, 20)}" for name, value in ends)
+    return f"Half of the jobs have a {metric_title(metric)} of at most {first}, {last}"
 
 
 @figure("by_priority")
@@ -123,7 +132,9 @@ def queue(study: Study) -> list[Chart]:
         lines.append(Series(who, study.style(who), grid / size, mean, strong=study.strong(who)))
     caption = "Jobs that wait, mean over all runs; a run that has ended counts as an empty queue; lower is better."
     drawing = Lines(Axis(f"{name} since the start"), Axis("jobs waiting (lower is better)"), tuple(lines), steps=True)
-    return [Chart("queue", "The queue over time", caption, drawing)]
+    longest = max(lines, key=lambda line: float(np.nanmax(line.y, initial=0.0)))
+    title = f"The queue is longest under {readable(longest.name, 24)}: up to {short(float(np.nanmax(longest.y)))} jobs, mean over runs"
+    return [Chart("queue", title, caption, drawing)]
 
 
 def _held(curve: Curve, grid: Array) -> Array:

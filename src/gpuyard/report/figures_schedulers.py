@@ -7,6 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.experiments.judging.headlines import (
+    against_baseline,
+    best_in_groups,
+    best_mean,
+    between_ends,
+    oracle_distance,
+    under_change,
+    worst_kind,
+    worth_of_parts,
+)
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
 from gpuyard.experiments.judging.switching import ORACLE, Gain, fixed_gaps, gains
@@ -19,6 +29,7 @@ from gpuyard.report.tables import LATENCY, group_label, regimes, stated
 MOST_ROWS = 40  # workloads in one figure
 LATENCY_GROUPS = 8  # of runs, by their queue
 UNDISTURBED = 0.25  # quantile of the wall-clock times of a group
+SMALL_GAIN = 0.1  # share up to which the scale of gains is linear
 FLAT = 1.25  # times as long a decision may take and still not be said to grow: repeated runs of one machine differ as much
 BOUND = "bound"
 INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
@@ -39,9 +50,7 @@ def _objective(study: Study, table: Comparison) -> Chart:
     axis = axis_of(titled(table.objective, unit), [each.mean for each in drawn])
     title, words = metric_title(table.objective), better_words(table.objective)
     caption = f"Mean {title} of each scheduler over {count(table.runs, 'run')} each; {words}; {INTERVALS}."
-    return Chart(
-        f"objective-{table.objective}", f"Means: {metric_title(table.objective)}", caption, Points(tuple(rows), axis, drawn, level=None)
-    )
+    return Chart(f"objective-{table.objective}", best_mean(table), caption, Points(tuple(rows), axis, drawn, level=None))
 
 
 @figure("makespan")
@@ -99,11 +108,11 @@ def _versus(study: Study, table: Comparison) -> Chart:
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
         f"Difference in {metric_title(table.objective)} to {readable(table.baseline)} on the same runs, as a share of its mean; "
-        f"{better_words(table.objective)}; an interval that crosses 0 tells nothing apart."
+        f"{better_words(table.objective)}; an interval that crosses 0 shows no clear difference."
     )
     rows = tuple(name for name, _ in lines)
     return Chart(
-        f"versus-{table.objective}", f"Against {readable(table.baseline, 30)}: {metric_title(table.objective)}", caption,
+        f"versus-{table.objective}", against_baseline(table), caption,
         Points(rows, axis, drawn),
     )  # fmt: skip
 
@@ -132,7 +141,7 @@ def oracle_gap(study: Study) -> list[Chart]:
         f"run in hindsight: mean of the gaps of all runs; {INTERVALS}; the scale is logarithmic where values lie far apart."
     )
     rows = tuple(metric_title(table.objective) for table in tables)
-    return [Chart("oracle_gap", "Gap to the oracle", caption, Points(rows, axis, drawn, bars=True))]
+    return [Chart("oracle_gap", oracle_distance(tables[0]), caption, Points(rows, axis, drawn, bars=True))]
 
 
 @figure("ablation_bar")
@@ -149,10 +158,10 @@ def ablation_bar(study: Study) -> list[Chart]:
     caption = (
         f"What removing a part does to {metric_title(table.objective)}: difference to {readable(table.baseline)} as a share of its "
         f"mean, over {table.n} {table.over}s; {better_words(table.objective)}; where the interval crosses 0 "
-        "no worth of the part is shown."
+        "the part makes no clear difference."
     )
     rows = tuple(line.scheduler for line in lines)
-    return [Chart("ablation_bar", "What each part is worth", caption, Points(rows, axis, drawn, bars=True))]
+    return [Chart("ablation_bar", worth_of_parts(lines), caption, Points(rows, axis, drawn, bars=True))]
 
 
 # ── switching ──
@@ -183,8 +192,17 @@ def _switch_gain(study: Study, objective: str, found: Sequence[Gain]) -> Chart:
     )
     labels = tuple(f"{readable(workload, 20)}, {readable(among, 20)}: {readable(best[workload, among], 24)}" for workload, among in rows)
     return Chart(
-        f"switch_gain-{objective}", title, caption, Points(labels, _shares("gain over the best fixed heuristic", drawn), tuple(drawn))
+        f"switch_gain-{objective}",
+        title,
+        caption,
+        Points(labels, _near_zero("gain over the best fixed heuristic (right of 0: better)", drawn), tuple(drawn)),
     )
+
+
+def _near_zero(title: str, drawn: Sequence[Marks]) -> Axis:
+    """Make an axis of shares that is bent where some are large, so that gains of a few percent can be seen."""
+    largest = max(float(np.nanmax(np.abs(each.mean), initial=0.0)) for each in drawn)
+    return Axis(title, "bent", SMALL_GAIN, True) if largest > 3 * SMALL_GAIN else Axis(title, percent=True)
 
 
 @figure("best_fixed")
@@ -209,7 +227,11 @@ def best_fixed(study: Study) -> list[Chart]:
         "best. Heuristics that are best nowhere are left out; all means, with intervals, are in the tables."
     )
     labels = tuple(f"{readable(workload, 24)}: {metric_title(objective)}" for workload, objective in rows)
-    return [Chart("best_fixed", title, caption, Points(labels, _shares("behind the best heuristic", drawn), tuple(drawn)))]
+    return [
+        Chart(
+            "best_fixed", title, caption, Points(labels, _near_zero("behind the best heuristic (0: it is the best)", drawn), tuple(drawn))
+        )
+    ]
 
 
 # ── by groups ──
@@ -233,7 +255,7 @@ def _by_group(study: Study, name: str) -> Chart:
     axis = axis_of(titled(metric, unit), [each.mean for each in drawn])
     caption = f"Mean {metric_title(metric)} by {readable(name)} of the workload; {better_words(metric)}; {INTERVALS}."
     rows = tuple(group_label(table) for table in tables)
-    return Chart(f"by_group-{name}", f"By {readable(name)}", caption, Points(rows, axis, drawn, level=None))
+    return Chart(f"by_group-{name}", best_in_groups(tables, name), caption, Points(rows, axis, drawn, level=None))
 
 
 @figure("by_workload")
@@ -257,7 +279,7 @@ def by_workload(study: Study) -> list[Chart]:
     drawn = tuple(marks(study, name, shares[name]) for name in others)
     caption = (
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
-        f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
+        f"{better_words(metric)}; {INTERVALS}, and those that cross 0 show no clear difference."
     )
     rows = tuple(readable(row, 52) for row in telling_parts(cells))
     return [
@@ -284,7 +306,8 @@ def util_vs_gpus(study: Study) -> list[Chart]:
         "lines close together mean that schedulers decide which jobs wait rather than how much is used."
     )
     drawing = Lines(Axis("GPUs"), y, tuple(lines), markers=True, categories=tuple(sizes))
-    return [Chart("util_vs_gpus", "Utilisation by number of GPUs", caption, drawing)]
+    means = {size: float(np.nanmean([line.y[k] for line in lines])) for k, size in enumerate(sizes)}
+    return [Chart("util_vs_gpus", between_ends("Utilisation", means, " GPUs"), caption, drawing)]
 
 
 @figure("latency")
@@ -362,7 +385,7 @@ def robustness_radar(study: Study) -> list[Chart]:
         f"How much worse {metric_title(study.objective)} gets under each kind of change, against the same runs without it, "
         "mean over severities; further out is worse, below 0 it got better."
     )
-    return [Chart("robustness_radar", "Degradation by kind of change", caption, Radar(tuple(kinds), axis, tuple(rings)))]
+    return [Chart("robustness_radar", worst_kind(found, study.objective), caption, Radar(tuple(kinds), axis, tuple(rings)))]
 
 
 @figure("degradation")
@@ -406,4 +429,4 @@ def _degradation(study: Study, kind: str) -> Chart:
     )
     labels = tuple(readable(change.partition(":")[2] or change, 30) for change in changes)
     drawing = Lines(Axis(readable(kind)), y, tuple(lines), markers=True, categories=labels, level=0.0)
-    return Chart(f"degradation-{kind}", f"Under {readable(kind)}", caption, drawing)
+    return Chart(f"degradation-{kind}", under_change(found, kind, study.objective), caption, drawing)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpuyard.errors import DataError, UnknownNameError
-from gpuyard.experiments.design.spec import load_experiment, parse_experiment
+from gpuyard.experiments.design.spec import SwitchSet, load_experiment, parse_experiment
 from gpuyard.experiments.judging.summary import summarise
 from gpuyard.experiments.judging.switching import ORACLE, fixed_gaps, gains, switch_findings
-from gpuyard.experiments.judging.words import findings
+from gpuyard.experiments.judging.words import lead
 from gpuyard.experiments.running.results import Results, load_results
 from gpuyard.experiments.running.runner import backend_of, run
 from gpuyard.policies import Meta, parse_scheduler
@@ -86,8 +87,17 @@ def test_a_switch_between_two_that_are_the_same_gains_nothing_and_a_coin_loses(r
     assert on_slowdown["one", "coin"].share.high < 0
     assert not any(each.clear for each in on_slowdown.values())
     said = switch_findings(summarise(results))
-    assert said[0] == "Switching, slowdown: no switch is better than the best heuristic alone."
-    assert said == findings(summarise(results))[-3:]
+    assert said[0] == "Slowdown: on no workload is a switch clearly better than the best heuristic of its set."
+    assert all(sentence in lead(summarise(results)) for sentence in said)
+
+
+def test_where_a_switch_is_clearly_better_the_sentence_says_so(results: Results) -> None:
+    """FCFS as the only fixed scheduler of a set is beaten by a switch to the shortest."""
+    experiment = replace(results.experiment, sets=(SwitchSet("one", ("fcfs",), ("same",), ("one",)),))
+    found = gains(replace(results, experiment=experiment))
+    assert [each.switch for each in found if each.clear and each.objective == "slowdown"] == ["same"]
+    said = switch_findings(summarise(replace(results, experiment=experiment)))[0]
+    assert said.startswith("Slowdown: switching pays on one (one), where same is ") and " better than fcfs; nowhere else" in said
 
 
 def test_no_fixed_scheduler_is_best_everywhere(results: Results) -> None:

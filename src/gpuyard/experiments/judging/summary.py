@@ -478,7 +478,7 @@ def _notes(pivot: Pivot) -> list[str]:
         each = [pivot.values(name, scheduler) for scheduler in results.schedulers]
         first = each[0][:1]
         if len(each) > 1 and all(np.array_equal(np.broadcast_to(first, other.shape), other, equal_nan=True) for other in each):
-            notes.append(f"{name} is the same for every scheduler in every run: it tells nothing about them here")
+            notes.append(f"{name} is the same for every scheduler in every run: it does not distinguish them here")
     for outcome, words in (("n_rejected", "were rejected"), ("n_unfinished", "never ended"), ("n_killed", "were killed")):
         lost = int(results.columns[outcome].sum()) if outcome in results.columns else 0
         if lost:

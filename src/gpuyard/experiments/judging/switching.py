@@ -94,32 +94,27 @@ def fixed_gaps(results: Results) -> list[FixedGap]:
 
 
 def switch_findings(summary: Summary) -> list[str]:
-    """Say for each objective where a switch is better than the best of its set, and where none is."""
+    """Say for each objective where a switch is better than the best fixed scheduler of its set."""
     found = gains(summary.results)
-    return [_finding(objective, [each for each in found if each.objective == objective]) for objective in _objectives(found)]
-
-
-def _objectives(found: Sequence[Gain]) -> list[str]:
-    return list(dict.fromkeys(each.objective for each in found))
+    return [
+        _finding(objective, [each for each in found if each.objective == objective])
+        for objective in summary.results.experiment.axes.objectives
+    ]
 
 
 def _finding(objective: str, found: Sequence[Gain]) -> str:
-    places = list(dict.fromkeys((each.workload, each.among) for each in found))
-    better, nowhere = [], []
-    for workload, among in places:
-        clear = [each for each in found if (each.workload, each.among) == (workload, among) and each.clear]
-        if clear:
-            top = max(clear, key=lambda each: each.share.mean)
-            better.append(f"{workload} ({among}): {readable(top.switch)} by {percent(top.share)} over {readable(top.best)}")
-        else:
-            nowhere.append(f"{workload} ({among})")
     title = metric_title(objective)
+    title = title[:1].upper() + title[1:]
     if all(each.share.n < FEWEST for each in found):
-        return f"Switching, {title}: too few values to tell."
-    some = (
-        f"a switch is better than the best heuristic alone on {'; '.join(better)}."
-        if better
-        else "no switch is better than the best heuristic alone."
-    )
-    rest = f" None is on {', '.join(nowhere)}." if better and nowhere else ""
-    return f"Switching, {title}: {some}{rest}"
+        return f"{title}: too few values to tell whether switching pays."
+    best: dict[tuple[str, str], Gain] = {}
+    for each in (each for each in found if each.clear):
+        place = each.workload, each.among
+        best[place] = max(best.get(place, each), each, key=lambda gain: gain.share.mean)
+    if not best:
+        return f"{title}: on no workload is a switch clearly better than the best heuristic of its set."
+    places = [
+        f"on {workload} ({among}), where {readable(top.switch)} is {percent(top.share)} better than {readable(top.best)}"
+        for (workload, among), top in best.items()
+    ]
+    return f"{title}: switching pays {'; '.join(places)}; nowhere else is a switch clearly better than the best heuristic of its set."

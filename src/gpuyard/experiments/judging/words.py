@@ -58,7 +58,9 @@ def lead(summary: Summary) -> str:
     place = f"{workloads}{forms} with {count(seeds, 'window' if table.over == 'window' else 'seed')}"
     what = f"{count(len(results.schedulers), 'scheduler')} ran on {place}: {count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
-    if len(shown) > MOST_NAMED:
+    if results.experiment.sets:
+        sentences = switch_findings(summary)
+    elif len(shown) > MOST_NAMED:
         sentences = [_overview(table) for table in summary.tables]
     else:
         sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
@@ -90,9 +92,9 @@ _RECORD: dict[Verdict, str] = {
     "wins": "beats",
     "loses": "loses to",
     "equal": "is exactly as good as",
-    "unclear": "cannot be told apart from",
+    "unclear": "does not clearly differ from",
     "unsure": "is not surely different, after correction for many comparisons, from",
-    "untested": "has too few values to tell it from",
+    "untested": "has too few values for a comparison with",
 }
 
 
@@ -110,7 +112,7 @@ _OVERVIEW: dict[Verdict, str] = {
     "wins": "better",
     "loses": "worse",
     "equal": "exactly as good",
-    "unclear": "not told apart",
+    "unclear": "no clear difference",
     "unsure": "not sure after correction for many comparisons",
     "untested": "too few values to tell",
 }
@@ -142,10 +144,10 @@ def _names(lines: Sequence[Standing]) -> str:
 
 
 def findings(summary: Summary) -> list[str]:
-    """Say what each table shows, then what changes did, then where switching paid."""
+    """Say what each table shows, then what changes did."""
     if summary.single:
         return answer(summary)[1:]
-    return [_objective(summary, table) for table in summary.tables] + _changes(summary) + switch_findings(summary)
+    return [_objective(summary, table) for table in summary.tables] + _changes(summary)
 
 
 def _objective(summary: Summary, table: Comparison) -> str:
@@ -179,7 +181,7 @@ _CHALLENGER: dict[Verdict, str] = {
     "wins": "{name} is better than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "loses": "{name} is worse than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "equal": "{name} is exactly as good as {base}, the {role}.",
-    "unclear": "{name} cannot be told apart from {base}, the {role}: {share}.",
+    "unclear": "{name} does not clearly differ from {base}, the {role}: {share}.",
     "unsure": "{name} against {base}, the {role}: {share}; the interval excludes 0, but the corrected test is not sure (p {p}).",
     "untested": "{name} against {base}, the {role}: {share}; too few values to tell.",
 }
