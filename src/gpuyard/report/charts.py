@@ -165,7 +165,8 @@ class Points:
     @property
     def _shown(self) -> Array:
         """(marks, rows) bool."""
-        return np.isfinite(np.array([each.mean for each in self.marks])).reshape(len(self.marks), len(self.rows))
+        shown: Array = np.isfinite(np.array([each.mean for each in self.marks])).reshape(len(self.marks), len(self.rows))
+        return shown
 
 
 @dataclass(frozen=True)
