@@ -29,7 +29,7 @@ from gpuyard.report.tables import LATENCY, group_label, regimes, stated
 MOST_ROWS = 40  # workloads in one figure
 LATENCY_GROUPS = 8  # of runs, by their queue
 UNDISTURBED = 0.25  # quantile of the wall-clock times of a group
-SMALL_GAIN = 0.1  # share up to which the scale of gains is linear
+SMALL_GAIN = 0.03  # share up to which the scale of gains is linear
 FLAT = 1.25  # times as long a decision may take and still not be said to grow: repeated runs of one machine differ as much
 BOUND = "bound"
 INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
@@ -188,7 +188,8 @@ def _switch_gain(study: Study, objective: str, found: Sequence[Gain]) -> Chart:
     caption = (
         f"Gain in {metric_title(objective)} over the best fixed heuristic of the set on that workload, which the row names and which was "
         "chosen in hindsight; to the right of 0 the switch is better. Oracle: the best fixed heuristic of each run, in hindsight. Lines "
-        "are 95 % intervals over seeds; the title counts what also passes a test that is corrected for all comparisons."
+        "are 95 % intervals over seeds; the title counts what also passes a test that is corrected for all comparisons. The scale is "
+        "logarithmic beyond 3 %."
     )
     labels = tuple(f"{readable(workload, 20)}, {readable(among, 20)}: {readable(best[workload, among], 24)}" for workload, among in rows)
     return Chart(
@@ -224,7 +225,8 @@ def best_fixed(study: Study) -> list[Chart]:
     )
     caption = (
         f"How far the mean of a heuristic lies behind the best one of its row, for {len(rows)} pairs of workload and objective; 0 is the "
-        "best. Heuristics that are best nowhere are left out; all means, with intervals, are in the tables."
+        "best. Heuristics that are best nowhere are left out; all means, with intervals, are in the tables. The scale is logarithmic "
+        "beyond 3 %."
     )
     labels = tuple(f"{readable(workload, 24)}: {metric_title(objective)}" for workload, objective in rows)
     return [
