@@ -1,4 +1,4 @@
-"""What switching gains: switches against the best scheduler that they could have used alone, workload by workload.
+"""Compare switches with the best scheduler that they could have used alone, workload by workload.
 
 The best one is chosen in hindsight, by its mean over all Runs of the workload, so a small gain is hard to get. All comparisons of all
 objectives are corrected together (Holm).
