@@ -74,15 +74,18 @@ def worst_kind(found: Sequence[Degradation], objective: str) -> str:
 
 
 def under_change(found: Sequence[Degradation], kind: str, objective: str) -> str:
-    """`burst: slowdown gets 60 to 84 % worse at most, depending on the scheduler`."""
+    """`burst: slowdown gets 60 to 84 % worse at its strongest, by scheduler`; changes whose intervals hold 0 are not counted."""
     worst: dict[str, float] = {}
     for each in found:
-        if math.isfinite(each.share.mean):
+        if each.share.low > 0:
             worst[each.scheduler] = max(worst.get(each.scheduler, -math.inf), each.share.mean)
+    schedulers = {each.scheduler for each in found}
     if not worst:
-        return f"Under {readable(kind)}"
+        return f"{readable(kind)}: {metric_title(objective)} does not get clearly worse for any scheduler"
     low, high = (short(100 * end(worst.values())) for end in (min, max))
-    return f"{readable(kind)}: {metric_title(objective)} gets {low} to {high} % worse at its strongest, by scheduler"
+    amount = f"{low} %" if low == high else f"{low} to {high} %"
+    who = "" if len(worst) == len(schedulers) else f", clearly for {len(worst)} of {len(schedulers)} schedulers"
+    return f"{readable(kind)}: {metric_title(objective)} gets {amount} worse at its strongest{who}"
 
 
 def best_in_groups(tables: Sequence[Comparison], name: str) -> str:
