@@ -16,6 +16,8 @@ from pathlib import Path
 from gpuyard.cli.common.output import md_text
 from gpuyard.cli.common.tables import comparison_table
 from gpuyard.experiments.judging.summary import Summary, summarise
+from gpuyard.experiments.judging.switching import gains
+from gpuyard.experiments.judging.text import percent
 from gpuyard.experiments.judging.words import findings, lead, signed_share, verdict
 from gpuyard.experiments.running.results import load_results
 from gpuyard.model.units import format_seconds
@@ -36,7 +38,8 @@ pages.
 """
 
 GLANCE = """A learned policy against the best rival of the study, or against the named baseline; the interval is 95 %, and "better" or
-"worse" is said only where the test, corrected for all comparisons of the study, agrees."""
+"worse" is said only where the test, corrected for all comparisons of the study, agrees. Of `switching` only clear gains
+are listed."""
 VERDICTS = {
     "wins": "**better**",
     "loses": "worse",
@@ -68,6 +71,9 @@ def glance(summaries: list[Summary]) -> str:
     """Every challenger on every objective of every study, in one table."""
     rows = ["| study | policy | objective | against | difference | |", "|---|---|---|---|--:|---|"]
     for summary in summaries:
+        if summary.results.experiment.sets:
+            rows += gained(summary)
+            continue
         for name in summary.results.experiment.judge.challengers:
             for table in summary.tables:
                 found = table.line(name).versus
@@ -76,6 +82,15 @@ def glance(summaries: list[Summary]) -> str:
                     study = summary.results.experiment.name
                     rows.append(f"| [{study}](#{study}) | {name} | {table.objective} | {table.baseline} | {signed_share(found)} | {said} |")
     return "## At a glance\n\n" + GLANCE + "\n\n" + "\n".join(rows)
+
+
+def gained(summary: Summary) -> list[str]:
+    """List where a switch is clearly better than the best scheduler that it could have used alone."""
+    study = summary.results.experiment.name
+    clear = [each for each in gains(summary.results) if each.clear]
+    places = [f"[{study}](#{study}): {each.workload}, {each.among}" for each in clear]
+    found = [f"{each.switch} | {each.objective} | {each.best} | {percent(each.share)} | **better**" for each in clear]
+    return [f"| {place} | {words} |" for place, words in zip(places, found, strict=True)]
 
 
 def section(summary: Summary, figures: list[str]) -> str:
