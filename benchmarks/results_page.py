@@ -16,6 +16,8 @@ from pathlib import Path
 from gpuyard.cli.common.output import md_text
 from gpuyard.cli.common.tables import comparison_table
 from gpuyard.experiments.judging.summary import Summary, summarise
+from gpuyard.experiments.judging.switching import gains
+from gpuyard.experiments.judging.text import percent
 from gpuyard.experiments.judging.words import findings, lead, signed_share, verdict
 from gpuyard.experiments.running.results import load_results
 from gpuyard.model.units import format_seconds
@@ -36,13 +38,14 @@ pages.
 """
 
 GLANCE = """A learned policy against the best rival of the study, or against the named baseline; the interval is 95 %, and "better" or
-"worse" is said only where the test, corrected for all comparisons of the study, agrees."""
+"worse" is said only where the test, corrected for all comparisons of the study, agrees. Of `switching` only clear gains
+are listed."""
 VERDICTS = {
     "wins": "**better**",
     "loses": "worse",
-    "unclear": "not told apart",
+    "unclear": "no clear difference",
     "equal": "the same",
-    "unsure": "not sure",
+    "unsure": "not sure after correction",
     "untested": "too few values",
 }
 READING = """## What to take from it
@@ -61,44 +64,46 @@ Written by hand after the runs below; the numbers are in their tables.
   They are shown beside the others, not as their baseline.
 - **An agent that goes on learning catches up after a shift**; a model that stays as it was does not. A linear bandit does so nearly as
   well as the network.
-- **Most parts of the meta-agent cannot be told from nothing** at this length of training. Only the deadline penalty can."""
+- **Most parts of the meta-agent make no measurable difference** at this length of training. Only the deadline penalty does."""
 
 
 def glance(summaries: list[Summary]) -> str:
     """Every challenger on every objective of every study, in one table."""
     rows = ["| study | policy | objective | against | difference | |", "|---|---|---|---|--:|---|"]
     for summary in summaries:
+        if summary.results.experiment.sets:
+            rows += gained(summary)
+            continue
         for name in summary.results.experiment.judge.challengers:
             for table in summary.tables:
                 found = table.line(name).versus
                 if found is not None:
                     said = VERDICTS[verdict(found)]
-                    study = f"[{summary.results.experiment.name}](#{anchor(summary)})"
-                    rows.append(f"| {study} | {name} | {table.objective} | {table.baseline} | {signed_share(found)} | {said} |")
+                    study = summary.results.experiment.name
+                    rows.append(f"| [{study}](#{study}) | {name} | {table.objective} | {table.baseline} | {signed_share(found)} | {said} |")
     return "## At a glance\n\n" + GLANCE + "\n\n" + "\n".join(rows)
 
 
-def anchor(summary: Summary) -> str:
-    """Make the link to its heading."""
-    text = heading(summary).removeprefix("## ").lower()
-    return "".join(c for c in text.replace(" ", "-") if c.isalnum() or c in "-_")
-
-
-def heading(summary: Summary) -> str:
-    return f"## {summary.results.experiment.name}: {summary.results.experiment.title}"
+def gained(summary: Summary) -> list[str]:
+    """List where a switch is clearly better than the best scheduler that it could have used alone."""
+    study = summary.results.experiment.name
+    clear = [each for each in gains(summary.results) if each.clear]
+    places = [f"[{study}](#{study}): {each.workload}, {each.among}" for each in clear]
+    found = [f"{each.switch} | {each.objective} | {each.best} | {percent(each.share)} | **better**" for each in clear]
+    return [f"| {place} | {words} |" for place, words in zip(places, found, strict=True)]
 
 
 def section(summary: Summary, figures: list[str]) -> str:
     """One study."""
-    results = summary.results
+    results, name = summary.results, summary.results.experiment.name
     seconds = sum(float(each.get("wall_s", 0.0)) for each in results.manifests)
     trained = sum(float(each.get("wall_s", 0.0)) for each in results.agents.values())
     parts = [
-        heading(summary),
-        f"*{results.experiment.question}*",
+        f"## {name}",
+        f"**{results.experiment.title}.** *{results.experiment.question}*",
         lead(summary),
-        *(f"![{name}](../images/{name}.png)" for name in figures),
-        f"[The report's first page](../images/report-{results.experiment.name}-desktop.png), opened in Chromium.",
+        *(f"![{figure}](../images/{figure}.png)" for figure in figures),
+        *first_page(name),
         md_text([comparison_table(summary, table) for table in summary.tables]),
         *findings(summary),
         *(f"- {note}" for note in summary.notes),
@@ -114,13 +119,24 @@ def without_folders(command: str) -> str:
     return re.sub(r"(--set \w+=)\S*/", r"\1", command)
 
 
-def kept_figures(name: str, report: Path) -> list[str]:
-    """Copies the first figures that the experiment names to the documentation."""
+def first_page(name: str) -> list[str]:
+    """Link the picture of the report's first page, where there is one."""
+    image = f"report-{name}-desktop.png"
+    return [f"[The report's first page](../images/{image}), opened in Chromium."] if (IMAGES / image).is_file() else []
+
+
+def kept_figures(summary: Summary, report: Path) -> list[str]:
+    """Copy one chart of each of the first figures that the experiment names to the documentation, in place of older ones."""
+    experiment = summary.results.experiment
     IMAGES.mkdir(parents=True, exist_ok=True)
-    found = sorted(report.parent.glob("figures/*.png"), key=lambda path: path.stat().st_mtime_ns)[:MOST_FIGURES]
+    for old in IMAGES.glob(f"{experiment.name}-*.png"):
+        old.unlink()
+    made = sorted(report.parent.glob("figures/*.png"), key=lambda path: path.stat().st_mtime_ns)  # in the order of the report
+    charts = [[path for path in made if path.stem == name or path.stem.startswith(f"{name}-")][:1] for name in experiment.figures]
+    found = [path for each in charts for path in each][:MOST_FIGURES]
     for path in found:
-        shutil.copyfile(path, IMAGES / f"{name}-{path.stem}.png")
-    return [f"{name}-{path.stem}" for path in found]
+        shutil.copyfile(path, IMAGES / f"{experiment.name}-{path.stem}.png")
+    return [f"{experiment.name}-{path.stem}" for path in found]
 
 
 def screenshots(name: str, report: Path) -> None:
@@ -150,10 +166,9 @@ def main() -> None:
         summary = summarise(load_results(folder))
         summaries.append(summary)
         report = write_report(folder)
-        name = summary.results.experiment.name
-        sections.append(section(summary, kept_figures(name, report)))
         if given.browser:
-            screenshots(name, report)
+            screenshots(summary.results.experiment.name, report)
+        sections.append(section(summary, kept_figures(summary, report)))
     PAGE.write_text("\n\n".join([INTRODUCTION, READING, glance(summaries), *sections]) + "\n", encoding="utf-8")
     print(f"written: {PAGE.relative_to(ROOT)}")
 

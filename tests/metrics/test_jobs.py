@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from gpuyard.errors import UsageError
 from gpuyard.metrics import METRICS, counts, measure
 from gpuyard.metrics.base import values_of
 
@@ -116,3 +117,15 @@ def test_fairness_bounds(make):
     assert measure(equal, ["fairness", "fairness_users"]) == {"fairness": pytest.approx(1.0), "fairness_users": pytest.approx(1.0)}
     one = make([(0.0, 0.0, 100.0, 100.0, "done"), (0.0, 1e9, 1e9 + 100, 100.0, "done")])
     assert measure(one, ["fairness"])["fairness"] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_slowdown_by_priority_counts_a_job_four_times_as_much_as_the_next_lower(make):
+    result = make(MIXED, columns={"priority": [0.0, 1.0, 1.0, 3.0, 3.0]})  # slowdowns 1, 8, 1.2 and 2; the last job is rejected
+    measured = measure(result, ["weighted_slowdown", "weighted_slowdown:base=1", "weighted_slowdown:base=2", "slowdown"])
+    assert measured["weighted_slowdown"] == pytest.approx((1 + 4 * (8 + 1.2) + 64 * 2) / (1 + 4 + 4 + 64))
+    assert measured["weighted_slowdown:base=2"] == pytest.approx((1 + 2 * (8 + 1.2) + 8 * 2) / (1 + 2 + 2 + 8))
+    assert measured["weighted_slowdown:base=1"] == pytest.approx(measured["slowdown"])
+    huge = make(MIXED, columns={"priority": [0.0, 1e5, 1e5, 3.0, 3.0]})  # as a batch system has them
+    assert measure(huge, ["weighted_slowdown"])["weighted_slowdown"] == pytest.approx((8 + 1.2) / 2)
+    with pytest.raises(UsageError, match=r"base=0.5 is below 1"):
+        measure(result, ["weighted_slowdown:base=0.5"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,4 +95,17 @@ def drifting(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """The quick form of `drift`, whose workloads have phases."""
     folder = tmp_path_factory.mktemp("drifting")
     run(load_experiment("drift", quick=True), folder, backend_of("local", 1))
+    return load_study(folder)
+
+
+@pytest.fixture(scope="session")
+def switching(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The quick form of `switching`, without the scheduler that takes long."""
+    folder = tmp_path_factory.mktemp("switching")
+    quick = load_experiment("switching", quick=True)
+    slow = ("linucb",)
+    axes = replace(quick.axes, schedulers=tuple(name for name in quick.axes.schedulers if name not in slow))
+    judge = replace(quick.judge, challengers=tuple(name for name in quick.judge.challengers if name not in slow))
+    sets = tuple(replace(each, switches=tuple(name for name in each.switches if name not in slow)) for each in quick.sets)
+    run(replace(quick, axes=axes, judge=judge, sets=sets), folder, backend_of("local", 1))
     return load_study(folder)

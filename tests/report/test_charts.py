@@ -17,7 +17,8 @@ from gpuyard.report.writing import figure_files, file_name
 ALL = sorted(FIGURES)
 HAS_DATA = {"regret": "shifted", "adaptation": "shifted", "speedup": "shifted", "makespan": "shifted", "tasks": "shifted",
             "choices": "core", "gantt": "core", "oracle_gap": "core", "util_vs_gpus": "core",
-            "by_group": "core", "drift_regret": "drifting", "drift_adaptation": "drifting", "drift_recovery": "drifting"}  # fmt: skip
+            "by_group": "core", "drift_regret": "drifting", "drift_adaptation": "drifting", "drift_recovery": "drifting",
+            "switch_gain": "switching", "best_fixed": "switching"}  # fmt: skip
 
 
 def made(name: str, request: pytest.FixtureRequest) -> tuple[Study, list[Chart]]:

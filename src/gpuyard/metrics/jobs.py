@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine.state import SHORT
+from gpuyard.errors import UsageError
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, last_submit, length, once, ratio, window
 from gpuyard.model.result import Result
@@ -77,6 +80,33 @@ def slowdown(result: Result) -> Array:
 def bounded_slowdown(result: Result) -> Array:
     """Slowdown in which jobs under 10 s do not dominate. The runtime is the one on the reference GPU."""
     return np.maximum(turnaround(result) / np.maximum(_alone(result), SHORT), 1.0)
+
+
+@dataclass(frozen=True)
+class PriorityWeights:
+    """How much more a job counts than one whose priority is lower by 1."""
+
+    base: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not self.base >= 1:
+            raise UsageError(f"metric weighted_slowdown: base={self.base:g} is below 1", hint="a job of higher priority counts more")
+
+
+@metric(
+    "weighted_slowdown", title="slowdown by priority", unit="1", better="lower", kind="run",
+    formula="Σ w·slowdown / Σ w over jobs, w = base^priority, base = 4", covers=RUNTIME_COVERS, missing=NONE_ACCEPTED, grouped=True,
+    parameters=PriorityWeights,
+)  # fmt: skip
+def weighted_slowdown(result: Result, weights: PriorityWeights = PriorityWeights()) -> float:  # noqa: B008 - frozen
+    """Mean slowdown in which a job counts four times as much as one whose priority is lower by 1, or `weighted_slowdown:base=2`.
+    With priorities in the hundreds only jobs of the highest one count. Where all priorities are equal it is the mean slowdown."""
+    keep = accepted(result)
+    if not keep.any():
+        return np.nan
+    priority = result.workload.jobs.priority[keep]
+    weight = weights.base ** (priority - priority.max())  # the largest is 1
+    return float(weight @ slowdown(result)[keep] / weight.sum())
 
 
 @metric(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from gpuyard.model.cluster import GpuType
@@ -100,6 +101,30 @@ PRESETS.add(
                 {"count": 8, "gpus": 4, "type": "v100", "cpus": 64, "memory": "512GB", "rack": 1, "name": "v"},
                 {"count": 8, "gpus": 4, "type": "t4", "cpus": 64, "memory": "256GB", "rack": 2, "name": "t"},
             ],
+        },
+    ),
+)
+# Training steps/s on one GPU relative to a V100 (batch 64, 64, 80, 2048; A3C has none): Narayanan et al., OSDI 2020.
+HETERO_SPEED: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "resnet50": {"v100": 1.0, "p100": 0.596, "k80": 0.141},
+        "transformer": {"v100": 1.0, "p100": 0.591, "k80": 0.203},
+        "lm": {"v100": 1.0, "p100": 0.749, "k80": 0.214},
+        "recommendation": {"v100": 1.0, "p100": 2.222, "k80": 1.398},
+        "a3c": {"v100": 1.0, "p100": 0.792, "k80": 0.479},
+    }
+)
+PRESETS.add(
+    "family-hetero",
+    Preset(
+        "three generations, 16 GPUs: 8 V100, 4 P100, 4 K80, with measured speeds of the five job classes of `family:variant=hetero`",
+        {
+            "nodes": [
+                {"gpus": 8, "type": "v100", "name": "v"},
+                {"gpus": 4, "type": "p100", "name": "p"},
+                {"gpus": 4, "type": "k80", "name": "k"},
+            ],
+            "speed": {name: dict(speeds) for name, speeds in HETERO_SPEED.items()},
         },
     ),
 )

@@ -22,6 +22,7 @@ GREY = "#767676"
 DASHES = ("solid", "dash", "dashdot", "dot", "longdash")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "pentagon")
 FAR = 30.0  # largest share over the usual one from which a scale is bent
+ROW_WIDTH = 0.82  # share of a row that its marks take
 LOG_FROM = 8.0  # largest over smallest value from which a scale is logarithmic
 
 
@@ -145,9 +146,27 @@ class Points:
     level: float | None = 0.0  # a line across all rows
 
     @property
+    def most(self) -> int:
+        """Return how many marks the fullest row has, at least 1."""
+        return max(int(self._shown.sum(axis=0).max(initial=0)), 1)
+
+    @property
     def alone(self) -> bool:
         """Whether no row has two marks: then the rows say all that a legend would."""
-        return bool(np.isfinite(np.array([each.mean for each in self.marks])).sum(axis=0).max(initial=0) <= 1)
+        return self.most == 1
+
+    def offsets(self) -> Array:
+        """Return (marks, rows): where each mark lies in its row, around 0; one that a row does not have leaves no gap there."""
+        shown = self._shown
+        place = np.cumsum(shown, axis=0) - 1 - (shown.sum(axis=0) - 1) / 2
+        spread: Array = place * (ROW_WIDTH / self.most)
+        return spread
+
+    @property
+    def _shown(self) -> Array:
+        """(marks, rows) bool."""
+        shown: Array = np.isfinite(np.array([each.mean for each in self.marks])).reshape(len(self.marks), len(self.rows))
+        return shown
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.experiments.judging.curves import LEVELS, RECENT, Curve
 from gpuyard.experiments.judging.statistics import Interval, mean_interval
-from gpuyard.experiments.judging.text import metric_title, readable, shown_unit
+from gpuyard.experiments.judging.text import metric_title, readable, short, shown_unit
 from gpuyard.model.result import Result
 from gpuyard.report.charts import Axis, Box, Boxes, Chart, Lines, Series, Strip, axis_of
 from gpuyard.report.gantt import gantt_of, rows_of, span_of, unit_of, window_of
@@ -56,9 +56,18 @@ def cdf_jct(study: Study) -> list[Chart]:
         "a line further to the left and above is better."
     )
     axis = Axis(titled(metric, unit, direction=False), "log" if log else "linear")
-    return [
-        Chart("cdf_jct", f"Distribution of {metric_title(metric)}", caption, Lines(axis, Axis("share of jobs", percent=True), tuple(lines)))
-    ]
+    return [Chart("cdf_jct", _halves(metric, unit, lines), caption, Lines(axis, Axis("share of jobs", percent=True), tuple(lines)))]
+
+
+def _halves(metric: str, unit: str, lines: Sequence[Series]) -> str:
+    """Say where the lowest and the highest median lie."""
+    medians = {line.name: float(np.interp(0.5, line.y, line.x)) for line in lines if np.isfinite(line.y).all() and line.y[0] < 0.5}
+    if not medians:
+        return f"Distribution of {metric_title(metric)}"
+    ends = [(name, medians[name]) for name in (min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__))]
+    tail = f" {unit}" if unit else ""
+    first, last = (f"{short(value)}{tail} under {readable(name, 20)}" for name, value in ends)
+    return f"Half of the jobs have a {metric_title(metric)} of at most {first}, {last}"
 
 
 @figure("by_priority")
@@ -123,7 +132,9 @@ def queue(study: Study) -> list[Chart]:
         lines.append(Series(who, study.style(who), grid / size, mean, strong=study.strong(who)))
     caption = "Jobs that wait, mean over all runs; a run that has ended counts as an empty queue; lower is better."
     drawing = Lines(Axis(f"{name} since the start"), Axis("jobs waiting (lower is better)"), tuple(lines), steps=True)
-    return [Chart("queue", "The queue over time", caption, drawing)]
+    longest = max(lines, key=lambda line: float(np.nanmax(line.y, initial=0.0)))
+    title = f"The queue is longest under {readable(longest.name, 24)}: up to {short(float(np.nanmax(longest.y)))} jobs, mean over runs"
+    return [Chart("queue", title, caption, drawing)]
 
 
 def _held(curve: Curve, grid: Array) -> Array:
@@ -278,9 +289,22 @@ def _choices(line: Mapping[str, Any], given: Mapping[str, Any], result: Result, 
     who = readable(str(line["scheduler"]))
     caption = (
         f"Which scheduler {who} had chosen when, in one run of {readable(str(line['workload']))} with seed {line['seed']}: "
-        f"{len(times):,} choices; in brackets the share of time."
+        f"{len(times):,} choices, from the first time that a job had to wait; in brackets the share of time."
     )
-    return Chart(f"choices-{number}", f"Choices of {who} over time", caption, Strip(Axis(name), rows, ends / size, chosen))
+    strip = Strip(Axis(f"{name} since the start"), rows, ends / size, chosen)
+    return Chart(f"choices-{number}", f"{_used(who, labels, shares)}{_changes(chosen)}", caption, strip)
+
+
+def _used(who: str, labels: Sequence[str], shares: Array) -> str:
+    """Say what a switch used most: `meta uses lcfs for 64 % of the time, srpt for 35 %`."""
+    most = [k for k in np.argsort(-shares, kind="stable").tolist() if shares[k] >= 0.5][:2]
+    first, *second = [f"{readable(labels[k], 20)} for {shares[k]:.0f} %" for k in most]
+    return f"{who} uses {first} of the time{', ' + second[0] if second else ''}"
+
+
+def _changes(chosen: Array) -> str:
+    changes = int((chosen[1:] != chosen[:-1]).sum())
+    return "" if not changes else f", and changes {'once' if changes == 1 else f'{changes:,} times'}"
 
 
 @figure("gantt")

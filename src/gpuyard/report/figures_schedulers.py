@@ -6,17 +6,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuyard.arrays import Array
+from gpuyard.experiments.judging.headlines import (
+    against_baseline,
+    best_in_groups,
+    best_mean,
+    between_ends,
+    oracle_distance,
+    under_change,
+    worst_kind,
+    worth_of_parts,
+)
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import Comparison, Pivot, against
-from gpuyard.experiments.judging.text import count, metric_title, readable, telling_parts
+from gpuyard.experiments.judging.switching import ORACLE, Gain, fixed_gaps, gains
+from gpuyard.experiments.judging.text import count, metric_title, readable, short, telling_parts
+from gpuyard.experiments.running.results import Results
 from gpuyard.report.charts import Axis, Chart, Lines, Marks, Points, Radar, Ring, Series, axis_of, share_axis
 from gpuyard.report.study import MOST_SHOWN, NoData, Study, at_row, better_words, figure, marks, scaled, series, titled
 from gpuyard.report.tables import LATENCY, group_label, regimes, stated
 
 MOST_ROWS = 40  # workloads in one figure
 LATENCY_GROUPS = 8  # of runs, by their queue
+UNDISTURBED = 0.25  # quantile of the wall-clock times of a group
+SMALL_GAIN = 0.03  # share up to which the scale of gains is linear
 FLAT = 1.25  # times as long a decision may take and still not be said to grow: repeated runs of one machine differ as much
-ORACLE, BOUND = "oracle", "bound"
+BOUND = "bound"
 INTERVALS = f"lines are 95 % intervals (fewer than {FEWEST} values are too few to tell)"
 
 
@@ -35,9 +50,7 @@ def _objective(study: Study, table: Comparison) -> Chart:
     axis = axis_of(titled(table.objective, unit), [each.mean for each in drawn])
     title, words = metric_title(table.objective), better_words(table.objective)
     caption = f"Mean {title} of each scheduler over {count(table.runs, 'run')} each; {words}; {INTERVALS}."
-    return Chart(
-        f"objective-{table.objective}", f"Means: {metric_title(table.objective)}", caption, Points(tuple(rows), axis, drawn, level=None)
-    )
+    return Chart(f"objective-{table.objective}", best_mean(table), caption, Points(tuple(rows), axis, drawn, level=None))
 
 
 @figure("makespan")
@@ -95,11 +108,11 @@ def _versus(study: Study, table: Comparison) -> Chart:
     axis = _difference_axis(table.objective, table.baseline, drawn)
     caption = (
         f"Difference in {metric_title(table.objective)} to {readable(table.baseline)} on the same runs, as a share of its mean; "
-        f"{better_words(table.objective)}; an interval that crosses 0 tells nothing apart."
+        f"{better_words(table.objective)}; an interval that crosses 0 shows no clear difference."
     )
     rows = tuple(name for name, _ in lines)
     return Chart(
-        f"versus-{table.objective}", f"Against {readable(table.baseline, 30)}: {metric_title(table.objective)}", caption,
+        f"versus-{table.objective}", against_baseline(table), caption,
         Points(rows, axis, drawn),
     )  # fmt: skip
 
@@ -128,7 +141,7 @@ def oracle_gap(study: Study) -> list[Chart]:
         f"run in hindsight: mean of the gaps of all runs; {INTERVALS}; the scale is logarithmic where values lie far apart."
     )
     rows = tuple(metric_title(table.objective) for table in tables)
-    return [Chart("oracle_gap", "Gap to the oracle", caption, Points(rows, axis, drawn, bars=True))]
+    return [Chart("oracle_gap", oracle_distance(tables[0]), caption, Points(rows, axis, drawn, bars=True))]
 
 
 @figure("ablation_bar")
@@ -145,10 +158,82 @@ def ablation_bar(study: Study) -> list[Chart]:
     caption = (
         f"What removing a part does to {metric_title(table.objective)}: difference to {readable(table.baseline)} as a share of its "
         f"mean, over {table.n} {table.over}s; {better_words(table.objective)}; where the interval crosses 0 "
-        "no worth of the part is shown."
+        "the part makes no clear difference."
     )
     rows = tuple(line.scheduler for line in lines)
-    return [Chart("ablation_bar", "What each part is worth", caption, Points(rows, axis, drawn, bars=True))]
+    return [Chart("ablation_bar", worth_of_parts(lines), caption, Points(rows, axis, drawn, bars=True))]
+
+
+# ── switching ──
+
+
+@figure("switch_gain")
+def switch_gain(study: Study) -> list[Chart]:
+    """Draw what each switch gains over the best fixed scheduler of its set on every workload, a chart for each objective."""
+    found = gains(study.results)
+    if not found:
+        raise NoData("the experiment names no [[sets]] of schedulers and switches")
+    return [_switch_gain(study, objective, [each for each in found if each.objective == objective]) for objective in study.objectives]
+
+
+def _switch_gain(study: Study, objective: str, found: Sequence[Gain]) -> Chart:
+    rows = list(dict.fromkeys((each.workload, each.among) for each in found))
+    best = {(each.workload, each.among): each.best for each in found}
+    drawn = []
+    for name in dict.fromkeys(each.switch for each in found):
+        mine = {(each.workload, each.among): each.share for each in found if each.switch == name}
+        drawn.append(marks(study, name, [mine.get(row) for row in rows]))
+    won = len({(each.workload, each.among) for each in found if each.clear})
+    title = f"{metric_title(objective).capitalize()}: a switch clearly beats the best single heuristic in {won} of {len(rows)} cases"
+    caption = (
+        f"Gain in {metric_title(objective)} over the best fixed heuristic of the set on that workload, which the row names and which was "
+        "chosen in hindsight; to the right of 0 the switch is better. Oracle: the best fixed heuristic of each run, in hindsight. Lines "
+        "are 95 % intervals over seeds; the title counts what also passes a test that is corrected for all comparisons. The scale is "
+        "logarithmic beyond 3 %."
+    )
+    labels = tuple(f"{readable(workload, 20)}, {readable(among, 20)}: {readable(best[workload, among], 24)}" for workload, among in rows)
+    return Chart(
+        f"switch_gain-{objective}",
+        title,
+        caption,
+        Points(labels, _near_zero("gain over the best fixed heuristic (right of 0: better)", drawn), tuple(drawn)),
+    )
+
+
+def _near_zero(title: str, drawn: Sequence[Marks]) -> Axis:
+    """Make an axis of shares that is bent where some are large, so that gains of a few percent can be seen."""
+    largest = max(float(np.nanmax(np.abs(each.mean), initial=0.0)) for each in drawn)
+    return Axis(title, "bent", SMALL_GAIN, True) if largest > 3 * SMALL_GAIN else Axis(title, percent=True)
+
+
+@figure("best_fixed")
+def best_fixed(study: Study) -> list[Chart]:
+    """Draw how far each fixed scheduler is behind the best of them, on every workload and objective."""
+    found = fixed_gaps(study.results)
+    if not found:
+        raise NoData("the experiment names no [[sets]] that are compared on all workloads")
+    rows = list(dict.fromkeys((each.workload, each.objective) for each in found))
+    firsts = [next(each.scheduler for each in found if (each.workload, each.objective) == row and each.share == 0) for row in rows]
+    counts = sorted({name: firsts.count(name) for name in firsts}.items(), key=lambda item: -item[1])
+    drawn = []
+    for name, _ in counts:
+        mine = {(each.workload, each.objective): each.share for each in found if each.scheduler == name}
+        drawn.append(marks(study, name, [Interval(mine[row], np.nan, np.nan, 0) for row in rows]))
+    times = ", ".join(f"{readable(name, 24)} in {number}" for name, number in counts)
+    title = (
+        f"No heuristic is best everywhere: {times} of {len(rows)}" if len(counts) > 1 else f"{readable(firsts[0], 24)} is best everywhere"
+    )
+    caption = (
+        f"How far the mean of a heuristic lies behind the best one of its row, for {len(rows)} pairs of workload and objective; 0 is the "
+        "best. Heuristics that are best nowhere are left out; all means, with intervals, are in the tables. The scale is logarithmic "
+        "beyond 3 %."
+    )
+    labels = tuple(f"{readable(workload, 24)}: {metric_title(objective)}" for workload, objective in rows)
+    return [
+        Chart(
+            "best_fixed", title, caption, Points(labels, _near_zero("behind the best heuristic (0: it is the best)", drawn), tuple(drawn))
+        )
+    ]
 
 
 # ── by groups ──
@@ -172,7 +257,7 @@ def _by_group(study: Study, name: str) -> Chart:
     axis = axis_of(titled(metric, unit), [each.mean for each in drawn])
     caption = f"Mean {metric_title(metric)} by {readable(name)} of the workload; {better_words(metric)}; {INTERVALS}."
     rows = tuple(group_label(table) for table in tables)
-    return Chart(f"by_group-{name}", f"By {readable(name)}", caption, Points(rows, axis, drawn, level=None))
+    return Chart(f"by_group-{name}", best_in_groups(tables, name), caption, Points(rows, axis, drawn, level=None))
 
 
 @figure("by_workload")
@@ -196,7 +281,7 @@ def by_workload(study: Study) -> list[Chart]:
     drawn = tuple(marks(study, name, shares[name]) for name in others)
     caption = (
         f"Difference in {metric_title(metric)} to {readable(baseline)} on each workload, as a share of its mean there; "
-        f"{better_words(metric)}; {INTERVALS}, and those that cross 0 tell nothing apart."
+        f"{better_words(metric)}; {INTERVALS}, and those that cross 0 show no clear difference."
     )
     rows = tuple(readable(row, 52) for row in telling_parts(cells))
     return [
@@ -223,32 +308,18 @@ def util_vs_gpus(study: Study) -> list[Chart]:
         "lines close together mean that schedulers decide which jobs wait rather than how much is used."
     )
     drawing = Lines(Axis("GPUs"), y, tuple(lines), markers=True, categories=tuple(sizes))
-    return [Chart("util_vs_gpus", "Utilisation by number of GPUs", caption, drawing)]
+    means = {size: float(np.nanmean([line.y[k] for line in lines])) for k, size in enumerate(sizes)}
+    return [Chart("util_vs_gpus", between_ends("Utilisation", means, " GPUs"), caption, drawing)]
 
 
 @figure("latency")
 def latency(study: Study) -> list[Chart]:
     """Draw how long a decision takes over the length of the queue, from the mean of each in every run."""
-    results = study.results
-    taken = np.array([stated(manifest, LATENCY) for manifest in results.manifests])
-    if "queue_mean" not in results.columns or not np.isfinite(taken).any():
-        raise NoData("the runs state no decision latency, or no mean queue")
-    queue = results.columns["queue_mean"].astype(float)
-    edges = np.unique(np.quantile(queue[np.isfinite(queue)], np.linspace(0, 1, LATENCY_GROUPS + 1)))
-    if len(edges) < 3:
-        raise NoData("the mean queue is the same in nearly all runs")
-    group = np.clip(np.searchsorted(edges, queue, side="right") - 1, 0, len(edges) - 2)
-    groups = range(len(edges) - 1)
-    middle = np.array([float(np.median(queue[group == k])) if (group == k).any() else np.nan for k in groups])
-    lines = []
-    for who in study.shown:
-        mine = results.columns["scheduler"] == who
-        values = [taken[mine & (group == k) & np.isfinite(taken)] for k in groups]
-        y = np.array([float(np.median(each)) if len(each) else np.nan for each in values])
-        lines.append(Series(who, study.style(who), middle, y, strong=study.strong(who)))
+    queue, taken = latencies(study.results, study.shown)
+    lines = [Series(who, study.style(who), queue, taken[who], strong=study.strong(who)) for who in study.shown]
     caption = (
-        "Real time per scheduling pass over the mean number of waiting jobs: medians of the runs in "
-        f"{len(groups)} groups of equal size by their queue. It depends on the machine; a flat line does not depend on the queue."
+        f"Real time per scheduling pass over the mean number of waiting jobs, in {len(queue)} groups of equally many runs by their queue: "
+        "the lower quartile of each group, which other work on the machine disturbs least. A flat line does not depend on the queue."
     )
     drawing = Lines(
         Axis("jobs waiting, mean over the run"),
@@ -259,14 +330,34 @@ def latency(study: Study) -> list[Chart]:
     return [Chart("latency", _growth(lines), caption, drawing)]
 
 
+def latencies(results: Results, schedulers: Sequence[str]) -> tuple[Array, dict[str, Array]]:
+    """Return (groups,) jobs waiting, and for each scheduler (groups,) µs per scheduling pass, of runs in groups by their mean queue."""
+    taken = np.array([stated(manifest, LATENCY) for manifest in results.manifests])
+    if "queue_mean" not in results.columns or not np.isfinite(taken).any():
+        raise NoData("the runs state no decision latency, or no mean queue")
+    queue = results.columns["queue_mean"].astype(float)
+    edges = np.unique(np.quantile(queue[np.isfinite(queue)], np.linspace(0, 1, LATENCY_GROUPS + 1)))
+    if len(edges) < 3:
+        raise NoData("the mean queue is the same in nearly all runs")
+    group = np.clip(np.searchsorted(edges, queue, side="right") - 1, 0, len(edges) - 2)
+    groups = range(len(edges) - 1)
+    middle = np.array([float(np.median(queue[group == k])) if (group == k).any() else np.nan for k in groups])
+    found = {}
+    for who in schedulers:
+        mine = (results.columns["scheduler"] == who) & np.isfinite(taken)
+        values = [taken[mine & (group == k)] for k in groups]
+        found[who] = np.array([float(np.quantile(each, UNDISTURBED)) if len(each) else np.nan for each in values])
+    return middle, found
+
+
 def _growth(lines: Sequence[Series]) -> str:
-    """Say how much longer a decision takes with the longest queues, for the first challenger, or for the first scheduler."""
+    """Say how long a decision takes with the shortest and the longest queues, for the first challenger, or for the first scheduler."""
     line = next((each for each in lines if each.strong), lines[0])
     known = np.flatnonzero(np.isfinite(line.y))
     first, last = (int(known[k]) for k in (0, -1))
-    words = f"{line.y[first]:.3g} µs with {line.x[first]:.2g} jobs waiting, {line.y[last]:.3g} µs with {line.x[last]:.3g}"
-    grows = "it grows with the queue" if line.y[last] > FLAT * line.y[first] else "it does not grow with the queue"
-    return f"A decision of {readable(line.name, 24)} takes {words}: {grows}"
+    flat = "flat" if line.y[last] <= FLAT * line.y[first] else "not flat"
+    ends = [f"{short(line.y[k])} µs{words} with {short(line.x[k])}" for k, words in ((first, " a decision"), (last, ""))]
+    return f"{readable(line.name, 16)} takes {ends[0]} jobs waiting, {ends[1]}: {flat}"
 
 
 def _is_number(text: str) -> bool:
@@ -296,7 +387,7 @@ def robustness_radar(study: Study) -> list[Chart]:
         f"How much worse {metric_title(study.objective)} gets under each kind of change, against the same runs without it, "
         "mean over severities; further out is worse, below 0 it got better."
     )
-    return [Chart("robustness_radar", "Degradation by kind of change", caption, Radar(tuple(kinds), axis, tuple(rings)))]
+    return [Chart("robustness_radar", worst_kind(found, study.objective), caption, Radar(tuple(kinds), axis, tuple(rings)))]
 
 
 @figure("degradation")
@@ -340,4 +431,4 @@ def _degradation(study: Study, kind: str) -> Chart:
     )
     labels = tuple(readable(change.partition(":")[2] or change, 30) for change in changes)
     drawing = Lines(Axis(readable(kind)), y, tuple(lines), markers=True, categories=labels, level=0.0)
-    return Chart(f"degradation-{kind}", f"Under {readable(kind)}", caption, drawing)
+    return Chart(f"degradation-{kind}", under_change(found, kind, study.objective), caption, drawing)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.experiments.judging.text import readable, short
-from gpuyard.report.charts import PALETTE, Axis, Boxes, Chart, Gantt, Lines, Marks, Points, Radar, Series, Strip, style_of
+from gpuyard.report.charts import PALETTE, ROW_WIDTH, Axis, Boxes, Chart, Gantt, Lines, Marks, Points, Radar, Series, Strip, style_of
 
 INK, GRID, MUTED = "@ink", "@grid", "@muted"
 PATTERNS = ("", "/", ".", "\\", "x", "-", "+", "|")
@@ -154,8 +155,8 @@ def _across(value: float, which: str) -> dict[str, Any]:
 
 
 def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
-    count = 1 if drawn.alone else len(drawn.marks)
-    data = [_marks(drawn, mark, 0.0 if count == 1 else ((k + 0.5) / count - 0.5) * 0.82, count) for k, mark in enumerate(drawn.marks)]
+    count, offsets = drawn.most, drawn.offsets()
+    data = [_marks(drawn, mark, offsets[k], count) for k, mark in enumerate(drawn.marks)]
     height = 110 + len(drawn.rows) * (30 if count == 1 else max(15 * count + 12, 34))
     every = np.concatenate([np.concatenate([m.mean, m.low, m.high]) for m in drawn.marks])
     ticks = {"tickvals": list(range(len(drawn.rows))), "ticktext": [_escaped(row, 52) for row in drawn.rows]}
@@ -169,7 +170,7 @@ def _points(drawn: Points) -> tuple[list[Any], dict[str, Any]]:
     }  # fmt: skip
 
 
-def _marks(drawn: Points, mark: Marks, offset: float, count: int) -> dict[str, Any]:
+def _marks(drawn: Points, mark: Marks, offset: Array, count: int) -> dict[str, Any]:
     """Draw one scheduler in all rows."""
     style, name, shown = style_of(mark.style), _escaped(mark.name), np.isfinite(mark.mean)
     mean, low, high = (each[shown] for each in (mark.mean, mark.low, mark.high))
@@ -184,8 +185,8 @@ def _marks(drawn: Points, mark: Marks, offset: float, count: int) -> dict[str, A
         "type": "data", "symmetric": False, "array": ends[1], "arrayminus": ends[0], "color": INK if drawn.bars else style.colour,
         "thickness": 2.4 if mark.strong else 1.6, "width": 0,
     }  # fmt: skip
-    trace = {"name": name, "legendgroup": name, "x": place, "y": np.flatnonzero(shown) + offset, "text": text, "error_x": interval}
-    look = _bar(mark.style, 0.82 / count if count > 1 else 0.6) if drawn.bars else _dot(mark.style, mark.strong)
+    trace = {"name": name, "legendgroup": name, "x": place, "y": np.flatnonzero(shown) + offset[shown], "text": text, "error_x": interval}
+    look = _bar(mark.style, ROW_WIDTH / count if count > 1 else 0.6) if drawn.bars else _dot(mark.style, mark.strong)
     return trace | look | {"hovertemplate": "%{text}<extra></extra>"}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.experiments.judging.text import readable
-from gpuyard.report.charts import GREY, PALETTE, Axis, Box, Boxes, Chart, Gantt, Lines, Marks, Points, Radar, Strip, style_of
+from gpuyard.report.charts import GREY, PALETTE, ROW_WIDTH, Axis, Box, Boxes, Chart, Gantt, Lines, Marks, Points, Radar, Strip, style_of
 from gpuyard.report.drawing import new_figure
 
 if TYPE_CHECKING:
@@ -111,15 +111,14 @@ def _draw_lines(drawn: Lines) -> Figure:
 
 
 def _draw_points(drawn: Points) -> Figure:
-    count = 1 if drawn.alone else len(drawn.marks)
+    count, offsets = drawn.most, drawn.offsets()
     step = 0.26 if count == 1 else max(0.15 * count + 0.12, 0.3)
     figure = new_figure(WIDTH, min(1.3 + step * len(drawn.rows), 14.0))
     axes = figure.subplots()
     _plain(axes)
     axes.grid(visible=False, axis="y")
     for k, mark in enumerate(drawn.marks):
-        offset = 0.0 if count == 1 else ((k + 0.5) / count - 0.5) * 0.82
-        _draw_marks(axes, drawn, mark, np.arange(len(drawn.rows)) + offset, 0.62 if count == 1 else 0.82 / count)
+        _draw_marks(axes, drawn, mark, np.arange(len(drawn.rows)) + offsets[k], 0.62 if count == 1 else ROW_WIDTH / count)
     if drawn.level is not None:
         axes.axvline(float(drawn.value.place(np.array(drawn.level))), color=GREY, lw=0.9, ls="--", zorder=1)
     for edge in range(1, len(drawn.rows) if count > 1 else 0):

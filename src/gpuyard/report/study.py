@@ -51,9 +51,13 @@ class Study:
         return f"{experiment.title} (estimates: {described(self.summary.estimate)})" if self.summary.single else experiment.title
 
     @property
+    def objectives(self) -> tuple[str, ...]:
+        return self.results.experiment.axes.objectives
+
+    @property
     def objective(self) -> str:
         """The first objective."""
-        return self.results.experiment.axes.objectives[0]
+        return self.objectives[0]
 
     @cached_property
     def shown(self) -> tuple[str, ...]:

@@ -55,9 +55,9 @@ def summary_of(core: Results, versus: Versus | None, objective: str = "slowdown"
     [
         (against(BETTER), "wins", "meta beats srpt on slowdown", "meta is better than srpt"),
         (against(WORSE), "loses", "meta loses to srpt on slowdown", "meta is worse than srpt"),
-        (against(SAME), "unclear", "meta cannot be told apart from srpt", "meta cannot be told apart from srpt"),
+        (against(SAME), "unclear", "meta does not clearly differ from srpt", "meta does not clearly differ from srpt"),
         (against(BASE), "equal", "meta is exactly as good as srpt", "meta is exactly as good as srpt"),
-        (replace(against(BETTER), share_high=0.001), "unclear", "meta cannot be told apart from srpt", "cannot be told apart"),
+        (replace(against(BETTER), share_high=0.001), "unclear", "meta does not clearly differ from srpt", "does not clearly differ"),
         (against(BETTER, p=0.2), "unsure", "meta is not surely different", "the corrected test is not sure (p = 0.2)"),
         (against(BETTER, p=math.nan), "unsure", "meta is not surely different", "not sure"),
     ],
@@ -124,7 +124,7 @@ def test_many_challengers_are_summed_up(core: Results) -> None:
     judge = replace(experiment.judge, challengers=("a", "b", "c"))
     results = replace(summary.results, experiment=replace(experiment, judge=judge))
     said = lead(replace(summary, tables=(replace(summary.table, lines=lines),), results=results))
-    assert "On slowdown, against srpt, better: a (" in said and "worse: b (" in said and "not told apart: c (" in said
+    assert "On slowdown, against srpt, better: a (" in said and "worse: b (" in said and "no clear difference: c (" in said
 
 
 def test_without_challengers_the_best_are_named(core: Results) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpuyard import load_cluster, parse_scheduler, simulate
 from gpuyard.model.workload import Workload
 from gpuyard.traces import load_workload
 from gpuyard.traces.generators.family import CEILING, HETERO_SPEED, INTENSITY, SHAPES
@@ -127,6 +128,16 @@ def test_hetero_labels() -> None:
     shares = np.bincount(jobs.gpu_type) / len(jobs)
     assert jobs.gpu_types == ("", "p100|v100", "v100")
     assert (np.abs(shares - [0.7, 0.15, 0.15]) < 4 * np.sqrt(0.21 / len(jobs))).all()
+
+
+def test_on_its_cluster_a_class_runs_as_fast_as_was_measured() -> None:
+    workload, cluster = load_workload("family:variant=hetero,intensity=low", 3), load_cluster("family-hetero")
+    result = simulate(workload, cluster, parse_scheduler("fcfs/fewest/skip"))
+    kinds = [cluster.types[kind].name for kind in cluster.nodes.gpu_type.tolist()]
+    classes = [workload.jobs.classes[number] for number in workload.jobs.job_class.tolist()]
+    where = [kinds[node] for node in result.table["node"].tolist()]
+    assert set(where) == {"v100", "p100", "k80"}
+    assert result.table["rate"].tolist() == [HETERO_SPEED[name][kind] for name, kind in zip(classes, where, strict=True)]
 
 
 def test_estimates_are_what_people_ask_for() -> None:

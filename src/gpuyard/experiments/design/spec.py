@@ -20,6 +20,7 @@
     [rules]                         # checkpoint, restart_cost, walltime_kill
     [settings]                      # of another kind than simulations: numbers, and ranges such as "0.7:1"
     [keep]                          # curves of each Run; [[examples]]: whole results of a few
+    [[sets]]                        # schedulers, and switches that choose among them: which are compared by the figure switch_gain
     [agents.NAME]                   # policies that are trained first
     [quick]                         # what is different in a short form of it
 
@@ -109,6 +110,16 @@ class Example:
 
 
 @dataclass(frozen=True)
+class SwitchSet:
+    """Schedulers that can be used alone, and the switches that are compared with the best of them."""
+
+    name: str
+    fixed: tuple[str, ...]
+    switches: tuple[str, ...]
+    workloads: tuple[str, ...] = ()  # of the axis, on which they are compared; empty: on all
+
+
+@dataclass(frozen=True)
 class AgentSpec:
     """A policy that is trained before the Runs, once for each training seed; the settings are those of `gpuyard train`."""
 
@@ -138,6 +149,7 @@ class Experiment:
     curves: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    sets: tuple[SwitchSet, ...] = ()
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     settings: Mapping[str, float | str] = field(default_factory=dict)  # of the kind; a range is a text, `0.7:1`
 
@@ -264,6 +276,7 @@ def from_table(table: Mapping[str, Any], where: str) -> Experiment:
         curves=_texts(root, "curves", ()),
         figures=_texts(root, "figures", ()),
         examples=tuple(_example(fields) for fields in root.rows("examples")),
+        sets=tuple(_set(fields) for fields in root.rows("sets")),
         agents=agents,
         settings=_settings(root.table("settings")),
     )
@@ -357,6 +370,16 @@ def _example(fields: Fields) -> Example:
     return made
 
 
+def _set(fields: Fields) -> SwitchSet:
+    made = SwitchSet(
+        fields.text("name"), _texts(fields, "fixed"), _texts(fields, "switches"), _texts(fields, "workloads", ())
+    )  # fmt: skip
+    if not made.fixed or not made.switches:
+        raise fields.error("switches" if made.fixed else "fixed", "is empty: there is nothing to compare")
+    fields.done()
+    return made
+
+
 def _agent(name: str, fields: Fields, where: str) -> AgentSpec:
     if not _AGENT.fullmatch(name):
         raise DataError(f"{where}: [agents]: {shorten(name)} is not a valid name of an agent", hint="letters, digits, . _ and -, up to 40")
@@ -390,9 +413,12 @@ def _check(made: Experiment, where: str) -> None:
     named = [("[judge] baseline", name) for name in (made.judge.baseline,) if name]
     named += [(f"[judge] {key}", name) for key, names in judge.items() for name in names]
     named += [("[[examples]]", name) for example in made.examples for name in example.schedulers]
+    named += [("[[sets]]", name) for each in made.sets for name in (*each.fixed, *each.switches)]
     for key, name in named:
         if name not in made.axes.schedulers:
             raise unknown_name(f"scheduler in {where}: {key}:", name, list(made.axes.schedulers))
+    for name in (name for each in made.sets for name in each.workloads if name not in made.axes.workloads):
+        raise unknown_name(f"workload in {where}: [[sets]]:", name, list(made.axes.workloads))
     _check_agents(made, where)
 
 

@@ -295,7 +295,7 @@ def table_of(pivot: Pivot, objective: str, group: str = "") -> Comparison:
     values = {name: pivot.values(objective, name) for name in results.schedulers}
     baseline = judge.baseline or _best_rival(pivot, objective)
     stand_in = _stand_in(results.schedulers) if LABEL in values else ""
-    oracle = _best_of(values, judge.oracle, sign) if judge.oracle else None
+    oracle = best_of(values, judge.oracle, sign) if judge.oracle else None
     bound = _bound(pivot, objective)
     shown = (objective,) if group else [name for name in results.experiment.metrics if name in results.columns]
     best = {name: best_means(pivot, name) for name in shown}
@@ -357,8 +357,8 @@ def _finite(values: Array) -> Array:
     return np.where(np.isinf(values), np.nan, values)
 
 
-def _best_of(values: Mapping[str, Array], names: Sequence[str], sign: float) -> Array:
-    """(cells, seeds): the best of each run, in hindsight; nan where none of them has a value."""
+def best_of(values: Mapping[str, Array], names: Sequence[str], sign: float) -> Array:
+    """Return (cells, seeds): the best of each run, in hindsight; nan where none of them has a value."""
     best: Array = sign * np.fmin.reduce([sign * _mean(values[name], 0) for name in names])
     return best
 
@@ -478,7 +478,7 @@ def _notes(pivot: Pivot) -> list[str]:
         each = [pivot.values(name, scheduler) for scheduler in results.schedulers]
         first = each[0][:1]
         if len(each) > 1 and all(np.array_equal(np.broadcast_to(first, other.shape), other, equal_nan=True) for other in each):
-            notes.append(f"{name} is the same for every scheduler in every run: it tells nothing about them here")
+            notes.append(f"{name} is the same for every scheduler in every run: it does not distinguish them here")
     for outcome, words in (("n_rejected", "were rejected"), ("n_unfinished", "never ended"), ("n_killed", "were killed")):
         lost = int(results.columns[outcome].sum()) if outcome in results.columns else 0
         if lost:

@@ -13,6 +13,7 @@ from typing import Literal
 from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Difference, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Degradation, Standing, Summary, Versus
+from gpuyard.experiments.judging.switching import switch_findings
 from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, rounded, short, shown_unit, value_text
 from gpuyard.metrics import resolve
 from gpuyard.model.units import format_seconds
@@ -57,7 +58,9 @@ def lead(summary: Summary) -> str:
     place = f"{workloads}{forms} with {count(seeds, 'window' if table.over == 'window' else 'seed')}"
     what = f"{count(len(results.schedulers), 'scheduler')} ran on {place}: {count(len(results), 'run')} in all."
     shown = results.experiment.judge.challengers
-    if len(shown) > MOST_NAMED:
+    if results.experiment.sets:
+        sentences = switch_findings(summary)
+    elif len(shown) > MOST_NAMED:
         sentences = [_overview(table) for table in summary.tables]
     else:
         sentences = [_record(summary, name) for name in shown] if shown else [_leaders(summary)]
@@ -89,9 +92,9 @@ _RECORD: dict[Verdict, str] = {
     "wins": "beats",
     "loses": "loses to",
     "equal": "is exactly as good as",
-    "unclear": "cannot be told apart from",
+    "unclear": "does not clearly differ from",
     "unsure": "is not surely different, after correction for many comparisons, from",
-    "untested": "has too few values to tell it from",
+    "untested": "has too few values for a comparison with",
 }
 
 
@@ -109,7 +112,7 @@ _OVERVIEW: dict[Verdict, str] = {
     "wins": "better",
     "loses": "worse",
     "equal": "exactly as good",
-    "unclear": "not told apart",
+    "unclear": "no clear difference",
     "unsure": "not sure after correction for many comparisons",
     "untested": "too few values to tell",
 }
@@ -178,7 +181,7 @@ _CHALLENGER: dict[Verdict, str] = {
     "wins": "{name} is better than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "loses": "{name} is worse than {base}, the {role}: {share}; {runs} (p {p} after correction).",
     "equal": "{name} is exactly as good as {base}, the {role}.",
-    "unclear": "{name} cannot be told apart from {base}, the {role}: {share}.",
+    "unclear": "{name} does not clearly differ from {base}, the {role}: {share}.",
     "unsure": "{name} against {base}, the {role}: {share}; the interval excludes 0, but the corrected test is not sure (p {p}).",
     "untested": "{name} against {base}, the {role}: {share}; too few values to tell.",
 }

@@ -281,7 +281,7 @@ def _unpacked(text: str) -> list[float]:
 
 def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a record that the numbers depend on, without titles and figures."""
-    return {key: value for key, value in record.items() if key not in ("title", "question", "figures")}
+    return {key: value for key, value in record.items() if key not in ("title", "question", "figures", "sets")}
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.model.jobs import MAX_GPUS
+from gpuyard.model.presets import HETERO_SPEED
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import generator
 from gpuyard.traces.generators.sampling import pick, require, require_jobs, stream, usual_walltime
@@ -38,16 +39,6 @@ CEILING = BASE_RATE * max(INTENSITY.values()) * BURST  # jobs/s of the candidate
 GANG_SIZES = np.array([1.0, 2.0, 4.0, 8.0])
 GANG_WEIGHTS = np.array([0.5, 0.2, 0.2, 0.1])  # mean 2.5 GPUs
 
-# Training steps/s on one GPU relative to a V100 (batch 64, 64, 80, 2048; A3C has none): Narayanan et al., OSDI 2020.
-HETERO_SPEED: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "resnet50": {"v100": 1.0, "p100": 0.596, "k80": 0.141},
-        "transformer": {"v100": 1.0, "p100": 0.591, "k80": 0.203},
-        "lm": {"v100": 1.0, "p100": 0.749, "k80": 0.214},
-        "recommendation": {"v100": 1.0, "p100": 2.222, "k80": 1.398},
-        "a3c": {"v100": 1.0, "p100": 0.792, "k80": 0.479},
-    }
-)
 HETERO_TYPES = ("", "p100|v100", "v100")  # what a job may ask for
 HETERO_TYPE_WEIGHTS = np.array([0.7, 0.15, 0.15])
 ESTIMATE_MEDIAN = 1.5  # asked / needed, before rounding up
@@ -80,8 +71,8 @@ def family(
 
     - `gang`: 1, 2, 4 or 8 GPUs with probability 0.5, 0.2, 0.2, 0.1, at most `gpus` each (the size of the machine). Arrivals are thinned
       by the mean size, so that the offered load, in GPU-seconds per second, is that of `plain`.
-    - `hetero`: five job classes whose speed by GPU type is `HETERO_SPEED` (run times are those on a V100); 15 % of the jobs ask for a
-      v100, 15 % for a p100 or v100.
+    - `hetero`: five job classes (run times are those on a V100); 15 % of the jobs ask for a v100, 15 % for a p100 or v100. The cluster
+      `family-hetero` has these types, 16 GPUs in all, with the speed that was measured for each class.
     - `estimate`: walltime = run time × 1.5·exp(N(0, `error`)), rounded up to what people ask for (1, 2, 5, 10, 15, 20 min …).
       Some are too short.
     """
