@@ -156,7 +156,7 @@ def notes(outcome: TrainingOutcome) -> Iterator[str]:
     """Say what is easily overlooked: nothing was learned, or a heuristic is still better."""
     at, better = outcome.progress, max if outcome.better == "higher" else min
     if at.update and at.best_update == 0:
-        yield "no update gave a better policy than the one it began with, which best.safetensors still is; train longer, or with other settings"
+        yield "no update gave a better policy than the initial one, which best.safetensors still is; train longer, or with other settings"
     elif outcome.baselines:
         name = better(outcome.baselines, key=lambda each: outcome.baselines[each])
         if better(at.best, outcome.baselines[name]) != at.best:
