@@ -19,7 +19,7 @@ from gpuyard.networks.network import Network
 from gpuyard.traces.recipes import Workloads
 
 WORKLOAD = "lublin:jobs=96,nodes=64,load=1.1 on 64"
-SETS = ("env.pool=32", "training.envs=4", "training.validation_episodes=8", "training.update_limit=1")
+SETS = ("env.pool=16", "training.envs=4", "training.validation_episodes=8", "training.update_limit=1")
 
 
 def plan(learner: str, start: str, *sets: str, env: str = "PickJob", workload: str = WORKLOAD) -> TrainingPlan:
@@ -45,10 +45,9 @@ def agreement(made: TrainingPlan, network: Network, seed: int, steps: int = 150)
     return float(np.mean(same))
 
 
-@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("learner", ["ppo", "evolution"])
 def test_chooses_as_sjf_does_where_it_has_never_been(learner: str) -> None:
-    made = plan(learner, "sjf")
+    made = plan(learner, "sjf", "training.start_steps=8192")
     parts, line = begun(made)
     spec, arrays = parts.learner.network()
     drawn = Network.of(*parts_of(replace(made, training=replace(made.training, start=""))).learner.network())
@@ -70,7 +69,7 @@ def test_one_of_the_schedulers_can_be_imitated() -> None:
 
 
 def test_a_choice_of_devices_can_be_imitated() -> None:
-    sets = ("training.start=greedy-device", "start_steps=2048", "training.envs=4")
+    sets = ("training.start=greedy-device", "start_steps=2048", "training.envs=4", "validation_episodes=8")
     parts, _ = begun(plan_of(TrainingRequest("PickDevice", "ppo", ("tasks:jobs=60 on tasks",), sets=sets)))
     assert parts.validator(*parts.learner.network()) < parts.validator.baselines["random-device"]
 
