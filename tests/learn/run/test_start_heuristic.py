@@ -24,7 +24,9 @@ SETS = ("env.pool=32", "training.envs=4", "training.validation_episodes=8", "tra
 
 def plan(learner: str, start: str, *sets: str, env: str = "PickJob", workload: str = WORKLOAD) -> TrainingPlan:
     window = ("env.window=16",) if env == "PickJob" else ()  # fewer rows: imitation computes more than it compiles
-    return plan_of(TrainingRequest(env=env, learner=learner, workloads=(workload,), sets=(*SETS, *window, f"training.start={start}", *sets)))
+    return plan_of(
+        TrainingRequest(env=env, learner=learner, workloads=(workload,), sets=(*SETS, *window, f"training.start={start}", *sets))
+    )
 
 
 def begun(made: TrainingPlan) -> tuple[Parts, str]:
@@ -118,7 +120,8 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "--out",
         tmp_path / "run",
     ]
-    for text in ("env.pool=16", "env.window=16", "training.start_steps=4096", "learner.pairs=2", "learner.episodes=2", "validation_episodes=2"):
+    sizes = ("env.pool=16", "env.window=16", "learner.pairs=2", "learner.episodes=2", "validation_episodes=2")
+    for text in (*sizes, "training.start_steps=4096"):
         words += ["--set", text]
     assert run([str(word) for word in words]) == 0
     assert "starts as an imitation of sjf: makes the same choice in" in capsys.readouterr().err
