@@ -8,6 +8,8 @@ WARM := @$(BIN)/python -c "from gpuyard.engine.compiler.entry import engine; eng
 # worksteal gives a worker whole files, so that what a file shares is made once and not once per worker
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -q
 PYTEST_ARGS ?=
+# the tests start many processes, which would each compile every source they import
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint format bench clean
 

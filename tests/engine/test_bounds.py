@@ -39,18 +39,18 @@ def differences(spec: str, seeds: range, scale: str) -> list[str]:
 @pytest.mark.parametrize("spec", SCHEDULERS)
 @pytest.mark.usefixtures("small_groups")
 def test_same_as_the_reference(spec: str):
-    assert differences(spec, range(700, 730), "small") == []
+    assert differences(spec, range(700, 720), "small") == []
 
 
 @pytest.mark.parametrize("spec", SCHEDULERS)
 @pytest.mark.usefixtures("small_groups")
 def test_deep_queues_same_as_the_reference(spec: str):
-    assert differences(spec, range(3), "deep") == []
+    assert differences(spec, range(2), "deep") == []
 
 
 @pytest.mark.usefixtures("bounds")
 def test_deep_queues_without_groups():
-    assert [line for spec in SCHEDULERS for line in differences(spec, range(3, 5), "deep")] == []
+    assert [line for spec in SCHEDULERS for line in differences(spec, range(3, 4), "deep")] == []
 
 
 def crowd(jobs: int, users: int, spread: float, seed: int, *, rounded: bool) -> Workload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -302,15 +303,27 @@ def test_every_column_of_a_job_has_the_same_value_in_a_simulation_and_from_a_sna
         assert np.array_equal(outside[name][: len(inside)], work.jobs.table[name]), name
 
 
+GIVEN = tuple(name for name in VISIBLE_NAMES if name in JOB_COLUMNS.names)
+
+
+@cache
+def reading(columns):
+    """An ordering by one of these columns, its parameter `which`. Each compilation takes half a second."""
+    lines = [f"    if which == {k}:\n        return sign * jobs.{name}[j]\n" for k, name in enumerate(columns)]
+    space = {}
+    exec(f"def rule(jobs, j, now, sign=1.0, which=0.0):\n{''.join(lines)}    return np.nan\n", {"np": np}, space)  # noqa: S102
+    return make_ordering(space["rule"], "own")
+
+
 @pytest.mark.parametrize("column", VISIBLE_NAMES)
 def test_an_ordering_decides_the_same_in_a_simulation_and_from_a_snapshot(column):
     work, cluster = every_column_differs()
     one = replace(cluster, partitions=(Partition("p"),), nodes=Nodes(("a",), *(np.array([v]) for v in (8, 0, 1e4, 1e4, 0, 0))))
-    space = {}
-    exec(f"def rule(jobs, j, now, sign=1.0): return sign * jobs.{column}[j]", space)  # noqa: S102
-    rule = make_ordering(space["rule"], "own")
-    for sign in (1.0, -1.0):  # a parameter: the rule is compiled once
-        scheduler = replace(parse_slots("fcfs/first/none"), ordering=replace(rule, params=(("sign", sign),)))
+    columns = GIVEN if column in GIVEN else (column,)  # what is kept for a policy depends on the other columns that it reads
+    rule = reading(columns)
+    for sign in (1.0, -1.0):
+        params = (("sign", sign), ("which", float(columns.index(column))))
+        scheduler = replace(parse_slots("fcfs/first/none"), ordering=replace(rule, params=params))
         result = simulate(work, one, scheduler)
         snapshot = Simulation(work, one, half_life=scheduler.half_life).advance()
         started = [decision.job for decision in scheduler.decide(snapshot)]

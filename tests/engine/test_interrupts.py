@@ -25,6 +25,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets commands in the background ignore it
 from gpuyard import load_cluster, load_workload, simulate
 from gpuyard.engine.compiler.compile import compile_keys
+from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.slots import Program, Slot
 
 def endless(jobs, j, now):
@@ -47,6 +48,7 @@ class Given:
 
 address = compile_keys({"endless": endless, "slow": slow}[sys.argv[1]], 0)
 workload, cluster = load_workload("family:shape=base,gpus=4"), load_cluster("1x1:a100")
+engine()
 print("begins", flush=True)
 try:
     simulate(workload, cluster, Given())
@@ -65,7 +67,7 @@ def begun(tmp_path: Path, policy: str) -> Iterator[subprocess.Popen[str]]:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
-        time.sleep(1.0)  # for the engine to be loaded
+        time.sleep(1.0)  # for the simulation to begin; the engine is loaded
         yield process
     finally:
         process.kill()

@@ -168,7 +168,7 @@ def small_queues() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
             if list(submit) == sorted(submit):
                 yield from ((submit, runtime) for runtime in product(range(1, 4), repeat=n))
     rng = np.random.default_rng(7)
-    for _ in range(150):
+    for _ in range(60):
         n = int(rng.integers(4, 6))
         yield tuple(sorted(rng.integers(0, 8, n).tolist())), tuple(rng.integers(1, 6, n).tolist())
 
@@ -183,7 +183,7 @@ def test_srpt_has_the_least_flow_of_all_plans_on_one_gpu() -> None:
 def test_no_registered_scheduler_has_less_flow_than_srpt_on_one_gpu() -> None:
     rng = np.random.default_rng(3)
     cluster = Cluster.uniform(1, 1)
-    for _ in range(5):
+    for _ in range(2):
         submit, runtime = np.cumsum(rng.exponential(1.1, 60)), rng.lognormal(-0.5, 1.0, 60)
         workload = exact(submit, np.ones(60), runtime)
         best = total_flow(simulate(workload, cluster, parse_scheduler("srpt/first/none/srpt")))
@@ -294,7 +294,7 @@ def test_easy_with_exact_estimates_starts_every_head_by_its_reservation() -> Non
     scheduler = slots("fcfs/best/easy")
     rng = np.random.default_rng(12)
     promised = 0
-    for _ in range(40):
+    for _ in range(20):
         gpus = int(rng.integers(2, 12))
         seen, result = passes(random_jobs(rng, gpus), Cluster.uniform(1, gpus), scheduler)
         for one in seen:
@@ -330,7 +330,7 @@ def test_conservative_with_exact_estimates_starts_no_job_after_its_first_reserva
     scheduler = slots("fcfs/first/conservative")
     rng = np.random.default_rng(13)
     passed = 0
-    for _ in range(25):
+    for _ in range(12):
         gpus = int(rng.integers(2, 12))
         workload = random_jobs(rng, gpus)
         seen, result = passes(workload, Cluster.uniform(1, gpus), scheduler)

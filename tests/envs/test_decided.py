@@ -46,7 +46,7 @@ def one(options: PickJob, workload, cluster, rules=None) -> DecidedEnvs:
 )
 def test_a_network_that_chooses_gives_what_the_decider_gives_with_that_network(kind, spec: NetworkSpec, backfill: str):
     options, played_through = kind(placement=MILP, backfill=backfill), 0
-    for seed in range(25):
+    for seed in range(15):
         case, net = random_case(seed), network(seed, spec)
         played = play(one(options, case.workload, case.cluster, case.rules), by_network(net))
         if played is None:

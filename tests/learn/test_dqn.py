@@ -17,7 +17,7 @@ from gpuyard.features.schema import Schema
 from gpuyard.learn.dqn import D3qnConfig, DoubleDqn, Dqn, DqnConfig, RainbowConfig, make_dqn, project
 from gpuyard.learn.parts import heads, networks
 from gpuyard.networks.spec import NetworkSpec
-from gpuyard.testing.probes import PROBES, ActionByObservation, Machines
+from gpuyard.testing.probes import PROBES, ActionByObservation, Machines, TwoSteps
 from support.learning import SMALL, exported_scores, greedy_return, trained
 
 COMMON: dict[str, Any] = {**SMALL, "epsilon_steps": 3000, "target_every": 40, "low": -2.0, "high": 2.0, "atoms": 21}
@@ -37,13 +37,24 @@ CONFIGS = {
 }
 
 
+class TwoStepsOfThree(TwoSteps):
+    """With a third choice that is never legal, and so of the shape of the masked action: both are learned by the same compiled code."""
+
+    actions = 3
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        seen.mask[:, 2] = False
+        return seen
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_future_is_discounted_once(name: str) -> None:
-    probe = PROBES["two-steps"](32)
+    probe = TwoSteps(32) if CONFIGS[name].noisy else TwoStepsOfThree(32)  # noise that dies away must have tried every choice
     learner = trained(make_dqn(probe, CONFIGS[name], seed=1), 6000)
     for _ in range(2):  # what is seen first, and second
         seen = probe.observe()
-        assert exported_scores(learner, seen) == pytest.approx(np.repeat(probe.values(0.9)[:, None], 2, 1), abs=0.05)
+        assert exported_scores(learner, seen)[:, :2] == pytest.approx(np.repeat(probe.values(0.9)[:, None], 2, 1), abs=0.05)
         probe.step(np.zeros(32, dtype=int))
 
 
@@ -61,7 +72,7 @@ def test_best_legal_choice(name: str) -> None:
 @pytest.mark.parametrize("name", ["dqn", "dueling", "prioritised", "noisy"])
 def test_rows(name: str) -> None:
     probe = PROBES["largest-row"](64)
-    learner = trained(make_dqn(probe, CONFIGS[name], seed=3), 12_000)
+    learner = trained(make_dqn(probe, CONFIGS[name], seed=3), 8000)
     right = []
     for _ in range(8):
         seen = probe.step(np.zeros(64, dtype=int)).observation
@@ -71,20 +82,18 @@ def test_rows(name: str) -> None:
 
 REPEATED = [
     pytest.param(*pair, marks=pytest.mark.slow)
-    for pair in (("d3qn", "one-machine"), ("prioritised", "one-machine"), ("dqn", "two-machines"))
+    for pair in (("d3qn", "one-machine"), ("prioritised", "one-machine"), ("prioritised", "two-machines"), ("dqn", "two-machines"))
 ]
 
 
 @pytest.mark.usefixtures("optimised")
-@pytest.mark.parametrize(
-    ("name", "problem"), [("dqn", "one-machine"), ("d3qn", "two-machines"), ("prioritised", "two-machines"), *REPEATED]
-)
+@pytest.mark.parametrize(("name", "problem"), [("dqn", "one-machine"), ("d3qn", "two-machines"), *REPEATED])
 def test_optimum_of_small_scheduling_problems(name: str, problem: str) -> None:
     """Wide exploration to the end and a rate that falls to 0: the second best order is within 2 % of the best."""
     probe = PROBES[problem](32)
     assert isinstance(probe, Machines)
-    config = replace(CONFIGS[name], discount=1.0, width=32, network="pool", schedule="linear", steps=20_000, steps_per_update=2)
-    learner = trained(make_dqn(probe, replace(config, epsilon_end=0.3, epsilon_steps=8000), seed=4), 20_000)
+    config = replace(CONFIGS[name], discount=1.0, width=32, network="pool", schedule="linear", steps=12_000, steps_per_update=2)
+    learner = trained(make_dqn(probe, replace(config, epsilon_end=0.3, epsilon_steps=5000), seed=4), 12_000)
     assert greedy_return(learner, PROBES[problem](32)) == pytest.approx(np.repeat(probe.optimum(), 32), abs=1e-5)
 
 

@@ -17,6 +17,7 @@ from gpuyard.testing.probes import PROBES, ActionByObservation, LargestRow, Mach
 
 CONFIG = PpoConfig(rollout=16, epochs=4, minibatches=4, discount=0.9, learning_rate=1e-2, updates=60, width=16)
 SMALL = PpoConfig(rollout=4, epochs=2, minibatches=2, updates=8, width=4)
+# Most tests below share SMALL, 8 environments and one of two probes, and so the compiled code: a program of its own costs 1 to 2 s.
 
 
 def config_for(name: str) -> PpoConfig:
@@ -28,8 +29,11 @@ def trained_on(envs: Probe, config: PpoConfig, seed: int = 1) -> tuple[Ppo, list
     return learner, [learner.update() for _ in range(config.updates)]
 
 
+apply = jax.jit(networks.apply, static_argnums=0)
+
+
 def greedy(learner: Ppo, seen: Observation) -> np.ndarray:
-    return np.asarray(jax.jit(networks.apply, static_argnums=0)(learner.spec, learner.state.params, *seen)).argmax(1)
+    return np.asarray(apply(learner.spec, learner.state.params, *seen)).argmax(1)
 
 
 @pytest.mark.parametrize("name", list(PROBES))
@@ -51,7 +55,7 @@ def test_values_are_learned_without_normalisation_too(name: str) -> None:
 @pytest.mark.parametrize(("kind", "speeds"), [("kernel", (1.0,)), ("attention", (1.0, 2.0))])
 def test_optimum_of_small_scheduling_problems_is_reached(kind: str, speeds: tuple[float, ...]) -> None:
     envs = Machines.random(64, problems=2, jobs=5, seed=21, speeds=speeds)
-    learner, _ = trained_on(envs, replace(CONFIG, discount=1.0, rollout=20, network=kind, updates=80))
+    learner, _ = trained_on(envs, replace(CONFIG, discount=1.0, network=kind, updates=80))
     seen, total = envs.reset(0), np.zeros(64)
     for _ in range(5):
         seen, reward, _ = envs.step(greedy(learner, seen))
@@ -105,7 +109,7 @@ def test_gradients_are_clipped_to_their_norm() -> None:
     assert float(optax.tree.norm(adam.mu)) == pytest.approx(0.05, rel=1e-5)
 
 
-@pytest.mark.parametrize("make", [lambda: LargestRow(8), lambda: TwoSteps(8), lambda: Machines.random(8, 2, 5, seed=1)])
+@pytest.mark.parametrize("make", [lambda: LargestRow(8), lambda: TwoSteps(8), lambda: Machines.random(8, 2, 3, seed=1)])
 def test_resumed_equals_never_stopped_bit_for_bit(make) -> None:  # type: ignore[no-untyped-def]
     through = Ppo(make(), SMALL, seed=5)
     facts = [through.update() for _ in range(5)]
@@ -142,8 +146,8 @@ class Strict(LargestRow):
 
 @pytest.mark.parametrize("kind", ["kernel", "attention"])
 def test_masks_are_never_violated(kind: str) -> None:
-    learner = Ppo(Strict(32), replace(SMALL, rollout=32, network=kind), seed=3)
-    for _ in range(3):
+    learner = Ppo(Strict(8), replace(SMALL, network=kind, updates=96), seed=3)
+    for _ in range(96):  # 3,072 choices
         learner.update()
     mask, action = np.asarray(learner._rollout.mask), np.asarray(learner._rollout.action)
     assert np.take_along_axis(mask, action[..., None], -1).all()
@@ -151,7 +155,7 @@ def test_masks_are_never_violated(kind: str) -> None:
 
 
 def test_every_step_and_update_draws_anew() -> None:
-    learner = Ppo(ActionByObservation(64), replace(SMALL, learning_rate=0.0), seed=1)
+    learner = Ppo(TwoSteps(8), replace(SMALL, learning_rate=0.0), seed=1)
     drawn = []
     for _ in range(2):
         learner.update()
@@ -168,7 +172,7 @@ def test_what_is_kept_of_a_rollout_is_what_was_seen() -> None:
     rollout = jax.device_get(learner._rollout)
     for t in range(SMALL.rollout):
         assert all(np.array_equal(kept[t], now) for kept, now in zip(rollout[:3], seen, strict=True))
-        scores = networks.apply(learner.spec, learner.state.params, *seen)
+        scores = apply(learner.spec, learner.state.params, *seen)
         expected = np.take_along_axis(np.asarray(jax.nn.log_softmax(scores)), rollout.action[t][:, None], 1)[:, 0]
         np.testing.assert_allclose(rollout.log_probability[t], expected, rtol=1e-5)
         seen, reward, _ = again.step(rollout.action[t])
@@ -176,8 +180,7 @@ def test_what_is_kept_of_a_rollout_is_what_was_seen() -> None:
 
 
 def test_normalisation_is_that_of_what_was_seen() -> None:
-    envs = LargestRow(16)
-    learner = Ppo(envs, replace(SMALL, learning_rate=0.0), seed=2)
+    learner = Ppo(LargestRow(8), replace(SMALL, learning_rate=0.0), seed=2)
     before = learner.network()[1]
     learner.update()
     rollout, after = jax.device_get(learner._rollout), learner.network()[1]
@@ -254,7 +257,7 @@ def test_network_to_start_from() -> None:
 
 def test_is_found_by_name() -> None:
     kind = LEARNERS["ppo"]
-    learner = kind.make(TwoSteps(8), kind.config(rollout=4, minibatches=2), 3)
+    learner = kind.make(TwoSteps(8), kind.config(rollout=4, epochs=2, minibatches=2, updates=8, width=4), 3)
     facts = learner.update()
     assert {"return", "time/collect", "time/learn", "loss/policy", "loss/value", "policy/entropy", "policy/kl", "gradient"} <= facts.keys()
     assert facts["return"] == 1.0
@@ -284,21 +287,15 @@ def test_a_variant_overrides_one_step() -> None:
 
 
 def test_accumulated_gradients_are_those_of_one_large_batch() -> None:
-    """Two minibatches taken together make the step of one that is twice as large, and not those of two."""
-    configs = (
-        replace(SMALL, minibatches=1),
-        replace(SMALL, minibatches=2, accumulate=2),
-        replace(SMALL, minibatches=4, accumulate=4),
-        replace(SMALL, minibatches=2),
-    )
+    """Four minibatches taken together make the step of one that is four times as large, and not those of two."""
+    configs = (replace(SMALL, minibatches=1), replace(SMALL, minibatches=4, accumulate=4), SMALL)
     weights = []
     for config in configs:
         learner = Ppo(LargestRow(8), config, seed=3)
         facts = [learner.update() for _ in range(3)]
         assert np.isfinite([each["loss/total"] for each in facts]).all()
         weights.append(np.concatenate([np.ravel(each) for each in jax.tree.leaves(networks.trained(learner.state.params))]))
-    whole, halves, quarters, two = weights
-    np.testing.assert_allclose(halves, whole, rtol=2e-3, atol=2e-5)
+    whole, quarters, two = weights
     np.testing.assert_allclose(quarters, whole, rtol=2e-3, atol=2e-5)
     assert np.abs(two - whole).max() > 1e-3
 

@@ -11,6 +11,7 @@ import pytest
 from gpuyard.experiments.design.spec import load_experiment, parse_experiment
 from gpuyard.experiments.running.runner import backend_of, run
 from gpuyard.report.studies import Study, load_study
+from gpuyard.report.writing import write_report
 
 CHANGED = """
 title = "Changes"
@@ -51,6 +52,12 @@ def core_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("core")
     run(load_experiment("core", quick=True), folder, backend_of("local", 1), command="gpuyard run core --quick")
     return folder
+
+
+@pytest.fixture(scope="session")
+def core_report(core_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The HTML file of its report, in a folder of its own; to draw all its figures takes seconds."""
+    return write_report(core_folder, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="session")

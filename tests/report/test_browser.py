@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpuyard.report.writing import write_report
-
 CHROMIUM = next(filter(None, (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
@@ -35,8 +33,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def report(core_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(core_folder, tmp_path_factory.mktemp("browser"))
+def report(core_report: Path) -> Path:
+    return core_report
 
 
 def opened(browser: Any, path: Path, size: tuple[int, int], scheme: str = "light") -> tuple[Any, Heard]:

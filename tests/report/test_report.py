@@ -54,8 +54,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def written(core_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(core_folder, tmp_path_factory.mktemp("report"))
+def written(core_report: Path) -> Path:
+    return core_report
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +72,16 @@ def test_everything_is_written(written: Path, core: Study) -> None:
     assert written.stat().st_size < MOST_BYTES
 
 
-def test_a_second_report_is_the_same(written: Path, core_folder: Path, tmp_path: Path) -> None:
-    again = write_report(core_folder, tmp_path)
-    for path in sorted(file for file in written.parent.rglob("*") if file.is_file()):
-        assert path.read_bytes() == (again.parent / path.relative_to(written.parent)).read_bytes(), path.name
-
-
-def test_it_lands_in_the_folder_of_the_experiment_and_leaves_its_results_alone(core_folder: Path, tmp_path: Path) -> None:
+def test_a_second_report_is_the_same_lands_in_the_folder_of_the_experiment_and_leaves_its_results_alone(
+    written: Path, core_folder: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(core_folder, copy)
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
     assert write_report(copy) == copy / "report.html"
     assert all((copy / name).read_bytes() == data for name, data in before.items())
+    for path in sorted(file for file in written.parent.rglob("*") if file.is_file()):
+        assert path.read_bytes() == (copy / path.relative_to(written.parent)).read_bytes(), path.name
 
 
 def test_the_page_asks_the_network_for_nothing(seen: Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,6 +19,8 @@ SMALL: dict[str, Any] = {"width": 16, "warmup": 256, "discount": 0.9, "learning_
 
 L = TypeVar("L", bound=Learner)
 
+_apply = jax.jit(networks.apply, static_argnums=0)  # one program: alone, each operation of each shape is compiled
+
 
 def trained(learner: L, steps: int) -> L:
     """Train the learner for at least that many choices."""
@@ -30,7 +33,7 @@ def exported_scores(learner: Learner, seen: Observation) -> Array:
     """Return (envs, actions) scores of the exported network."""
     spec, arrays = learner.network()
     params = {name: jnp.asarray(each) for name, each in arrays.items()}
-    return np.asarray(networks.apply(spec, params, *seen))
+    return np.asarray(_apply(spec, params, *seen))
 
 
 def greedy_return(learner: Learner, probe: Probe) -> Array:

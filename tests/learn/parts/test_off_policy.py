@@ -18,7 +18,7 @@ from support.learning import SMALL, exported_scores, trained
 
 OFF: dict[str, Any] = {**SMALL, "capacity": 600, "warmup": 200, "updates_per_round": 8, "batch_size": 16}
 CASES: list[tuple[str, dict[str, Any], str]] = [
-    ("dqn", OFF, "two-machines"),
+    ("dqn", OFF, "largest-row"),
     ("d3qn", {**OFF, "prioritised": True, "balanced": True, "n_step": 2}, "two-steps"),
     ("rainbow", {**OFF, "atoms": 5, "low": -2.0, "high": 2.0, "schedule": "cosine"}, "masked-action"),
     ("sac", OFF, "largest-row"),
@@ -82,9 +82,9 @@ class StrictActions(MaskedAction):
 
 @pytest.mark.parametrize(("name", "settings"), [(name, settings) for name, settings, _ in CASES], ids=NAMES)
 def test_masks_are_never_violated(name: str, settings: dict[str, Any]) -> None:
-    probes: list[Probe] = [StrictActions(16)]
+    probes: list[Probe] = [StrictActions(8)]
     if name in ("dqn", "sac"):
-        probes.append(StrictRows(16))
+        probes.append(StrictRows(8))
     for probe in probes:
         learner = made(name, settings, probe)
         while learner.steps < 1500:
@@ -100,7 +100,7 @@ class NanReward(MaskedAction):
 
 @pytest.mark.parametrize(("name", "settings"), [(name, settings) for name, settings, _ in CASES], ids=NAMES)
 def test_reward_that_is_no_number(name: str, settings: dict[str, Any]) -> None:
-    learner = made(name, settings, NanReward(16))
+    learner = made(name, settings, NanReward(8))
     with pytest.raises(LearningError, match="reward.* nan; hint: "):
         for _ in range(10):
             learner.update()

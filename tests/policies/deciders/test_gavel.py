@@ -123,7 +123,7 @@ def test_bad_parameters_are_refused(text: str):
 @pytest.mark.parametrize("text", ["gavel", "gavel:every=20", "gavel:every=20,most=2"])
 def test_the_laws_hold_and_everybody_ends(text: str):
     ends = {STATUS.index("done"), STATUS.index("killed"), STATUS.index("rejected")}
-    for seed in range(630_000, 630_040):
+    for seed in range(630_000, 630_020):
         case = random_case(seed)
         result = simulate(case.workload, case.cluster, parse_scheduler(text), seed=seed, rules=case.rules, segments=True)
         check_invariants(result.table, result.segments, case.workload, case.cluster, case.rules)
