@@ -144,19 +144,11 @@ def _call_scores(
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
-        address, s, picks, scores, count, job, params, at = args
-        nodes, size = words_of(builder, s, "nodes")
-        arguments = [
-            builder.inttoptr(nodes, ir.IntType(8).as_pointer()),
-            size,
-            _data(context, builder, sig.args[2], picks),
-            _data(context, builder, sig.args[3], scores),
-            count,
-            s,
-            job,
-            _offset(builder, _data(context, builder, sig.args[6], params), at, 8),
-        ]
-        return _call(context, builder, address, ir.IntType(64), arguments)
+        byte, (nodes, size) = ir.IntType(8).as_pointer(), words_of(builder, args[1], "nodes")
+        picks, scores = (_data(context, builder, sig.args[k], args[k]) for k in (2, 3))
+        params = _offset(builder, _data(context, builder, sig.args[6], args[6]), args[7], 8)
+        given = [builder.inttoptr(nodes, byte), size, picks, scores, args[4], args[1], args[5], params]
+        return _call(context, builder, args[0], ir.IntType(64), given)
 
     return signature, codegen
 

@@ -20,19 +20,18 @@ NO_DEVICES = np.uint64(0)
 @inner
 def unit_cpus(s: State, row: JobRow) -> Any:
     """Cores that one unit of a job needs."""
-    if row.hosted == 0:
-        return 0.0
-    cpus = s.table[row.number].cpus
-    return cpus * row.chunk / row.gpus if row.gpus >= 1 else cpus
+    return _per_unit(row, s.table[row.number].cpus) if row.hosted == 1 else 0.0
 
 
 @inner
 def unit_memory(s: State, row: JobRow) -> Any:
     """GB that one unit of a job needs."""
-    if row.hosted == 0:
-        return 0.0
-    memory = s.table[row.number].memory
-    return memory * row.chunk / row.gpus if row.gpus >= 1 else memory
+    return _per_unit(row, s.table[row.number].memory) if row.hosted == 1 else 0.0
+
+
+@inner
+def _per_unit(row: JobRow, amount: Real) -> Any:
+    return amount * row.chunk / row.gpus if row.gpus >= 1 else amount
 
 
 @inner
