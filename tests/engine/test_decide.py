@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpuyard import Simulation, Workload, simulate
+from gpuyard.engine import simulation
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.engine.state import VISIBLE_NAMES
@@ -290,17 +291,22 @@ def every_column_differs():
     return Workload(jobs, np.ones(count)), Cluster(nodes, (GpuType("gpu"),), partitions, qos=qos)
 
 
-def test_every_column_of_a_job_has_the_same_value_in_a_simulation_and_from_a_snapshot():
+def column(state, name):
+    return next(part[name] for part in (state.rows, state.table, state.factors) if name in part.dtype.names)
+
+
+def test_every_column_of_a_job_has_the_same_value_in_a_simulation_and_from_a_snapshot(monkeypatch):
+    monkeypatch.setattr(simulation, "_OUTSIDE", replace(simulation._OUTSIDE, factors=True))
     work, cluster = every_column_differs()
     sim = Simulation(work, cluster)
     snapshot = sim.advance()
-    inside, outside = sim.state.rows, parse_slots("fcfs").begin().load(snapshot).state.rows
+    inside, outside, count = sim.state, parse_slots("multifactor").begin().load(snapshot).state, len(work)
     for name in VISIBLE_NAMES:
-        assert np.array_equal(inside[name], outside[name][: len(inside)]), name
+        assert np.array_equal(column(inside, name), column(outside, name)[:count]), name
     copied = [name for name in JOB_COLUMNS.names if name in VISIBLE_NAMES and name != "partition"]
     assert len(copied) == len(JOB_COLUMNS.names) - 2  # `id` is not for policies, and partitions have other numbers
     for name in copied:
-        assert np.array_equal(outside[name][: len(inside)], work.jobs.table[name]), name
+        assert np.array_equal(column(outside, name)[:count], work.jobs.table[name]), name
 
 
 GIVEN = tuple(name for name in VISIBLE_NAMES if name in JOB_COLUMNS.names)

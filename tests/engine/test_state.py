@@ -36,6 +36,14 @@ def test_a_row_lists_the_columns_of_the_classes_it_is_made_of() -> None:
     assert set(columns_of(st.JobRow)) == set(st.JOB_ROW.names or ())
     assert set(columns_of(st.VisibleRow)) == set(st.VISIBLE_NAMES) == set(st.VISIBLE_ROW.names or ())
     assert set(columns_of(st.HiddenColumns)).isdisjoint(st.VISIBLE_NAMES)
+    assert columns_of(st.CopiedColumns).items() <= columns_of(jobs.JobColumns).items()
+
+
+def test_the_row_of_a_job_has_no_gaps_and_what_is_read_most_comes_first() -> None:
+    assert st.JOB_ROW.itemsize == 160  # with 188 bytes of the table, the run time, the result and the queue: 348 a job
+    assert sum(st.JOB_ROW[name].itemsize for name in st.JOB_ROW.names or ()) > 160 - 8
+    assert st.JOB_ROW.fields is not None
+    assert all(st.JOB_ROW.fields[name][1] < 64 for name in ("submit", "gpus", "remaining", "deadline", "priority", "status", "partition"))
 
 
 def test_columns_are_laid_out_in_the_order_of_the_class() -> None:

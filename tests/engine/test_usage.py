@@ -105,7 +105,7 @@ def test_a_worked_example_of_multifactor(tmp_path: Path):
     driver.order(PREPARE)
     s = driver.state
     keys = {
-        int(s.rows["index"][j]): float(s.queue_keys[i])
+        int(s.table["index"][j]): float(s.queue_keys[i])
         for i, j in enumerate(s.queue_jobs[: len(snapshot.jobs)])
         if s.rows["status"][j] == 1
     }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.design.spec import Experiment
     from gpuyard.experiments.judging.summary import Summary
     from gpuyard.experiments.running.runner import Progress, RunOutcome
+    from gpuyard.experiments.running.workers import Backend
 
 _RUN = "Run"
 _SHORT_LIST = 12  # values of an axis that are shown
@@ -58,6 +59,7 @@ def run(
 
     If it is interrupted or killed, the same command continues where it stopped and ends with the same numbers.
     """
+    backend = None if dry_run or on != "local" else _begun(workers)
     from gpuyard.experiments.design.spec import load_experiment
     from gpuyard.experiments.running.runner import backend_of
     from gpuyard.experiments.running.runner import run as run_all
@@ -68,7 +70,7 @@ def run(
         emit(describe_plan(found), how)
         return
     folder = out or Path("results") / (found.name + ("-quick" if quick else ""))
-    backend = backend_of(on, workers)
+    backend = backend or backend_of(on, workers)
     command = _command(experiment, quick=quick, values=set_ or ())
     with _progress() as progress:
         try:
@@ -82,6 +84,16 @@ def run(
         from gpuyard.report.writing import write_report
 
         say(f"report: {write_report(folder)}")
+
+
+def _begun(workers: int | None) -> Backend:
+    """Return the workers on this machine. Their processes start before anything of weight is loaded here, and load it at the same time."""
+    from gpuyard.experiments.running.workers import Processes, check_workers, local
+
+    backend = local(check_workers(workers))
+    if isinstance(backend, Processes):
+        backend.begin()
+    return backend
 
 
 def show_results(folder: Path, how: Format) -> None:

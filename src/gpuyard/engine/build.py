@@ -29,7 +29,7 @@ _NO_GROUPS = np.zeros(0, np.int32)
 
 # Columns that follow from what was submitted, as long as a job has not run; all others of these kinds are then the same for all.
 _FOLLOWS = {"usage": "user", "size_factor": "gpus", "partition_factor": "partition", "qos_factor": "qos", "remaining": "estimate"}
-_SAME = frozenset(columns_of(st.LiveColumns, st.FactorColumns))
+_SAME = frozenset(columns_of(st.LiveColumns, st.FactorRow))
 
 
 def build_state(
@@ -96,6 +96,7 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
     own = {
         "slots": len(program.slots),
         "params": len(program.param_rows),
+        "factors": n if program.factors else 0,
         "queue_need": n if program.sifts else 1,
         "queue_length": n if program.sifts else 1,
         "running_jobs": n if tracking else 1,

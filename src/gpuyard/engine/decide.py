@@ -211,7 +211,9 @@ class SnapshotDecider:
         n, m = max(2 * jobs, self._most_jobs, 64), max(2 * parts, self._most_parts, 64)
         pool = m + int(s.nodes["gpus"].sum()) + n + 1  # whole devices, shares and CPU jobs that may start
         grown = s.replace(
-            rows=np.zeros(n, st.JOB_ROW), result=np.zeros(n, st.DTYPES["result"]), users=np.zeros(users, st.USER_ROW),
+            rows=np.zeros(n, st.JOB_ROW), table=np.zeros(n, st.DTYPES["table"]),
+            factors=np.zeros(n if self._program.factors else 0, st.FACTOR_ROW), result=np.zeros(n, st.DTYPES["result"]),
+            users=np.zeros(users, st.USER_ROW),
             queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32), running_ends=np.zeros(n),
             queue_need=np.zeros(n, np.float32), queue_length=np.zeros(n, np.float32),
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),

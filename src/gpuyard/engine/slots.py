@@ -75,6 +75,7 @@ class Program:
     switch_params: tuple[float, ...] = ()
     switch_every: float = 0.0
     half_life: float = 0.0  # s, of the users' usage; 0: no policy reads it
+    factors: bool = False  # some policy reads a column of gpuyard.engine.state.FactorRow
     network: int = 0  # of the switch rule
     scratch: int = 0  # floats that networks need
     keep: tuple[object, ...] = ()  # what must outlive the simulation: networks whose addresses are above

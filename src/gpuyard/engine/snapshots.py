@@ -25,7 +25,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     for name in _COPIED:
         live[name] = rows[name]
     live["running"] = rows["status"] == st.RUNNING
-    _revise_ends(live, rows["walltime"], float(s.control["now"][0]), rules)
+    _revise_ends(live, table["walltime"], float(s.control["now"][0]), rules)
     live["attained"] = rows["ran"] * rows["gpus"]
     nodes = np.zeros(len(cluster.nodes), NODE)
     usable = s.nodes["mask"].copy()

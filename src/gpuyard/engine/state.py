@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)
 
 
+class CopiedColumns(RecordRow):
+    """The submitted columns that kernels often look at, or that may differ from what was submitted; the others stay in `table`."""
+
+    submit: f8
+    gpus: f8
+    estimate: f8  # it may be made in the simulation
+    deadline: f8
+    priority: f8
+    partition: i4  # of the cluster, not of the labels
+    job_class: i4
+    chunk: i4
+    gpu_type: i4
+
+
 class LiveColumns(RecordRow):
     """The visible columns of a job's past and present."""
 
@@ -38,23 +52,25 @@ class LiveColumns(RecordRow):
     done: f8  # reference s of work kept
     est_end: f8  # s, when this run is estimated to end
     preemptions: i4
-    status: i4
+    status: i1
 
 
 class HiddenColumns(RecordRow):
     """The columns of a job that policies do not see."""
 
     runtime: f8
-    end: f8  # s, when this run ends
+    number: i4  # of its row: the place of the rest in `table`
     alloc: i4  # first part in the pool; -1: none
     units: i4
     plain: i1  # whole GPUs, spread at will, no other demand: counters decide
+    hosted: i1  # it asks for cpus or memory, which are in `table`
+    moved: i1  # it has a transfer, which is in `table`
     overrun: i1  # this run ends by the walltime limit
     benched: i1  # preempted in the pass that is under way: 1; about to be: 2
 
 
-class FactorColumns(RecordRow):
-    """Shares and priorities; visible. Few policies read them."""
+class FactorRow(RecordRow):
+    """Shares and priorities; visible. Few policies read them, and only then are they kept."""
 
     usage: f8  # the user's part of all users' decayed usage when the pass began, 0..1
     fair_share: f8  # the user's part of the cluster by right, 0..1
@@ -63,34 +79,22 @@ class FactorColumns(RecordRow):
     qos_factor: f8  # the QOS's priority over the highest
 
 
-class VisibleRow(JobColumns, LiveColumns, FactorColumns):
+class VisibleRow(JobColumns, LiveColumns, FactorRow):
     """A job as a policy sees it."""
 
 
-class JobRow(VisibleRow, HiddenColumns):
+class JobRow(CopiedColumns, LiveColumns, HiddenColumns):
     """A job as the kernels have it."""
 
 
-# What is looked at of every waiting job comes first, within one cache line; a row is four of them.
-_FIRST = ("submit", "gpus", "remaining", "deadline", "priority", "estimate", "partition", "units", "plain", "overrun", "benched", "status")
-_ALL = columns_of(JobColumns, LiveColumns, HiddenColumns, FactorColumns)
-_REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: -np.dtype(_ALL[name]).itemsize)  # no gaps
-JOB_ROW = np.dtype([(name, _ALL[name]) for name in (*_FIRST, *_REST)], align=True)
-VISIBLE_NAMES = tuple(columns_of(JobColumns, LiveColumns, FactorColumns))
-
-
-def _visible(row: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the same layout with the hidden fields left out: what a policy is compiled against."""
-    fields: Any = row.fields
-    return np.dtype({
-        "names": list(VISIBLE_NAMES),
-        "formats": [fields[n][0] for n in VISIBLE_NAMES],
-        "offsets": [fields[n][1] for n in VISIBLE_NAMES],
-        "itemsize": row.itemsize,
-    }, align=True)  # fmt: skip
-
-
-VISIBLE_ROW = _visible(JOB_ROW)
+# What is looked at of every waiting job comes first, in 64 bytes.
+_FIRST = ("submit", "gpus", "remaining", "estimate", "deadline", "priority", "partition", "units", "plain", "overrun", "benched", "status")
+_ALL = columns_of(JobRow)
+_REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: (name != "preemptions", -np.dtype(_ALL[name]).itemsize))
+JOB_ROW = np.dtype([(name, _ALL[name]) for name in (*_FIRST, *_REST)], align=True)  # no gaps
+FACTOR_ROW = row_dtype(FactorRow)
+VISIBLE_ROW = np.dtype(list(columns_of(JobColumns, LiveColumns, FactorRow).items()))  # all that a policy sees of a job, as one record
+VISIBLE_NAMES = VISIBLE_ROW.names or ()
 
 
 class NodeRow(RecordRow):
@@ -403,6 +407,7 @@ class State(NamedTuple):
     table: Vector[SubmittedRow]  # (jobs,) JOB: what was submitted
     runtime: Reals  # (jobs,) f8, hidden
     rows: Vector[JobRow]  # (jobs,) JOB_ROW; a row is filled when its job is submitted
+    factors: Vector[FactorRow]  # (jobs,) FACTOR_ROW, the same; (0,) where no policy reads them
     result: Vector[ResultRow]  # (jobs,) of gpuyard.model.result.ROW; a row is written when its job ends
     nodes: Vector[NodeRow]  # (nodes,) NODE_ROW, by partition
     partitions: Vector[PartitionRow]
@@ -474,7 +479,7 @@ class State(NamedTuple):
 
 
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
-    "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "result": ROW, "nodes": NODE_ROW,
+    "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
     "partitions": PARTITION_ROW, "queue_jobs": np.int32,
     "queue_need": np.float32, "queue_length": np.float32, "queue_group": np.int32, "group": np.int32, "group_seen": np.int32,
     "front_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,

@@ -165,7 +165,7 @@ def _waiting(s: st.State, decision: OpenDecision) -> tuple[Waiting, ...]:
             row = s.rows[j]
             legal = p == asked and decision.offers(s, i, j)
             wait = float(control["now"] - row["submit"])
-            found.append(Waiting(j, float(row["gpus"]), float(row["cpus"]), float(row["remaining"]), wait, legal))
+            found.append(Waiting(j, float(row["gpus"]), float(s.table[j]["cpus"]), float(row["remaining"]), wait, legal))
     return tuple(found)
 
 
@@ -182,7 +182,7 @@ def _use(bars: Sequence[RunBar], s: st.State, nodes: Any, edges: Array) -> Array
     """Return (nodes, edges − 1): the share in use of the scarcest of devices, cores and memory."""
     used = np.zeros((3, len(nodes), len(edges) - 1))
     for bar in bars:
-        row = s.rows[bar.job]
+        row = s.table[bar.job]
         covered = np.clip(np.minimum(bar.end, edges[1:]) - np.maximum(bar.start, edges[:-1]), 0.0, None)
         part = bar.gpus / float(row["gpus"]) if row["gpus"] > 0 else 1.0
         for k, amount in enumerate((bar.gpus, float(row["cpus"]) * part, float(row["memory"]) * part)):

@@ -14,7 +14,8 @@ from gpuyard.features.schema import Schema
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Array, Int, Real, Reals
-    from gpuyard.engine.state import JobRow, State
+    from gpuyard.engine.state import State
+    from gpuyard.model.jobs import SubmittedRow
 
 HOST = Schema(
     "host",
@@ -107,10 +108,10 @@ def measure_hosts(s: State, p: Int, j: Int) -> None:
     running = 0
     for i in range(s.control[0].heap):
         row = s.rows[s.ends[i]]
-        end = revised_end(row, s.control[0])
+        end = revised_end(s, row)
         if row.partition == p:
             running += 1
-            _count(most, row)
+            _count(most, s.table[row.number])
         k = row.alloc
         while k >= 0:
             piece = s.parts[k]
@@ -121,10 +122,10 @@ def measure_hosts(s: State, p: Int, j: Int) -> None:
 
 
 @inner
-def _count(most: Reals, row: JobRow) -> None:
-    most[MEAN_CPUS] += row.cpus
-    most[MEAN_MEMORY] += row.memory
-    most[MEAN_GPUS] += row.gpus
+def _count(most: Reals, job: SubmittedRow) -> None:
+    most[MEAN_CPUS] += job.cpus
+    most[MEAN_MEMORY] += job.memory
+    most[MEAN_GPUS] += job.gpus
 
 
 @inner
@@ -136,11 +137,11 @@ def _measure_queue(s: State, p: Int, j: Int, running: Real) -> None:
     found = 0
     for i in range(part.head, upto):
         other = s.queue_jobs[i]
-        row = s.rows[other]
-        _count(most, row)
+        job = s.table[other]
+        _count(most, job)
         if other != j and found < LOOK:
             at = FIRST_NEXT + 3 * found
-            most[at], most[at + 1], most[at + 2] = row.cpus, row.memory, row.gpus
+            most[at], most[at + 1], most[at + 2] = job.cpus, job.memory, job.gpus
             found += 1
     most[NEXT] = float(found)
     count = max(float(running + upto - part.head), 1.0)
@@ -197,7 +198,7 @@ def _next_fit(most: Reals, cpus: Real, memory: Real, gpus: Real) -> Any:
 def host_row(s: State, n: Int, j: Int, fastest: Real, out: Array, at: Int, stride: Int) -> None:
     """Write one host for job j, after `measure_hosts`. `fastest`: the highest speed for the job's class."""
     node = s.nodes[n]
-    row = s.rows[j]
+    row, job = s.rows[j], s.table[j]
     most = s.host_sums
     speed = s.speed[row.job_class * len(s.types) + node.gpu_type]
     free = float(node.free)
@@ -205,9 +206,9 @@ def host_row(s: State, n: Int, j: Int, fastest: Real, out: Array, at: Int, strid
         out, at, stride,
         node.cpus, node.free_cpus, node.memory, node.free_memory, float(node.gpus), free, speed,
         s.busy_until[n] - s.control[0].now,
-        row.cpus, row.memory, row.gpus, row.remaining, most[MOST_CPUS], most[MOST_MEMORY], most[MOST_GPUS], fastest,
+        job.cpus, job.memory, row.gpus, row.remaining, most[MOST_CPUS], most[MOST_MEMORY], most[MOST_GPUS], fastest,
     )  # fmt: skip
-    cpus, memory, gpus = node.free_cpus - row.cpus, node.free_memory - row.memory, free - row.gpus
+    cpus, memory, gpus = node.free_cpus - job.cpus, node.free_memory - job.memory, free - row.gpus
     room, next_fit = _room(most, node.free_cpus, node.free_memory, free), _next_fit(most, node.free_cpus, node.free_memory, free)
     out[at + 11 * stride] = room
     out[at + 12 * stride] = room - _room(most, cpus, memory, gpus)
@@ -230,8 +231,8 @@ def host_context(s: State, p: Int, j: Int, out: Array, at: Int) -> None:
     part = s.partitions[p]
     row = s.rows[j]
     most = s.host_sums
-    out[at] = share(row.cpus, most[MOST_CPUS])
-    out[at + 1] = share(row.memory, most[MOST_MEMORY])
+    out[at] = share(s.table[j].cpus, most[MOST_CPUS])
+    out[at + 1] = share(s.table[j].memory, most[MOST_MEMORY])
     out[at + 2] = share(row.gpus, most[MOST_GPUS])
     out[at + 3] = log(row.remaining) * np.float32(TIME)
     out[at + 4] = log(float(part.tail - part.head)) * np.float32(COUNT)

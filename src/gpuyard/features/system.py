@@ -240,7 +240,7 @@ def _running_jobs(s: State, out: Array, at: Int) -> None:
     first, left_sum, late = np.inf, 0.0, 0.0
     for i in range(control.heap):
         row = s.rows[s.ends[i]]
-        left = revised_end(row, control) - control.now
+        left = revised_end(s, row) - control.now
         first = min(first, left)
         left_sum += left
         late += 1.0 if control.now + left > row.deadline else 0.0

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from gpuyard.engine.compiler.compile import compile_switch, parameters_of
 from gpuyard.engine.decide import DeciderPool, SnapshotDecider
 from gpuyard.engine.slots import BACKFILLS, SCORES, SPANS, Program, Slot, check_half_life
-from gpuyard.engine.state import OUTPUTS
+from gpuyard.engine.state import FACTOR_ROW, OUTPUTS
 from gpuyard.errors import GpuyardError, PolicyError, UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Decision
@@ -33,12 +33,15 @@ from gpuyard.policies.slots import (
     check_period,
     is_builtin,
     label_of,
+    reads,
     reads_usage,
     short_number,
     summary_of,
     values_of,
 )
 from gpuyard.registry import Registry
+
+FACTORS = tuple(FACTOR_ROW.names or ())
 
 
 @dataclass(frozen=True)
@@ -172,19 +175,25 @@ def program_of(schedulers: Sequence[Scheduler], label: str, every: float, networ
     every_network = (*(network for s in schedulers for network in s.networks), *networks)
     return Program(
         tuple(s.slot() for s in schedulers), label, timer=every or own, half_life=half_life_of(schedulers),
+        factors=any(reads(function, FACTORS) for function, _ in _functions(schedulers)),
         scratch=max((network.state_scratch for network in every_network), default=0), keep=every_network,
     )  # fmt: skip
 
 
 def half_life_of(schedulers: Sequence[Scheduler]) -> float:
     """Seconds in which the users' usage halves that these schedulers read; 0: none of them reads it."""
-    slots = [slot for s in schedulers for slot in (s.ordering, s.placement, s.preemption)]
-    readers = [dict(slot.params) for slot in slots if slot.function is not None and reads_usage(slot.function)]
+    readers = [dict(params) for function, params in _functions(schedulers) if reads_usage(function)]
     given = sorted({params["half_life"] for params in readers if "half_life" in params})
     if len(given) > 1:
         what = f"half_life = {given[0]:g} s and half_life = {given[1]:g} s in one scheduler"
         raise UsageError(what, hint="usage is kept with one half-life: give all of its policies the same")
     return check_half_life(given[0] if given else HALF_LIFE) if readers else 0.0
+
+
+def _functions(schedulers: Sequence[Scheduler]) -> list[tuple[Function, Params]]:
+    """Return the functions in the slots of these schedulers, with their parameters."""
+    slots = [slot for s in schedulers for slot in (s.ordering, s.placement, s.preemption)]
+    return [(slot.function, slot.params) for slot in slots if slot.function is not None]
 
 
 # ── schedulers that are asked at every decision ──

@@ -251,15 +251,20 @@ def reads_clock(function: Function) -> bool:
     return name in code.co_cellvars or any(_loads(i, name) for i in dis.get_instructions(function)) or reads_usage(function)
 
 
-@cache
 def reads_usage(function: Function) -> bool:
-    """Whether the function, or one of its module that it calls, reads `jobs.usage`. Another thing of that name costs only time."""
+    """Whether the function, or one of its module that it calls, reads `jobs.usage`."""
+    return reads(function, ("usage",))
+
+
+@cache
+def reads(function: Function, columns: tuple[str, ...]) -> bool:
+    """Whether the function, or one of its module that it calls, reads one of the columns. Another thing of that name costs only time."""
     seen: set[Function] = set()
     todo = [function]
     while todo:
         each = todo.pop()
         seen.add(each)
-        if _names(each.__code__, "usage"):
+        if any(_names(each.__code__, column) for column in columns):
             return True
         called = (each.__globals__.get(name) for name in each.__code__.co_names)
         todo += [plain(thing) for thing in called if is_helper(thing, each) and plain(thing) not in seen]

@@ -15,9 +15,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
-from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown
+from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown, header_for, job_parts
 from gpuyard.engine.compiler.vetting import try_out
-from gpuyard.engine.state import JOB_ROW, NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES
+from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_NAMES, VISIBLE_ROW
 from gpuyard.errors import GpuyardError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import load_cluster
@@ -52,13 +52,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment at which a policy is asked: job rows, nodes, the system, the clock."""
+    """A moment at which a policy is asked: jobs, nodes, the system, the clock."""
 
     workload: Workload
-    rows: Array
+    jobs: tuple[Array, ...]  # as gpuyard.engine.compiler.shown.JOB_PARTS
     nodes: Array
     system: Array
     now: float
+
+    @property
+    def bytes(self) -> list[bytes]:
+        return [array.tobytes() for array in (*self.jobs, self.nodes, self.system)]
 
 
 @dataclass(frozen=True)
@@ -154,9 +158,9 @@ def _moments() -> list[Moment]:
     return found
 
 
-def _job_rows(workload: Workload, now: float, late: bool) -> Array:
+def _job_rows(workload: Workload, now: float, late: bool) -> tuple[Array, ...]:
     """Return the jobs as policies see them: just submitted, or `late` with made-up progress. Hidden columns are 0."""
-    rows = np.zeros(len(workload), JOB_ROW)
+    rows = np.zeros(len(workload), VISIBLE_ROW)
     for name in set(COLUMNS) & set(VISIBLE_NAMES):
         rows[name] = getattr(workload.jobs, name)
     rows["remaining"] = rows["estimate"]
@@ -177,7 +181,7 @@ def _job_rows(workload: Workload, now: float, late: bool) -> Array:
         rows["preemptions"] = draw.integers(0, 3, len(rows))
         for name in ("usage", "partition_factor", "qos_factor"):
             rows[name] = draw.random(len(rows))
-    return rows
+    return job_parts(rows)
 
 
 def _node_rows(cluster: Cluster) -> Array:
@@ -198,12 +202,12 @@ def _interpreted(function: Function, kind: PolicyKind, moments: list[Moment]) ->
     trouble = {"answers": "", "pure": ""}
     answers: list[Array] = []
     for moment in moments:
-        before = (moment.rows.tobytes(), moment.nodes.tobytes(), moment.system.tobytes())
+        before = moment.bytes
         given, trouble["answers"] = _ask_each(function, kind, moment, range(kind.subjects(moment)))
         if trouble["answers"]:
             return answers, {"answers": trouble["answers"]}
         again, _ = _ask_each(function, kind, moment, range(kind.subjects(moment))[::-1])
-        if (moment.rows.tobytes(), moment.nodes.tobytes(), moment.system.tobytes()) != before:
+        if moment.bytes != before:
             trouble["pure"] = f"it changes the {'jobs or nodes' if kind.name == 'placement' else 'jobs'} that it is shown"
             return answers, trouble
         other = np.flatnonzero(given != again)
@@ -315,15 +319,18 @@ def _values(params: Params) -> Array:
 
 
 def _keys(address: int, moment: Moment, params: Params) -> Array:
-    ids, out, values = np.arange(len(moment.rows), dtype=np.int32), np.full(len(moment.rows), np.nan), _values(params)
-    _call(address, _pointer(moment.rows), len(moment.rows), _pointer(ids), _pointer(out), len(ids), moment.now, _pointer(values))
+    count = len(moment.workload)
+    ids, out, values = np.arange(count, dtype=np.int32), np.full(count, np.nan), _values(params)
+    header = header_for(moment.jobs)
+    _call(address, _pointer(header), _pointer(ids), _pointer(out), len(ids), moment.now, _pointer(values))
     return out
 
 
 def _scores(address: int, moment: Moment, params: Params) -> Array:
     ids, out, values = np.arange(len(moment.nodes), dtype=np.int32), np.full(len(moment.nodes), np.nan), _values(params)
-    jobs = (_pointer(moment.rows), len(moment.rows), JOB)
-    _call(address, _pointer(moment.nodes), len(moment.nodes), _pointer(ids), _pointer(out), len(ids), *jobs, _pointer(values))
+    header = header_for(moment.jobs)
+    nodes = _pointer(moment.nodes), len(moment.nodes)
+    _call(address, *nodes, _pointer(ids), _pointer(out), len(ids), _pointer(header), JOB, _pointer(values))
     return out
 
 
@@ -338,12 +345,12 @@ def _job(moment: Moment, k: int) -> str:
 
 RULE = PolicyKind(
     "ordering or preemption rule", ("jobs", "j", "now"), compile_keys,
-    subjects=lambda moment: len(moment.rows), ask=lambda f, moment, k: f(Shown(JOBS, moment.rows), k, moment.now), ask_all=_keys,
+    subjects=lambda moment: len(moment.workload), ask=lambda f, moment, k: f(Shown(JOBS, *moment.jobs), k, moment.now), ask_all=_keys,
     what=_job, simulated=lambda f, name: replace(parse_slots("fcfs/fewest/easy"), ordering=make_ordering(f, name)),
 )  # fmt: skip
 PLACEMENT = PolicyKind(
     "placement", ("nodes", "n", "jobs", "j"), compile_scores,
-    subjects=lambda moment: len(moment.nodes), ask=lambda f, moment, k: f(Shown(NODES, moment.nodes), k, Shown(JOBS, moment.rows), JOB),
+    subjects=lambda moment: len(moment.nodes), ask=lambda f, moment, k: f(Shown(NODES, moment.nodes), k, Shown(JOBS, *moment.jobs), JOB),
     ask_all=_scores,
     what=lambda moment, k: f"node {int(moment.nodes['number'][k])} and {_job(moment, JOB)}",
     simulated=lambda f, name: replace(parse_slots("fcfs/fewest/easy"), placement=make_placement(f, name)),

@@ -9,7 +9,8 @@ import pytest
 
 from gpuyard import Workload, load_workload, simulate
 from gpuyard.engine.compiler.compile import compile_keys, compile_switch, parameters_of, place_of
-from gpuyard.engine.state import DTYPES, JOB_ROW, PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
+from gpuyard.engine.compiler.shown import JOB_PARTS, JOBS, TRUSTED_JOBS
+from gpuyard.engine.state import DTYPES, PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
 from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster
 from gpuyard.policies import BACKFILLS, PLACEMENTS, PREEMPTIONS, Scheduler, make_ordering, make_placement
@@ -38,17 +39,14 @@ def test_where_a_function_stands():
 
 
 def test_what_is_hidden_is_not_in_the_type_that_policies_are_compiled_against():
-    hidden = set(JOB_ROW.names or ()) - set(VISIBLE_NAMES)
-    assert {"runtime", "end"} <= hidden
-    assert not hidden & set(VISIBLE_ROW.names or ())
-    assert VISIBLE_ROW.itemsize == JOB_ROW.itemsize
-    for name in VISIBLE_NAMES:
-        assert VISIBLE_ROW.fields is not None
-        assert JOB_ROW.fields is not None
-        assert VISIBLE_ROW.fields[name][:2] == JOB_ROW.fields[name][:2]
+    hidden = {name for part in JOB_PARTS for name in part.names or ()} - set(VISIBLE_NAMES)
+    assert {"id", "overrun", "number"} <= hidden
+    for shown in (JOBS, TRUSTED_JOBS):
+        assert set(shown.place) == set(VISIBLE_NAMES)
+        assert all(JOB_PARTS[place][name] == VISIBLE_ROW[name] for name, place in shown.place.items())
 
 
-@pytest.mark.parametrize("name", ["runtime", "end", "overrun"])
+@pytest.mark.parametrize("name", ["runtime", "end", "overrun", "id"])
 def test_a_rule_that_reads_what_is_hidden_does_not_compile(name: str):
     source = f"def rule(jobs, j, now):\n    return jobs.{name}[j]\n"
     space: dict[str, Any] = {"__name__": "test"}

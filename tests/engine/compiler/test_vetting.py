@@ -11,9 +11,9 @@ import pytest
 
 from gpuyard.engine.compiler import vetting
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, compile_switch
-from gpuyard.engine.compiler.shown import JOBS, SYSTEM, Shown
+from gpuyard.engine.compiler.shown import JOBS, SYSTEM, Shown, job_parts
 from gpuyard.engine.compiler.vetting import try_out
-from gpuyard.engine.state import JOB_ROW, SYSTEM_ROW
+from gpuyard.engine.state import SYSTEM_ROW, VISIBLE_ROW
 from gpuyard.errors import PolicyError
 
 HEAD = """import ctypes
@@ -168,8 +168,8 @@ def test_an_error_in_the_trial_is_left_to_the_engine(tmp_path: Path):
 
 
 def test_interpreted_columns_are_read_only_too():
-    rows = np.zeros(3, JOB_ROW)
-    jobs, system = Shown(JOBS, rows), Shown(SYSTEM, np.zeros(1, SYSTEM_ROW))
+    rows = np.zeros(3, VISIBLE_ROW)
+    jobs, system = Shown(JOBS, *job_parts(rows)), Shown(SYSTEM, np.zeros(1, SYSTEM_ROW))
     assert jobs.estimate[2] == 0.0
     assert len(jobs) == len(jobs.estimate) == 3
     assert system.waiting == 0.0
@@ -188,4 +188,4 @@ def test_interpreted_columns_are_read_only_too():
 @pytest.mark.parametrize("row", [3, -1, 10**9])
 def test_a_row_that_is_not_there_is_an_error(row: int):
     with pytest.raises(IndexError, match="there are 3 rows"):
-        _ = Shown(JOBS, np.zeros(3, JOB_ROW)).estimate[row]
+        _ = Shown(JOBS, *job_parts(np.zeros(3, VISIBLE_ROW))).estimate[row]

@@ -79,6 +79,19 @@ def test_every_task_is_done_once_by_some_worker() -> None:
     assert [(number, square) for number, (square, _) in Here().run(Squares(), range(4))] == [(0, 0), (1, 1), (2, 4), (3, 9)]
 
 
+def test_processes_that_were_begun_before_do_the_work_and_those_too_many_end() -> None:
+    backend = Processes(2)
+    backend.begin()
+    begun = {worker.process.pid for worker in backend._begun}
+    found = list(backend.run(Squares(), [3]))
+    assert [(number, square) for number, (square, _) in found] == [(3, 9)]
+    assert {pid for _, (_, pid) in found} < begun
+    assert until(lambda: not any(alive(pid) for pid in begun))
+    again = list(backend.run(Squares(), [4]))  # there are none left: new ones start
+    assert [(number, square) for number, (square, _) in again] == [(4, 16)]
+    assert not {pid for _, (_, pid) in again} & begun
+
+
 def test_nothing_to_do_starts_nothing() -> None:
     def never() -> object:
         raise AssertionError

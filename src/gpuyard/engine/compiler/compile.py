@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numba
+import numpy as np
 from numba import carray, njit, types
 from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
@@ -22,9 +23,21 @@ from numba.core.sigutils import normalize_signature
 from gpuyard.engine.compiler.diskcache import use_disk
 from gpuyard.engine.compiler.jit import INTERPRETED, python_handle
 from gpuyard.engine.compiler.linking import prepare_numba
-from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown, no_such_column, show_jobs, show_nodes, show_system
+from gpuyard.engine.compiler.shown import (
+    JOB_ARRAYS,
+    JOB_PARTS,
+    JOBS,
+    NODES,
+    SYSTEM,
+    Shown,
+    no_such_column,
+    show_jobs,
+    show_nodes,
+    show_system,
+    show_trusted_jobs,
+)
 from gpuyard.engine.compiler.vetting import is_helper, plain, vet
-from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, VISIBLE_ROW
+from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, State
 from gpuyard.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -34,7 +47,9 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 _GENERATED = 100_000  # the first line of a loop around a user's function, so that no line of it is taken for one of the user's file
-_JOBS = types.CPointer(numba.from_dtype(VISIBLE_ROW))
+# A state's header. The type says where in it the arrays of jobs are and what their rows are like: so it is in the key of the disk cache.
+_LAYOUT = [(f"{name}{State._fields.index(name)}", row) for name, row in zip(JOB_ARRAYS, JOB_PARTS, strict=True)]
+_JOBS = types.CPointer(numba.from_dtype(np.dtype(_LAYOUT)))
 _NODES = types.CPointer(numba.from_dtype(NODE_ROW))
 _SYSTEM = types.CPointer(numba.from_dtype(SYSTEM_ROW))
 _INTS = types.CPointer(types.int32)
@@ -56,18 +71,18 @@ class _Kind:
 
 _KEYS = _Kind(
     "rule",
-    types.int64(_JOBS, types.int64, _INTS, _FLOATS, types.int64, types.float64, _FLOATS),
-    "jobs_at, total, ids_at, out_at, count, now, params_at",
-    ("jobs = show_jobs(jobs_at, total)", "ids = carray(ids_at, count)"),
+    types.int64(_JOBS, _INTS, _FLOATS, types.int64, types.float64, _FLOATS),
+    "jobs_at, ids_at, out_at, count, now, params_at",
+    ("jobs = show_jobs(jobs_at)", "ids = carray(ids_at, count)"),
     "rule(jobs, ids[i], now{params})",
     3,
     "def rule(jobs, j, now): return jobs.estimate[j]",
 )
 _SCORES = _Kind(
     "placement",
-    types.int64(_NODES, types.int64, _INTS, _FLOATS, types.int64, _JOBS, types.int64, types.int64, _FLOATS),
-    "nodes_at, size, ids_at, out_at, count, jobs_at, total, job, params_at",
-    ("nodes = show_nodes(nodes_at, size)", "jobs = show_jobs(jobs_at, total)", "ids = carray(ids_at, count)"),
+    types.int64(_NODES, types.int64, _INTS, _FLOATS, types.int64, _JOBS, types.int64, _FLOATS),
+    "nodes_at, size, ids_at, out_at, count, jobs_at, job, params_at",
+    ("nodes = show_nodes(nodes_at, size)", "jobs = show_jobs(jobs_at)", "ids = carray(ids_at, count)"),
     "rule(nodes, ids[i], jobs, job{params})",
     4,
     "def rule(nodes, n, jobs, j): return nodes.free[n]",
@@ -208,8 +223,8 @@ def _wrapper(kind: _Kind, function: Function, params: int, rule: Function, *, gu
         body += ["return 0"]
     name = re.sub(r"\W", "_", f"_{kind.what}_{function.__name__}")  # a lambda has no valid name
     source = "\n" * (_GENERATED if guarded else 0) + f"def {name}({kind.arguments}):\n" + "\n".join("    " + line for line in body) + "\n"
-    shown = {"show_jobs": show_jobs, "show_nodes": show_nodes} if guarded else {"show_jobs": carray, "show_nodes": carray}
-    namespace: dict[str, Any] = {"rule": rule, "carray": carray, "show_system": show_system, **shown, "__name__": function.__module__}
+    shown = {"show_jobs": show_jobs if guarded else show_trusted_jobs, "show_nodes": show_nodes, "show_system": show_system}
+    namespace: dict[str, Any] = {"rule": rule, "carray": carray, **shown, "__name__": function.__module__}
     exec(compile(source, function.__code__.co_filename, "exec"), namespace)  # noqa: S102 - our own text; the rule is called, not pasted
     made: Function = namespace[name]
     return made
@@ -220,14 +235,14 @@ def _guard(lines: list[str], otherwise: str, guarded: bool) -> list[str]:
 
 
 def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
-    def keys(rows: Array, ids: Ints, out: Reals, now: float, values: Array) -> int:
-        jobs = Shown(JOBS, rows)
+    def keys(s: State, ids: Ints, out: Reals, now: float, values: Array) -> int:
+        jobs = _jobs_of(s)
         for i in range(len(ids)):
             out[i] = function(jobs, ids[i], now, *values[:params])
         return 0
 
-    def scores(nodes: Array, ids: Ints, out: Reals, rows: Array, job: int, values: Array) -> int:
-        hosts, jobs = Shown(NODES, nodes), Shown(JOBS, rows)
+    def scores(s: State, ids: Ints, out: Reals, job: int, values: Array) -> int:
+        hosts, jobs = Shown(NODES, s.nodes), _jobs_of(s)
         for i in range(len(ids)):
             out[i] = function(hosts, ids[i], jobs, job, *values[:params])
         return 0
@@ -237,3 +252,7 @@ def _interpreted(kind: _Kind, function: Function, params: int) -> Function:
 
     loops: dict[str, Function] = {_KEYS.what: keys, _SCORES.what: scores, _SWITCH.what: switch}
     return loops[kind.what]
+
+
+def _jobs_of(s: State) -> Shown:
+    return Shown(JOBS, s.rows, s.table[: len(s.rows)], s.factors[: len(s.rows)])

@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 
 from gpuyard.engine.compiler.diskcache import compile_cached
 from gpuyard.engine.compiler.linking import EntryCompiler, KernelCompiler
+from gpuyard.engine.compiler.pointer import words_of
 from gpuyard.engine.state import PARAMS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from numba.types import Type
 
     from gpuyard.arrays import Int, Ints, Real, Reals, Vector
-    from gpuyard.engine.state import JobRow, NodeRow, State, SystemRow
+    from gpuyard.engine.state import JobRow, State, SystemRow
 
 WORD, FLOAT, NOTHING = types.int64, types.float64, types.void  # in signatures of entries
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,20 +112,17 @@ def _offset(builder: IRBuilder, pointer: Value, count: Value, size: int) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _call_keys(
-    typing: TypingContext, address: Type, rows: Type, jobs: Type, keys: Type, first: Type, count: Type, now: Type, params: Type, at: Type
+    typing: TypingContext, address: Type, s: Type, jobs: Type, keys: Type, first: Type, count: Type, now: Type, params: Type, at: Type
 ) -> Any:
     """Fill keys[first:first+count] by the policy at `address` for jobs[first:first+count]; returns a status."""
-    signature = types.int64(types.int64, rows, jobs, keys, types.int64, types.int64, types.float64, params, types.int64)
+    signature = types.int64(types.int64, s, jobs, keys, types.int64, types.int64, types.float64, params, types.int64)
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
-        address, rows, jobs, keys, first, count, now, params, at = args
-        array = context.make_array(sig.args[1])(context, builder, rows)
-        size = builder.extract_value(array.shape, 0)
+        address, s, jobs, keys, first, count, now, params, at = args
         arguments = [
-            _data(context, builder, sig.args[1], rows),
-            size,
+            s,
             _offset(builder, _data(context, builder, sig.args[2], jobs), first, 4),
             _offset(builder, _data(context, builder, sig.args[3], keys), first, 8),
             count,
@@ -138,28 +136,19 @@ def _call_keys(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _call_scores(
-    typing: TypingContext, address: Type, nodes: Type, picks: Type, scores: Type, count: Type, rows: Type, job: Type, params: Type, at: Type
+    typing: TypingContext, address: Type, s: Type, picks: Type, scores: Type, count: Type, job: Type, params: Type, at: Type
 ) -> Any:
     """Fill scores[:count] by the placement at `address` for nodes picks[:count] and one job; returns a status."""
-    signature = types.int64(types.int64, nodes, picks, scores, types.int64, rows, types.int64, params, types.int64)
+    signature = types.int64(types.int64, s, picks, scores, types.int64, types.int64, params, types.int64)
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
         from llvmlite import ir
 
-        address, nodes, picks, scores, count, rows, job, params, at = args
-        sizes = [builder.extract_value(context.make_array(sig.args[i])(context, builder, args[i]).shape, 0) for i in (1, 5)]
-        arguments = [
-            _data(context, builder, sig.args[1], nodes),
-            sizes[0],
-            _data(context, builder, sig.args[2], picks),
-            _data(context, builder, sig.args[3], scores),
-            count,
-            _data(context, builder, sig.args[5], rows),
-            sizes[1],
-            job,
-            _offset(builder, _data(context, builder, sig.args[7], params), at, 8),
-        ]
-        return _call(context, builder, address, ir.IntType(64), arguments)
+        byte, (nodes, size) = ir.IntType(8).as_pointer(), words_of(builder, args[1], "nodes")
+        picks, scores = (_data(context, builder, sig.args[k], args[k]) for k in (2, 3))
+        params = _offset(builder, _data(context, builder, sig.args[6], args[6]), args[7], 8)
+        given = [builder.inttoptr(nodes, byte), size, picks, scores, args[4], args[1], args[5], params]
+        return _call(context, builder, args[0], ir.IntType(64), given)
 
     return signature, codegen
 
@@ -268,16 +257,12 @@ def _call_python(address: Int, *arguments: Any) -> int:
     return int(_handles[address - 1](*arguments))
 
 
-def _python_keys(
-    address: Int, rows: Vector[JobRow], jobs: Ints, keys: Reals, first: Int, count: Int, now: Real, params: Reals, at: Int
-) -> int:
-    return _call_python(address, rows, jobs[first : first + count], keys[first : first + count], now, params[at:])
+def _python_keys(address: Int, s: State, jobs: Ints, keys: Reals, first: Int, count: Int, now: Real, params: Reals, at: Int) -> int:
+    return _call_python(address, s, jobs[first : first + count], keys[first : first + count], now, params[at:])
 
 
-def _python_scores(
-    address: Int, nodes: Vector[NodeRow], picks: Ints, scores: Reals, count: Int, rows: Vector[JobRow], job: Int, params: Reals, at: Int
-) -> int:
-    return _call_python(address, nodes, picks[:count], scores[:count], rows, job, params[at:])
+def _python_scores(address: Int, s: State, picks: Ints, scores: Reals, count: Int, job: Int, params: Reals, at: Int) -> int:
+    return _call_python(address, s, picks[:count], scores[:count], job, params[at:])
 
 
 def _python_switch(address: Int, system: Vector[SystemRow], now: Real, params: Reals, at: Int) -> int:

@@ -61,9 +61,14 @@ class _Attributes(AttributeTemplate):  # type: ignore[misc]
 
 @lower_getattr_generic(StatePointer)  # type: ignore[untyped-decorator]
 def _read(context: TargetContext, builder: IRBuilder, kind: Type, header: Value, attribute: str) -> Any:
-    at = 2 * State._fields.index(attribute)
-    address, length = _load(builder, header, at), _load(builder, header, at + 1)
+    address, length = words_of(builder, header, attribute)
     return array_at(context, builder, _ARRAYS[attribute], address, length, np.dtype(DTYPES[attribute]).itemsize)
+
+
+def words_of(builder: IRBuilder, header: Value, attribute: str) -> tuple[Any, Any]:
+    """Read the address and the length of an array of the state."""
+    at = 2 * State._fields.index(attribute)
+    return _load(builder, header, at), _load(builder, header, at + 1)
 
 
 def array_at(context: TargetContext, builder: IRBuilder, kind: Type, address: Value, length: Value, size: int) -> Any:

@@ -1,7 +1,8 @@
 """Shows a user's policy columns that can be read by row and nothing else, compiled and interpreted alike.
 
 An array would also let a policy write, take a view of the hidden fields beside a column, or reach other memory through a pointer.
-These types have no such operations, so a policy that asks for one does not compile.
+These types have no such operations, so a policy that asks for one does not compile. A job's columns lie in three arrays of the state;
+which one a column is read from is settled when the policy is compiled.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 from llvmlite import ir
 from numba import from_dtype, types
 from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, models, register_model
 
-from gpuyard.engine.state import NODE_ROW, SYSTEM_ROW, VISIBLE_ROW
+from gpuyard.engine.compiler.pointer import words_of
+from gpuyard.engine.state import FACTOR_ROW, JOB_ROW, NODE_ROW, SYSTEM_ROW, VISIBLE_NAMES, State
 from gpuyard.errors import PolicyError
+from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from llvmlite.ir import IRBuilder, Value
     from numba.core.base import BaseContext as TargetContext
     from numba.core.typing.templates import Signature
@@ -34,15 +37,21 @@ if TYPE_CHECKING:
 
 
 class ShownType(types.Type):  # type: ignore[misc]
-    """Rows of records at an address: `jobs`, `nodes` or `system`."""
+    """Rows of records at one or more addresses: `jobs`, `nodes` or `system`. A column is in the first of them that has it."""
 
-    def __init__(self, what: str, row: np.dtype[Any]) -> None:
-        self.what = what
-        self.record = from_dtype(row)
-        super().__init__(name=f"gpuyard.{type(self).__name__}({what})")
+    def __init__(self, what: str, rows: Sequence[np.dtype[Any]], names: Sequence[str] | None, *, checked: bool = True) -> None:
+        self.what, self.checked = what, checked  # checked: a row that is not there is an error, not other memory
+        self.records = tuple(from_dtype(row) for row in rows)
+        every = dict.fromkeys(name for row in rows for name in row.names or () if names is None or name in names)
+        self.place = {name: next(k for k, row in enumerate(rows) if name in (row.names or ())) for name in every}
+        super().__init__(name=f"gpuyard.{type(self).__name__}({what}{'' if checked else ', trusted'})")
 
     def has(self, field: str) -> bool:
-        return field in self.record.fields
+        return field in self.place
+
+    def kind(self, field: str) -> Type:
+        """Return the type of a field's values."""
+        return self.records[self.place[field]].typeof(field)
 
 
 class ShownTableType(ShownType):
@@ -57,34 +66,61 @@ class ShownColumnType(types.Type):  # type: ignore[misc]
     """One column of a table: a row's value is read with `column[row]`."""
 
     def __init__(self, table: ShownTableType, field: str) -> None:
-        self.table, self.field = table, field
-        super().__init__(name=f"gpuyard.ShownColumnType({table.what}.{field})")
+        self.table, self.field, self.records = table, field, table.records
+        super().__init__(name=f"gpuyard.ShownColumnType({table.what}.{field}{'' if table.checked else ', trusted'})")
 
 
-JOBS, NODES = ShownTableType("jobs", VISIBLE_ROW), ShownTableType("nodes", NODE_ROW)
-SYSTEM = ShownRowType("system", SYSTEM_ROW)
+JOB_ARRAYS = ("rows", "table", "factors")  # the arrays of a state that a job's columns are in
+JOB_PARTS = (JOB_ROW, JOB, FACTOR_ROW)
+JOBS = ShownTableType("jobs", JOB_PARTS, VISIBLE_NAMES)
+TRUSTED_JOBS = ShownTableType("jobs", JOB_PARTS, VISIBLE_NAMES, checked=False)  # for policies of this package
+NODES = ShownTableType("nodes", (NODE_ROW,), None)
+SYSTEM = ShownRowType("system", (SYSTEM_ROW,), None)
 
 
 @register_model(ShownTableType)
 @register_model(ShownRowType)
 @register_model(ShownColumnType)
 class _ShownModel(models.StructModel):  # type: ignore[misc]
-    def __init__(self, manager: object, kind: Type) -> None:
-        super().__init__(manager, kind, [("data", types.voidptr), ("size", types.intp)])
+    """An address and a length for each array."""
+
+    def __init__(self, manager: object, kind: Any) -> None:
+        members = [(f"{name}{k}", of) for k in range(len(kind.records)) for name, of in (("data", types.voidptr), ("size", types.intp))]
+        super().__init__(manager, kind, members)
+
+
+def _shown(kind: ShownType) -> Any:
+    """Make the code that puts addresses and lengths together to what a policy is shown."""
+
+    def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
+        made = cgutils.create_struct_proxy(kind)(context, builder)
+        for k in range(len(kind.records)):
+            setattr(made, f"data{k}", builder.bitcast(args[2 * k], cgutils.voidptr_t))
+            setattr(made, f"size{k}", args[2 * k + 1])
+        return made._getvalue()
+
+    return codegen
 
 
 def _shown_at(kind: ShownType) -> Any:
     """(address, rows): what is there, as a policy is shown it."""
+    return intrinsic(lambda typing, address, rows: (kind(address, types.int64), _shown(kind)))
+
+
+def _jobs_at(kind: ShownType) -> Any:
+    """(header): the jobs of a state, as a policy is shown them."""
 
     def codegen(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
-        made = cgutils.create_struct_proxy(kind)(context, builder)
-        made.data, made.size = builder.bitcast(args[0], cgutils.voidptr_t), args[1]
-        return made._getvalue()
+        header = builder.bitcast(args[0], ir.IntType(64).as_pointer())
+        words = [word for name in JOB_ARRAYS for word in words_of(builder, header, name)]
+        given = [builder.inttoptr(word, cgutils.voidptr_t) if k % 2 == 0 else word for k, word in enumerate(words)]
+        return _shown(kind)(context, builder, sig, given)
 
-    return intrinsic(lambda typing, address, rows: (kind(address, types.int64), codegen))
+    return intrinsic(lambda typing, header: (kind(header), codegen))
 
 
-show_jobs, show_nodes, show_system = (_shown_at(kind) for kind in (JOBS, NODES, SYSTEM))
+show_nodes, show_system = (_shown_at(kind) for kind in (NODES, SYSTEM))
+show_jobs, show_trusted_jobs = (_jobs_at(kind) for kind in (JOBS, TRUSTED_JOBS))
 
 
 @infer_getattr
@@ -100,7 +136,7 @@ class _RowAttributes(AttributeTemplate):  # type: ignore[misc]
     key = ShownRowType
 
     def generic_resolve(self, row: ShownRowType, field: str) -> Type | None:
-        return row.record.typeof(field) if row.has(field) else None
+        return row.kind(field) if row.has(field) else None
 
 
 @infer_global(operator.getitem)
@@ -109,7 +145,7 @@ class _ColumnItem(AbstractTemplate):  # type: ignore[misc]
         column, row = args
         if not (isinstance(column, ShownColumnType) and isinstance(row, types.Integer)):
             return None
-        return signature(column.table.record.typeof(column.field), column, types.intp)
+        return signature(column.table.kind(column.field), column, types.intp)
 
 
 @infer_global(len)
@@ -118,33 +154,37 @@ class _ColumnLength(AbstractTemplate):  # type: ignore[misc]
         return signature(types.intp, args[0]) if isinstance(args[0], ShownColumnType | ShownTableType) else None
 
 
-def _field(context: TargetContext, builder: IRBuilder, record: types.Record, field: str, data: Value, row: Value | None) -> Any:
+def _field(context: TargetContext, builder: IRBuilder, kind: ShownType, field: str, value: Value, row: Value | None) -> Any:
     """Load a field of the given row, or of the first."""
-    kind = record.typeof(field)
+    place = kind.place[field]
+    record = kind.records[place]
     at: Any = ir.Constant(ir.IntType(64), record.offset(field))
     if row is not None:
         at = builder.add(at, builder.mul(row, ir.Constant(ir.IntType(64), record.size)))
-    address = builder.bitcast(builder.gep(data, [at]), context.get_data_type(kind).as_pointer())
-    return context.unpack_value(builder, kind, address, None if record.aligned else 1)
+    data = builder.gep(builder.extract_value(value, 2 * place), [at])
+    address = builder.bitcast(data, context.get_data_type(kind.kind(field)).as_pointer())
+    return context.unpack_value(builder, kind.kind(field), address, None if record.aligned else 1)
 
 
 @lower_getattr_generic(ShownTableType)  # type: ignore[untyped-decorator]
 def _column_of(context: TargetContext, builder: IRBuilder, kind: ShownTableType, value: Value, field: str) -> Any:
-    return value  # the same address and length; the type names the field
+    return value  # the same addresses and lengths; the type names the field
 
 
 @lower_getattr_generic(ShownRowType)  # type: ignore[untyped-decorator]
 def _value_of(context: TargetContext, builder: IRBuilder, kind: ShownRowType, value: Value, field: str) -> Any:
-    return _field(context, builder, kind.record, field, builder.extract_value(value, 0), None)
+    return _field(context, builder, kind, field, value, None)
 
 
 @lower_builtin(operator.getitem, ShownColumnType, types.intp)  # type: ignore[untyped-decorator]
 def _item_of(context: TargetContext, builder: IRBuilder, sig: Signature, args: Sequence[Value]) -> Any:
     (value, row), column = args, sig.args[0]
-    outside = builder.icmp_unsigned(">=", row, builder.extract_value(value, 1))  # as an unsigned number a negative row is a large one
-    with builder.if_then(outside, likely=False):
-        context.call_conv.return_user_exc(builder, IndexError, (f"{column.table.what}.{column.field}: no such row",))
-    return _field(context, builder, column.table.record, column.field, builder.extract_value(value, 0), row)
+    if column.table.checked:
+        sizes = [builder.extract_value(value, 2 * place + 1) for place in (0, column.table.place[column.field])]
+        outside = [builder.icmp_unsigned(">=", row, size) for size in sizes]  # as an unsigned number a negative row is a large one
+        with builder.if_then(builder.or_(*outside), likely=False):
+            context.call_conv.return_user_exc(builder, IndexError, (f"{column.table.what}.{column.field}: no such row",))
+    return _field(context, builder, column.table, column.field, value, row)
 
 
 @lower_builtin(len, ShownTableType)  # type: ignore[untyped-decorator]
@@ -199,22 +239,42 @@ class ShownColumn(_ReadOnly):
 
 
 class Shown(_ReadOnly):
-    """A table, or one row, of records: its columns or fields as attributes."""
+    """A table, or one row, of records: its columns or fields as attributes. They may lie in several arrays, as long as each other."""
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_kind", "_rest")
     _kind: ShownType
+    _rest: tuple[Array, ...]
 
-    def __init__(self, kind: ShownType, rows: Array) -> None:
+    def __init__(self, kind: ShownType, rows: Array, *rest: Array) -> None:
         super().__init__(rows, kind.what)
         object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_rest", rest)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if not self._kind.has(name):
             raise PolicyError(no_such_column(name))
-        column = self._rows[name]
+        column = (self._rows, *self._rest)[self._kind.place[name]][name]
         return column[0] if isinstance(self._kind, ShownRowType) else ShownColumn(column, f"{self._name}.{name}")
+
+
+def job_parts(jobs: Array) -> tuple[Array, ...]:
+    """Return made-up jobs, (jobs,) of VISIBLE_ROW, as the arrays of a state that hold them."""
+    made = tuple(np.zeros(len(jobs), kind) for kind in JOB_PARTS)
+    for part in made:
+        for name in set(part.dtype.names or ()) & set(VISIBLE_NAMES):
+            part[name] = jobs[name]
+    return made
+
+
+def header_for(parts: Sequence[Array]) -> Array:
+    """Return the header of a state that has these arrays of jobs and nothing else; they must outlive it."""
+    header = np.zeros(2 * len(State._fields), np.int64)
+    for name, part in zip(JOB_ARRAYS, parts, strict=True):
+        at = 2 * State._fields.index(name)
+        header[at : at + 2] = part.ctypes.data, len(part)
+    return header
 
 
 def no_such_column(name: str) -> str:

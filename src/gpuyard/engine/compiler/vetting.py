@@ -21,8 +21,8 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from gpuyard.arrays import Array
-from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown
-from gpuyard.engine.state import JOB_ROW, NODE_ROW, RUNNING, SYSTEM_ROW, WAITING
+from gpuyard.engine.compiler.shown import JOBS, NODES, SYSTEM, Shown, job_parts
+from gpuyard.engine.state import NODE_ROW, RUNNING, SYSTEM_ROW, VISIBLE_ROW, WAITING
 from gpuyard.errors import PolicyError
 
 Function = Callable[..., Any]
@@ -190,12 +190,12 @@ def limited() -> Iterator[None]:
 
 def _rules(late: bool) -> list[tuple[Any, ...]]:
     now = 50_000.0 if late else 4_000.0
-    jobs = Shown(JOBS, _jobs(now, late))
+    jobs = Shown(JOBS, *_jobs(now, late))
     return [(jobs, np.int32(j), now) for j in range(_ROWS)]
 
 
 def _placements(late: bool) -> list[tuple[Any, ...]]:
-    jobs, nodes = Shown(JOBS, _jobs(50_000.0, late)), Shown(NODES, _nodes())
+    jobs, nodes = Shown(JOBS, *_jobs(50_000.0, late)), Shown(NODES, _nodes())
     return [(nodes, np.int32(n), jobs, j) for n in range(_HOSTS) for j in range(3)]
 
 
@@ -209,10 +209,10 @@ def _switches(late: bool) -> list[tuple[Any, ...]]:
 _CALLS: Mapping[int, Callable[[bool], list[tuple[Any, ...]]]] = {3: _rules, 4: _placements, 2: _switches}
 
 
-def _jobs(now: float, late: bool) -> Array:
+def _jobs(now: float, late: bool) -> tuple[Array, ...]:
     """Make up jobs as a simulation could show them: just submitted, or `late` and every second one running."""
     draw = np.random.default_rng(7)
-    rows = np.zeros(_ROWS, JOB_ROW)
+    rows = np.zeros(_ROWS, VISIBLE_ROW)
     rows["submit"] = np.sort(draw.uniform(0, 4_000.0, _ROWS))
     rows["gpus"] = draw.choice([1.0, 2.0, 4.0, 8.0], _ROWS)
     rows["estimate"] = rows["remaining"] = draw.lognormal(7.0, 1.0, _ROWS)
@@ -226,7 +226,7 @@ def _jobs(now: float, late: bool) -> Array:
         half["start"] = half["run_start"] = half["submit"] + 10.0
         half["rate"], half["status"] = 1.0, RUNNING
         half["est_end"] = half["run_start"] + half["estimate"]
-    return rows
+    return job_parts(rows)
 
 
 def _nodes() -> Array:

@@ -37,7 +37,7 @@ def age_usage(s: State) -> None:
 def charge(s: State, row: JobRow, sign: Real) -> None:
     """Let the user of a job hold its GPUs from now on (sign 1), or stop holding them (-1)."""
     age_usage(s)
-    s.users[row.user].held += sign * np.floor(row.gpus * UNITS + 0.5)
+    s.users[s.table[row.number].user].held += sign * np.floor(row.gpus * UNITS + 0.5)
 
 
 @inner
@@ -56,14 +56,16 @@ def share_usage(s: State) -> Any:
 def show_usage(s: State) -> None:
     """Set `usage` of the waiting and the running jobs to their users' shares of all usage."""
     share_usage(s)
+    if len(s.factors) == 0:
+        return
     for i in range(s.control[0].heap):
-        row = s.rows[s.ends[i]]
-        row.usage = s.users[row.user].part
+        j = s.ends[i]
+        s.factors[j].usage = s.users[s.table[j].user].part
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         for i in range(part.head, part.tail):
-            row = s.rows[s.queue_jobs[i]]
-            row.usage = s.users[row.user].part
+            j = s.queue_jobs[i]
+            s.factors[j].usage = s.users[s.table[j].user].part
 
 
 # ── estimates that are made when a job is submitted: the mean of the user's last run times that have ended in this simulation ──
@@ -87,7 +89,7 @@ def _remember(s: State, row: JobRow) -> None:
     control = s.control[0]
     control.observed += row.done
     control.observed_jobs += 1
-    at = np.int64(row.user) * (1 + control.rolling)
+    at = np.int64(s.table[row.number].user) * (1 + control.rolling)
     count = int(s.recent_work[at])
     if count < control.rolling:
         count += 1
@@ -102,10 +104,10 @@ def _remember(s: State, row: JobRow) -> None:
 def estimate(s: State, j: Int) -> None:
     """Estimate job j, which is submitted now."""
     control = s.control[0]
-    row = s.rows[j]
-    at = np.int64(row.user) * (1 + control.rolling)
+    row, walltime = s.rows[j], s.table[j].walltime
+    at = np.int64(s.table[j].user) * (1 + control.rolling)
     count = int(s.recent_work[at])
-    value = row.walltime
+    value = walltime
     if count > 0:
         total = 0.0
         for i in range(at + 1, at + count + 1):
@@ -113,7 +115,7 @@ def estimate(s: State, j: Int) -> None:
         value = total / count
     elif value == np.inf:
         value = control.observed / control.observed_jobs if control.observed_jobs > 0 else FIRST_GUESS
-    row.estimate = max(min(value, row.walltime), SHORTEST)
+    row.estimate = max(min(value, walltime), SHORTEST)
     row.remaining = row.estimate
 
 

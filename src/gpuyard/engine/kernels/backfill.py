@@ -137,10 +137,10 @@ def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> 
     control = s.control[0]
     row = s.rows[j]
     counters = control.counters == 1
-    if counters and row.gpus > control.spare and estimated_end(row, control, control.fastest, control.least_transfer) > control.shadow:
+    if counters and row.gpus > control.spare and estimated_end(s, row, control.fastest, control.least_transfer) > control.shadow:
         return 0
     count = find(s, p, j, slot)
-    if count <= 0 or estimated_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
+    if count <= 0 or estimated_end(s, row, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
         return count
     if counters:
         if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
@@ -206,7 +206,7 @@ def leave(s: State, r: Int, counters: bool, free: Real, used: Real) -> Any:
         k = row.alloc
         while k >= 0:
             piece = s.parts[k]
-            give_back(row, s.shadow_nodes[piece.node], s.shadow_devices, piece)
+            give_back(s, row, s.shadow_nodes[piece.node], s.shadow_devices, piece)
             k = piece.next
     return free + row.gpus, used - row.gpus
 
@@ -215,7 +215,7 @@ def leave(s: State, r: Int, counters: bool, free: Real, used: Real) -> Any:
 def fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
     total = 0
     for n in range(part.node_lo, part.node_hi):
-        total += room_on(row, s.shadow_nodes[n], s.allowed)
+        total += room_on(s, row, s.shadow_nodes[n])
     return total >= row.units
 
 
@@ -229,11 +229,11 @@ def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any
     for i in range(count):
         n = s.pick_node[i]
         describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
-        hold(row, s.shadow_nodes[n], s.shadow_devices, piece)
+        hold(s, row, s.shadow_nodes[n], s.shadow_devices, piece)
     fits = fits_shadow(s, s.partitions[p], s.rows[h])
     if not fits or not take:
         for i in range(count):
             n = s.pick_node[i]
             describe(row, s.nodes[n], s.devices, s.pick_units[i], s.pick_device[0], piece)
-            give_back(row, s.shadow_nodes[n], s.shadow_devices, piece)
+            give_back(s, row, s.shadow_nodes[n], s.shadow_devices, piece)
     return not fits

@@ -22,7 +22,7 @@ from gpuyard.engine.kernels.runs import BAD_KEY, bound_of, key_of, note_group, r
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+    from gpuyard.engine.state import PartitionRow, SlotRow, State
 
 FIRST_SPAN, LEAST_SPAN = 1.0, 1e-6  # s to the horizon, at first and at least
 MARGIN = 1.0 / 1024  # of the span that bounds are worked out ahead: `exp` and the like may err in the last digit
@@ -86,8 +86,8 @@ def _bound_queue(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     lo, hi = part.head, part.tail
     if control.half_life > 0:
         for i in range(lo, hi):
-            row = s.rows[s.queue_jobs[i]]
-            row.usage = s.users[row.user].floor
+            j = s.queue_jobs[i]
+            s.factors[j].usage = s.users[s.table[j].user].floor
     status = call_ordering(s, slot, lo, hi, control.horizon)
     if status != 0:
         return failed(s, BAD_KEY, np.int64(s.queue_jobs[lo + status - 1]))
@@ -140,7 +140,7 @@ def _look_at(s: State, at: Int, slot: SlotRow) -> Any:
     """Key the job at position `at` of the queue, into the heap; returns a status."""
     control = s.control[0]
     j = np.int64(s.queue_jobs[at])
-    _show_part(s, s.rows[j])
+    _show_part(s, j)
     key = key_of(s, slot.ordering, j, ORDERING)
     if key != key:
         return failed(s, BAD_KEY, j)
@@ -152,10 +152,10 @@ def _look_at(s: State, at: Int, slot: SlotRow) -> Any:
 
 
 @inner
-def _show_part(s: State, row: JobRow) -> None:
+def _show_part(s: State, j: Int) -> None:
     """Show a policy the usage of now."""
     if s.control[0].half_life > 0:
-        row.usage = s.users[row.user].part
+        s.factors[j].usage = s.users[s.table[j].user].part
 
 
 @inner
@@ -173,7 +173,7 @@ def _leave_behind(s: State, p: Int, j: Int, count: Int) -> Any:
     """Start job j, which has been looked at, if nodes were picked for it; returns the position behind it."""
     control = s.control[0]
     at = queue_position(s, s.partitions[p], bound_of(s, j), j)
-    _show_part(s, s.rows[j])
+    _show_part(s, j)
     if count == 0:
         return at + 1
     following = start_at(s, p, at, count)

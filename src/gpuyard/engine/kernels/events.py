@@ -231,7 +231,7 @@ def _events(s: State) -> Any:
         if control.heap > 0:  # the next to end: to wait for its row took a tenth of the time with 1,600 running jobs
             prefetch(s.rows, np.int64(s.ends[0]))
         if control.estimating == 1:
-            observe(s, j, overhead_of(s.rows[j], control, factor_held(s, s.rows[j])))  # its devices are still held
+            observe(s, j, overhead_of(s, s.rows[j], factor_held(s, s.rows[j])))  # its devices are still held
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
         status = call_state(control.parts, s, control.next_outage, 0, PART_OUTAGE)
@@ -293,7 +293,7 @@ def _why_no_room(s: State, part: PartitionRow, row: JobRow) -> Any:
             room = 1 if node.gpus > 0 and node.first_device >= 0 else 0
         devices += room
         if room > 0:
-            units += int(limited(float(room), node.cpus, node.memory, row))
+            units += int(limited(s, float(room), node.cpus, node.memory, row))
         if units >= row.units:
             return 0
     return TOO_MANY_GPUS if devices < row.units and row.gpus > 0 else TOO_LARGE
@@ -459,7 +459,7 @@ def _start_given(s: State, j: Int) -> Any:
     row = s.rows[j]
     count = 0
     while s.pick_units[count] > 0:
-        if room_on(row, s.nodes[s.pick_node[count]], s.allowed) < s.pick_units[count]:
+        if room_on(s, row, s.nodes[s.pick_node[count]]) < s.pick_units[count]:
             return 0
         count += 1
     if count == 0:

@@ -11,22 +11,27 @@ from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Ints, Real, Reals, Words
-    from gpuyard.engine.state import JobRow, NodeRow, PartitionRow, PartRow
+    from gpuyard.engine.state import JobRow, NodeRow, PartitionRow, PartRow, State
 
 _ONE = np.uint64(1)
 NO_DEVICES = np.uint64(0)
 
 
 @inner
-def unit_cpus(row: JobRow) -> Any:
+def unit_cpus(s: State, row: JobRow) -> Any:
     """Cores that one unit of a job needs."""
-    return row.cpus * row.chunk / row.gpus if row.gpus >= 1 else row.cpus
+    return _per_unit(row, s.table[row.number].cpus) if row.hosted == 1 else 0.0
 
 
 @inner
-def unit_memory(row: JobRow) -> Any:
+def unit_memory(s: State, row: JobRow) -> Any:
     """GB that one unit of a job needs."""
-    return row.memory * row.chunk / row.gpus if row.gpus >= 1 else row.memory
+    return _per_unit(row, s.table[row.number].memory) if row.hosted == 1 else 0.0
+
+
+@inner
+def _per_unit(row: JobRow, amount: Real) -> Any:
+    return amount * row.chunk / row.gpus if row.gpus >= 1 else amount
 
 
 @inner
@@ -38,21 +43,21 @@ def allows(row: JobRow, node: NodeRow, allowed: Ints) -> Any:
 
 
 @inner
-def limited(units: Real, cpus: Real, memory: Real, row: JobRow) -> Any:
+def limited(s: State, units: Real, cpus: Real, memory: Real, row: JobRow) -> Any:
     """`units`, or fewer if cpus or memory do not reach that far."""
-    need = unit_cpus(row)
+    need = unit_cpus(s, row)
     if need > 0:
         units = min(units, np.floor((cpus + EPS) / need))
-    need = unit_memory(row)
+    need = unit_memory(s, row)
     if need > 0:
         units = min(units, np.floor((memory + EPS) / need))
     return units
 
 
 @inner
-def room_on(row: JobRow, node: NodeRow, allowed: Ints) -> Any:
+def room_on(s: State, row: JobRow, node: NodeRow) -> Any:
     """Units of the job that the node can take now."""
-    if not allows(row, node, allowed):
+    if not allows(row, node, s.allowed):
         return 0
     if row.gpus >= 1:
         units = node.free // row.chunk
@@ -60,9 +65,9 @@ def room_on(row: JobRow, node: NodeRow, allowed: Ints) -> Any:
         units = 1
     else:
         units = 1 if row.gpus <= node.share + EPS and node.first_device >= 0 else 0
-    if units == 0 or (row.cpus == 0 and row.memory == 0):
+    if units == 0 or row.hosted == 0:
         return units
-    return int(limited(float(units), node.free_cpus, node.free_memory, row))
+    return int(limited(s, float(units), node.free_cpus, node.free_memory, row))
 
 
 @inner
@@ -127,7 +132,7 @@ def _units_of(row: JobRow, piece: PartRow) -> Any:
 
 
 @inner
-def hold(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
+def hold(s: State, row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
     """Take what the piece describes."""
     if row.gpus >= 1:
         node.free -= piece.gpus
@@ -140,16 +145,15 @@ def hold(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
             node.free -= 1
             devices[at] = 1.0
         devices[at] -= row.gpus
-    if row.cpus > 0:
-        node.free_cpus -= unit_cpus(row) * _units_of(row, piece)
-    if row.memory > 0:
-        node.free_memory -= unit_memory(row) * _units_of(row, piece)
+    if row.hosted == 1:
+        node.free_cpus -= unit_cpus(s, row) * _units_of(row, piece)
+        node.free_memory -= unit_memory(s, row) * _units_of(row, piece)
     if node.free == 0:
         node.share = largest_share(node, devices)
 
 
 @inner
-def give_back(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
+def give_back(s: State, row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> None:
     """Undo `hold`."""
     if row.gpus >= 1:
         node.free += piece.gpus
@@ -161,10 +165,9 @@ def give_back(row: JobRow, node: NodeRow, devices: Reals, piece: PartRow) -> Non
             node.shared ^= piece.mask
             node.mask |= piece.mask
             node.free += 1
-    if row.cpus > 0:
-        node.free_cpus += unit_cpus(row) * _units_of(row, piece)
-    if row.memory > 0:
-        node.free_memory += unit_memory(row) * _units_of(row, piece)
+    if row.hosted == 1:
+        node.free_cpus += unit_cpus(s, row) * _units_of(row, piece)
+        node.free_memory += unit_memory(s, row) * _units_of(row, piece)
     if node.share < 1.0:
         node.share = largest_share(node, devices)
 

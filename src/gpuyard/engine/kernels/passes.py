@@ -141,7 +141,7 @@ def _fill_keys(s: State, p: Int, behind: Int) -> Any:
 def call_ordering(s: State, slot: SlotRow, lo: Int, hi: Int, time: Real) -> Any:
     """Let the ordering key the queue from position lo up to hi as of a time; returns 0, or 1 + how far it came before it failed."""
     at = params_at(s.control[0].active, ORDERING)
-    return call_keys(slot.ordering, s.rows, s.queue_jobs, s.queue_keys, lo, hi - lo, time, s.params, at)
+    return call_keys(slot.ordering, s, s.queue_jobs, s.queue_keys, lo, hi - lo, time, s.params, at)
 
 
 @inner
@@ -405,7 +405,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     _refresh(s, part)
     lo = part.first_run
     at = params_at(control.active, PREEMPTION)
-    if call_keys(slot.preemption, s.rows, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
+    if call_keys(slot.preemption, s, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
         return BAD_KEY
     for i in range(lo, lo + part.running):
         if s.score[i] != s.score[i]:
@@ -433,7 +433,7 @@ def _refresh(s: State, part: PartitionRow) -> None:
     control = s.control[0]
     for i in range(part.first_run, part.first_run + part.running):
         row = s.rows[s.running_jobs[i]]
-        useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
+        useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
         row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
         row.attained = (row.ran + (control.now - row.run_start)) * row.gpus
 

@@ -42,7 +42,7 @@ def fill_rooms(s: State, p: Int, j: Int) -> Any:
     row = s.rows[j]
     total = 0
     for n in range(part.node_lo, part.node_hi):
-        room = room_on(row, s.nodes[n], s.allowed)
+        room = room_on(s, row, s.nodes[n])
         s.room[n] = room
         total += room
     return total >= row.units
@@ -122,7 +122,7 @@ def _fill_scores(s: State, count: Int, j: Int, slot: SlotRow) -> Any:
         status = call_state(slot.placement, s, j, count, slot.placement_network)
     else:
         at = params_at(s.control[0].active, PLACEMENT)
-        status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
+        status = call_scores(slot.placement, s, s.candidates, s.score, count, j, s.params, at)
     for i in range(count):
         if s.score[i] != s.score[i]:
             status = 1
@@ -379,7 +379,7 @@ def _find_whole_by_own(s: State, part: PartitionRow, j: Int, slot: SlotRow) -> A
     best = 0
     if count > 1:
         at = params_at(s.control[0].active, PLACEMENT)
-        status = call_scores(slot.placement, s.nodes, s.candidates, s.score, count, s.rows, j, s.params, at)
+        status = call_scores(slot.placement, s, s.candidates, s.score, count, j, s.params, at)
         best = _lowest_number(s, count)
         if status != 0 or best < 0:
             return BAD_SCORE

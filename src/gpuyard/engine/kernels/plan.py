@@ -125,7 +125,7 @@ def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
         if shared:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
-            last = estimated_end(row, s.control[0], rate_of(s, row, count), factor_picked(s, row, count))
+            last = estimated_end(s, row, rate_of(s, row, count), factor_picked(s, row, count))
             s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = estimated_end_now(last, now)
         _subtract(s, row, count, now, end, _device_of(row))
         return count
@@ -154,9 +154,9 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
                 factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
             slowest *= min(1.0, min(control.span_nodes, control.span_racks))
-    duration = overhead_of(row, control, factor) + row.remaining / slowest
+    duration = overhead_of(s, row, factor) + row.remaining / slowest
     if control.kills == 1:
-        duration = min(duration, max(row.walltime - row.ran, 0.0))
+        duration = min(duration, max(s.table[row.number].walltime - row.ran, 0.0))
     return duration
 
 
@@ -205,7 +205,7 @@ def _leave_plan(s: State, row: JobRow) -> None:
             at = s.nodes[piece.node].first_device + piece.gpu
             s.shadow_devices[at] = max(s.shadow_devices[at], time)
         if gpus > 0 or s.control[0].hosts == 1:
-            _free_up(s, np.int64(piece.node), time, gpus, unit_cpus(row) * units, unit_memory(row) * units)
+            _free_up(s, np.int64(piece.node), time, gpus, unit_cpus(s, row) * units, unit_memory(s, row) * units)
         k = piece.next
     for t in range(step, s.control[0].steps):
         s.plan_used[t] -= row.gpus
@@ -289,8 +289,8 @@ def _subtract(s: State, row: JobRow, count: Int, begin: Real, end: Real, devices
             cell = s.plan_cells[c]
             cell.free -= units * devices
             if s.control[0].hosts == 1:
-                cell.cpus -= unit_cpus(row) * units
-                cell.memory -= unit_memory(row) * units
+                cell.cpus -= unit_cpus(s, row) * units
+                cell.memory -= unit_memory(s, row) * units
             c = np.int64(cell.next)
 
 
@@ -305,9 +305,9 @@ def _planned_room(s: State, row: JobRow, node: NodeRow, free: Int, cpus: Real, m
         units = 1
     else:
         units = 1 if free >= 1 and node.first_device >= 0 else 0
-    if units == 0 or (row.cpus == 0 and row.memory == 0):
+    if units == 0 or row.hosted == 0:
         return units
-    return int(limited(float(units), cpus, memory, row))
+    return int(limited(s, float(units), cpus, memory, row))
 
 
 @inner
@@ -412,7 +412,7 @@ def _join(s: State, p: Int, j: Int, slot: SlotRow, duration: Real) -> Any:
 def _holds_rest(s: State, part: PartitionRow, row: JobRow, n: Int, end: Real) -> Any:
     """Whether the plan has quota, cpus and memory for the job on node n from now until `end`."""
     _, cpus, memory = _least(s, n, s.control[0].now, end)
-    if row.cpus > cpus + EPS or row.memory > memory + EPS:
+    if row.hosted == 1 and (s.table[row.number].cpus > cpus + EPS or s.table[row.number].memory > memory + EPS):
         return False
     t = 0
     while t < s.control[0].steps and (t == 0 or s.plan_time[t] < end):

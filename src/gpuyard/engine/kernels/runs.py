@@ -16,7 +16,7 @@ from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import ControlRow, JobRow, PartRow, State
+    from gpuyard.engine.state import FactorRow, JobRow, PartRow, State
     from gpuyard.model.jobs import SubmittedRow
 
 BAD_KEY = -1
@@ -25,15 +25,16 @@ MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is 
 
 
 @inner
-def overhead_of(row: JobRow, control: ControlRow, factor: Real) -> Any:
+def overhead_of(s: State, row: JobRow, factor: Real) -> Any:
     """Seconds on the devices before work goes on, where they take `factor` × the job's transfer."""
-    return row.transfer * factor + (control.restart_cost if row.preemptions > 0 else 0.0)
+    transfer = s.table[row.number].transfer * factor if row.moved == 1 else 0.0
+    return transfer + (s.control[0].restart_cost if row.preemptions > 0 else 0.0)
 
 
 @inner
 def factor_picked(s: State, row: JobRow, count: Int) -> Any:
     """Return the factor on the transfer on the nodes picked."""
-    if row.gpus == 0 or row.transfer == 0:
+    if row.gpus == 0 or row.moved == 0:
         return 1.0
     factor = 0.0
     for i in range(count):
@@ -44,7 +45,7 @@ def factor_picked(s: State, row: JobRow, count: Int) -> Any:
 @inner
 def factor_held(s: State, row: JobRow) -> Any:
     """Return the factor on the transfer on the nodes of a running job: found again from its parts, to keep the rows small."""
-    if row.gpus == 0 or row.transfer == 0:
+    if row.gpus == 0 or row.moved == 0:
         return 1.0
     factor = 0.0
     k = row.alloc
@@ -62,11 +63,12 @@ def rate_of(s: State, row: JobRow, count: Int) -> Any:
         return 1.0
     control = s.control[0]
     first = s.nodes[s.pick_node[0]]
-    rate = s.speed[row.job_class * len(s.types) + first.gpu_type]
+    speeds = row.job_class * len(s.types)
+    rate = s.speed[speeds + first.gpu_type]
     racks = False
     for i in range(1, count):
         node = s.nodes[s.pick_node[i]]
-        rate = min(rate, s.speed[row.job_class * len(s.types) + node.gpu_type])
+        rate = min(rate, s.speed[speeds + node.gpu_type])
         racks = racks or node.rack != first.rack
     if racks:
         return rate * control.span_racks
@@ -76,16 +78,16 @@ def rate_of(s: State, row: JobRow, count: Int) -> Any:
 
 
 @inner
-def estimated_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
+def estimated_end(s: State, row: JobRow, rate: Real, factor: Real) -> Any:
     """When a run that starts now at `rate`, with `factor` × its transfer, is estimated to end."""
-    return control.now + estimated_length(row, control, rate, factor)
+    return s.control[0].now + estimated_length(s, row, rate, factor)
 
 
 @inner
-def estimated_length(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
+def estimated_length(s: State, row: JobRow, rate: Real, factor: Real) -> Any:
     """Seconds that a run at `rate`, with `factor` × its transfer, is estimated to take."""
-    length = overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate
-    return min(length, max(row.walltime - row.ran, 0.0)) if control.kills == 1 else length
+    length = overhead_of(s, row, factor) + max(row.estimate - row.done, 0.0) / rate
+    return min(length, max(s.table[row.number].walltime - row.ran, 0.0)) if s.control[0].kills == 1 else length
 
 
 @inner
@@ -95,14 +97,15 @@ def estimated_end_now(est_end: Real, now: Real) -> Any:
 
 
 @inner
-def revised_end(row: JobRow, control: ControlRow) -> Any:
+def revised_end(s: State, row: JobRow) -> Any:
     """Return the estimated end of a running job; if it has passed, the estimate is doubled until it lies ahead."""
+    control = s.control[0]
     end = row.est_end
     if end > control.now:
         return end
     while end <= control.now:
         end = row.run_start + max(2.0 * (end - row.run_start), 1.0)
-    limit = row.run_start + max(row.walltime - row.ran, 0.0)
+    limit = row.run_start + max(s.table[row.number].walltime - row.ran, 0.0)
     if control.kills == 1 and limit > control.now:  # a real cluster may let a job run past its limit
         end = min(end, limit)
     return end
@@ -119,7 +122,7 @@ def revise_ends(s: State, p: Int) -> None:
         j = np.int64(s.running_jobs[part.first_run])
         row = s.rows[j]
         running_remove(s, part, j)
-        row.est_end = revised_end(row, control)
+        row.est_end = revised_end(s, row)
         running_insert(s, part, j)
 
 
@@ -139,7 +142,7 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
         piece = s.parts[k]
         control.free_part = piece.next
         describe(row, node, s.devices, s.pick_units[i], s.pick_device[0], piece)
-        hold(row, node, s.devices, piece)
+        hold(s, row, node, s.devices, piece)
         s.fragment[s.pick_node[i]] = -1
         if part.index >= 0:
             index_add(s.free_index, part, node)
@@ -158,10 +161,10 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     control.busy += row.gpus
     if control.half_life > 0:
         charge(s, row, 1.0)
-    _set_clocks(s, row)
+    end = _set_clocks(s, row)
     row.status = RUNNING
     _note(s, j)
-    ends_insert(s.end_times, s.ends, control.heap, row.end, j)
+    ends_insert(s.end_times, s.ends, control.heap, end, j)
     control.heap += 1
     control.running += 1
     if control.tracking == 1:
@@ -181,7 +184,8 @@ def start_at(s: State, p: Int, at: Int, count: Int) -> Any:
 
 
 @inner
-def _set_clocks(s: State, row: JobRow) -> None:
+def _set_clocks(s: State, row: JobRow) -> Any:
+    """Set the times of a run that starts now; returns when it ends."""
     control = s.control[0]
     now = control.now
     if row.start < 0:
@@ -189,13 +193,15 @@ def _set_clocks(s: State, row: JobRow) -> None:
     row.run_start = now
     row.remaining = max(row.estimate - row.done, 0.0)
     factor = factor_held(s, row)
-    row.est_end = estimated_end(row, control, row.rate, factor)
-    length = overhead_of(row, control, factor) + (row.runtime - row.done) / row.rate
-    row.end = now + length
+    row.est_end = estimated_end(s, row, row.rate, factor)
+    length = overhead_of(s, row, factor) + (row.runtime - row.done) / row.rate
     row.overrun = 0
-    if control.kills == 1 and length > row.walltime - row.ran:
-        row.end = now + max(row.walltime - row.ran, 0.0)
-        row.overrun = 1
+    if control.kills == 1:
+        left = s.table[row.number].walltime - row.ran
+        if length > left:
+            row.overrun = 1
+            return now + max(left, 0.0)
+    return now + length
 
 
 @inner
@@ -213,7 +219,7 @@ def _release(s: State, p: Int, j: Int) -> None:
         up = node.down == 0
         if part.index >= 0 and up:
             index_remove(s.free_index, part, node)
-        give_back(row, node, s.devices, piece)
+        give_back(s, row, node, s.devices, piece)
         s.fragment[piece.node] = -1
         if up:
             if part.index >= 0:
@@ -248,7 +254,7 @@ def _release(s: State, p: Int, j: Int) -> None:
 def _log(s: State, j: Int, piece: PartRow, number: Int, amount: Real, begin: Real) -> None:
     control = s.control[0]
     line = s.log[control.log]
-    line.job = s.rows[j].index
+    line.job = s.table[j].index
     line.node = number
     line.gpus = amount
     line.devices = piece.mask
@@ -269,7 +275,7 @@ def end_job(s: State, j: Int) -> None:
         for t in range(len(s.types)):
             s.types[t].late_seconds = 0.0
     write_result(s, j)
-    s.result[j].end = row.end
+    s.result[j].end = s.control[0].now
     if s.control[0].tallying == 1:
         _tally(s, row)
 
@@ -278,7 +284,8 @@ def end_job(s: State, j: Int) -> None:
 def _tally(s: State, row: JobRow) -> None:
     """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
     sums = s.tally[0]
-    turnaround = row.end - row.submit
+    end = s.control[0].now
+    turnaround = end - row.submit
     alone = min(row.runtime, row.ran) if row.overrun == 1 else row.runtime
     zero = 1.0 if alone == 0 else 0.0
     slowdown = (turnaround + zero) / (alone + zero)
@@ -287,7 +294,7 @@ def _tally(s: State, row: JobRow) -> None:
     sums.slowdown += slowdown
     sums.capped_slowdown += min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
     sums.bsld += max(turnaround / max(alone, SHORT), 1.0)
-    late = row.end > row.deadline or row.overrun == 1
+    late = end > row.deadline or row.overrun == 1
     sums.missed += 1.0 if late and row.deadline < np.inf else 0.0
     sums.wait += wait
     sums.capped_wait += min(wait, MOST_WAIT) / MOST_WAIT
@@ -313,7 +320,7 @@ _copy_submitted = copier([name for name in JOB.names or () if name in (JOB_ROW.n
 @inner
 def submit_row(s: State, j: Int) -> None:
     """Fill the row of a job that is submitted now, and clear its line in the result."""
-    fill_row(s, s.table[j], s.rows[j])
+    fill_row(s, s.table[j], j)
     s.rows[j].runtime = s.runtime[j]
     line = s.result[j]
     line.rate = 0.0
@@ -323,30 +330,39 @@ def submit_row(s: State, j: Int) -> None:
 
 
 @inner
-def fill_row(s: State, given: SubmittedRow, row: JobRow) -> None:
-    """Fill the row of a job that has not run yet: every column that was submitted, then the derived ones. Only `runtime` is left out."""
+def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
+    """Fill row j for a job that has not run yet: the columns that are copied, then the derived ones. Only `runtime` is left out."""
+    row = s.rows[j]
     _copy_submitted(given, row)
+    row.number = j
     row.partition = max(s.partition_of[given.partition], 0)
-    row.usage = 0.0
-    row.fair_share = 1.0 / len(s.users)
-    row.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
-    row.partition_factor = s.partitions[row.partition].factor
-    row.qos_factor = s.qos_factor[given.qos]
+    if len(s.factors) > 0:
+        _fill_factors(s, given, row, s.factors[j])
     row.attained, row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     row.remaining = given.estimate
     row.queued = given.submit
     row.start = -1.0
     row.preemptions = 0
     row.status = PENDING
-    row.end = np.inf
     row.alloc = -1
     row.overrun = 0
     row.benched = 0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
-    plain = whole and given.cpus == 0 and given.memory == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
+    row.hosted = 1 if given.cpus > 0 or given.memory > 0 else 0
+    row.moved = 1 if given.transfer > 0 else 0
+    plain = whole and row.hosted == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
     row.plain = 1 if plain else 0
+
+
+@inner
+def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -> None:
+    line.usage = 0.0
+    line.fair_share = 1.0 / len(s.users)
+    line.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
+    line.partition_factor = s.partitions[row.partition].factor
+    line.qos_factor = s.qos_factor[given.qos]
 
 
 @inner
@@ -359,7 +375,7 @@ def requeue(s: State, j: Int) -> Any:
         at += 1
     ends_remove(s.end_times, s.ends, control.heap, at)
     control.heap -= 1
-    useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
+    useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
     _release(s, np.int64(row.partition), j)
     kept = useful
     if control.checkpoint > 0:
@@ -427,7 +443,7 @@ def note_demand(s: State, at: Int) -> None:
     control = s.control[0]
     row = s.rows[s.queue_jobs[at]]
     s.queue_need[at] = row.gpus if row.gpus >= 1 else 0.0
-    s.queue_length[at] = estimated_length(row, control, control.fastest, control.least_transfer)
+    s.queue_length[at] = estimated_length(s, row, control.fastest, control.least_transfer)
 
 
 @inner
@@ -448,7 +464,7 @@ def bound_of(s: State, j: Int) -> Any:
     """Return the least key that a waiting job can have up to the horizon, where keys only fall."""
     control = s.control[0]
     if control.half_life > 0:
-        s.rows[j].usage = s.users[s.rows[j].user].floor
+        s.factors[j].usage = s.users[s.table[j].user].floor
     key = _key_at(s, s.slots[control.active].ordering, j, ORDERING, control.horizon)
     return key if key == key else -math.inf
 
@@ -456,6 +472,6 @@ def bound_of(s: State, j: Int) -> Any:
 @inner
 def _key_at(s: State, address: Int, j: Int, which: Int, time: Real) -> Any:
     s.candidates[0] = j
-    if call_keys(address, s.rows, s.candidates, s.score, 0, 1, time, s.params, params_at(s.control[0].active, which)) != 0:
+    if call_keys(address, s, s.candidates, s.score, 0, 1, time, s.params, params_at(s.control[0].active, which)) != 0:
         return np.nan
     return s.score[0]

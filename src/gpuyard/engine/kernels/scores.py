@@ -46,7 +46,7 @@ def _simple_score(s: State, code: Int, row: JobRow, node: NodeRow) -> Any:
     if code == SCORE_MINUS_FREE:
         return -_free(row, node)
     if code == SCORE_RANDOM:
-        return hash01(s.control[0].seed, row.index, row.preemptions, node.number)
+        return hash01(s.control[0].seed, s.table[row.number].index, row.preemptions, node.number)
     if code == SCORE_FASTEST:
         return -s.speed[row.job_class * len(s.types) + node.gpu_type]
     return 0.0
@@ -149,7 +149,7 @@ def _random_device(s: State, row: JobRow, node: NodeRow) -> Any:
         d = trailing_zeros(rest)
         free = 1.0 if node.mask >> np.uint64(d) & _ONE == _ONE else s.devices[node.first_device + d]
         if row.gpus <= free + EPS:
-            drawn = hash01(s.control[0].seed, row.index, row.preemptions, len(s.nodes) + d)
+            drawn = hash01(s.control[0].seed, s.table[row.number].index, row.preemptions, len(s.nodes) + d)
             if drawn < lowest:
                 best, lowest = np.int64(d), drawn
         rest &= rest - _ONE
@@ -230,7 +230,7 @@ def _now(s: State, n: Int) -> Any:
 def _best_device(s: State, row: JobRow, node: NodeRow) -> Any:
     """Return (the device for a share that leaves the least fragment, that fragment); ties go as in the ordinary rule."""
     count = _list_partial(s, node)
-    cpus, memory = node.free_cpus - row.cpus, node.free_memory - row.memory
+    cpus, memory = node.free_cpus - s.table[row.number].cpus, node.free_memory - s.table[row.number].memory
     best, best_free, least = np.int64(-1), 2.0, np.int64(0)
     shared = node.shared
     i = 0
@@ -275,7 +275,7 @@ def fragment_score(s: State, row: JobRow, n: Int, units: Int) -> Any:
         if row.gpus >= 1:
             free -= np.int64(units) * row.chunk
             left -= np.int64(units) * row.chunk * SHARE
-        cpus, memory = node.free_cpus - unit_cpus(row) * units, node.free_memory - unit_memory(row) * units
+        cpus, memory = node.free_cpus - unit_cpus(s, row) * units, node.free_memory - unit_memory(s, row) * units
         after = _expected(s, node, free, _list_partial(s, node), cpus, memory)
     steps = (after - before + STEP // 2) // STEP
     return steps + left / (left + SHARE)

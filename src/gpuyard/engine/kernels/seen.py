@@ -15,11 +15,12 @@ from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.runs import fill_row
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
+from gpuyard.model.jobs import JOB as SUBMITTED
 from gpuyard.model.snapshot import LIVE
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Ints, Real, Reals, Vector, Words
-    from gpuyard.engine.state import ControlRow, JobRow, NodeRow, PartitionRow, State
+    from gpuyard.engine.state import ControlRow, NodeRow, PartitionRow, State
     from gpuyard.model.jobs import SubmittedRow
     from gpuyard.model.snapshot import EndedRow, HeldRow, LiveRow, NodeStatusRow
 
@@ -27,6 +28,7 @@ LAID_OUT, NO_JOB, UNSOUND = 0, -100, -101  # beside the failures of policies
 ALL, SCHEDULER, JOB, HOST = range(4)  # what is to be decided: everything by a pass that follows; or one thing at once
 LONGEST_TIME = 1e15  # s; beyond it, time does not move on when a second is added
 
+_copy_given = copier(SUBMITTED.names or ())
 _copy_live = copier([name for name in LIVE.names or () if name in (JOB_ROW.names or ())])
 
 
@@ -144,7 +146,7 @@ def _set_rows(s: State, table: Vector[SubmittedRow], live: Vector[LiveRow]) -> N
     control = s.control[0]
     control.waiting = control.heap = control.sharing = control.hosts = 0
     for j in range(len(table)):
-        _set_row(s, table[j], live[j], s.rows[j])
+        _set_row(s, table[j], live[j], j)
         row = s.rows[j]
         part = s.partitions[row.partition]
         if row.status == WAITING:
@@ -156,7 +158,7 @@ def _set_rows(s: State, table: Vector[SubmittedRow], live: Vector[LiveRow]) -> N
             _set_running(s, control, part, j)
         if 0 < row.gpus < 1:
             control.sharing = 1
-        if row.cpus > 0 or row.memory > 0:
+        if row.hosted == 1:
             control.hosts = 1
     control.running = control.heap
     if control.tracking == 1:
@@ -169,8 +171,10 @@ def _set_rows(s: State, table: Vector[SubmittedRow], live: Vector[LiveRow]) -> N
 
 
 @inner
-def _set_row(s: State, given: SubmittedRow, seen: LiveRow, row: JobRow) -> None:
-    fill_row(s, given, row)
+def _set_row(s: State, given: SubmittedRow, seen: LiveRow, j: Int) -> None:
+    row = s.rows[j]
+    _copy_given(given, s.table[j])
+    fill_row(s, given, j)
     _copy_live(seen, row)
     row.runtime = np.inf  # hidden
     row.remaining = max(row.estimate - row.done, 0.0)
@@ -205,7 +209,7 @@ def _set_held(s: State, held: Vector[HeldRow], where: Ints) -> None:
         row.alloc = k
     for k in range(len(held)):
         row, node = s.rows[held[k].row], s.nodes[s.parts[k].node]
-        hold(row, node, s.devices, s.parts[k])
+        hold(s, row, node, s.devices, s.parts[k])
         s.types[node.gpu_type].held += float(s.parts[k].gpus) if row.gpus >= 1 else row.gpus
     _free_parts(s, len(held))
     control.free_part = control.parts_used = control.parts_laid = len(held)

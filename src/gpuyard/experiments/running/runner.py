@@ -26,7 +26,7 @@ from gpuyard.experiments.running.agents import Trained, check_agents, labels_of,
 from gpuyard.experiments.running.examples import check_examples, keep_examples
 from gpuyard.experiments.running.on_ray import OnRay
 from gpuyard.experiments.running.store import AGENTS, KEPT, MAX_BYTES, Store
-from gpuyard.experiments.running.workers import Backend, Here, Processes, check_workers
+from gpuyard.experiments.running.workers import Backend, check_workers, local
 from gpuyard.files import json_bytes, read_bytes, writing
 
 SAVED_EVERY = 0.25  # s: what a killed process loses at most, besides what was under way
@@ -36,8 +36,7 @@ Progress = Callable[[str, int, int], None]  # what is done, how much, of how muc
 def backend_of(on: str, workers: int | None) -> Backend:
     """Choose where to run: `local`, `ray` (starts a Ray cluster here), or the address of a running one."""
     if on == "local":
-        count = check_workers(workers)
-        return Here() if count == 1 else Processes(count)
+        return local(check_workers(workers))
     if not on.strip():
         raise UsageError("--on: no place to run at is given", hint="local, ray, HOST:PORT or ray://HOST:PORT of a cluster, or auto")
     if on == "ray":

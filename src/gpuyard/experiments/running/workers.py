@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from gpuyard.errors import GpuyardError, UsageError
 TRIES = 3
 MAX_WORKERS = 1024
 PATIENCE = 5.0  # s that a worker with nothing to do gets to end by itself
+LOADED = "gpuyard.experiments.design.kinds"  # the module with what most workers need
 Outcomes = Generator[tuple[int, Any], None, None]
 
 
@@ -71,15 +73,21 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._begun: list[_WorkerProcess] = []
+
+    def begin(self) -> None:
+        """Start the processes of the first `run` now: they load what workers need, 0.5 s, while the caller prepares."""
+        self._begun = [_start(LOADED) for _ in range(self._count)]
 
     def run(self, make: MakeWorker, numbers: Iterable[int]) -> Outcomes:
         """Yield outcomes as they are done."""
         waiting = deque(numbers)
         tries: dict[int, int] = {}
         workers: list[_WorkerProcess] = []
+        begun, self._begun = self._begun, []
         try:
             for _ in range(min(self._count, len(waiting))):
-                workers.append(_start(make))
+                workers.append(_employed(begun.pop() if begun else _start(), make))
             while waiting or any(worker.task is not None for worker in workers):
                 _assign(workers, waiting)
                 for worker in _ready(workers):
@@ -93,10 +101,15 @@ class Processes:
                     assert number is not None
                     yield number, found
         finally:
-            for worker in workers:
+            for worker in (*workers, *begun):
                 _dismiss(worker)
-            for worker in workers:
+            for worker in (*workers, *begun):
                 _stop(worker)
+
+
+def local(count: int) -> Here | Processes:
+    """Return the place for so many workers on this machine."""
+    return Here() if count == 1 else Processes(count)
 
 
 def _assign(workers: list[_WorkerProcess], waiting: deque[int]) -> None:
@@ -133,7 +146,7 @@ def _replaced(worker: _WorkerProcess, make: MakeWorker, waiting: deque[int], tri
         )
     _stop(worker)
     waiting.appendleft(task)
-    return _start(make)
+    return _employed(_start(), make)
 
 
 @dataclass(frozen=True)
@@ -143,13 +156,21 @@ class _Failure:
     error: GpuyardError
 
 
-def _start(make: MakeWorker) -> _WorkerProcess:
+def _start(*modules: str) -> _WorkerProcess:
+    """Start a process that loads these modules before it is told what to do."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(make, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(theirs, modules), daemon=True)
     process.start()
     theirs.close()
     return _WorkerProcess(process, ours)
+
+
+def _employed(worker: _WorkerProcess, make: MakeWorker) -> _WorkerProcess:
+    """Tell a worker that has just been started what it is to be."""
+    with suppress(OSError):  # it is dead: `_received` will notice
+        worker.pipe.send(make)
+    return worker
 
 
 def _dismiss(worker: _WorkerProcess) -> None:
@@ -170,13 +191,16 @@ def _stop(worker: _WorkerProcess) -> None:
     worker.process.join()
 
 
-def _serve(make: MakeWorker, pipe: Connection) -> None:
+def _serve(pipe: Connection, modules: Iterable[str]) -> None:
     """Serve tasks in the worker until the pipe closes. The parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    worker = None
+    for name in modules:
+        import_module(name)
+    worker, make = None, None
     while True:
         try:
+            make = make or pipe.recv()
             number = pipe.recv()
         except (EOFError, OSError):
             return
