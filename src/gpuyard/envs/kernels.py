@@ -262,7 +262,7 @@ def potential_of(s: State, setup: SetupRow, weights: WeightRow) -> Any:
             value += _charge(row, control.now + row.runtime if ahead else control.now, control.now, weights)
     for i in range(control.heap):
         row = s.rows[s.ends[i]]
-        value += _charge(row, row.end if ahead else control.now, control.now, weights)
+        value += _charge(row, s.end_times[i] if ahead else control.now, control.now, weights)
     return value
 
 
