@@ -23,7 +23,10 @@ STARTS = {
     "hosts": ("eda:jobs=300,arrivals=0.6:1.6,requests=exact", "hosts:count=20,cores=16:32,memory=64:256,seed=1", "ee750f84601a0f63"),
     "hpc": ("lublin:jobs=300,nodes=256,load=0.9,requests=exact", "32x8:gpu", "f7d23ad45257f47d"),
     "lublin": ("lublin:jobs=300,nodes=256,load=0.9,requests=exact", "32x8:gpu", "44d12e2dc8a7de92"),
-    "meta": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "45bc68e1a862993b"),
+    "meta": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "bb6bf20c054609a3"),
+    "meta-gangs": ("family:variant=gang,shape=bursty,intensity=high,gpus=8,horizon=1200", "1x8:a100", "fdfb5b9a683b4f57"),
+    "meta-ppo": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "45bc68e1a862993b"),
+    "meta-six": ("family:shape=bursty,intensity=high,gpus=8,horizon=600", "8", "77075607a2e7b46d"),
 }  # fmt: skip
 
 

@@ -90,10 +90,8 @@ def train(
     )  # fmt: skip
     outcome = _run(request, out, resume=resume)
     emit(describe(outcome), how)
-    for text in notes(outcome):
-        say(f"note: {text}")
+    say_notes(outcome)
     if outcome.interrupted:
-        say(f"saved; continue with: gpuyard train --resume --out {shlex.quote(str(outcome.folder))}")
         raise typer.Exit(_INTERRUPTED)
 
 
@@ -152,15 +150,16 @@ def describe(outcome: TrainingOutcome) -> Output:
     return Output([table], data, [{"policy": name, outcome.objective: value} for name, value in scores.items()])
 
 
-def notes(outcome: TrainingOutcome) -> Iterator[str]:
-    """Say what is easily overlooked: nothing was learned, or a heuristic is still better."""
+def say_notes(outcome: TrainingOutcome) -> None:
+    """Say how to go on, or what is easily overlooked: nothing was learned, or a heuristic is still better."""
     at, better = outcome.progress, max if outcome.better == "higher" else min
-    if at.update and at.best_update == 0:
-        yield "no update gave a better policy than the initial one, which best.safetensors still is; train longer, or with other settings"
-    elif outcome.baselines:
-        name = better(outcome.baselines, key=lambda each: outcome.baselines[each])
-        if better(at.best, outcome.baselines[name]) != at.best:
-            yield f"{name} is still better than the best policy of this training"
+    hardest = better(outcome.baselines, key=lambda each: outcome.baselines[each]) if outcome.baselines else ""
+    if outcome.interrupted:
+        say(f"saved; continue with: gpuyard train --resume --out {shlex.quote(str(outcome.folder))}")
+    elif at.update and at.best_update == 0:
+        say("note: no update was better than the initial policy, which best.safetensors still is; train longer, or with other settings")
+    elif hardest and better(at.best, outcome.baselines[hardest]) != at.best:
+        say(f"note: {hardest} is still better than the best policy of this training")
 
 
 def _change(best: float, value: float) -> str:

@@ -40,7 +40,6 @@ class DqnConfig(OffPolicyConfig):
     dueling: bool = False  # value and advantages apart (Wang et al. 2016)
     distributional: bool = False  # C51 (Bellemare et al. 2017)
     noisy: bool = False  # noise on the weights explores instead of ε (Fortunato et al. 2018)
-    bootstrap: bool = True  # False: what comes after `n_step` steps counts nothing
     target_network: bool = True
     target_every: int = 250  # updates between copies into the target network
     atoms: int = 51
@@ -49,6 +48,7 @@ class DqnConfig(OffPolicyConfig):
     epsilon: float = 1.0  # share of random choices in the first step
     epsilon_end: float = 0.05  # … and after `epsilon_steps`; linear in between
     epsilon_steps: int = 50_000
+    bootstrap: bool = True  # False: what comes after `n_step` steps counts nothing
     try_all: bool = False  # every choice is tried in a copy of each environment, for `n_step` steps: see TriedDqn
     hold: int = 1  # steps for which a choice that is tried is held before the policy goes on
 

@@ -50,12 +50,6 @@ class OpenSwitch(OpenDecision):
         return f"in use: {active}"
 
 
-class OpenSizedSwitch(OpenSwitch):
-    """Choose the scheduler that is in use from now on, with the sizes of the jobs that would go first in sight."""
-
-    schema = SWITCH_SIZES
-
-
 @dataclass(frozen=True)
 class PickScheduler(EngineOptions):
     """The choice of the scheduler is left open: every `every` seconds while jobs wait, or at every pass."""
@@ -76,6 +70,12 @@ class PickScheduler(EngineOptions):
     def left_open(self) -> Opened:
         program = program_of([parse_slots(text) for text in self.schedulers], "open", self.every)
         return self._opened(self.opens, program, every=self.every)
+
+
+class OpenSizedSwitch(OpenSwitch):
+    """Choose the scheduler that is in use from now on, with the sizes of the jobs that would go first in sight."""
+
+    schema = SWITCH_SIZES
 
 
 @dataclass(frozen=True)
