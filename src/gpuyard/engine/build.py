@@ -19,7 +19,7 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
 from gpuyard.model.jobs import JOB, Jobs
 from gpuyard.model.result import BIN, ROW
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import Rules, terms_table
 from gpuyard.model.snapshot import MIX
 
 _NO_MIX = np.zeros(0, MIX)
@@ -86,6 +86,7 @@ def build_many(
     following[:] = np.arange(1, ground.pool + 1)
     following[:, -1] = -1
     made.every("pick_device")[:] = -1
+    made.every("terms")[:] = terms_table(jobs.term_texts, rules)
     _set_control(made.every("control")[:, 0], programs, seed, rules, segments=segments, timeline=timeline)
     return made
 
@@ -156,8 +157,6 @@ def as_seen_by_kernels(s: st.State) -> st.State:
 
 def _set_control(control: Array, programs: Sequence[Program], seed: int, rules: Rules, *, segments: bool, timeline: bool) -> None:
     """Set the numbers that programs and rules settle, in the rows (programs,)."""
-    control["checkpoint"] = rules.checkpoint
-    control["restart_cost"] = rules.restart_cost
     control["kills"] = rules.walltime_kill
     control["seed"] = seed
     control["logging"] = segments

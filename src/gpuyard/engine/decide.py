@@ -27,9 +27,10 @@ from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import JOB
+from gpuyard.model.rules import terms_table
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, MIX, NODE, Snapshot
 
-_LABELS = ("partitions", "classes", "gpu_types", "qoses")  # that kernels know by number
+_LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that kernels know by number
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
 _GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64))
 
@@ -149,7 +150,9 @@ class SnapshotDecider:
         """Let the state suit the snapshot's cluster, labels, rules and sizes."""
         jobs = snapshot.jobs
         count = len(jobs.table)
-        if snapshot.cluster is not self._cluster or self._labels != (jobs.partitions, jobs.classes, jobs.gpu_types, jobs.qoses):
+        if snapshot.cluster is not self._cluster or self._labels != (
+            jobs.partitions, jobs.classes, jobs.gpu_types, jobs.qoses, jobs.term_texts,
+        ):  # fmt: skip
             self._build(snapshot)
         if snapshot.rules is not self._rules or snapshot.seed != self._seed:
             self._set_rules(snapshot)
@@ -195,7 +198,8 @@ class SnapshotDecider:
 
     def _set_rules(self, snapshot: Snapshot) -> None:
         rules, control = snapshot.rules, self.state.control
-        control["checkpoint"], control["restart_cost"], control["kills"] = rules.checkpoint, rules.restart_cost, rules.walltime_kill
+        self.state.terms[:] = terms_table(snapshot.jobs.term_texts, rules)
+        control["kills"] = rules.walltime_kill
         control["seed"] = snapshot.seed
         self._rules, self._seed = rules, snapshot.seed
 

@@ -13,12 +13,14 @@ import numpy as np
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
 from gpuyard.model.jobs import JOB, JobColumns
 from gpuyard.model.result import BIN, ROW, SegmentRow
+from gpuyard.model.rules import TERMS
 from gpuyard.model.snapshot import MIX
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Ints, Reals, Vector, Words, f8, i1, i4, i8, u8
     from gpuyard.model.jobs import SubmittedRow
     from gpuyard.model.result import ResultRow, TimelineRow
+    from gpuyard.model.rules import TermsRow
     from gpuyard.model.snapshot import MixRow
 
 # ── job states; the order is that of gpuyard.model.result.STATUS ──
@@ -250,8 +252,6 @@ class ControlRow(RecordRow):
     """The numbers of a simulation that exist once."""
 
     now: f8
-    checkpoint: f8
-    restart_cost: f8
     span_nodes: f8
     span_racks: f8
     fastest: f8  # no run has a higher rate
@@ -431,6 +431,7 @@ class State(NamedTuple):
     partial: Ints  # (MAX_DEVICES + 1,) i8 scratch: free shares of the devices in shared use of one node
     partition_of: Ints  # (partition labels,) i4; -1: no such partition
     qos_factor: Reals  # (qos labels,) f8: the priority over the highest
+    terms: Vector[TermsRow]  # (terms labels,) TERMS: on what terms jobs may be stopped
     users: Vector[UserRow]  # (users,) USER_ROW
     recent_work: Reals  # (users × (1 + rolling),) f8: how many run times of a user are kept, and these, s, oldest first; (1,): none are
     outages: Vector[OutageRow]
@@ -483,7 +484,7 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
     "free_index": np.uint64, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
     "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,
     "notes": np.int32, "plan_free": np.int64, "plan_cells": CELL_ROW, "plan_first": np.int32, "tally": TALLY_ROW, "legal": np.int32,
-    "scratch": np.float32,
+    "scratch": np.float32, "terms": TERMS,
 }  # fmt: skip
 
 if TYPE_CHECKING:  # for policies, which read a column of a table and then a row of it: `jobs.estimate[j]`

@@ -137,10 +137,10 @@ def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> 
     control = s.control[0]
     row = s.rows[j]
     counters = control.counters == 1
-    if counters and row.gpus > control.spare and estimated_end(row, control, control.fastest, control.least_transfer) > control.shadow:
+    if counters and row.gpus > control.spare and estimated_end(s, row, control.fastest, control.least_transfer) > control.shadow:
         return 0
     count = find(s, p, j, slot)
-    if count <= 0 or estimated_end(row, control, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
+    if count <= 0 or estimated_end(s, row, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
         return count
     if counters:
         if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:

@@ -231,7 +231,7 @@ def _events(s: State) -> Any:
         if control.heap > 0:  # the next to end: to wait for its row took a tenth of the time with 1,600 running jobs
             prefetch(s.rows, np.int64(s.ends[0]))
         if control.estimating == 1:
-            observe(s, j, overhead_of(s.rows[j], control, factor_held(s, s.rows[j])))  # its devices are still held
+            observe(s, j, overhead_of(s, s.rows[j], factor_held(s, s.rows[j])))  # its devices are still held
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
         status = call_state(control.parts, s, control.next_outage, 0, PART_OUTAGE)

@@ -29,6 +29,7 @@ from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN
 from gpuyard.model.cluster import EPS
+from gpuyard.model.rules import MUST_RUN
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -433,7 +434,7 @@ def _refresh(s: State, part: PartitionRow) -> None:
     control = s.control[0]
     for i in range(part.first_run, part.first_run + part.running):
         row = s.rows[s.running_jobs[i]]
-        useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
+        useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
         row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
         row.attained = (row.ran + (control.now - row.run_start)) * row.gpus
 
@@ -472,7 +473,7 @@ def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
         score = s.score[i]
-        if row.benched == 2 or row.run_start == now or not score > limit:
+        if row.benched == 2 or row.run_start == now or s.terms[row.terms].stops == MUST_RUN or not score > limit:
             continue
         later = row.run_start > best_start or (row.run_start == best_start and j > best)
         if best < 0 or score > best_score or (score == best_score and later):

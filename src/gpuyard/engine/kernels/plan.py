@@ -125,7 +125,7 @@ def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
         if shared:
             n = s.pick_node[0]
             s.pick_device[0] = trailing_zeros(s.nodes[n].mask)
-            last = estimated_end(row, s.control[0], rate_of(s, row, count), factor_picked(s, row, count))
+            last = estimated_end(s, row, rate_of(s, row, count), factor_picked(s, row, count))
             s.shadow_devices[s.nodes[n].first_device + s.pick_device[0]] = estimated_end_now(last, now)
         _subtract(s, row, count, now, end, _device_of(row))
         return count
@@ -154,7 +154,8 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
                 factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
             slowest *= min(1.0, min(control.span_nodes, control.span_racks))
-    duration = overhead_of(row, control, factor) + row.remaining / slowest
+    slowest *= s.terms[row.terms].writing
+    duration = overhead_of(s, row, factor) + row.remaining / slowest
     if control.kills == 1:
         duration = min(duration, max(row.walltime - row.ran, 0.0))
     return duration

@@ -25,9 +25,9 @@ MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is 
 
 
 @inner
-def overhead_of(row: JobRow, control: ControlRow, factor: Real) -> Any:
+def overhead_of(s: State, row: JobRow, factor: Real) -> Any:
     """Seconds on the devices before work goes on, where they take `factor` × the job's transfer."""
-    return row.transfer * factor + (control.restart_cost if row.preemptions > 0 else 0.0)
+    return row.transfer * factor + (s.terms[row.terms].restart if row.preemptions > 0 else 0.0)
 
 
 @inner
@@ -58,8 +58,9 @@ def factor_held(s: State, row: JobRow) -> Any:
 @inner
 def rate_of(s: State, row: JobRow, count: Int) -> Any:
     """Work per second on the nodes picked."""
+    writing = s.terms[row.terms].writing
     if row.gpus == 0:
-        return 1.0
+        return writing
     control = s.control[0]
     first = s.nodes[s.pick_node[0]]
     rate = s.speed[row.job_class * len(s.types) + first.gpu_type]
@@ -69,23 +70,23 @@ def rate_of(s: State, row: JobRow, count: Int) -> Any:
         rate = min(rate, s.speed[row.job_class * len(s.types) + node.gpu_type])
         racks = racks or node.rack != first.rack
     if racks:
-        return rate * control.span_racks
-    if count > 1:
-        return rate * control.span_nodes
-    return rate
+        rate = rate * control.span_racks
+    elif count > 1:
+        rate = rate * control.span_nodes
+    return rate * writing
 
 
 @inner
-def estimated_end(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
+def estimated_end(s: State, row: JobRow, rate: Real, factor: Real) -> Any:
     """When a run that starts now at `rate`, with `factor` × its transfer, is estimated to end."""
-    return control.now + estimated_length(row, control, rate, factor)
+    return s.control[0].now + estimated_length(s, row, rate, factor)
 
 
 @inner
-def estimated_length(row: JobRow, control: ControlRow, rate: Real, factor: Real) -> Any:
+def estimated_length(s: State, row: JobRow, rate: Real, factor: Real) -> Any:
     """Seconds that a run at `rate`, with `factor` × its transfer, is estimated to take."""
-    length = overhead_of(row, control, factor) + max(row.estimate - row.done, 0.0) / rate
-    return min(length, max(row.walltime - row.ran, 0.0)) if control.kills == 1 else length
+    length = overhead_of(s, row, factor) + max(row.estimate - row.done, 0.0) / rate
+    return min(length, max(row.walltime - row.ran, 0.0)) if s.control[0].kills == 1 else length
 
 
 @inner
@@ -189,8 +190,8 @@ def _set_clocks(s: State, row: JobRow) -> None:
     row.run_start = now
     row.remaining = max(row.estimate - row.done, 0.0)
     factor = factor_held(s, row)
-    row.est_end = estimated_end(row, control, row.rate, factor)
-    length = overhead_of(row, control, factor) + (row.runtime - row.done) / row.rate
+    row.est_end = estimated_end(s, row, row.rate, factor)
+    length = overhead_of(s, row, factor) + (row.runtime - row.done) / row.rate
     row.end = now + length
     row.overrun = 0
     if control.kills == 1 and length > row.walltime - row.ran:
@@ -350,6 +351,15 @@ def fill_row(s: State, given: SubmittedRow, row: JobRow) -> None:
 
 
 @inner
+def kept_of(s: State, row: JobRow, useful: Real) -> Any:
+    """Seconds that a run keeps of so many useful ones if it is stopped."""
+    interval = s.terms[row.terms].interval
+    if interval == 0:
+        return useful
+    return 0.0 if np.isinf(interval) else np.floor(useful / interval) * interval
+
+
+@inner
 def requeue(s: State, j: Int) -> Any:
     """Stop a running job, keep what its last checkpoint kept, and put it back into the queue; returns a status."""
     control = s.control[0]
@@ -359,11 +369,9 @@ def requeue(s: State, j: Int) -> Any:
         at += 1
     ends_remove(s.end_times, s.ends, control.heap, at)
     control.heap -= 1
-    useful = max(control.now - row.run_start - overhead_of(row, control, factor_held(s, row)), 0.0)
+    useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
     _release(s, np.int64(row.partition), j)
-    kept = useful
-    if control.checkpoint > 0:
-        kept = 0.0 if np.isinf(control.checkpoint) else np.floor(useful / control.checkpoint) * control.checkpoint
+    kept = kept_of(s, row, useful)
     row.done = min(row.done + kept * row.rate, row.runtime)
     row.preemptions += 1
     if kept == 0 and row.preemptions >= MOST_STOPS:
@@ -427,7 +435,7 @@ def note_demand(s: State, at: Int) -> None:
     control = s.control[0]
     row = s.rows[s.queue_jobs[at]]
     s.queue_need[at] = row.gpus if row.gpus >= 1 else 0.0
-    s.queue_length[at] = estimated_length(row, control, control.fastest, control.least_transfer)
+    s.queue_length[at] = estimated_length(s, row, control.fastest, control.least_transfer)
 
 
 @inner

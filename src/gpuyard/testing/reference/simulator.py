@@ -62,7 +62,7 @@ class _Simulation:
     def __init__(self, workload: Workload, cluster: Cluster, scheduler: Scheduler | Meta, seed: int, rules: Rules) -> None:
         self.cluster = cluster
         self.rules = rules
-        self.jobs = make_jobs(workload, cluster)
+        self.jobs = make_jobs(workload, cluster, rules)
         self.visible = JobsView(self.jobs)
         self.estimates = make_estimates(workload, self.jobs)
         self.yard = Yard.empty(cluster)
@@ -221,16 +221,16 @@ class _Simulation:
     def rate_of(self, job: JobState, parts: list[Holding]) -> float:
         """Return reference seconds of work per second on these parts."""
         if job.is_cpu_job:
-            return 1.0
+            return job.working_part
         nodes = [self.yard.nodes[part.node] for part in parts]
         slowest = min(job.speed[node.gpu_type] for node in nodes)
-        if len({node.rack for node in nodes}) > 1:
-            return slowest * self.cluster.span_racks
-        return slowest * self.cluster.span_nodes if len(nodes) > 1 else slowest
+        racks = len({node.rack for node in nodes})
+        locality = self.cluster.span_racks if racks > 1 else self.cluster.span_nodes if len(nodes) > 1 else 1.0
+        return slowest * locality * job.working_part
 
     def overhead_on(self, job: JobState, parts: list[Holding]) -> float:
         """Return the seconds on these parts before work begins."""
-        return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster, self.rules)
+        return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster)
 
     def est_end_of(self, job: JobState, parts: list[Holding]) -> float:
         """Return the estimated end of a run that starts now on these parts."""
@@ -273,14 +273,7 @@ class _Simulation:
     def requeue(self, job: JobState) -> None:
         """Stop a running job: keep what the last checkpoint saved, and wait again."""
         useful = max(self.leave(job) - job.overhead, 0.0)
-        interval = self.rules.checkpoint
-        if interval == 0:
-            kept = useful
-        elif math.isinf(interval):
-            kept = 0.0
-        else:
-            kept = math.floor(useful / interval) * interval
-        job.done = min(job.done + kept * job.rate, job.runtime)
+        job.done = min(job.done + job.kept(useful) * job.rate, job.runtime)
         job.preemptions += 1
         self.enqueue(job)
 
@@ -389,7 +382,7 @@ class _Simulation:
         what = f"preemption {rule.name}"
         limit = self.call(what, rule.function, rule.params, head)
         score = {job.index: self.call(what, rule.function, rule.params, job) for job in running}
-        eligible = [job for job in running if score[job.index] > limit and job.run_start < self.now]
+        eligible = [job for job in running if score[job.index] > limit and job.run_start < self.now and job.preemptible is not False]
         eligible.sort(key=lambda job: (score[job.index], job.run_start, job.index), reverse=True)
         for count in range(1, len(eligible) + 1):
             if self.yard.without(eligible[:count]).fits(head):
