@@ -176,6 +176,7 @@ class SnapshotDecider:
         s = build_state(nobody, np.zeros(0), *given, segments=False, timeline=False, mix=nothing)
         devices = max(snapshot.cluster.gpus, 1)
         s = s.replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
+        s = s.replace(ranked_devices=np.zeros(devices if self._program.ranks else 1))
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
         if self._cluster is not None:
             s.history[:] = self.state.history
@@ -221,6 +222,11 @@ class SnapshotDecider:
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),
             notes=np.zeros(2 * n + 1, np.int32), score=np.zeros(max(n, len(s.nodes))),
         )  # fmt: skip
+        if self._program.ranks:
+            grown = grown.replace(
+                ranked=np.zeros(n, st.DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
+                ranked_parts=np.zeros(pool + 1, st.PART_ROW),
+            )  # fmt: skip
         self._driver.adopt(as_seen_by_kernels(grown))
         self._rows = self.state.rows
         self._most_jobs, self._most_parts, self._users = n, m, users

@@ -28,6 +28,7 @@ class LiveRow(RecordRow):
     done: f8  # reference s of work kept
     est_end: f8  # s, when this run is estimated to end
     preemptions: i4
+    barren: i4  # stops that kept less work than the run had overhead
     running: b1
 
 

@@ -11,6 +11,7 @@ from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, para
 from gpuyard.engine.kernels.accounts import charge
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
+from gpuyard.engine.kernels.ranks.area import waiting_area
 from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
 from gpuyard.model.jobs import JOB
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 BAD_KEY = -1
 STARVED = -4
+MOST_BARREN = 60  # such stops are counted up to here
 MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is taken for the sign of an endless loop
 
 
@@ -343,6 +345,7 @@ def fill_row(s: State, given: SubmittedRow, row: JobRow) -> None:
     row.alloc = -1
     row.overrun = 0
     row.benched = 0
+    row.barren = 0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
@@ -369,11 +372,14 @@ def requeue(s: State, j: Int) -> Any:
         at += 1
     ends_remove(s.end_times, s.ends, control.heap, at)
     control.heap -= 1
-    useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
+    overhead = overhead_of(s, row, factor_held(s, row))
+    useful = max(control.now - row.run_start - overhead, 0.0)
     _release(s, np.int64(row.partition), j)
     kept = kept_of(s, row, useful)
     row.done = min(row.done + kept * row.rate, row.runtime)
     row.preemptions += 1
+    if (kept == 0 or kept < overhead) and row.barren < MOST_BARREN:
+        row.barren += 1
     if kept == 0 and row.preemptions >= MOST_STOPS:
         control.error_job = j
         return STARVED
@@ -409,7 +415,7 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     if control.external == 0:
         slot = s.slots[control.active]
         if slot.reads_clock == CLOCK_NO:
-            key = key_of(s, slot.ordering, j, ORDERING)
+            key = key_of(s, slot.ordering, j, ORDERING) if slot.rank == 0 else waiting_area(s, slot, j)
             if key != key:
                 control.error_job = j
                 return BAD_KEY

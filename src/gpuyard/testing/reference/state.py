@@ -89,6 +89,7 @@ class JobState:
     ran: float = 0.0
     attained: float = 0.0
     preemptions: int = 0
+    barren: int = 0
     start: float = -1.0
     end: float = math.nan
     queued: float = -1.0
