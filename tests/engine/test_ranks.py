@@ -154,12 +154,13 @@ def test_gittins_by_hand():
 
     packed = np.array(table_of([10, 10, 1000, 1000]).packed)
     of = getattr(gittins_time, "py_func", gittins_time)
-    assert of(packed, 0, 1.0, 0.0) == 20.0  # 10 s each, and half of them end
-    assert of(packed, 0, 1.0, 10.0) == 990.0
-    assert of(packed, 0, 1.0, 400.0) == 600.0
-    assert of(packed, 0, 1.0, 1500.0) == 1500.0  # as long again
+    assert of(packed, 0, 1.0, 0.0, 0.0) == 20.0  # 10 s each, and half of them end
+    assert of(packed, 0, 1.0, 10.0, 10.0) == 990.0
+    assert of(packed, 0, 1.0, 400.0, 400.0) == 600.0
+    assert of(packed, 0, 1.0, 0.0, 400.0) == 1000.0  # what was lost has to be done again; that it is a long one is known
+    assert of(packed, 0, 1.0, 1500.0, 1500.0) == 1500.0  # as long again
     two = np.array(table_of([1, 1], [9, 9], edges=(100.0,)).packed)
-    assert [of(two, 0, key, 0.0) for key in (99.0, 100.0)] == [1.0, 9.0]
+    assert [of(two, 0, key, 0.0, 0.0) for key in (99.0, 100.0)] == [1.0, 9.0]
 
 
 def test_a_job_that_outlives_its_class_gives_way():

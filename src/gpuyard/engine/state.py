@@ -18,7 +18,7 @@ from gpuyard.model.rules import TERMS, TermsRow
 from gpuyard.model.snapshot import MIX
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Ints, Reals, Vector, Words, f8, i1, i4, i8, u8
+    from gpuyard.arrays import Ints, Reals, Vector, Words, f4, f8, i1, i4, i8, u8
     from gpuyard.model.jobs import SubmittedRow
     from gpuyard.model.result import ResultRow, TimelineRow
     from gpuyard.model.snapshot import MixRow
@@ -49,6 +49,7 @@ class HiddenColumns(RecordRow):
     runtime: f8
     end: f8  # s, when this run ends
     alloc: i4  # first part in the pool; -1: none
+    reached: f4  # s of work that it had done when it was stopped, at most: it takes longer than that
     units: i4
     plain: i1  # whole GPUs, spread at will, no other demand: counters decide
     overrun: i1  # this run ends by the walltime limit
@@ -75,7 +76,7 @@ class JobRow(VisibleRow, HiddenColumns):
 
 
 # What is looked at of every waiting job comes first, within one cache line; a row is four of them.
-_FIRST = "submit gpus remaining deadline priority estimate partition units plain overrun benched barren status".split()
+_FIRST = "submit gpus remaining deadline priority estimate partition units plain overrun benched barren status".split()  # noqa: SIM905
 _ALL = columns_of(JobColumns, LiveColumns, HiddenColumns, FactorColumns)
 _REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: -np.dtype(_ALL[name]).itemsize)  # no gaps
 JOB_ROW = np.dtype([(name, _ALL[name]) for name in (*_FIRST, *_REST)], align=True)

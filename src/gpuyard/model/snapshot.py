@@ -27,6 +27,7 @@ class LiveRow(RecordRow):
     rate: f8  # work per second in this run
     done: f8  # reference s of work kept
     est_end: f8  # s, when this run is estimated to end
+    reached: f8  # s of work that it had done when it was stopped, at most: it takes longer than that
     preemptions: i4
     barren: i4  # stops that kept less work than the run had overhead
     running: b1

@@ -346,6 +346,7 @@ def fill_row(s: State, given: SubmittedRow, row: JobRow) -> None:
     row.overrun = 0
     row.benched = 0
     row.barren = 0
+    row.reached = 0.0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
@@ -376,6 +377,8 @@ def requeue(s: State, j: Int) -> Any:
     useful = max(control.now - row.run_start - overhead, 0.0)
     _release(s, np.int64(row.partition), j)
     kept = kept_of(s, row, useful)
+    if row.done + useful * row.rate > row.reached:
+        row.reached = row.done + useful * row.rate
     row.done = min(row.done + kept * row.rate, row.runtime)
     row.preemptions += 1
     if (kept == 0 or kept < overhead) and row.barren < MOST_BARREN:

@@ -17,12 +17,16 @@ MOST_BARREN = 60
 
 
 def gittins_time(table: RunTimesTable, job: JobState, age: float) -> float:
-    """Return the least expected time per completion of a job of this age, over all times at which one might give up on it."""
+    """Return the least expected time per completion of a job of this age, over all times at which one might give up on it.
+
+    What a stop loses has to be done again, but that the job takes longer than it had run by then stays known.
+    """
     key = job.walltime if table.by_walltime and job.walltime < math.inf else job.estimate
     quantiles = [float(x) for x in table.quantiles[sum(edge <= key for edge in table.edges.tolist())]]
-    beyond = [x - age for x in quantiles if x > age]
+    known = max(age, job.reached)
+    beyond = [x - age for x in quantiles if x > known]
     if not beyond:
-        return age
+        return 2.0 * known - age
     costs = []
     total = 0.0
     for ended, left in enumerate(beyond, start=1):

@@ -74,10 +74,9 @@ class _Simulation:
         self.schedulers = list(scheduler.schedulers) if isinstance(scheduler, Meta) else [scheduler]
         self.active = self.schedulers[0]
         self.switch_due = 0.0
-        own_period = [self.meta.every] if self.meta else []
-        calm = not any(job.preemptible for job in self.jobs)  # then the timer of a rank rule does not fire
-        others = [s.preemption.every for s in self.schedulers if not (calm and s.preemption.rank)]
-        periods = [period for period in own_period + others if period > 0]
+        stoppable = any(job.preemptible for job in self.jobs)  # else the timer of a rank rule does not fire
+        others = [s.preemption.every for s in self.schedulers if stoppable or not s.preemption.rank]
+        periods = [period for period in [*([self.meta.every] if self.meta else []), *others] if period > 0]
         self.timer_period = periods[0] if periods else math.inf
         self.now = -math.inf
         self.accounts = Accounts(len(workload.jobs.users), scheduler.half_life)
@@ -227,8 +226,7 @@ class _Simulation:
             return job.working_part
         nodes = [self.yard.nodes[part.node] for part in parts]
         slowest = min(job.speed[node.gpu_type] for node in nodes)
-        racks = len({node.rack for node in nodes})
-        locality = self.cluster.span_racks if racks > 1 else self.cluster.span_nodes if len(nodes) > 1 else 1.0
+        locality = self.cluster.span_racks if len({n.rack for n in nodes}) > 1 else self.cluster.span_nodes if len(nodes) > 1 else 1.0
         return slowest * locality * job.working_part
 
     def overhead_on(self, job: JobState, parts: list[Holding]) -> float:
@@ -277,6 +275,7 @@ class _Simulation:
         """Stop a running job: keep what the last checkpoint saved, and wait again."""
         useful = max(self.leave(job) - job.overhead, 0.0)
         kept = job.kept(useful)
+        job.reached = max(job.reached, float(np.float32(job.done + useful * job.rate)))
         job.done = min(job.done + kept * job.rate, job.runtime)
         job.preemptions += 1
         job.barren += kept == 0 or kept < job.overhead

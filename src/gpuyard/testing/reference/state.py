@@ -90,6 +90,7 @@ class JobState:
     attained: float = 0.0
     preemptions: int = 0
     barren: int = 0
+    reached: float = 0.0
     start: float = -1.0
     end: float = math.nan
     queued: float = -1.0

@@ -19,11 +19,11 @@ LOWEST, HIGHEST = -5000, 5000  # levels of areas that are not positive, and of i
 
 
 @inner
-def gittins_time(table: Reals, at: Int, key: Real, age: Real) -> Any:
-    """Return 1 / Gittins index (s) of a job of the class of `key` that has done `age` s of work: the least expected time per completion.
+def gittins_time(table: Reals, at: Int, key: Real, age: Real, known: Real) -> Any:
+    """Return 1 / Gittins index (s) of a job of the class of `key`, with `age` s of work behind it, that takes longer than `known` s.
 
-    With quantiles x of the class beyond the age, it is the minimum over k of the mean of min(x, x_k) − age over the share up to x_k.
-    Beyond the last quantile a job is taken to need as long again.
+    It is the least expected time per completion: with the quantiles x of the class beyond what is known, the minimum over k of the mean
+    of min(x, x_k) − age over the share up to x_k. Beyond the last quantile a job is taken to need as long again as it is known to.
     """
     classes, count = int(table[at + 1]), int(table[at + 2])
     lo = at + TABLE_HEAD
@@ -31,10 +31,10 @@ def gittins_time(table: Reals, at: Int, key: Real, age: Real) -> Any:
     while kind < classes - 1 and table[lo + kind] <= key:
         kind += 1
     first = lo + classes - 1 + kind * count
-    if age >= table[first + count - 1]:
-        return age
+    if known >= table[first + count - 1]:
+        return 2.0 * known - age
     begin = 0
-    while table[first + begin] <= age:
+    while table[first + begin] <= known:
         begin += 1
     best: Real = math.inf
     total: Real = 0.0
@@ -56,7 +56,7 @@ def waiting_time(s: State, slot: SlotRow, j: Int) -> Any:
     """Return the time (s) by which the rule judges a job that waits and may be stopped; NaN: the rule failed."""
     row = s.rows[j]
     if slot.rank == RANK_TABLE:
-        return gittins_time(s.rank_table, slot.table, class_key(s, slot, row), row.done)
+        return gittins_time(s.rank_table, slot.table, class_key(s, slot, row), row.done, max(row.done, row.reached))
     control = s.control[0]
     s.candidates[0] = j
     if call_keys(slot.preemption, s.rows, s.candidates, s.score, 0, 1, control.now, s.params, params_at(control.active, PREEMPTION)) != 0:

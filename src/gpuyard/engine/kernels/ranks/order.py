@@ -55,7 +55,8 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
             continue
         useful = max(elapsed - overhead, 0.0)
         if slot.rank == RANK_TABLE:
-            time = gittins_time(s.rank_table, slot.table, class_key(s, slot, row), row.done + useful * row.rate)
+            age = row.done + useful * row.rate
+            time = gittins_time(s.rank_table, slot.table, class_key(s, slot, row), age, max(age, row.reached))
         else:
             time = s.score[i]
         if time != time:
