@@ -3,7 +3,7 @@
 Seven logs as pools of P devices; twelve windows of 1,500 jobs, their starts evenly spread over the last 40 % of each log; jobs wider than
 P or of no length are left out; arrivals are rescaled so that work / (P × time from the first submit to the last) is 1.0 (HPC) or 1.1 (GPU).
 A window begins empty; jobs that had ended in the log before it are history for the estimates (`boosting`), inside it only simulated ends
-count. Wait is turnaround − run time, so that stops and restarts count. Tables of run times were fitted on 25–60 % of the logs. Baseline runs
+count. Wait is turnaround − run time, so that stops and restarts count. Tables of run times were fitted on 25–60 % of logs. Baseline runs
 pay no checkpoint cost. Every run is a line of --out; a line that is there is not computed again.
 """
 

@@ -173,6 +173,11 @@ _PREEMPTIONS = tuple(parse_preemption(_CLOSER.get(name, name)) for name, rule in
 _SWITCHES = tuple(parse_switch(_CLOSER.get(name, name)) for name in SWITCHES)
 
 
+def suit(ordering: str, backfill: str, preemption: str) -> bool:
+    """Whether the three may be in one scheduler: a rank rule goes with saf and easy only."""
+    return not PREEMPTIONS[preemption].rank or (ordering, backfill) == ("saf", "easy")
+
+
 def every_policy() -> Iterator[Fixed]:
     """Yield every registered policy (backfill with and without a depth) and the policies above."""
     yield from (Fixed("ordering", parse_ordering(_CLOSER_ORDERINGS.get(name, name))) for name in ORDERINGS)
