@@ -120,7 +120,7 @@ def measured(workload: Workload, scheduler: str, devices: int, rules: Rules) -> 
     result = simulate(workload, load_cluster(str(devices)), parse_scheduler(scheduler), rules=rules)
     table, runtime = result.table, workload.runtime
     turnaround = table["end"] - workload.jobs.submit
-    wait = turnaround - runtime
+    wait = np.maximum(turnaround - runtime, 0.0)  # but for rounding it is not negative
     volunteers = workload.jobs.stated["preemptible"] > 0
     needed = float(runtime @ workload.jobs.gpus)
     return {
@@ -172,6 +172,7 @@ def rows_of(out: Path) -> list[dict[str, object]]:
 
 def change(ours: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
     """Return the change of the mean over windows against the baseline, and its 95 % interval, paired by window."""
+    base = np.maximum(base, 0.0)
     found = ratio_of_sums(ours - base, base)
     return found.mean, found.low, found.high
 
@@ -186,7 +187,9 @@ def table(out: Path, condition: str) -> str:
     rows = [row for row in rows_of(out) if row["condition"] == (base_of(condition) if row["scheduler"] == BASELINE else condition)]
     names = [name for name in LOGS if any(row["log"] == name for row in rows)]
     schedulers = list(dict.fromkeys(plain(row["scheduler"]) for row in rows))
-    lines = [f"| {condition} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    windows = len({row["window"] for row in rows if row["scheduler"] != BASELINE})
+    head = f"{ASKED.get(condition, 'Usual')}, {windows} windows"
+    lines = [f"| {head} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for scheduler in schedulers:
         cells = [cell(rows, name, scheduler) for name in names]
         lines.append(f"| `{scheduler}` | " + " | ".join(cells) + " |")
@@ -210,6 +213,69 @@ def cell(rows: list[dict[str, object]], name: str, scheduler: str) -> str:
     return " / ".join(f"{100 * mean:+.0f}{'*' if low > 0 or high < 0 else ''}" for mean, low, high in found.values())
 
 
+# ── the page ──
+
+# Wait % / bounded slowdown % of prototypes on a counter of devices, with the log's clock for estimates (saf + EASY: hours / slowdown).
+PROTOTYPES = {
+    BASELINE: "2.28 h / 63.4 | 7.76 h / 48.1 | 1.18 h / 10.1 | 2.47 h / 54.1 | 0.50 h / 6.4 | 1.41 h / 62.0 | 0.25 h / 2.7",
+    "LAS, log₂ levels": "+44* / -97* | +83* / -93* | -10 / -86* | -22* / -98* | -43 / -83* | -85* / -98* | -35* / -62*",
+    "SRPT by area": "-33* / -68* | -12* / -55* | -37* / -66* | -44* / -84* | -48 / -67* | -84* / -98* | -42* / -60*",
+    "Gittins": "-27* / -97* | -13 / -94* | -38* / -79* | -43* / -97* | -47 / -75* | -85* / -98* | -38* / -60*",
+}
+INTRODUCTION = """\
+# Preemption by rank
+
+Made by `python benchmarks/rank.py --traces FOLDER --page docs/reference/preemption.md`; do not edit.
+
+What is it worth to stop jobs in the order of a [Gittins rank](../concepts/semantics.md#ranks)? A cell is the change of mean wait and of
+mean bounded slowdown against `saf/fewest/easy` on the same windows of a log, in per cent; `*`: the 95 % interval, paired by window,
+excludes 0. The row of the baseline has its mean wait and slowdown. Wait is turnaround − run time, so that stops and restarts count.
+All jobs may be stopped, checkpoints are written every 600 s and cost nothing, a restart costs 60 s, unless a table says otherwise.
+
+Seven logs as pools of devices, windows of 1,500 jobs from the last 40 % of each log, scaled to a load of 1.0 (HPC) or 1.1 (GPU);
+estimates by `boosting`, which knows what has ended in that simulation and, before the window, in the log. The tables of run
+times are those that come with gpuyard, counted on 25–60 % of these logs (HPC by requested time, GPU by estimate). In short logs the windows overlap.
+"""
+ASKED = {
+    "share0": "No job may be stopped", "share20": "20 % of the jobs may be stopped", "share50": "Half of the jobs may be stopped",
+    "c300": "A restart costs 300 s", "cost2": "Writing checkpoints costs 2 %", "cost5": "Writing checkpoints costs 5 %",
+    "load60": "Load × 0.6", "load70": "Load × 0.7", "load80": "Load × 0.8", "load90": "Load × 0.9",
+}  # fmt: skip
+
+
+def page(out: Path) -> str:
+    """Write all tables that --out has runs for, beside those of the prototypes."""
+    lines = [INTRODUCTION, table(out, "usual"), "", "The same protocol with prototypes on a counter of devices, for comparison:", ""]
+    lines += ["| prototypes | " + " | ".join(LOGS) + " |", "|---" * (len(LOGS) + 1) + "|"]
+    lines += [f"| {name} | {cells} |" for name, cells in PROTOTYPES.items()]
+    lines += ["", "## What it costs", "", details(out), ""]
+    done = {str(row["condition"]) for row in rows_of(out) if row["scheduler"] != BASELINE}
+    lines += (
+        ["## Other conditions", "", "Fewer windows than above: the number is in the head of each table.", ""] if done & set(ASKED) else []
+    )
+    for condition in (each for each in ASKED if each in done):
+        lines += [table(out, condition), ""]
+    return "\n".join(lines)
+
+
+def details(out: Path) -> str:
+    """Write what means hide: p99 and longest wait (h), stops per job and of the most stopped job, GPU time lost; means over windows."""
+    rows = [row for row in rows_of(out) if row["condition"] == "usual"]
+    schedulers = list(dict.fromkeys(plain(row["scheduler"]) for row in rows))
+    lines = [
+        "| log | scheduler | p99 wait (h) | longest wait (h) | stops per job | most stopped job | GPU time lost |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, scheduler in ((name, scheduler) for name in LOGS for scheduler in schedulers):
+        found = [row for row in rows if row["log"] == name and plain(row["scheduler"]) == scheduler]
+        if found:
+            p99, longest, stops, lost = (np.mean([float(str(row[what])) for row in found]) for what in ("p99", "longest", "stops", "lost"))
+            most = max(float(str(row["most_stops"])) for row in found)
+            told = f"{p99 / 3600:.1f} | {longest / 3600:.0f} | {stops:.2f} | {most:.0f} | {100 * lost:.1f} %"
+            lines.append(f"| {name} | `{scheduler}` | {told} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True, help="folder with swf, philly, helios and alibaba")
@@ -218,12 +284,15 @@ def main() -> None:
     parser.add_argument("--condition", action="append", choices=list(CONDITIONS), help="repeatable; usual unless given")
     parser.add_argument("--rule", action="append", help="in the preemption slot; repeatable; TABLE stands for the log's shipped table")
     parser.add_argument("--windows", type=int, default=WINDOWS, choices=[1, 2, 3, 4, 6, 12])
+    parser.add_argument("--page", type=Path, help="write all runs of --out as a page there")
     given = parser.parse_args()
     conditions = given.condition or ["usual"]
     rules = given.rule or ["las-log2", "srpt-area", "gittins:table=TABLE"]
     run(given.traces, given.out, given.log or list(LOGS), conditions, [f"{BASELINE}/{rule}" for rule in rules], given.windows)
     for condition in conditions:
         print(table(given.out, condition), end="\n\n")
+    if given.page:
+        given.page.write_text(page(given.out))
 
 
 if __name__ == "__main__":

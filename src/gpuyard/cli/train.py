@@ -31,10 +31,7 @@ _INTERRUPTED = 130
 def train(
     env: Annotated[
         str | None,
-        typer.Argument(
-            help="The decision to learn: PickJob, PickHost, Switch, … or an id, gpuyard/PickJob-v1; or rank, a table for gittins.",
-            show_default=False,
-        ),
+        typer.Argument(help="The decision to learn: PickJob, PickHost, Switch, …, an id, gpuyard/PickJob-v1, or rank.", show_default=False),
     ] = None,
     learner: Annotated[str | None, typer.Option(metavar="NAME", help="ppo unless given; dqn, …", rich_help_panel=_LEARNING)] = None,
     network: Annotated[str | None, typer.Option(metavar="kernel|attention", help="Kind of network.", rich_help_panel=_LEARNING)] = None,
@@ -95,7 +92,11 @@ def train(
             "learner": {"network": network, "device": device},
         },
     )  # fmt: skip
-    outcome = _run(request, out, resume=resume)
+    _tell(_run(request, out, resume=resume), how)
+
+
+def _tell(outcome: TrainingOutcome, how: Format) -> None:
+    """Show what came out, and how to go on with a training that was interrupted."""
     emit(describe(outcome), how)
     if outcome.interrupted:
         say(f"saved; continue with: gpuyard train --resume --out {shlex.quote(str(outcome.folder))}")
@@ -106,6 +107,7 @@ def _fit_rank(
     learner: str | None, workload: list[str] | None, cluster: str | None, set_: list[str] | None, out: Path | None, how: Format
 ) -> None:
     """Count run times by class, write the table, and show it."""
+    from gpuyard.files import writing
     from gpuyard.learn.rank import RankFit
     from gpuyard.model.units import parse_assignments, parse_count
     from gpuyard.policies.ranks import GITTINS, write_run_times
@@ -127,7 +129,8 @@ def _fit_rank(
     ]
     table = fit.fit(shlex.join(words))
     path = (out or Path("runs") / "rank-gittins") / "best.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_run_times(path, table)
     say(f"use it: --scheduler saf/fewest/easy/gittins:table={path}")
     emit(describe_table(path, table), how)

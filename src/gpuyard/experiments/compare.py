@@ -352,4 +352,4 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
 def preempts(scheduler: AnyScheduler) -> bool:
     """Whether a scheduler may stop running jobs, as far as that is known before it decides; of a decider, its class may say `stops`."""
     own = isinstance(scheduler, Decider) and bool(getattr(scheduler.make, "stops", False))
-    return own or any(part.preemption.function is not None for part in parts_of(scheduler))
+    return own or any(part.preemption.stops for part in parts_of(scheduler))

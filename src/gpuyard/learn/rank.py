@@ -21,7 +21,7 @@ SCHEDULER = "saf/fewest/easy"  # under which a predictor makes estimates as a sc
 
 @dataclass(frozen=True)
 class RankFit:
-    """What a table is fitted on: texts of workloads, the cluster of those that name none, classes of jobs and quantiles of each."""
+    """The settings of a fit: texts of workloads, the cluster of those that name none, classes of jobs and quantiles of each."""
 
     workloads: tuple[str, ...]
     cluster: str = ""
@@ -36,7 +36,7 @@ class RankFit:
         source = Workloads(self.workloads, self.cluster).part("train")
         episodes = list(_episodes(source))
         asked = np.concatenate([np.isfinite(each.workload.jobs.walltime) for each in episodes])
-        by_walltime = self.by == "walltime" or (self.by == "" and asked.mean() > 0.5)
+        by_walltime = bool(self.by == "walltime" or (self.by == "" and asked.mean() > 0.5))
         keys = [each.workload.jobs.walltime if by_walltime else _estimates(each) for each in episodes]
         about = {"workloads": list(self.workloads), "part": "train", "estimates": episodes[0].workload.estimates, "command": command}
         runtime = np.concatenate([each.workload.runtime for each in episodes])

@@ -25,8 +25,8 @@ SHIPPED = Path(__file__).parent / "tables"
 CLASSES, COUNT = 20, 32  # of jobs, and quantiles of each, unless told otherwise
 LEAST = 20  # jobs to fit a table
 MOST_CLASSES, MOST_COUNT = 1000, 1000
-GITTINS = "gittins"
 _CAPS = Caps(file=16 << 20, header=1 << 20, tensors=10)
+GITTINS = "gittins"
 
 
 @dataclass(frozen=True, eq=False)

@@ -193,6 +193,11 @@ class Preemption(FunctionPolicy):
         check_period(self.every, f"preemption {self.name}")
 
     @property
+    def stops(self) -> bool:
+        """Whether it may stop running jobs."""
+        return self.function is not None or self.rank != RANK_NONE
+
+    @property
     def rank(self) -> int:
         """How jobs are ranked: not at all."""
         return RANK_NONE

@@ -42,9 +42,7 @@ def _part(s: State, a: Int, b: Int, which: Int) -> Any:
         return pick_among(s, a, b)
     if which == PART_PLAN:
         return conservative(s, a, b)
-    if which == PART_RANK:
-        return rank_pass(s, a)
-    return bounded(s, a) if which == PART_BOUNDS else handle_outage(s, a)
+    return rank_pass(s, a) if which == PART_RANK else bounded(s, a) if which == PART_BOUNDS else handle_outage(s, a)
 
 
 @cache

@@ -34,7 +34,7 @@ class Migrate:
     stops = True  # running jobs, to start them again elsewhere
 
     def __init__(self, inner: Scheduler, *, most: float = 8, rest: float = 600.0) -> None:
-        if inner.preemption.function is not None:
+        if inner.preemption.stops:
             raise UsageError(f"migrate moves jobs and stops none for good, but {inner.label!r} preempts", hint="leave the fourth slot out")
         if not (1 <= most <= 1000 and most == int(most)):
             raise UsageError(f"migrate: most = {most:g} is not a whole number in 1..1000")

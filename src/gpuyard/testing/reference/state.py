@@ -89,8 +89,6 @@ class JobState:
     ran: float = 0.0
     attained: float = 0.0
     preemptions: int = 0
-    barren: int = 0
-    reached: float = 0.0
     start: float = -1.0
     end: float = math.nan
     queued: float = -1.0
@@ -102,6 +100,8 @@ class JobState:
     overhead: float = 0.0
     est_end: float = -1.0
     killed_at_end: bool = False
+    reached: float = 0.0
+    barren: int = 0
     usage: float = 0.0
     fair_share: float = 1.0
     size_factor: float = 0.0

@@ -65,20 +65,14 @@ def _devices_of(s: State, part: PartitionRow) -> Any:
 
 
 @inner
-def take_piece(s: State, part: PartitionRow, row: JobRow, piece: PartRow) -> None:
-    """Let a job hold a piece in the plan."""
+def move_piece(s: State, part: PartitionRow, row: JobRow, piece: PartRow, take: bool) -> None:
+    """Let a job hold a piece in the plan (`take`), or take it back from the job."""
     node = s.nodes[piece.node]
     _unlist(s, part, node)
-    hold(row, node, s.devices, piece)
-    _list(s, part, node, piece.node)
-
-
-@inner
-def drop_piece(s: State, part: PartitionRow, row: JobRow, piece: PartRow) -> None:
-    """Take a piece back from a job in the plan."""
-    node = s.nodes[piece.node]
-    _unlist(s, part, node)
-    give_back(row, node, s.devices, piece)
+    if take:
+        hold(row, node, s.devices, piece)
+    else:
+        give_back(row, node, s.devices, piece)
     _list(s, part, node, piece.node)
 
 
@@ -100,14 +94,18 @@ def _list(s: State, part: PartitionRow, node: NodeRow, n: Int) -> None:
 @inner
 def set_aside(s: State, part: PartitionRow, i: Int) -> None:
     """Take the running job of entry i out of the plan for a while."""
-    entry = s.ranked[i]
-    row = s.rows[entry.job]
+    _move_job(s, part, s.rows[s.ranked[i].job], False)
+    s.ranked[i].state = ASIDE
+
+
+@inner
+def _move_job(s: State, part: PartitionRow, row: JobRow, take: bool) -> None:
+    """Let a running job hold all its parts in the plan, or none."""
     k = row.alloc
     while k >= 0:
-        drop_piece(s, part, row, s.parts[k])
+        move_piece(s, part, row, s.parts[k], take)
         k = s.parts[k].next
-    part.used -= row.gpus
-    entry.state = ASIDE
+    part.used += row.gpus if take else -row.gpus
 
 
 @inner
@@ -146,14 +144,8 @@ def _is_free(s: State, row: JobRow, piece: PartRow) -> Any:
 @inner
 def bring_back(s: State, part: PartitionRow, i: Int) -> None:
     """Undo `set_aside`."""
-    entry = s.ranked[i]
-    row = s.rows[entry.job]
-    k = row.alloc
-    while k >= 0:
-        take_piece(s, part, row, s.parts[k])
-        k = s.parts[k].next
-    part.used += row.gpus
-    entry.state = RUNS
+    _move_job(s, part, s.rows[s.ranked[i].job], True)
+    s.ranked[i].state = RUNS
 
 
 @inner
@@ -168,7 +160,7 @@ def take_picked(s: State, part: PartitionRow, i: Int, count: Int, at: Int) -> An
         describe(row, s.nodes[n], s.devices, s.pick_units[k], s.pick_device[0], piece)
         piece.node = n
         piece.next = at + k + 1 if k + 1 < count else -1
-        take_piece(s, part, row, piece)
+        move_piece(s, part, row, piece, True)
     part.used += row.gpus
     return at + count
 
