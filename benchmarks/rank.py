@@ -234,7 +234,8 @@ All jobs may be stopped, checkpoints are written every 600 s and cost nothing, a
 
 Seven logs as pools of devices, windows of 1,500 jobs from the last 40 % of each log, scaled to a load of 1.0 (HPC) or 1.1 (GPU);
 estimates by `boosting`, which knows what has ended in that simulation and, before the window, in the log. The tables of run
-times are those that come with gpuyard, counted on 25–60 % of these logs (HPC by requested time, GPU by estimate). In short logs the windows overlap.
+times are those that come with gpuyard, counted on 25–60 % of these logs (HPC by requested time, GPU by
+estimate). In short logs the windows overlap.
 """
 ASKED = {
     "share0": "No job may be stopped", "share20": "20 % of the jobs may be stopped", "share50": "Half of the jobs may be stopped",

@@ -143,8 +143,8 @@ OWN_PREEMPTIONS = (
     make_preemption(deserving, "deserving", every=11.0),
     make_preemption(newest, "newest"),
     make_preemption(greedy, "greedy"),
-    make_rank(fickle, "fickle", every=3.0),
 )
+OWN_RANKS = (make_rank(fickle, "fickle", every=3.0),)
 OWN_SWITCHES = tuple(make_switch(f, f.__name__) for f in (by_age_and_work, by_load, by_arrivals))
 
 
@@ -188,7 +188,7 @@ def every_policy() -> Iterator[Fixed]:
     yield from (Fixed("switch", parse_switch(_CLOSER.get(name, name))) for name in SWITCHES)
     yield from (Fixed("ordering", policy) for policy in OWN_ORDERINGS)
     yield from (Fixed("placement", policy) for policy in OWN_PLACEMENTS)
-    yield from (Fixed("preemption", policy) for policy in OWN_PREEMPTIONS)
+    yield from (Fixed("preemption", policy) for policy in (*OWN_PREEMPTIONS, *OWN_RANKS))
     yield from (Fixed("switch", policy) for policy in OWN_SWITCHES)
 
 
