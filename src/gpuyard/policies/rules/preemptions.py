@@ -39,8 +39,15 @@ preemption("tiresias", title="stop what is in a lower queue of Tiresias", every=
 
 @rank("srpt-area", title="least estimated work left × GPUs, through the rank pass")
 def srpt_area(jobs: JobTable, j: int, now: float) -> float:
-    """Estimated work left."""
-    return jobs.remaining[j]
+    """Estimated work left. A job that has outlived its estimate is taken to need twice as long, and again: else nothing would stop it."""
+    left = jobs.remaining[j]
+    if left > 0:
+        return left
+    age = jobs.attained[j] / jobs.gpus[j] if jobs.gpus[j] > 0 else jobs.ran[j]
+    length = max(jobs.estimate[j], 1.0)
+    while length <= age:
+        length *= 2.0
+    return length - age
 
 
 @rank("las-log2", title="least attained service in levels of a factor of two, through the rank pass")
