@@ -252,7 +252,15 @@ def page(out: Path) -> str:
     lines += ["", "## What it costs", "", details(out), ""]
     done = {str(row["condition"]) for row in rows_of(out) if row["scheduler"] != BASELINE}
     lines += (
-        ["## Other conditions", "", "Fewer windows than above: the number is in the head of each table.", ""] if done & set(ASKED) else []
+        [
+            "## Other conditions",
+            "",
+            "Fewer windows, as the head of each table says. Changes are paired over these; the baseline is of all its windows.",
+            "The time that a job spends on writing checkpoints counts as wait.",
+            "",
+        ]
+        if done & set(ASKED)
+        else []
     )
     for condition in (each for each in ASKED if each in done):
         lines += [table(out, condition), ""]
