@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     i2 = _Column[int, Int]
     i4 = _Column[int, Int]
     i8 = _Column[int, Int]
+    f4 = _Column[float, Real]
     f8 = _Column[float, Real]
     u8 = _Column[np.uint64, np.uint64]
     b1 = _Column[bool, bool]

@@ -283,7 +283,11 @@ def every_column_differs():
         columns[name] = np.array([1, 2, 3]) if name in LABELS else 10.0 * (k + 1) + np.array([0.0, 2.0, 4.0])
     columns |= {"submit": np.zeros(count), "gpus": [6, 8, 7], "chunk": [2, 4, 7], "index": np.arange(count)}
     names = {labels: tuple(f"{labels}{k}" for k in range(4)) for labels in LABELS.values()}
-    names |= {"gpu_types": ("", "gpu", "gpu|gpu", ""), "partitions": ("", "p", "q", "r")}
+    names |= {
+        "gpu_types": ("", "gpu", "gpu|gpu", ""),
+        "partitions": ("", "p", "q", "r"),
+        "term_texts": ("", "drain=1", "drain=2", "drain=3"),
+    }
     jobs, _ = Jobs.build({name: values for name, values in columns.items() if name != "index"}, **names)
     partitions = tuple(Partition(name, priority=10.0 * (k + 1)) for k, name in enumerate("pqr"))
     nodes = Nodes(tuple("abc"), *(np.array(v) for v in ([8] * 3, [0] * 3, [1e4] * 3, [1e4] * 3, [0] * 3, [0, 1, 2])))
@@ -384,7 +388,7 @@ def test_a_decider_follows_growth_other_rules_and_other_users():
 def test_decisions_say_why():
     jobs, _ = Jobs.build({"submit": [0.0, 1.0], "estimate": [100.0, 5.0]})
     live = np.zeros(2, LIVE)
-    live[0] = (0, 0, 0, 0, 0, 1, 0, 100.0, 0, True)
+    live[0] = (0, 0, 0, 0, 0, 1, 0, 100.0, 0, 0, 0, True)
     one = Snapshot(1.0, jobs, live, held(gpus=1, devices=1), np.array([(0, 0, 1)], NODE), Cluster.uniform(1, 1), Rules(), 0)
     stopped, started = parse_slots("srpt/first/none/srpt").decide(one)
     assert (stopped.action, stopped.job, started.job) == (Action.PREEMPT, 0, 1)

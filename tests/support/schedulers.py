@@ -30,6 +30,7 @@ from gpuyard.policies import (
     parse_preemption,
     parse_switch,
 )
+from gpuyard.policies.slots import make_rank
 
 if TYPE_CHECKING:
     from gpuyard.engine.state import JobTable, NodeTable, SystemRow
@@ -109,6 +110,11 @@ def greedy(jobs: JobTable, j: int, now: float) -> Any:
     return np.floor(2.0 * jobs.usage[j] / jobs.fair_share[j]) if jobs.preemptions[j] < 2 else -1.0
 
 
+def fickle(jobs: JobTable, j: int, now: float) -> Any:
+    """Give a running job a long time and a waiting one a short one, by the clock: an adversary for rank passes."""
+    return (1.0 + (now * 7.0 + j * 3.0) % 11.0) * (50.0 if jobs.status[j] == 2 else 1.0)
+
+
 def by_age_and_work(system: SystemRow, now: float) -> Any:
     if system.oldest > 25.0:
         return 1
@@ -138,6 +144,7 @@ OWN_PREEMPTIONS = (
     make_preemption(newest, "newest"),
     make_preemption(greedy, "greedy"),
 )
+OWN_RANKS = (make_rank(fickle, "fickle", every=3.0),)
 OWN_SWITCHES = tuple(make_switch(f, f.__name__) for f in (by_age_and_work, by_load, by_arrivals))
 
 
@@ -148,6 +155,9 @@ _CLOSER = {
     "las": "las:threshold=20,every=7",
     "tiresias": "tiresias:threshold=20,second=60,promote=1.5,every=7",
     "backlog": "backlog:limit=2",
+    "srpt-area": "srpt-area:every=7",
+    "las-log2": "las-log2:every=7,hysteresis=1.5",
+    "gittins": "gittins:every=7",
 }
 _CLOSER_ORDERINGS = {
     "multifactor": "multifactor:max_age=60,half_life=40,fairshare=2000",
@@ -158,8 +168,14 @@ _CLOSER_ORDERINGS = {
 _ORDERINGS = tuple(parse_ordering(_CLOSER_ORDERINGS.get(name, name)) for name in ORDERINGS)
 _PLACEMENTS = tuple(parse_placement(name) for name in PLACEMENTS)
 _BACKFILLS = tuple(replace(BACKFILLS[name], depth=depth) for name in BACKFILLS for depth in (0, 2))
-_PREEMPTIONS = tuple(parse_preemption(_CLOSER.get(name, name)) for name in PREEMPTIONS)
+# Rank rules only go with saf and easy: they are drawn where one is asked for.
+_PREEMPTIONS = tuple(parse_preemption(_CLOSER.get(name, name)) for name, rule in PREEMPTIONS.items() if not rule.rank)
 _SWITCHES = tuple(parse_switch(_CLOSER.get(name, name)) for name in SWITCHES)
+
+
+def suit(ordering: str, backfill: str, preemption: str) -> bool:
+    """Whether the three may be in one scheduler: a rank rule goes with saf and easy only."""
+    return not PREEMPTIONS[preemption].rank or (ordering, backfill) == ("saf", "easy")
 
 
 def every_policy() -> Iterator[Fixed]:
@@ -172,7 +188,7 @@ def every_policy() -> Iterator[Fixed]:
     yield from (Fixed("switch", parse_switch(_CLOSER.get(name, name))) for name in SWITCHES)
     yield from (Fixed("ordering", policy) for policy in OWN_ORDERINGS)
     yield from (Fixed("placement", policy) for policy in OWN_PLACEMENTS)
-    yield from (Fixed("preemption", policy) for policy in OWN_PREEMPTIONS)
+    yield from (Fixed("preemption", policy) for policy in (*OWN_PREEMPTIONS, *OWN_RANKS))
     yield from (Fixed("switch", policy) for policy in OWN_SWITCHES)
 
 
@@ -185,7 +201,9 @@ def random_scheduler(seed: int, fixed: Fixed | None = None, *, own: bool = True)
     made = _one(rng, own)
     slot = fixed.slot if fixed else ""
     if fixed and slot != "switch":
-        made = replace(made, **{slot: fixed.policy})  # type: ignore[arg-type]
+        ranked = isinstance(fixed.policy, Preemption) and fixed.policy.rank
+        rest = {"ordering": ORDERINGS["saf"], "backfill": BACKFILLS["easy"]} if ranked else {}
+        made = replace(made, **rest, **{slot: fixed.policy})  # type: ignore[arg-type]
     if slot != "switch" and rng.random() > 0.1:
         return made
     rule = fixed.policy if fixed and isinstance(fixed.policy, Switch) else _switch(rng, own)

@@ -44,7 +44,7 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     assert write_workload(plain, tmp_path / "a.swf") == []
     assert write_workload(plain, tmp_path / "a.csv") == []
     demo = load_workload("demo:jobs=50")
-    assert write_workload(demo, tmp_path / "a.swf") == ["the columns deadline, priority, chunk, job_class"]
+    assert write_workload(demo, tmp_path / "a.swf") == ["the columns deadline, priority, chunk, job_class, terms"]
     assert write_workload(demo, tmp_path / "a.csv") == []
     facts = replace(
         with_estimate(plain, "exact"),

@@ -20,6 +20,7 @@ from gpuyard.errors import UsageError
 if TYPE_CHECKING:
     from gpuyard.learn.run.plan import TrainingRequest
     from gpuyard.learn.run.training import Trainer, TrainingOutcome
+    from gpuyard.policies.ranks import RunTimesTable
 
 _LEARNING, _RUN = "Learning", "Run"
 PAUSE = 10.0  # s between lines
@@ -30,7 +31,7 @@ _INTERRUPTED = 130
 def train(
     env: Annotated[
         str | None,
-        typer.Argument(help="The decision to learn: PickJob, PickHost, Switch, … or an id, gpuyard/PickJob-v1.", show_default=False),
+        typer.Argument(help="The decision to learn: PickJob, PickHost, Switch, …, an id, gpuyard/PickJob-v1, or rank.", show_default=False),
     ] = None,
     learner: Annotated[str | None, typer.Option(metavar="NAME", help="ppo unless given; dqn, …", rich_help_panel=_LEARNING)] = None,
     network: Annotated[str | None, typer.Option(metavar="kernel|attention", help="Kind of network.", rich_help_panel=_LEARNING)] = None,
@@ -78,6 +79,9 @@ def train(
 
     Ctrl-C saves and stops; --resume continues from there.
     """
+    if env == "rank":
+        _fit_rank(learner, workload, cluster, set_, out, how)
+        return
     from gpuyard.learn.run.plan import TrainingRequest
 
     request = TrainingRequest(
@@ -88,11 +92,66 @@ def train(
             "learner": {"network": network, "device": device},
         },
     )  # fmt: skip
-    outcome = _run(request, out, resume=resume)
+    _tell(_run(request, out, resume=resume), how)
+
+
+def _tell(outcome: TrainingOutcome, how: Format) -> None:
+    """Show what came out, and how to go on with a training that was interrupted."""
     emit(describe(outcome), how)
     say_notes(outcome)
     if outcome.interrupted:
         raise typer.Exit(_INTERRUPTED)
+
+
+def _fit_rank(
+    learner: str | None, workload: list[str] | None, cluster: str | None, set_: list[str] | None, out: Path | None, how: Format
+) -> None:
+    """Count run times by class, write the table, and show it."""
+    from gpuyard.files import writing
+    from gpuyard.learn.rank import RankFit
+    from gpuyard.model.units import parse_assignments, parse_count
+    from gpuyard.policies.ranks import GITTINS, write_run_times
+    from gpuyard.registry import unknown_name
+
+    if learner not in (None, GITTINS):
+        raise UsageError(f"--learner {learner}: a rank is learned by {GITTINS}")
+    given = parse_assignments(set_ or (), "--set")
+    for name in set(given) - {"classes", "quantiles", "by"}:
+        raise unknown_name("setting of gittins", name, ["classes", "quantiles", "by"])
+    sizes = {name: parse_count(given[name]) for name in ("classes", "quantiles") if name in given}
+    fit = RankFit(tuple(workload or ()), cluster or "", by=given.get("by", ""), **sizes)
+    words = [
+        "gpuyard",
+        "train",
+        "rank",
+        *(w for each in fit.workloads for w in ("--workload", each)),
+        *(w for each in set_ or () for w in ("--set", each)),
+    ]
+    table = fit.fit(shlex.join(words))
+    path = (out or Path("runs") / "rank-gittins") / "best.safetensors"
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_run_times(path, table)
+    say(f"use it: --scheduler saf/fewest/easy/gittins:table={path}")
+    emit(describe_table(path, table), how)
+
+
+def describe_table(path: Path, table: RunTimesTable) -> Output:
+    """Show the median and the 90th percentile of the run times of each class."""
+    from gpuyard.model.units import format_seconds
+
+    what = "requested time" if table.by_walltime else "estimate"
+    lower = [0.0, *table.edges.tolist()]
+    count = table.quantiles.shape[1]
+    at = {"median": count // 2, "p90": min(int(0.9 * count), count - 1)}
+    rows = [
+        (f"from {format_seconds(low)}", *(format_seconds(row[k]) for k in at.values()))
+        for low, row in zip(lower, table.quantiles, strict=True)
+    ]
+    data = {"file": str(path), "by": what, "edges": table.edges.tolist(), "quantiles": table.quantiles.tolist(), "about": dict(table.about)}
+    title = f"{path}: run times of {table.about['jobs']:,} jobs in {len(lower)} classes by {what}"
+    flat = [{"from": low, **{name: float(row[k]) for name, k in at.items()}} for low, row in zip(lower, table.quantiles, strict=True)]
+    return Output([Table((what, *at), rows, title, frozenset({0}))], data, flat)
 
 
 def _run(request: TrainingRequest, out: Path | None, *, resume: bool) -> TrainingOutcome:

@@ -56,7 +56,7 @@ class Ran:
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        rules = {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost")}
+        rules = {k: getattr(self.rules, k) for k in ("walltime_kill", "checkpoint", "restart_cost", "checkpoint_cost", "drain")}
         return {"seed": self.seed, "estimate": self.workload.estimates, "rules": rules, **_versions()}
 
     def manifest(self, label: str, seconds: Seconds, passes: float, slots: Array) -> dict[str, Any]:

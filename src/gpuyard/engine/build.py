@@ -19,12 +19,13 @@ from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
 from gpuyard.model.jobs import JOB, Jobs
 from gpuyard.model.result import BIN, ROW
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import MAY_STOP, Rules, terms_table
 from gpuyard.model.snapshot import MIX
 
 _NO_MIX = np.zeros(0, MIX)
 BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
 LEAST_GROUP = 32  # jobs of a group; to look for the next of a smaller one takes longer than to key all of it
+RANK_SCRATCH = ("ranked", "rank_ends", "rank_jobs", "ranked_parts", "ranked_nodes", "ranked_devices")
 _NO_GROUPS = np.zeros(0, np.int32)
 
 # Columns that follow from what was submitted, as long as a job has not run; all others of these kinds are then the same for all.
@@ -82,11 +83,15 @@ def build_many(
     for k, program in enumerate(programs):
         slots[k, : len(program.slots)] = program.slot_rows
         params[k, : len(program.param_rows)] = program.param_rows
+        made.every("rank_table")[k, : len(program.run_times)] = program.run_times
     following = made.every("parts")["next"]
     following[:] = np.arange(1, ground.pool + 1)
     following[:, -1] = -1
     made.every("pick_device")[:] = -1
+    made.every("terms")[:] = terms_table(jobs.term_texts, rules)
     _set_control(made.every("control")[:, 0], programs, seed, rules, segments=segments, timeline=timeline)
+    if any(program.ranks for program in programs) and not (made.every("terms")[0]["stops"][jobs.terms] == MAY_STOP).any():
+        made.every("control")[:, 0]["timer"] = [program.calm_timer for program in programs]
     return made
 
 
@@ -107,7 +112,13 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         "shadow_devices": ground.devices if tracking else 1,
         "plan_first": m if program.plans else 1,
         "scratch": max(program.scratch, 1),
+        "rank_table": len(program.run_times),
     }
+    if program.ranks:
+        own |= dict.fromkeys(("ranked", "rank_ends", "rank_jobs"), n)
+        own |= {"ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}
+    else:
+        own |= dict.fromkeys(RANK_SCRATCH, 1)
     lengths = list(ground.lengths)
     for name, length in own.items():
         lengths[FIELD[name]] = length
@@ -157,8 +168,6 @@ def as_seen_by_kernels(s: st.State) -> st.State:
 
 def _set_control(control: Array, programs: Sequence[Program], seed: int, rules: Rules, *, segments: bool, timeline: bool) -> None:
     """Set the numbers that programs and rules settle, in the rows (programs,)."""
-    control["checkpoint"] = rules.checkpoint
-    control["restart_cost"] = rules.restart_cost
     control["kills"] = rules.walltime_kill
     control["seed"] = seed
     control["logging"] = segments

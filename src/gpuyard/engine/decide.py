@@ -27,9 +27,10 @@ from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import JOB
+from gpuyard.model.rules import terms_table
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, MIX, NODE, Snapshot
 
-_LABELS = ("partitions", "classes", "gpu_types", "qoses")  # that kernels know by number
+_LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that kernels know by number
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
 _GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64))
 
@@ -149,7 +150,9 @@ class SnapshotDecider:
         """Let the state suit the snapshot's cluster, labels, rules and sizes."""
         jobs = snapshot.jobs
         count = len(jobs.table)
-        if snapshot.cluster is not self._cluster or self._labels != (jobs.partitions, jobs.classes, jobs.gpu_types, jobs.qoses):
+        if snapshot.cluster is not self._cluster or self._labels != (
+            jobs.partitions, jobs.classes, jobs.gpu_types, jobs.qoses, jobs.term_texts,
+        ):  # fmt: skip
             self._build(snapshot)
         if snapshot.rules is not self._rules or snapshot.seed != self._seed:
             self._set_rules(snapshot)
@@ -173,6 +176,7 @@ class SnapshotDecider:
         s = build_state(nobody, np.zeros(0), *given, segments=False, timeline=False, mix=nothing)
         devices = max(snapshot.cluster.gpus, 1)
         s = s.replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
+        s = s.replace(ranked_devices=np.zeros(devices if self._program.ranks else 1))
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
         if self._cluster is not None:
             s.history[:] = self.state.history
@@ -195,7 +199,8 @@ class SnapshotDecider:
 
     def _set_rules(self, snapshot: Snapshot) -> None:
         rules, control = snapshot.rules, self.state.control
-        control["checkpoint"], control["restart_cost"], control["kills"] = rules.checkpoint, rules.restart_cost, rules.walltime_kill
+        self.state.terms[:] = terms_table(snapshot.jobs.term_texts, rules)
+        control["kills"] = rules.walltime_kill
         control["seed"] = snapshot.seed
         self._rules, self._seed = rules, snapshot.seed
 
@@ -219,6 +224,11 @@ class SnapshotDecider:
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),
             notes=np.zeros(2 * n + 1, np.int32), score=np.zeros(max(n, len(s.nodes))),
         )  # fmt: skip
+        if self._program.ranks:
+            grown = grown.replace(
+                ranked=np.zeros(n, st.DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
+                ranked_parts=np.zeros(pool + 1, st.PART_ROW),
+            )  # fmt: skip
         self._driver.adopt(as_seen_by_kernels(grown))
         self._rows = self.state.rows
         self._most_jobs, self._most_parts, self._users = n, m, users

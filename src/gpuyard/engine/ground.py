@@ -97,7 +97,15 @@ def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
     lengths = list(rows.lengths)
     for name in ("partition_of", "speed", "type_rank", "allowed", "qos_factor"):
         lengths[FIELD[name]] = len(contents[name])
-    own = {"queue_keys": n, "queue_jobs": n, "end_times": min(n, pool), "ends": min(n, pool), "parts": pool, "users": len(jobs.users)}
+    own = {
+        "queue_keys": n,
+        "queue_jobs": n,
+        "end_times": min(n, pool),
+        "ends": min(n, pool),
+        "parts": pool,
+        "users": len(jobs.users),
+        "terms": len(jobs.term_texts),
+    }
     own["rows"] = n  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
     own["devices"] = rows.total if shared else 1
     for name, length in own.items():

@@ -27,7 +27,7 @@ from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import EPS, Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.result import Result
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import MUST_RUN, Rules
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.model.workload import Workload
 
@@ -211,7 +211,9 @@ class Simulation:
         return device
 
     def _preempt(self, decision: Decision) -> None:
-        self._row(decision, st.RUNNING)
+        row = self._row(decision, st.RUNNING)
+        if self.state.terms["stops"][row["terms"]] == MUST_RUN:
+            raise self._refused(decision, "its terms say that it may not be stopped")
         self._driver.make_log_space()
         self._driver.order(PREEMPT, decision.job)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.ranking import HYSTERESIS_AT
 from gpuyard.engine.state import CLOCK_FALLS, PARAMS, SLOT_ROW
 from gpuyard.errors import UsageError
 
@@ -44,6 +45,9 @@ class Slot:
     ordering_params: tuple[float, ...] = ()
     placement_params: tuple[float, ...] = ()
     preemption_params: tuple[float, ...] = ()
+    rank: int = 0  # of gpuyard.engine.ranking
+    hysteresis: float = 1.0  # of a rank rule
+    run_times: tuple[float, ...] = ()  # a packed table, for RANK_TABLE
     ordering_network: int = 0  # addresses of networks
     placement_network: int = 0
     alike: frozenset[str] | None = None  # columns; of jobs that agree in them the ordering lets the first to come go first; None: unknown
@@ -56,12 +60,17 @@ class Slot:
     @property
     def starts_one_by_one(self) -> bool:
         """Whether a pass asks only who goes next: without preemption, a depth and conservative backfilling, which walk on."""
-        return self.preemption == 0 and self.depth == 0 and self.backfill != BACKFILLS["conservative"]
+        return not self.preempts and self.depth == 0 and self.backfill != BACKFILLS["conservative"]
+
+    @property
+    def preempts(self) -> bool:
+        """Whether running jobs may be stopped."""
+        return self.preemption != 0 or self.rank != 0
 
     @property
     def tracks_running(self) -> bool:
         """Whether running jobs must be kept in the order of their estimated ends."""
-        return self.preemption != 0 or self.backfill in (BACKFILLS["easy"], BACKFILLS["conservative"]) or self.ordering_network != 0
+        return self.preempts or self.backfill in (BACKFILLS["easy"], BACKFILLS["conservative"]) or self.ordering_network != 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Program:
     slots: tuple[Slot, ...]
     label: str
     timer: float = 0.0  # s; 0: none
+    calm_timer: float = 0.0  # s; the same where no job says that it may be stopped
     switch: int = 0
     switch_params: tuple[float, ...] = ()
     switch_every: float = 0.0
@@ -98,7 +108,17 @@ class Program:
     @cached_property
     def stops(self) -> bool:
         """Whether some rule stops running jobs."""
-        return any(slot.preemption != 0 for slot in self.slots)
+        return any(slot.preempts for slot in self.slots)
+
+    @cached_property
+    def ranks(self) -> bool:
+        """Whether some rule ranks jobs."""
+        return any(slot.rank != 0 for slot in self.slots)
+
+    @cached_property
+    def run_times(self) -> Array:
+        """The tables of run times of all slots, one behind the other."""
+        return np.array([value for slot in self.slots for value in slot.run_times] or [0.0])
 
     @cached_property
     def reads_mix(self) -> bool:
@@ -117,7 +137,8 @@ class Program:
         """(slots,) of SLOT_ROW."""
         rows = np.zeros(len(self.slots), SLOT_ROW)
         for name in SLOT_ROW.names or ():
-            rows[name] = [int(getattr(slot, name)) if name != "chosen" else 0 for slot in self.slots]
+            rows[name] = [int(getattr(slot, name)) if name not in ("chosen", "table") else 0 for slot in self.slots]
+        rows["table"] = np.cumsum([0, *(len(slot.run_times) for slot in self.slots)])[:-1]
         return rows
 
     @cached_property
@@ -127,5 +148,7 @@ class Program:
         for i, slot in enumerate(self.slots):
             for k, values in enumerate((slot.ordering_params, slot.placement_params, slot.preemption_params)):
                 rows[i, k, : len(values)] = values
+            if slot.rank != 0:
+                rows[i, 2, HYSTERESIS_AT] = slot.hysteresis
         rows[0, 3, : len(self.switch_params)] = self.switch_params
         return rows.ravel()

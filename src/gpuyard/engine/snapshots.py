@@ -11,7 +11,7 @@ from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, RECENT, Snapshot
 
-_COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "preemptions")
+_COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "reached", "preemptions", "barren")
 
 
 def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int, mix: Array) -> Snapshot:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
+from gpuyard.engine.ranking import RANKED_ROW, RankedRow
 from gpuyard.model.jobs import JOB, JobColumns
 from gpuyard.model.result import BIN, ROW, SegmentRow
+from gpuyard.model.rules import TERMS, TermsRow
 from gpuyard.model.snapshot import MIX
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Ints, Reals, Vector, Words, f8, i1, i4, i8, u8
+    from gpuyard.arrays import Ints, Reals, Vector, Words, f4, f8, i1, i2, i4, i8, u8
     from gpuyard.model.jobs import SubmittedRow
     from gpuyard.model.result import ResultRow, TimelineRow
     from gpuyard.model.snapshot import MixRow
@@ -36,7 +38,8 @@ class CopiedColumns(RecordRow):
     partition: i4  # of the cluster, not of the labels
     job_class: i4
     chunk: i4
-    gpu_type: i4
+    gpu_type: i2
+    terms: i2  # what may be done to it: a row of `terms`
 
 
 class LiveColumns(RecordRow):
@@ -61,12 +64,14 @@ class HiddenColumns(RecordRow):
     runtime: f8
     number: i4  # of its row: the place of the rest in `table`
     alloc: i4  # first part in the pool; -1: none
+    reached: f4  # s of work that it had done when it was stopped, at most: it takes longer than that
     units: i4
     plain: i1  # whole GPUs, spread at will, no other demand: counters decide
     hosted: i1  # it asks for cpus or memory, which are in `table`
     moved: i1  # it has a transfer, which is in `table`
     overrun: i1  # this run ends by the walltime limit
     benched: i1  # preempted in the pass that is under way: 1; about to be: 2
+    barren: i1  # stops that kept less work than the run had overhead
 
 
 class FactorRow(RecordRow):
@@ -88,9 +93,12 @@ class JobRow(CopiedColumns, LiveColumns, HiddenColumns):
 
 
 # What is looked at of every waiting job comes first, in 64 bytes.
-_FIRST = ("submit", "gpus", "remaining", "estimate", "deadline", "priority", "partition", "units", "plain", "overrun", "benched", "status")
+_FIRST = (
+    "submit", "gpus", "remaining", "estimate", "deadline", "priority", "partition", "units", "plain", "overrun", "benched", "barren",
+    "status", "hosted", "moved", "preemptions", "reached",
+)  # fmt: skip
 _ALL = columns_of(JobRow)
-_REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: (name != "preemptions", -np.dtype(_ALL[name]).itemsize))
+_REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: -np.dtype(_ALL[name]).itemsize)
 JOB_ROW = np.dtype([(name, _ALL[name]) for name in (*_FIRST, *_REST)], align=True)  # no gaps
 FACTOR_ROW = row_dtype(FactorRow)
 VISIBLE_ROW = np.dtype(list(columns_of(JobColumns, LiveColumns, FactorRow).items()))  # all that a policy sees of a job, as one record
@@ -223,6 +231,8 @@ class SlotRow(RecordRow):
     depth: i8
     ordering_network: i8  # addresses of networks; 0: none
     placement_network: i8
+    rank: i8  # how it ranks jobs, of gpuyard.engine.ranking; 0: not
+    table: i8  # where its table of run times begins
     chosen: i8  # how often a switch rule chose it
 
 
@@ -254,8 +264,6 @@ class ControlRow(RecordRow):
     """The numbers of a simulation that exist once."""
 
     now: f8
-    checkpoint: f8
-    restart_cost: f8
     span_nodes: f8
     span_racks: f8
     fastest: f8  # no run has a higher rate
@@ -389,11 +397,10 @@ BINS = 2048
 # Keys are worked out once; at every pass; by what sees the whole state, after every start; at every pass, and they only fall.
 CLOCK_NO, CLOCK_YES, CLOCK_STATE, CLOCK_FALLS = range(4)
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
-# What is compiled apart: nodes for a job, a conservative plan, bounds of keys, failures.
-PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE = range(4)
+# What is compiled apart: nodes for a job, a conservative plan, bounds of keys, failures, a rank pass.
+PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE, PART_RANK = range(5)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
-HISTORY = 8  # samples of the past that a switch rule may see
-SAMPLE = 4  # numbers of a sample
+HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
 PARAMS = 8  # of one policy
 EXPLOSION = 200  # jobs waiting
@@ -436,6 +443,7 @@ class State(NamedTuple):
     partial: Ints  # (MAX_DEVICES + 1,) i8 scratch: free shares of the devices in shared use of one node
     partition_of: Ints  # (partition labels,) i4; -1: no such partition
     qos_factor: Reals  # (qos labels,) f8: the priority over the highest
+    terms: Vector[TermsRow]  # (terms labels,) TERMS: on what terms jobs may be stopped
     users: Vector[UserRow]  # (users,) USER_ROW
     recent_work: Reals  # (users × (1 + rolling),) f8: how many run times of a user are kept, and these, s, oldest first; (1,): none are
     outages: Vector[OutageRow]
@@ -467,6 +475,13 @@ class State(NamedTuple):
     outputs: Reals  # (OUTPUTS,) f8 scratch: what a network says of each action
     busy_until: Reals  # (nodes,) f8 scratch: s, when the last job of a node is estimated to end
     host_sums: Reals  # (HOST_SUMS,) f8 scratch: see gpuyard.features.hosts
+    rank_table: Reals  # f8: tables of run times, one behind the other, see gpuyard.engine.ranking
+    ranked: Vector[RankedRow]  # (jobs,) with a rank rule: scratch of a pass, like those below
+    ranked_parts: Vector[PartRow]  # what jobs that are to start would hold
+    ranked_nodes: Vector[NodeRow]
+    ranked_devices: Reals
+    rank_ends: Reals  # (jobs,) f8
+    rank_jobs: Ints  # (jobs,) i4
 
     @classmethod
     def of(cls, **arrays: Any) -> State:
@@ -478,17 +493,15 @@ class State(NamedTuple):
         return self._replace(**arrays)
 
 
-DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | {
+_INT32 = "queue_jobs queue_group group group_seen front_jobs running_jobs ends type_rank partition_of room pick_node pick_units candidates"
+_INT64 = "allowed mix_at fragment partial pick_device plan_free"
+DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkeys(_INT64.split(), np.int64) | dict.fromkeys(
+    [*_INT32.split(), "notes", "plan_first", "legal", "rank_jobs"], np.int32) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
-    "partitions": PARTITION_ROW, "queue_jobs": np.int32,
-    "queue_need": np.float32, "queue_length": np.float32, "queue_group": np.int32, "group": np.int32, "group_seen": np.int32,
-    "front_jobs": np.int32, "running_jobs": np.int32, "ends": np.int32, "parts": PART_ROW,
-    "types": TYPE_ROW, "type_rank": np.int32, "allowed": np.int64, "mix": MIX, "mix_at": np.int64,
-    "fragment": np.int64, "partial": np.int64, "partition_of": np.int32, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
-    "free_index": np.uint64, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "room": np.int32,
-    "pick_node": np.int32, "pick_units": np.int32, "pick_device": np.int64, "candidates": np.int32, "shadow_nodes": NODE_ROW,
-    "notes": np.int32, "plan_free": np.int64, "plan_cells": CELL_ROW, "plan_first": np.int32, "tally": TALLY_ROW, "legal": np.int32,
-    "scratch": np.float32,
+    "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
+    "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW, "plan_cells": CELL_ROW,
+    "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
+    "queue_need": np.float32, "queue_length": np.float32, "scratch": np.float32, "free_index": np.uint64,
 }  # fmt: skip
 
 if TYPE_CHECKING:  # for policies, which read a column of a table and then a row of it: `jobs.estimate[j]`

@@ -11,7 +11,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import cast
 
@@ -36,7 +36,7 @@ from gpuyard.metrics.base import values_of
 from gpuyard.metrics.facts import stacked
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import Rules, terms_table
 from gpuyard.model.workload import Workload
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import unknown_name
@@ -277,7 +277,7 @@ def _results(plan: Plan, table: _Pending) -> Results:
         "comparison", f"{table.source.name} on {table.cluster.name}", "", "simulations",
         Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimates,), labels, table.seeds, plan.metrics[:1]),
         judge=Judging(baseline, plan.challengers, rivals, plan.metrics[1:], rivals=rivals),
-        rules=RulesText(plan.rules.checkpoint, plan.rules.restart_cost, plan.rules.walltime_kill),
+        rules=RulesText(**asdict(plan.rules)),
     )  # fmt: skip
     return Results(
         None, experiment, {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform()},
@@ -333,7 +333,8 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
         notes.append(f"{seeds} seeds vary the noise of the estimates only: the jobs are one log")
     notes += filter(None, [caveat(seeds, "seed") if seeds > 1 else ""])
     stopping = any(cell.preempted for row in table.cells for cell in row) or any(map(preempts, plan.schedulers))
-    if stopping and plan.rules.checkpoint == 0 and plan.rules.restart_cost == 0:
+    terms = terms_table(workload.jobs.term_texts, plan.rules)
+    if stopping and not (terms["interval"] > 0).any() and not (terms["restart"] > 0).any():
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
     if table.log:
         unknown = table.cells[0][0].counts["unfinished"]
@@ -351,4 +352,4 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
 def preempts(scheduler: AnyScheduler) -> bool:
     """Whether a scheduler may stop running jobs, as far as that is known before it decides; of a decider, its class may say `stops`."""
     own = isinstance(scheduler, Decider) and bool(getattr(scheduler.make, "stops", False))
-    return own or any(part.preemption.function is not None for part in parts_of(scheduler))
+    return own or any(part.preemption.stops for part in parts_of(scheduler))

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.errors import DataError
+from gpuyard.model.rules import STATED, parse_terms, terms_columns, terms_labels
 from gpuyard.model.units import MAX_TIME
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import f8, i4, i8
+    from gpuyard.arrays import f8, i2, i4, i8
 
 
 class JobColumns(RecordRow):
@@ -33,9 +34,10 @@ class JobColumns(RecordRow):
     partition: i4  # into Jobs.partitions
     job_class: i4  # into Jobs.classes: the row of the speed table
     chunk: i4  # GPUs that must be on one node; 1: any spread
-    gpu_type: i4  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
-    qos: i4  # into Jobs.qoses: the requested quality of service
+    gpu_type: i2  # into Jobs.gpu_types: "" any, "a100" or "a100|v100"
+    qos: i2  # into Jobs.qoses: the requested quality of service
     account: i4  # into Jobs.accounts: the account that pays
+    terms: i4  # into Jobs.term_texts: on what terms the job may be stopped, see gpuyard.model.rules
     index: i4  # position by (submit, order given): breaks every tie
 
 
@@ -49,6 +51,7 @@ JOB = row_dtype(SubmittedRow, align=False)
 COLUMNS: tuple[str, ...] = tuple(JOB.names or ())
 LABELS = {  # column of label numbers → attribute with the labels
     "user": "users", "partition": "partitions", "job_class": "classes", "gpu_type": "gpu_types", "qos": "qoses", "account": "accounts",
+    "terms": "term_texts",
 }  # fmt: skip
 MAX_GPUS = 1_000_000  # per job; more is a broken trace
 LEAST_SHARE = 0.001  # of a device; the tolerance of comparisons, 1e-6, must be small against it
@@ -71,6 +74,7 @@ class Jobs:
     gpu_types: tuple[str, ...] = ("",)
     qoses: tuple[str, ...] = ("",)
     accounts: tuple[str, ...] = ("",)
+    term_texts: tuple[str, ...] = ("",)
     _columns: dict[str, Array] = field(default_factory=dict, repr=False)
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what others work out once, by name
 
@@ -85,14 +89,17 @@ class Jobs:
         gpu_types: Sequence[str] = ("",),
         qoses: Sequence[str] = ("",),
         accounts: Sequence[str] = ("",),
+        term_texts: Sequence[str] = ("",),
         where: str = "jobs",
     ) -> tuple[Jobs, Array]:
         """Check, sort by submit (stable) and store the columns; return also the order, to sort hidden columns in the same way.
 
-        A missing column gets its default; `id` defaults to 1, 2, 3 … A bad value is refused with its field and row.
+        A missing column gets its default; `id` defaults to 1, 2, 3 … A bad value is refused with its field and row. The columns
+        `preemptible`, `checkpoint`, `checkpoint_cost`, `drain` and `restart_cost` are kept as the labels `term_texts`.
         """
         if "submit" not in columns:
             raise DataError(f"{where}: no column 'submit'")
+        columns, term_texts = _with_terms(columns, term_texts, where)
         unknown = set(columns) - set(COLUMNS)
         if unknown:
             raise DataError(f"{where}: unknown column {min(unknown)!r}", hint="columns: " + ", ".join(COLUMNS))
@@ -107,7 +114,8 @@ class Jobs:
                 raise DataError(f"{where}: column {name!r} has {column.size} values, 'submit' has {n}")
             check_column(column, name, where)
             table[name] = column
-        made = cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types), tuple(qoses), tuple(accounts))
+        made = cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types), tuple(qoses), tuple(accounts),
+                   tuple(term_texts))  # fmt: skip
         _check_table(table, made._label_counts(), where)
         order = np.arange(n)
         if (table["submit"][1:] < table["submit"][:-1]).any():  # most logs are in order; a sort of 1 M wide rows takes 0.3 s
@@ -141,6 +149,16 @@ class Jobs:
         """The labels by the name of their attribute: `users`, `partitions` …"""
         return {name: getattr(self, name) for name in LABELS.values()}
 
+    @property
+    def stated(self) -> dict[str, Array]:
+        """The columns of STATED that some job states, (jobs,) f8 each: 1 or 0 for `preemptible`, else seconds; NaN: it does not say."""
+        return terms_columns(self.term_texts, self.terms)
+
+    def with_stated(self, **columns: npt.ArrayLike) -> Jobs:
+        """Return a copy with other values in some columns of STATED."""
+        texts, numbers = terms_labels({**self.stated, **columns}, len(self), "jobs")
+        return replace(self, term_texts=texts or ("",), table=self.table, _columns={}).replace(terms=numbers)
+
     def _label_counts(self) -> dict[str, int]:
         return {column: len(getattr(self, name)) for column, name in LABELS.items()}
 
@@ -156,6 +174,21 @@ class Jobs:
             table[name] = values
         _check_table(table, self._label_counts(), "jobs")
         return self.with_table(table)
+
+
+def _with_terms(
+    columns: Mapping[str, npt.ArrayLike], texts: Sequence[str], where: str
+) -> tuple[Mapping[str, npt.ArrayLike], Sequence[str]]:
+    """Return the columns with STATED ones as labels, and the labels."""
+    stated = {name: values for name, values in columns.items() if name in STATED}
+    for text in texts:
+        parse_terms(text)
+    if not stated:
+        return columns, texts
+    if "terms" in columns:
+        raise DataError(f"{where}: column 'terms' and column {min(stated)!r} say the same")
+    labels, numbers = terms_labels(stated, len(np.atleast_1d(np.asarray(columns["submit"]))), where)
+    return {name: values for name, values in columns.items() if name not in STATED} | {"terms": numbers}, labels
 
 
 def check_column(values: Array, name: str, where: str) -> None:

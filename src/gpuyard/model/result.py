@@ -81,7 +81,7 @@ class SegmentRow(RecordRow):
 SEGMENT = row_dtype(SegmentRow, align=False)
 
 
-FORMAT, VERSION = "gpuyard-result", 2
+FORMAT, VERSION = "gpuyard-result", 3
 _F8 = np.dtype("f8")
 _DTYPES = {"jobs": JOB, "runtime": _F8, "logged_start": _F8, "table": ROW, "timeline": BIN, "segments": SEGMENT}
 _OPTIONAL = frozenset({"logged_start"})

@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Jobs
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import Rules, terms_table
 
 if TYPE_CHECKING:
     from gpuyard.arrays import b1, f8, i4, i8, u8
@@ -27,7 +27,9 @@ class LiveRow(RecordRow):
     rate: f8  # work per second in this run
     done: f8  # reference s of work kept
     est_end: f8  # s, when this run is estimated to end
+    reached: f8  # s of work that it had done when it was stopped, at most: it takes longer than that
     preemptions: i4
+    barren: i4  # stops that kept less work than the run had overhead
     running: b1
 
 
@@ -108,6 +110,11 @@ class Snapshot:
     usage: Array = field(default_factory=lambda: np.zeros(0))  # (users,) GPU-s, decayed with `half_life`; (0,): not known, taken as none
     half_life: float = HALF_LIFE  # s
     ended: Array = field(default_factory=lambda: np.zeros(0, ENDED))  # of ENDED: who has ended since the snapshot before, in index order
+
+    @property
+    def terms(self) -> Array:
+        """(jobs,) of TERMS: on what terms each job may be stopped, by its own word or by the rules."""
+        return terms_table(self.jobs.term_texts, self.rules)[self.jobs.terms]
 
     @property
     def waiting(self) -> Array:

@@ -69,6 +69,7 @@ class Workload:
         gpu_types: Sequence[str] = ("",),
         qoses: Sequence[str] = ("",),
         accounts: Sequence[str] = ("",),
+        term_texts: Sequence[str] = ("",),
         dropped: Mapping[str, int] | None = None,
         logged_start: npt.ArrayLike | None = None,
         notes: Sequence[str] = (),
@@ -80,7 +81,8 @@ class Workload:
         The source of the estimates is `given` if the column `estimate` has any value, else `requested`.
         """
         jobs, order = Jobs.build(
-            columns, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types, qoses=qoses, accounts=accounts, where=name,
+            columns, users=users, partitions=partitions, classes=classes, gpu_types=gpu_types, qoses=qoses, accounts=accounts,
+            term_texts=term_texts, where=name,
         )  # fmt: skip
         truth = np.atleast_1d(np.asarray(runtime, dtype=np.float64))
         if truth.shape != (len(jobs),):

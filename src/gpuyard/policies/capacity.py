@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
 from gpuyard.model.decision import Part
+from gpuyard.model.rules import terms_table
 from gpuyard.model.snapshot import HELD, Snapshot
 
 Parts = tuple[Part, ...]
@@ -30,6 +32,7 @@ class JobRequest:
     partition: int  # of the cluster
     allowed: Array  # (types,) bool
     speeds: Array  # (types,)
+    writing: float = 1.0  # part of its time on the devices that is work, not the writing of checkpoints
 
     @property
     def shared(self) -> bool:
@@ -38,12 +41,13 @@ class JobRequest:
     def rate(self, cluster: Cluster, nodes: Sequence[int]) -> float:
         """Work per second on these nodes: the slowest device counts, times the locality factor."""
         if self.gpus == 0:
-            return 1.0
+            return self.writing
         used = list(nodes)
         slowest = float(self.speeds[cluster.nodes.gpu_type[used]].min())
         if len(used) == 1:
-            return slowest
-        return slowest * (cluster.span_racks if len(set(cluster.nodes.rack[used].tolist())) > 1 else cluster.span_nodes)
+            return slowest * self.writing
+        span = cluster.span_racks if len(set(cluster.nodes.rack[used].tolist())) > 1 else cluster.span_nodes
+        return slowest * span * self.writing
 
 
 class Requests:
@@ -56,6 +60,7 @@ class Requests:
         kinds = np.arange(len(cluster.types))
         self._allowed = [(type_set(label, cluster) >> kinds & 1).astype(bool) for label in jobs.gpu_types]
         self._speeds = [np.array([cluster.speed_of(label, kind) for kind in cluster.types]) for label in jobs.classes]
+        self._writing = terms_table(jobs.term_texts, snapshot.rules)["writing"]
 
     def __getitem__(self, row: int) -> JobRequest:
         job = self._jobs.table[row]
@@ -63,7 +68,7 @@ class Requests:
         units = int(gpus) // chunk if gpus >= 1 else 1
         return JobRequest(
             int(row), int(job["index"]), gpus, chunk, units, float(job["cpus"]) / units, float(job["memory"]) / units,
-            int(self.partition[row]), self._allowed[job["gpu_type"]], self._speeds[job["job_class"]],
+            int(self.partition[row]), self._allowed[job["gpu_type"]], self._speeds[job["job_class"]], float(self._writing[job["terms"]]),
         )  # fmt: skip
 
 
@@ -236,7 +241,12 @@ def overhead(snapshot: Snapshot, row: int, nodes: Iterable[int]) -> float:
     if transfer > 0 and snapshot.jobs.gpus[row] > 0:
         cluster = snapshot.cluster
         transfer *= max(cluster.types[cluster.nodes.gpu_type[node]].transfer for node in nodes)
-    return transfer + (snapshot.rules.restart_cost if snapshot.live["preemptions"][row] > 0 else 0.0)
+    return transfer + (float(terms_of(snapshot, row)["restart"]) if snapshot.live["preemptions"][row] > 0 else 0.0)
+
+
+def terms_of(snapshot: Snapshot, row: int) -> Any:
+    """Return a record of TERMS: on what terms the job may be stopped."""
+    return terms_table((snapshot.jobs.term_texts[int(snapshot.jobs.terms[row])],), snapshot.rules)[0]
 
 
 def estimated_seconds(snapshot: Snapshot, request: JobRequest, nodes: Sequence[int]) -> float:

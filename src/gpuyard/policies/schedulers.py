@@ -78,6 +78,9 @@ class Scheduler(CompiledScheduler):
 
     def __post_init__(self) -> None:
         half_life_of((self,))  # refuses two half-lives in one scheduler
+        if self.preemption.rank and (self.ordering.name != "saf" or self.backfill.name != "easy" or self.backfill.depth):
+            what = f"preemption {self.preemption.name} orders and backfills by itself, as an extension of saf and easy"
+            raise UsageError(what, hint=f"write saf/{self.placement.label}/easy/{self.preemption.label}")
 
     @property
     def half_life(self) -> float:
@@ -108,6 +111,9 @@ class Scheduler(CompiledScheduler):
             ordering_params=values_of(self.ordering),
             placement_params=values_of(self.placement),
             preemption_params=values_of(self.preemption),
+            rank=self.preemption.rank,
+            hysteresis=getattr(self.preemption, "hysteresis", 1.0),
+            run_times=table.packed if (table := getattr(self.preemption, "table", None)) else (),
             ordering_network=self.ordering.network.address if self.ordering.network else 0,
             placement_network=self.placement.network.address if self.placement.network else 0,
         )
@@ -172,9 +178,10 @@ def program_of(schedulers: Sequence[Scheduler], label: str, every: float, networ
     `networks` are those of that rule.
     """
     own = next((s.preemption.every for s in schedulers if s.preemption.every > 0), 0.0)
+    calm = next((s.preemption.every for s in schedulers if s.preemption.every > 0 and not s.preemption.rank), 0.0)
     every_network = (*(network for s in schedulers for network in s.networks), *networks)
     return Program(
-        tuple(s.slot() for s in schedulers), label, timer=every or own, half_life=half_life_of(schedulers),
+        tuple(s.slot() for s in schedulers), label, timer=every or own, calm_timer=every or calm, half_life=half_life_of(schedulers),
         factors=any(reads(function, FACTORS) for function, _ in _functions(schedulers)),
         scratch=max((network.state_scratch for network in every_network), default=0), keep=every_network,
     )  # fmt: skip

@@ -14,11 +14,13 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
+from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_CLOCK, RANK_NONE, RANK_TABLE, RANK_TIME
 from gpuyard.engine.state import CLOCK_FALLS, CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError
 from gpuyard.policies.trends import alike, falls
 from gpuyard.registry import Registry
 
+DEFAULT_TABLE = "hpc"  # of run times
 DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
 SHORTEST_PERIOD = 0.001  # s; a timer that fires more often only burns time
 
@@ -32,6 +34,15 @@ class Parametrised(Protocol):
     def name(self) -> str: ...
     @property
     def params(self) -> Params: ...
+
+
+class RunTimes(Protocol):
+    """A slot's view of a table of run times by class of jobs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def packed(self) -> tuple[float, ...]: ...  # as kernels take it
 
 
 class TrainedNetwork(Protocol):
@@ -182,12 +193,56 @@ class Preemption(FunctionPolicy):
         check_period(self.every, f"preemption {self.name}")
 
     @property
+    def stops(self) -> bool:
+        """Whether it may stop running jobs."""
+        return self.function is not None or self.rank != RANK_NONE
+
+    @property
+    def rank(self) -> int:
+        """How jobs are ranked: not at all."""
+        return RANK_NONE
+
+    @property
     def label(self) -> str:
         every = PREEMPTIONS[self.name].every if self.name in PREEMPTIONS else 0.0
         return label_of(self.name, (*self.params, ("every", self.every)), self.defaults | {"every": every})
 
     def compiled(self, function: Function) -> int:
         return compile_keys(function, len(self.params), cached=self.builtin)
+
+
+@dataclass(frozen=True)
+class RankRule(Preemption):
+    """A rank rule lets waiting and running jobs compete: `function(jobs, j, now, *params)` is the time that a job is judged to need.
+
+    Only jobs that say they may be stopped are. `hysteresis` divides the time of a running job. A rule by a table has no function.
+    """
+
+    hysteresis: float = 2.0
+    table: RunTimes | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.hysteresis < math.inf:
+            raise UsageError(f"preemption {self.name}: hysteresis = {self.hysteresis} is not a factor of 1 or more")
+        if len(self.params) > HYSTERESIS_AT:
+            raise UsageError(f"preemption {self.name}: more than {HYSTERESIS_AT} parameters")
+
+    @property
+    def label(self) -> str:
+        usual = dict(PREEMPTIONS.items()).get(self.name)
+        own = {"every": getattr(usual, "every", 0.0), "hysteresis": getattr(usual, "hysteresis", 2.0)}
+        label = label_of(self.name, (*self.params, ("every", self.every), ("hysteresis", self.hysteresis)), self.defaults | own)
+        if self.table is None or self.table.name == DEFAULT_TABLE:
+            return label
+        return f"{self.name}:table={self.table.name}{label.removeprefix(self.name).replace(':', ',', 1)}"
+
+    @property
+    def rank(self) -> int:
+        """How jobs are ranked, of gpuyard.engine.ranking."""
+        if self.table is not None:
+            return RANK_TABLE
+        return RANK_CLOCK if self.function is not None and reads_clock(self.function) else RANK_TIME
 
 
 # ── registries ──
@@ -219,6 +274,16 @@ def make_preemption(function: Function, name: str, title: str = "", *, every: fl
 def preemption(name: str, *, title: str = "", every: float = 0.0) -> Callable[[F], F]:
     """Register a preemption rule."""
     return PREEMPTIONS.register(name, lambda function: make_preemption(function, name, title, every=every, builtin=is_builtin(function)))
+
+
+def make_rank(function: Function, name: str, title: str = "", *, every: float = 0.0, builtin: bool = False) -> RankRule:
+    """Make a rank rule of a plain function."""
+    return RankRule(name, title or summary_of(function), function, tuple(parameters_of(function, 3).items()), every, builtin)
+
+
+def rank(name: str, *, title: str = "", every: float = 60.0) -> Callable[[F], F]:
+    """Register a rank rule, which fills the preemption slot."""
+    return PREEMPTIONS.register(name, lambda function: make_rank(function, name, title, every=every, builtin=is_builtin(function)))
 
 
 def make_placement(function: Function, name: str, title: str = "", *, span: Span = "score") -> Placement:

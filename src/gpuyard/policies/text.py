@@ -17,6 +17,7 @@ from gpuyard.files import is_file, user_path
 from gpuyard.model.units import parse_seconds
 from gpuyard.networks.checkpoint import SUFFIX
 from gpuyard.policies.learned import FOLDERS, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
+from gpuyard.policies.ranks import with_table
 from gpuyard.policies.schedulers import (
     DECIDERS,
     SWITCHES,
@@ -41,6 +42,7 @@ from gpuyard.policies.slots import (
     Parametrised,
     Placement,
     Preemption,
+    RankRule,
     make_ordering,
     make_placement,
     make_preemption,
@@ -64,8 +66,14 @@ def parse_placement(text: str) -> Placement:
 
 
 def parse_preemption(text: str) -> Preemption:
-    """`srpt`, `las:every=60`, or `./mine.py:rule`."""
-    return _parse(text, PREEMPTIONS, make_preemption)
+    """`srpt`, `las:every=60`, `gittins:table=gpu`, or `./mine.py:rule`."""
+    rest, table = with_table(text)
+    found = _parse(rest, PREEMPTIONS, make_preemption)
+    if table is None:
+        return found
+    if not isinstance(found, RankRule) or found.table is None:
+        raise UsageError(f"preemption {found.name!r} has no table", hint="gittins does")
+    return replace(found, table=table)
 
 
 def parse_switch(text: str) -> Switch:
@@ -205,7 +213,7 @@ def _slash_parts(text: str) -> list[str]:
         else:
             path = piece in FOLDERS or _begins_checkpoint(piece, pieces[k + 1 :], len(parts))
             parts.append(piece)
-        path = path and ".py:" not in piece and not piece.endswith(SUFFIX)
+        path = (path and ".py:" not in piece and not piece.endswith(SUFFIX)) or ":table=" in parts[-1]
     return parts
 
 
@@ -265,7 +273,7 @@ def _from_file(name: str, registry: Registry[P], make: Callable[[Function, str],
 def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
     params = dict(found.params)
     changes: dict[str, Any] = {}
-    own = [field for field in ("every",) if field in getattr(found, "__dataclass_fields__", {})]  # settings of the slot itself
+    own = [field for field in ("every", "hysteresis") if field in getattr(found, "__dataclass_fields__", {})]  # settings of the slot itself
     for key, value in values.items():
         if key in own:
             changes[key] = value

@@ -15,7 +15,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.result import STATUS
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import Rules, parse_terms
 from gpuyard.model.workload import Workload
 
 SLACK = 1e-5  # for shares, cpus, GB and quotas: what the engine's tolerance can add up to
@@ -173,12 +173,26 @@ def _same_time(job: int, row: Array, name: str, expected: float) -> None:
 def rate_of(c: _Checked, job: int, run: Run) -> float:
     """Return reference seconds of work per second of the run, from its nodes."""
     if c.workload.jobs.gpus[job] == 0:
-        return 1.0
+        return _terms(c, job)[1]
     nodes, label = c.cluster.nodes, c.workload.jobs.classes[c.workload.jobs.job_class[job]]
     slowest = min(c.cluster.speed_of(label, c.cluster.types[nodes.gpu_type[n]]) for n in run.nodes)
-    if len({int(nodes.rack[n]) for n in run.nodes}) > 1:
-        return slowest * c.cluster.span_racks
-    return slowest * c.cluster.span_nodes if len(run.nodes) > 1 else slowest
+    racks = len({int(nodes.rack[n]) for n in run.nodes})
+    locality = c.cluster.span_racks if racks > 1 else c.cluster.span_nodes if len(run.nodes) > 1 else 1.0
+    return slowest * locality * _terms(c, job)[1]
+
+
+def _terms(c: _Checked, job: int) -> tuple[float, float, float]:
+    """Return the restart cost of a job (s, with its drain), the part of its time that is work, and the time between checkpoints."""
+    said = parse_terms(c.workload.jobs.term_texts[c.workload.jobs.terms[job]])
+    own = c.rules if said.preemptible else Rules()
+    every, cost, drain, restart = (
+        ours if math.isnan(its) else its
+        for its, ours in (
+            (said.checkpoint, c.rules.checkpoint), (said.checkpoint_cost, own.checkpoint_cost), (said.drain, own.drain),
+            (said.restart_cost, c.rules.restart_cost),
+        )
+    )  # fmt: skip
+    return restart + drain, every / (every + cost) if cost > 0 and 0 < every < math.inf else 1.0, every
 
 
 def transfer_of(c: _Checked, job: int, run: Run) -> float:
@@ -199,7 +213,7 @@ def check_work(c: _Checked) -> None:
         if row["rate"] != rates[-1]:
             fail(job, runs[-1].start, f"rate = {row['rate']}, its nodes give {rates[-1]}")
         transfers = [transfer_of(c, job, run) for run in runs]
-        overheads = [transfer + (c.rules.restart_cost if k > 0 else 0.0) for k, transfer in enumerate(transfers)]
+        overheads = [transfer + (_terms(c, job)[0] if k > 0 else 0.0) for k, transfer in enumerate(transfers)]
         work = sum(max(r.end - r.start - o, 0.0) * rate for r, o, rate in zip(runs, overheads, rates, strict=True))
         slack = RELATIVE * (1 + runtime) + 1e-12 * runs[-1].end * max(rates)
         if status == "killed":
@@ -208,7 +222,7 @@ def check_work(c: _Checked) -> None:
             fail(job, runs[0].end, f"ended, but {runs[0].start} + {transfers[0]} + {runtime} / {rates[0]} s is another time")
         elif status == "done" and work < runtime - slack:
             fail(job, runs[-1].end, f"is done with {work} s of work of {runtime}")
-        if c.rules.checkpoint == 0 and work > runtime + slack:
+        if _terms(c, job)[2] == 0 and work > runtime + slack:
             fail(job, runs[-1].end, f"has done {work} s of work of {runtime} though nothing was lost")
         if c.rules.walltime_kill and status == "done" and row["ran"] > walltime + slack:
             fail(job, runs[-1].end, f"ran {row['ran']} s, its walltime is {walltime} s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,9 @@ FEATURES: dict[str, float] = {
     "pools": 0.12,
     "nodes without devices": 0.1,
     "ranks": 0.4,  # priorities of partitions and of qualities of service
+    "terms": 0.6,  # jobs say whether they may be stopped, and what that costs
 }
+_DRAWN_APART = ("terms",)  # by a generator of their own, so that cases with and without them are otherwise the same
 _NEEDS = {"kills": "walltimes", "decimal shares": "shares", "chunks": "gangs", "wanted types": "types"}
 # Name → (least, most) nodes and jobs. From 16 nodes on simulators may index them; sets of 64 × 64 end after 4096. In a deep queue
 # over a hundred jobs wait for two or three nodes, so that simulators may skip those that cannot start in blocks.
@@ -86,7 +88,11 @@ def random_case(seed: int, scale: str = "small") -> Case:
     features = _choose_features(rng) | (frozenset() if scale == "small" else {"gangs"})
     cluster = _random_cluster(rng, features, nodes)
     workload = _random_workload(rng, features, cluster, f"case {seed}", jobs)
-    return Case(workload, cluster, _random_rules(rng, features), features)
+    rules = _random_rules(rng, features)
+    own = np.random.default_rng((seed, 1))
+    if own.random() < FEATURES["terms"]:
+        workload, rules, features = _with_terms(own, workload), _with_costs(own, rules), features | {"terms"}
+    return Case(workload, cluster, rules, features)
 
 
 def cases() -> SearchStrategy[Case]:
@@ -98,7 +104,8 @@ def cases() -> SearchStrategy[Case]:
 
 def _choose_features(rng: np.random.Generator) -> frozenset[str]:
     boldness = rng.choice([0.0, 0.5, 1.0, 1.0, 1.0, 1.6])
-    drawn = {name for name, chance in FEATURES.items() if rng.random() < chance * boldness}
+    usual = {name: chance for name, chance in FEATURES.items() if name not in _DRAWN_APART}
+    drawn = {name for name, chance in usual.items() if rng.random() < chance * boldness}
     return frozenset(name for name in drawn if _NEEDS.get(name, name) in drawn)
 
 
@@ -177,6 +184,24 @@ def _random_rules(rng: np.random.Generator, features: frozenset[str]) -> Rules:
         checkpoint=float(rng.choice([5.0, 7.3, 30.0, np.inf])) if "checkpoints" in features else 0.0,
         restart_cost=float(rng.choice([1.0, 2.5, 10.0])) if "restart cost" in features else 0.0,
     )
+
+
+def _with_costs(rng: np.random.Generator, rules: Rules) -> Rules:
+    return replace(rules, checkpoint_cost=float(rng.choice([0.0, 0.7, 3.0])), drain=float(rng.choice([0.0, 2.0])))
+
+
+def _with_terms(rng: np.random.Generator, workload: Workload) -> Workload:
+    """Let jobs say whether they may be stopped: some or all of them; and some of them at what cost."""
+    n = len(workload)
+    share = rng.choice([0.3, 0.7, 1.0])
+    flags = np.where(rng.random(n) < share, 1.0, rng.choice([0.0, np.nan], n))
+    columns: dict[str, Array] = {"preemptible": flags}
+    amounts = {"checkpoint": [np.nan, 0.0, 4.0, 25.0, np.inf], "checkpoint_cost": [np.nan, 0.0, 1.5], "drain": [np.nan, 0.0, 3.0],
+               "restart_cost": [np.nan, 0.0, 6.0]}  # fmt: skip
+    for name, values in amounts.items():
+        if rng.random() < 0.3:
+            columns[name] = rng.choice(values, n)
+    return replace(workload, jobs=workload.jobs.with_stated(**columns))
 
 
 def _random_workload(rng: np.random.Generator, features: frozenset[str], cluster: Cluster, name: str, size: tuple[int, int]) -> Workload:

@@ -16,7 +16,8 @@ from gpuyard.traces.opening import Limits
 
 MAX_ID = 2.0**53  # whole numbers beyond it are not exact in float64
 _LIMITS = {"submit": MAX_TIME, "runtime": MAX_TIME, "transfer": MAX_TIME, "gpus": float(MAX_GPUS), "cpus": 1e9, "memory": 1e12}
-_NEGATIVE_IS_WRONG = ("submit", "runtime", "gpus", "walltime", "estimate", "deadline", "cpus", "memory", "transfer")
+_NEGATIVE_IS_WRONG = ("submit", "runtime", "gpus", "walltime", "estimate", "deadline", "cpus", "memory", "transfer",
+                      "checkpoint", "checkpoint_cost", "drain", "restart_cost")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.model.jobs import LABELS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.guess import peak
 from gpuyard.traces.origin import date_of
@@ -111,8 +112,8 @@ def _labels(workload: Workload) -> tuple[dict[str, tuple[str, ...]], float]:
     """Return the labels that occur in each column, and the share of jobs of the busiest user."""
     found: dict[str, tuple[str, ...]] = {}
     busiest = NOTHING
-    columns = ("user", "partition", "job_class", "gpu_type", "qos", "account")
-    for column, (kind, names) in zip(columns, workload.jobs.labels.items(), strict=True):
+    for column, kind in LABELS.items():
+        names = getattr(workload.jobs, kind)
         counts = np.bincount(getattr(workload.jobs, column), minlength=len(names))
         order = np.argsort(-counts, kind="stable")
         found[kind] = tuple(names[k] for k in order.tolist() if counts[k] and names[k])

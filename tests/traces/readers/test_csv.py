@@ -22,9 +22,9 @@ def _write(folder: Path, text: str, name: str = "jobs.csv") -> str:
 
 
 EVERYTHING = """\
-id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,qos,account,other
-12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,high,lab,x
--3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,,,, "quoted, with comma"
+id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,qos,account,preemptible,checkpoint,checkpoint_cost,drain,restart_cost,other
+12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,high,lab,yes,600,12,30,60,x
+-3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,,,,,,,,, "quoted, with comma"
 """
 
 
@@ -49,6 +49,8 @@ def test_every_column(tmp_path: Path) -> None:
     assert [jobs.gpu_types[k] for k in jobs.gpu_type] == ["", "a100|v100"]
     assert [jobs.qoses[k] for k in jobs.qos] == ["", "high"]
     assert [jobs.accounts[k] for k in jobs.account] == ["", "lab"]
+    terms = ["", "preemptible=yes checkpoint=600 checkpoint_cost=12 drain=30 restart_cost=60"]
+    assert [jobs.term_texts[k] for k in jobs.terms] == terms
     assert workload.logged_start is not None
     np.testing.assert_array_equal(workload.logged_start, [np.nan, 21])
     header = EVERYTHING.split("\n", 1)[0].split(",")

@@ -26,8 +26,9 @@ def reading_of(
     with_: Sequence[str] | None = None,
     jobs: str | None = None,
     apply: Sequence[str] | None = None,
+    preemptible: str | None = None,
 ) -> Reading:
-    """Read the options `--reader`, `--column`, `--with`, `--jobs` and `--apply`."""
+    """Read the options `--reader`, `--column`, `--with`, `--jobs`, `--apply` and `--preemptible`, which is one more change."""
     from gpuyard.model.units import parse_assignments, parse_count
     from gpuyard.traces.changes.transform import check_transform
     from gpuyard.traces.recipes import Reading
@@ -35,9 +36,10 @@ def reading_of(
     count = None if jobs is None else parse_count(jobs)
     if count is not None and count < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
-    for text in apply or ():
+    changes = (*(apply or ()), *([f"preemptible:{_share(preemptible):g}"] if preemptible is not None else []))
+    for text in changes:
         check_transform(text)
-    return Reading(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, tuple(apply or ()))
+    return Reading(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, changes)
 
 
 def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:
@@ -114,12 +116,26 @@ def _note_speed(cluster: Cluster) -> None:
         )
 
 
-def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool) -> Rules:
-    """Read the options `--checkpoint`, `--restart-cost` and `--walltime-kill`."""
+def _share(text: str) -> float:
+    """Return the share of `--preemptible`: 0.5 or 50%."""
+    try:
+        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"--preemptible {text}: not a share of the jobs", hint="e.g. 0.5 or 50%")
+    return share
+
+
+def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool, checkpoint_cost: str, drain: str) -> Rules:
+    """Read the options `--checkpoint`, `--restart-cost`, `--walltime-kill`, `--checkpoint-cost` and `--drain`."""
     from gpuyard.model.rules import Rules
     from gpuyard.model.units import parse_seconds
 
-    return Rules(walltime_kill=walltime_kill, checkpoint=parse_seconds(checkpoint), restart_cost=parse_seconds(restart_cost))
+    return Rules(
+        walltime_kill=walltime_kill, checkpoint=parse_seconds(checkpoint), restart_cost=parse_seconds(restart_cost),
+        checkpoint_cost=parse_seconds(checkpoint_cost), drain=parse_seconds(drain),
+    )  # fmt: skip
 
 
 def check_seed(seed: int) -> int:

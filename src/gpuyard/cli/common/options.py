@@ -57,12 +57,17 @@ Apply = Annotated[
         "--apply",
     ),
 ]
+Preemptible = Annotated[
+    str | None, _input("SHARE", "Let this share of the jobs (0.5, 50%), drawn at random, be stopped, and no other job.", "--preemptible")
+]
 
 # ── the rules ──
 Checkpoint = Annotated[
     str, _rule("TIME", "Time between checkpoints of running jobs; 0: no progress is ever lost, inf: a stopped job loses everything.")
 ]
 RestartCost = Annotated[str, _rule("TIME", "Time on the devices that every start after a stop costs.")]
+CheckpointCost = Annotated[str, _rule("TIME", "Time that a job which may be stopped needs to write a checkpoint.")]
+Drain = Annotated[str, _rule("TIME", "Time on the devices that stopping such a job takes.")]
 WalltimeKill = Annotated[bool, _rule(None, "Kill jobs at the limit that they asked for.", "--walltime-kill")]
 
 # ── one scheduler ──
@@ -95,9 +100,11 @@ Report = Annotated[Path | None, _output("DIR", "Also write a report with figures
 # ── groups: several options that become one argument of a verb ──
 _READING: dict[str, tuple[Any, Any]] = {
     "reader": (Reader, None), "column": (Columns, None), "with_": (With, None), "jobs": (Jobs, None), "apply": (Apply, None),
+    "preemptible": (Preemptible, None),
 }  # fmt: skip
 _RULES: dict[str, tuple[Any, Any]] = {
     "checkpoint": (Checkpoint, "0"), "restart_cost": (RestartCost, "0"), "walltime_kill": (WalltimeKill, False),
+    "checkpoint_cost": (CheckpointCost, "0"), "drain": (Drain, "0"),
 }  # fmt: skip
 
 

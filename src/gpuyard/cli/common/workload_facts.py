@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Facts = list[tuple[str, str]]
 _KINDS = {
     "users": "users", "partitions": "partitions", "classes": "job classes", "gpu_types": "GPU types", "qoses": "QOS",
-    "accounts": "accounts",
+    "accounts": "accounts", "term_texts": "terms",
 }  # fmt: skip
 
 

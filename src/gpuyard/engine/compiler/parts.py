@@ -23,7 +23,8 @@ from gpuyard.engine.kernels.bounds import bounded
 from gpuyard.engine.kernels.outages import handle_outage
 from gpuyard.engine.kernels.place import pick_among
 from gpuyard.engine.kernels.plan import conservative
-from gpuyard.engine.state import PART_BOUNDS, PART_PICK, PART_PLAN
+from gpuyard.engine.kernels.ranks.walk import rank_pass
+from gpuyard.engine.state import PART_BOUNDS, PART_PICK, PART_PLAN, PART_RANK
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
@@ -41,7 +42,7 @@ def _part(s: State, a: Int, b: Int, which: Int) -> Any:
         return pick_among(s, a, b)
     if which == PART_PLAN:
         return conservative(s, a, b)
-    return bounded(s, a) if which == PART_BOUNDS else handle_outage(s, a)
+    return rank_pass(s, a) if which == PART_RANK else bounded(s, a) if which == PART_BOUNDS else handle_outage(s, a)
 
 
 @cache

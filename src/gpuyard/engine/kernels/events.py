@@ -364,7 +364,7 @@ def _choice_matters(s: State) -> Any:
     first = s.slots[0]
     for k in range(len(s.slots)):
         slot = s.slots[k]
-        if slot.preemption != 0:
+        if slot.preemption != 0 or slot.rank != 0:
             return True
         same = same and slot.placement == 0 and slot.placement_network == 0 and slot.score == first.score
         same = same and slot.span == first.span and slot.backfill == first.backfill and slot.depth == first.depth

@@ -26,9 +26,11 @@ from gpuyard.engine.kernels.backfill import (
 )
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import before, queue_sort
+from gpuyard.engine.kernels.ranks.area import waiting_area
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
-from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN, PART_RANK
 from gpuyard.model.cluster import EPS
+from gpuyard.model.rules import MUST_RUN
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -127,6 +129,8 @@ def _fill_keys(s: State, p: Int, behind: Int) -> Any:
     if slot.reads_clock == CLOCK_STATE:
         control.asked += 1
         status = call_state(slot.ordering, s, p, behind, slot.ordering_network)
+    elif slot.rank != 0:
+        status = _fill_areas(s, slot, lo, hi)
     else:
         status = call_ordering(s, slot, lo, hi, control.now)
     if status != 0:
@@ -134,6 +138,14 @@ def _fill_keys(s: State, p: Int, behind: Int) -> Any:
     for i in range(lo, hi):
         if s.queue_keys[i] != s.queue_keys[i]:
             return failed(s, BAD_KEY, np.int64(s.queue_jobs[i]))
+    return 0
+
+
+@inner
+def _fill_areas(s: State, slot: SlotRow, lo: Int, hi: Int) -> Any:
+    """Key the queue from position lo up to hi by the areas of a rank rule; returns 0: a rule that fails gives NaN."""
+    for i in range(lo, hi):
+        s.queue_keys[i] = waiting_area(s, slot, np.int64(s.queue_jobs[i]))
     return 0
 
 
@@ -151,6 +163,8 @@ def visit(s: State, p: Int, slot: SlotRow) -> Any:
     A partition is settled if no job that waited at the last pass can start before something is released: then only who came since
     is looked at. It takes a single one behind the head; where more came, the whole pass is hardly more work.
     """
+    if slot.rank != 0:
+        return call_state(s.control[0].parts, s, p, 0, PART_RANK)
     part = s.partitions[p]
     if part.settled == 1 and not overdue(s, part):
         if part.came == 0:
@@ -402,7 +416,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     limit = key_of(s, slot.preemption, h, PREEMPTION)
     if limit != limit:
         return BAD_KEY
-    _refresh(s, part)
+    refresh(s, part)
     lo = part.first_run
     at = params_at(control.active, PREEMPTION)
     if call_keys(slot.preemption, s, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
@@ -428,7 +442,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
 
 
 @inner
-def _refresh(s: State, part: PartitionRow) -> None:
+def refresh(s: State, part: PartitionRow) -> None:
     """Update the visible columns of the running jobs to the present."""
     control = s.control[0]
     for i in range(part.first_run, part.first_run + part.running):
@@ -472,7 +486,7 @@ def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
         score = s.score[i]
-        if row.benched == 2 or row.run_start == now or not score > limit:
+        if row.benched == 2 or row.run_start == now or s.terms[row.terms].stops == MUST_RUN or not score > limit:
             continue
         later = row.run_start > best_start or (row.run_start == best_start and j > best)
         if best < 0 or score > best_score or (score == best_score and later):

@@ -154,6 +154,7 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
                 factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
             slowest *= min(1.0, min(control.span_nodes, control.span_racks))
+    slowest *= s.terms[row.terms].writing
     duration = overhead_of(s, row, factor) + row.remaining / slowest
     if control.kills == 1:
         duration = min(duration, max(s.table[row.number].walltime - row.ran, 0.0))

@@ -11,6 +11,7 @@ from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, para
 from gpuyard.engine.kernels.accounts import charge
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
+from gpuyard.engine.kernels.ranks.area import waiting_area
 from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
 from gpuyard.model.jobs import JOB
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 BAD_KEY = -1
 STARVED = -4
+MOST_BARREN = 60  # such stops are counted up to here
 MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is taken for the sign of an endless loop
 
 
@@ -28,7 +30,7 @@ MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is 
 def overhead_of(s: State, row: JobRow, factor: Real) -> Any:
     """Seconds on the devices before work goes on, where they take `factor` × the job's transfer."""
     transfer = s.table[row.number].transfer * factor if row.moved == 1 else 0.0
-    return transfer + (s.control[0].restart_cost if row.preemptions > 0 else 0.0)
+    return transfer + (s.terms[row.terms].restart if row.preemptions > 0 else 0.0)
 
 
 @inner
@@ -59,8 +61,9 @@ def factor_held(s: State, row: JobRow) -> Any:
 @inner
 def rate_of(s: State, row: JobRow, count: Int) -> Any:
     """Work per second on the nodes picked."""
+    writing = s.terms[row.terms].writing
     if row.gpus == 0:
-        return 1.0
+        return writing
     control = s.control[0]
     first = s.nodes[s.pick_node[0]]
     speeds = row.job_class * len(s.types)
@@ -71,10 +74,10 @@ def rate_of(s: State, row: JobRow, count: Int) -> Any:
         rate = min(rate, s.speed[speeds + node.gpu_type])
         racks = racks or node.rack != first.rack
     if racks:
-        return rate * control.span_racks
-    if count > 1:
-        return rate * control.span_nodes
-    return rate
+        rate = rate * control.span_racks
+    elif count > 1:
+        rate = rate * control.span_nodes
+    return rate * writing
 
 
 @inner
@@ -347,6 +350,8 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     row.alloc = -1
     row.overrun = 0
     row.benched = 0
+    row.barren = 0
+    row.reached = 0.0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
@@ -366,6 +371,15 @@ def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -
 
 
 @inner
+def kept_of(s: State, row: JobRow, useful: Real) -> Any:
+    """Seconds that a run keeps of so many useful ones if it is stopped."""
+    interval = s.terms[row.terms].interval
+    if interval == 0:
+        return useful
+    return 0.0 if np.isinf(interval) else np.floor(useful / interval) * interval
+
+
+@inner
 def requeue(s: State, j: Int) -> Any:
     """Stop a running job, keep what its last checkpoint kept, and put it back into the queue; returns a status."""
     control = s.control[0]
@@ -375,13 +389,16 @@ def requeue(s: State, j: Int) -> Any:
         at += 1
     ends_remove(s.end_times, s.ends, control.heap, at)
     control.heap -= 1
-    useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
+    overhead = overhead_of(s, row, factor_held(s, row))
+    useful = max(control.now - row.run_start - overhead, 0.0)
     _release(s, np.int64(row.partition), j)
-    kept = useful
-    if control.checkpoint > 0:
-        kept = 0.0 if np.isinf(control.checkpoint) else np.floor(useful / control.checkpoint) * control.checkpoint
+    kept = kept_of(s, row, useful)
+    if row.done + useful * row.rate > row.reached:
+        row.reached = row.done + useful * row.rate
     row.done = min(row.done + kept * row.rate, row.runtime)
     row.preemptions += 1
+    if (kept == 0 or kept < overhead) and row.barren < MOST_BARREN:
+        row.barren += 1
     if kept == 0 and row.preemptions >= MOST_STOPS:
         control.error_job = j
         return STARVED
@@ -417,7 +434,7 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     if control.external == 0:
         slot = s.slots[control.active]
         if slot.reads_clock == CLOCK_NO:
-            key = key_of(s, slot.ordering, j, ORDERING)
+            key = key_of(s, slot.ordering, j, ORDERING) if slot.rank == 0 else waiting_area(s, slot, j)
             if key != key:
                 control.error_job = j
                 return BAD_KEY

@@ -62,6 +62,8 @@ def _is_sound_job(s: State, job: SubmittedRow, seen: LiveRow) -> Any:
         return False
     if not (0 <= job.job_class < len(s.speed) // len(s.types) and 0 <= job.user < len(s.users) and 0 <= job.qos < len(s.qos_factor)):
         return False
+    if not 0 <= job.terms < len(s.terms):
+        return False
     return not seen.running or (abs(seen.run_start) < LONGEST_TIME and seen.est_end == seen.est_end)
 
 

@@ -11,7 +11,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ class Prepared:
     @cached_property
     def rules(self) -> Rules:
         given = self.experiment.rules
-        return Rules(walltime_kill=given.walltime_kill, checkpoint=given.checkpoint, restart_cost=given.restart_cost)
+        return Rules(**asdict(given))
 
     @cached_property
     def schedulers(self) -> list[AnyScheduler]:

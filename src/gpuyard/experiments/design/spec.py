@@ -17,7 +17,7 @@
     meta = "learned:meta"
 
     [judge]                         # baseline, challengers, oracle, further metrics, parameters to group by
-    [rules]                         # checkpoint, restart_cost, walltime_kill
+    [rules]                         # checkpoint, restart_cost, walltime_kill, checkpoint_cost, drain
     [settings]                      # of another kind than simulations: numbers, and ranges such as "0.7:1"
     [keep]                          # curves of each Run; [[examples]]: whole results of a few
     [[sets]]                        # schedulers, and switches that choose among them: which are compared by the figure switch_gain
@@ -98,6 +98,8 @@ class RulesText:
     checkpoint: float = 0.0
     restart_cost: float = 0.0
     walltime_kill: bool = False
+    checkpoint_cost: float = 0.0
+    drain: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -359,7 +361,10 @@ def _judge(fields: Fields) -> Judging:
 
 
 def _rules(fields: Fields) -> RulesText:
-    made = RulesText(fields.seconds("checkpoint", 0.0), fields.seconds("restart_cost", 0.0), fields.flag("walltime_kill", False))
+    made = RulesText(
+        fields.seconds("checkpoint", 0.0), fields.seconds("restart_cost", 0.0), fields.flag("walltime_kill", False),
+        fields.seconds("checkpoint_cost", 0.0), fields.seconds("drain", 0.0),
+    )  # fmt: skip
     fields.done()
     return made
 

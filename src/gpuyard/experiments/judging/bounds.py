@@ -40,7 +40,7 @@ from gpuyard.engine.state import SHORT
 from gpuyard.experiments.judging.relaxation import Relaxation, most_on_time, one_machine, relax
 from gpuyard.metrics.base import resolve
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import Rules, terms_table
 from gpuyard.model.workload import Workload
 
 ALONE = "each job alone"
@@ -74,8 +74,9 @@ class _Case:
     @property
     def wasteful(self) -> bool:
         """Whether a job that is stopped may hold devices longer than it needs."""
-        rules = self.rules
-        return self.stops and bool(rules.checkpoint > 0 or rules.restart_cost > 0 or (self.workload.jobs.transfer > 0).any())
+        jobs = self.workload.jobs
+        terms = terms_table(jobs.term_texts, self.rules)
+        return self.stops and bool((terms["interval"] > 0).any() or (terms["restart"] > 0).any() or (jobs.transfer > 0).any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -424,7 +424,7 @@ def in_words(scheduler: AnyScheduler) -> str:
     """`shortest job first with EASY (sjf/fewest/easy)`; what is not made of four slots, or is learned, by its label."""
     if not isinstance(scheduler, Scheduler) or scheduler.ordering.network is not None or scheduler.placement.network is not None:
         return scheduler.label  # the title of a checkpoint is not its name
-    stops = ", preempting," if scheduler.preemption.function is not None else ""
+    stops = ", preempting," if scheduler.preemption.stops else ""
     return f"{scheduler.ordering.title}{stops} {_BACKFILLS[scheduler.backfill.name]} ({scheduler.label})"
 
 

@@ -11,8 +11,9 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision
+from gpuyard.model.rules import MUST_RUN
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, held_parts, overhead, without_devices
+from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, held_parts, overhead, terms_of, without_devices
 from gpuyard.policies.milp.solver import LinearModel, Solver
 from gpuyard.policies.schedulers import decider
 
@@ -189,11 +190,11 @@ class _Yard:
         return kinds.pop() if len(kinds) == 1 else -1
 
     def keeps_work(self, row: int) -> bool:
-        """Whether a running job would keep some work of this run if it were stopped now."""
-        snapshot, every = self.snapshot, self.snapshot.rules.checkpoint
+        """Whether a running job may be stopped and would keep some work of this run if it were stopped now."""
+        snapshot, terms = self.snapshot, terms_of(self.snapshot, row)
         before = overhead(snapshot, row, [part.node for part in self.held[row]])
         useful = snapshot.now - float(snapshot.live["run_start"][row]) - before
-        return useful > 0 and useful >= every
+        return bool(terms["stops"] != MUST_RUN and useful > 0 and useful >= terms["interval"])
 
     def ways(self, request: JobRequest) -> Array:
         """(types,) whether the job fits on that type alone when no other GPU job runs."""

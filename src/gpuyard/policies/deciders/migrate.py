@@ -11,8 +11,9 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import EPS
 from gpuyard.model.decision import Action, Decision
+from gpuyard.model.rules import MUST_RUN
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, Start, held_parts, overhead, without_devices
+from gpuyard.policies.capacity import Capacity, JobRequest, Parts, Requests, Start, held_parts, overhead, terms_of, without_devices
 from gpuyard.policies.milp.decider import reservation
 from gpuyard.policies.schedulers import Scheduler, decider
 from gpuyard.policies.text import parse_slots
@@ -33,7 +34,7 @@ class Migrate:
     stops = True  # running jobs, to start them again elsewhere
 
     def __init__(self, inner: Scheduler, *, most: float = 8, rest: float = 600.0) -> None:
-        if inner.preemption.function is not None:
+        if inner.preemption.stops:
             raise UsageError(f"migrate moves jobs and stops none for good, but {inner.label!r} preempts", hint="leave the fourth slot out")
         if not (1 <= most <= 1000 and most == int(most)):
             raise UsageError(f"migrate: most = {most:g} is not a whole number in 1..1000")
@@ -111,20 +112,21 @@ class _FloorPlan:
     def movable(self, partition: int, rest: float) -> dict[int, float]:
         """Return, for each job of the partition that may be moved, the GPU-seconds that moving it costs."""
         snapshot, found = self.snapshot, {}
-        rules = snapshot.rules
         for row, parts in self.held.items():
             gpus, elapsed = float(snapshot.jobs.gpus[row]), snapshot.now - float(snapshot.live["run_start"][row])
+            terms = terms_of(snapshot, row)
             useful = elapsed - overhead(snapshot, row, [part.node for part in parts])
             if (
                 self.requests.partition[row] != partition
                 or gpus == 0
                 or elapsed < max(rest, EPS)
                 or useful <= 0
-                or useful < rules.checkpoint
+                or useful < terms["interval"]
+                or terms["stops"] == MUST_RUN
             ):
                 continue
-            lost = useful % rules.checkpoint if rules.checkpoint > 0 else 0.0
-            found[row] = gpus * (lost + rules.restart_cost + float(snapshot.jobs.transfer[row]))
+            lost = useful % terms["interval"] if terms["interval"] > 0 else 0.0
+            found[row] = float(gpus * (lost + terms["restart"] + snapshot.jobs.transfer[row]))
         return found
 
     def way(self, gang: JobRequest, movable: Mapping[int, float], most: int) -> tuple[list[int], list[Decision]]:

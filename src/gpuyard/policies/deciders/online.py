@@ -28,7 +28,7 @@ class Online:
     def __init__(self, several: Several, bandit: Bandit, every: float) -> None:
         self._schedulers = [scheduler.begin() for scheduler in several.schedulers]
         self._labels = [scheduler.label for scheduler in several.schedulers]
-        self._idle = all(scheduler.preemption.function is None for scheduler in several.schedulers)
+        self._idle = all(not scheduler.preemption.stops for scheduler in several.schedulers)
         self._bandit, self._every = bandit, every
         self._random: np.random.Generator | None = None
         self._known: dict[int, tuple[float, float]] = {}  # index → submit, deadline

@@ -80,7 +80,7 @@ class Milp:
         self, inner: Scheduler, *, k: float = 16, limit: float = 0.1, gap: float = 0.01, w_frag: float = 0.05, w_balance: float = 0.5,
         w_room: float = 0.05,
     ) -> None:  # fmt: skip
-        if inner.preemption.function is not None:
+        if inner.preemption.stops:
             raise UsageError(f"milp places jobs and stops none, but {inner.label!r} preempts", hint="leave the fourth slot out")
         if not (1 <= k <= 1000 and k == int(k)):
             raise UsageError(f"milp: k = {k:g} is not a whole number in 1..1000")

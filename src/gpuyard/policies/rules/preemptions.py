@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuyard.policies.rules.orderings import tiresias
-from gpuyard.policies.slots import PREEMPTIONS, Preemption, preemption
+from gpuyard.policies.slots import PREEMPTIONS, Preemption, preemption, rank
 
 if TYPE_CHECKING:
     from gpuyard.engine.state import JobTable
@@ -32,3 +32,25 @@ def las_two_queues(jobs: JobTable, j: int, now: float, threshold: float = 3600.0
 
 
 preemption("tiresias", title="stop what is in a lower queue of Tiresias", every=60.0)(tiresias)
+
+
+# ── rank rules: all waiting jobs and all running ones that say they may be stopped compete ──
+
+
+@rank("srpt-area", title="least estimated work left × GPUs, through the rank pass")
+def srpt_area(jobs: JobTable, j: int, now: float) -> float:
+    """Estimated work left. A job that has outlived its estimate is taken to need twice as long, and again: else nothing would stop it."""
+    left = jobs.remaining[j]
+    if left > 0:
+        return left
+    age = jobs.attained[j] / jobs.gpus[j] if jobs.gpus[j] > 0 else jobs.ran[j]
+    length = max(jobs.estimate[j], 1.0)
+    while length <= age:
+        length *= 2.0
+    return length - age
+
+
+@rank("las-log2", title="least attained service in levels of a factor of two, through the rank pass")
+def las_log2(jobs: JobTable, j: int, now: float) -> float:
+    """Seconds on the devices so far."""
+    return jobs.attained[j] / jobs.gpus[j] if jobs.gpus[j] > 0 else jobs.ran[j]

@@ -139,17 +139,18 @@ def longest_duration(job: JobState, yard: Yard, cluster: Cluster, rules: Rules) 
         rate = min(job.speed[node.gpu_type] for node in yard.nodes if may_use(node, job))
         if job.units > 1:
             rate = rate * min(1.0, cluster.span_nodes, cluster.span_racks)
+    rate = rate * job.working_part
     kinds = {node.gpu_type for node in yard.nodes if may_use(node, job)}
-    duration = overhead_of(job, kinds, cluster, rules) + job.remaining / rate
+    duration = overhead_of(job, kinds, cluster) + job.remaining / rate
     if rules.walltime_kill:
         duration = min(duration, max(job.walltime - job.ran, 0.0))
     return duration
 
 
-def overhead_of(job: JobState, kinds: set[int], cluster: Cluster, rules: Rules) -> float:
+def overhead_of(job: JobState, kinds: set[int], cluster: Cluster) -> float:
     """Return the seconds on the devices before work begins, if the job started now on devices of these types."""
     transfer = job.transfer if job.is_cpu_job else max(job.transfer * cluster.types[kind].transfer for kind in kinds)
-    return transfer + (rules.restart_cost if job.preemptions > 0 else 0.0)
+    return transfer + (job.restart if job.preemptions > 0 else 0.0)
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,18 @@ import numpy as np
 from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster, Outage
 from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import RECENT
 from gpuyard.model.workload import Workload
 from gpuyard.policies.schedulers import Meta, Scheduler
+from gpuyard.policies.slots import RankRule
 from gpuyard.testing.reference.estimates import make_estimates
 from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
+from gpuyard.testing.reference.ranks import RankPass
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
 from gpuyard.testing.reference.state import Accounts, Holding, JobState, JobsView, System, Yard, device_room, make_jobs, may_use
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
-
-RECENT = 300.0  # s over which a switch rule counts submissions
 
 
 @dataclass(eq=False)
@@ -62,7 +63,7 @@ class _Simulation:
     def __init__(self, workload: Workload, cluster: Cluster, scheduler: Scheduler | Meta, seed: int, rules: Rules) -> None:
         self.cluster = cluster
         self.rules = rules
-        self.jobs = make_jobs(workload, cluster)
+        self.jobs = make_jobs(workload, cluster, rules)
         self.visible = JobsView(self.jobs)
         self.estimates = make_estimates(workload, self.jobs)
         self.yard = Yard.empty(cluster)
@@ -73,8 +74,9 @@ class _Simulation:
         self.schedulers = list(scheduler.schedulers) if isinstance(scheduler, Meta) else [scheduler]
         self.active = self.schedulers[0]
         self.switch_due = 0.0
-        own_period = [self.meta.every] if self.meta else []
-        periods = [period for period in own_period + [s.preemption.every for s in self.schedulers] if period > 0]
+        stoppable = any(job.preemptible for job in self.jobs)  # else the timer of a rank rule does not fire
+        others = [s.preemption.every for s in self.schedulers if stoppable or not s.preemption.rank]
+        periods = [period for period in [*([self.meta.every] if self.meta else []), *others] if period > 0]
         self.timer_period = periods[0] if periods else math.inf
         self.now = -math.inf
         self.accounts = Accounts(len(workload.jobs.users), scheduler.half_life)
@@ -221,16 +223,15 @@ class _Simulation:
     def rate_of(self, job: JobState, parts: list[Holding]) -> float:
         """Return reference seconds of work per second on these parts."""
         if job.is_cpu_job:
-            return 1.0
+            return job.working_part
         nodes = [self.yard.nodes[part.node] for part in parts]
         slowest = min(job.speed[node.gpu_type] for node in nodes)
-        if len({node.rack for node in nodes}) > 1:
-            return slowest * self.cluster.span_racks
-        return slowest * self.cluster.span_nodes if len(nodes) > 1 else slowest
+        locality = self.cluster.span_racks if len({n.rack for n in nodes}) > 1 else self.cluster.span_nodes if len(nodes) > 1 else 1.0
+        return slowest * locality * job.working_part
 
     def overhead_on(self, job: JobState, parts: list[Holding]) -> float:
         """Return the seconds on these parts before work begins."""
-        return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster, self.rules)
+        return overhead_of(job, {self.yard.nodes[part.node].gpu_type for part in parts}, self.cluster)
 
     def est_end_of(self, job: JobState, parts: list[Holding]) -> float:
         """Return the estimated end of a run that starts now on these parts."""
@@ -273,15 +274,11 @@ class _Simulation:
     def requeue(self, job: JobState) -> None:
         """Stop a running job: keep what the last checkpoint saved, and wait again."""
         useful = max(self.leave(job) - job.overhead, 0.0)
-        interval = self.rules.checkpoint
-        if interval == 0:
-            kept = useful
-        elif math.isinf(interval):
-            kept = 0.0
-        else:
-            kept = math.floor(useful / interval) * interval
+        kept = job.kept(useful)
+        job.reached = max(job.reached, float(np.float32(job.done + useful * job.rate)))
         job.done = min(job.done + kept * job.rate, job.runtime)
         job.preemptions += 1
+        job.barren += kept == 0 or kept < job.overhead
         self.enqueue(job)
 
     # --- policies ---------------------------------------------------------------------------------------------------
@@ -344,7 +341,9 @@ class _Simulation:
         for partition in range(len(self.cluster.partitions)):
             for job in self.with_status("running", partition):
                 self.revise_end(job)
-            if self.walk(partition, may_preempt=True):
+            if isinstance(self.active.preemption, RankRule):
+                RankPass(self, partition, self.active.preemption).run()
+            elif self.walk(partition, may_preempt=True):
                 self.walk(partition, may_preempt=False)
 
     def walk(self, partition: int, *, may_preempt: bool) -> bool:
@@ -376,20 +375,25 @@ class _Simulation:
         device = self.placer.device(self.active.placement, self.yard.nodes[units[0][0]], job)
         return self.yard.parts_of(job, units, device)
 
+    def refreshed(self, partition: int) -> list[JobState]:
+        """Return the running jobs of a partition, with what a preemption rule sees of them brought up to now."""
+        running = self.with_status("running", partition)
+        for job in running:
+            worked = max(self.now - job.run_start - job.overhead, 0.0) * job.rate
+            job.remaining = max(job.estimate - job.done - worked, 0.0)
+            job.attained = (job.ran + (self.now - job.run_start)) * job.gpus
+        return running
+
     def victims_for(self, head: JobState) -> list[JobState]:
         """Return the running jobs to stop so that the head fits; none if that is impossible."""
         rule = self.active.preemption
         if rule.function is None:
             return []
-        running = self.with_status("running", head.home)
-        for job in running:
-            worked = max(self.now - job.run_start - job.overhead, 0.0) * job.rate
-            job.remaining = max(job.estimate - job.done - worked, 0.0)
-            job.attained = (job.ran + (self.now - job.run_start)) * job.gpus
+        running = self.refreshed(head.home)
         what = f"preemption {rule.name}"
         limit = self.call(what, rule.function, rule.params, head)
         score = {job.index: self.call(what, rule.function, rule.params, job) for job in running}
-        eligible = [job for job in running if score[job.index] > limit and job.run_start < self.now]
+        eligible = [job for job in running if score[job.index] > limit and job.run_start < self.now and job.preemptible is not False]
         eligible.sort(key=lambda job: (score[job.index], job.run_start, job.index), reverse=True)
         for count in range(1, len(eligible) + 1):
             if self.yard.without(eligible[:count]).fits(head):

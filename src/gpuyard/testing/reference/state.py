@@ -13,6 +13,7 @@ import numpy as np
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.jobs import COLUMNS
 from gpuyard.model.result import STATUS
+from gpuyard.model.rules import Rules, StopTerms, parse_terms
 from gpuyard.model.workload import Workload
 
 TOLERANCE = 1e-6  # for cpus, GB, shares and quotas
@@ -72,8 +73,13 @@ class JobState:
     gpu_type: int
     qos: int
     account: int
+    terms: int
     id: int
     runtime: float  # hidden from policies
+    preemptible: bool | None = None  # None: the job does not say
+    checkpoint: float = 0.0  # s of work between checkpoints
+    checkpoint_cost: float = 0.0  # s to write one
+    restart: float = 0.0  # s of restart cost and drain
     home: int = -1  # the cluster's partition; -1: none
     allowed: frozenset[int] = frozenset()  # device types
     speed: tuple[float, ...] = ()  # by device type, for the job's class
@@ -94,6 +100,8 @@ class JobState:
     overhead: float = 0.0
     est_end: float = -1.0
     killed_at_end: bool = False
+    reached: float = 0.0
+    barren: int = 0
     usage: float = 0.0
     fair_share: float = 1.0
     size_factor: float = 0.0
@@ -126,13 +134,27 @@ class JobState:
     def unit_memory(self) -> float:
         return self.memory if self.gpus < 1 else self.memory * self.chunk / self.gpus
 
+    @property
+    def working_part(self) -> float:
+        """The part of its time on the devices that is work; the rest goes into writing checkpoints."""
+        return self.checkpoint / (self.checkpoint + self.checkpoint_cost) if self.checkpoint_cost > 0 else 1.0
+
+    def kept(self, useful: float) -> float:
+        """Return the seconds that a stop keeps of so many useful ones."""
+        if self.checkpoint == 0:
+            return useful
+        if math.isinf(self.checkpoint):
+            return 0.0
+        period = self.checkpoint + self.checkpoint_cost
+        return math.floor(useful / period) * period
+
     def expected_end(self, now: float) -> float:
         """Return the estimated end of the present run, always after `now`."""
         return self.est_end if self.est_end > now else now + 1
 
 
-def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
-    """Make the jobs of a workload, with labels resolved against the cluster."""
+def make_jobs(workload: Workload, cluster: Cluster, rules: Rules) -> list[JobState]:
+    """Make the jobs of a workload, with labels resolved against the cluster, and terms against the rules."""
     jobs = workload.jobs
     states = []
     for row, runtime in zip(jobs.table, workload.runtime, strict=True):
@@ -143,8 +165,20 @@ def make_jobs(workload: Workload, cluster: Cluster) -> list[JobState]:
         job.allowed = frozenset(number for number, kind in enumerate(cluster.types) if kind.name in names)
         job.speed = tuple(cluster.speed_of(jobs.classes[job.job_class], kind) for kind in cluster.types)
         set_factors(job, workload, cluster)
+        set_terms(job, parse_terms(jobs.term_texts[job.terms]), rules)
         states.append(job)
     return states
+
+
+def set_terms(job: JobState, said: StopTerms, rules: Rules) -> None:
+    """Set on what terms a job may be stopped; cost and drain of the rules hold for jobs that say they may be stopped."""
+    job.preemptible = said.preemptible
+    job.checkpoint = rules.checkpoint if math.isnan(said.checkpoint) else said.checkpoint
+    usual_cost, usual_drain = (rules.checkpoint_cost, rules.drain) if said.preemptible else (0.0, 0.0)
+    if 0 < job.checkpoint < math.inf:
+        job.checkpoint_cost = usual_cost if math.isnan(said.checkpoint_cost) else said.checkpoint_cost
+    job.restart = rules.restart_cost if math.isnan(said.restart_cost) else said.restart_cost
+    job.restart += usual_drain if math.isnan(said.drain) else said.drain
 
 
 def set_factors(job: JobState, workload: Workload, cluster: Cluster) -> None:

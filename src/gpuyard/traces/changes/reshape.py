@@ -122,6 +122,24 @@ def _guessed(workload: Workload) -> tuple[int, float]:
     return 0, cores
 
 
+@transform("preemptible", title="a random share of the jobs may be stopped, the others may not", random=True)
+def preemptible(
+    workload: Workload, seed: int, *, share: float = 0.5, checkpoint: Seconds = -1.0, cost: Seconds = -1.0, drain: Seconds = -1.0,
+    restart: Seconds = -1.0,
+) -> Workload:  # fmt: skip
+    """Let each job be stopped with probability `share`; with one seed, a smaller share is part of a larger one.
+
+    `checkpoint`, `cost`, `drain` and `restart` are the terms of these jobs: the time between checkpoints, that of writing one, that of a
+    stop and that of a start after it. Those that are negative are left as they are, or to the rules.
+    """
+    require(0 <= share <= 1, f"transform preemptible: share = {share:g} does not lie in 0..1")
+    chosen = stream(seed, "preemptible").random(len(workload)) < share
+    given = {"checkpoint": checkpoint, "checkpoint_cost": cost, "drain": drain, "restart_cost": restart}
+    stated, unsaid = workload.jobs.stated, np.full(len(workload), np.nan)
+    columns = {name: np.where(chosen, value, stated.get(name, unsaid)) for name, value in given.items() if value >= 0}
+    return replace(workload, jobs=workload.jobs.with_stated(preemptible=chosen.astype(np.float64), **columns))
+
+
 @transform("runtimes", title="run times, and with them walltimes, estimates and slacks, × a factor")
 def runtimes(workload: Workload, seed: int, *, factor: float = 2.0) -> Workload:
     """Make all work `factor` × as long, known to the users: estimate, walltime and deadline − submit are scaled alike."""

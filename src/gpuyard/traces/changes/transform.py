@@ -131,7 +131,7 @@ def _rebuilt(workload: Workload, rows: Array, submit: Array, ids: Array) -> Work
     labels = old.labels
     jobs, order = Jobs.build(
         columns, users=labels["users"], partitions=labels["partitions"], classes=labels["classes"], gpu_types=labels["gpu_types"],
-        qoses=labels["qoses"], accounts=labels["accounts"], where=workload.name,
+        qoses=labels["qoses"], accounts=labels["accounts"], term_texts=labels["term_texts"], where=workload.name,
     )  # fmt: skip
     return replace(workload, jobs=jobs, runtime=workload.runtime[rows][order], logged_start=None)
 

@@ -27,12 +27,13 @@ class JobKind:
     spread: float  # of ln run time, between campaigns
     sizes: tuple[float, ...]  # weights of 1, 2, 4, 8, 16, 32 GPUs
     priority: float
+    preemptible: bool = False  # it writes checkpoints and may be stopped
 
 
 KINDS = (
     JobKind("debug", 0.45, 1.5, 420.0, 0.9, (0.60, 0.25, 0.10, 0.05, 0.0, 0.0), 3.0),
-    JobKind("sweep", 0.15, 8.0, 3600.0, 0.7, (0.70, 0.20, 0.10, 0.0, 0.0, 0.0), 0.0),
-    JobKind("training", 0.32, 1.6, 9000.0, 0.8, (0.10, 0.10, 0.25, 0.35, 0.15, 0.05), 1.0),
+    JobKind("sweep", 0.15, 8.0, 3600.0, 0.7, (0.70, 0.20, 0.10, 0.0, 0.0, 0.0), 0.0, preemptible=True),
+    JobKind("training", 0.32, 1.6, 9000.0, 0.8, (0.10, 0.10, 0.25, 0.35, 0.15, 0.05), 1.0, preemptible=True),
     JobKind("evaluation", 0.08, 3.0, 1500.0, 0.6, (0.30, 0.30, 0.30, 0.10, 0.0, 0.0), 2.0),
 )
 SIZES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
@@ -46,6 +47,7 @@ def demo(seed: int, *, jobs: int = 2000, days: float = 5.0, load: float = 0.9) -
     (most at 15:00, a tenth of it at 03:00), so that the queue builds up by day and drains by night. Run times are lognormal, then all
     scaled by one factor so that the work is `load` × 128 GPUs × `days`. Walltimes are too long by a factor that differs between
     users. Deadline = submit + walltime × U(1.2, 4). A gang sits on one node, or fills whole ones.
+    Sweeps and training jobs say that they may be stopped.
     """
     require_jobs("generator demo", jobs)
     require_load("generator demo", load)
@@ -68,6 +70,7 @@ def demo(seed: int, *, jobs: int = 2000, days: float = 5.0, load: float = 0.9) -
         "submit": submit, "gpus": gpus, "walltime": walltime, "chunk": np.minimum(gpus, 8.0), "user": user[campaign],
         "deadline": submit + walltime * stream(seed, "demo/deadline").uniform(1.2, 4.0, jobs),
         "priority": np.array([k.priority for k in KINDS])[kind[campaign]], "job_class": kind[campaign],
+        "preemptible": np.where(np.array([k.preemptible for k in KINDS])[kind[campaign]], 1.0, np.nan),
     }  # fmt: skip
     return Workload.build(columns, runtime, name="demo", users=user_names(USERS), classes=[k.name for k in KINDS], preset="16x8:a100")
 

@@ -15,6 +15,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import LABELS as LABELLED
+from gpuyard.model.rules import STATED
 from gpuyard.model.units import ESCAPED, clean, csv_label
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -31,10 +32,12 @@ INSTANTS = ("submit", "start", "end", "deadline")  # numbers from the file's ori
 SPANS = ("runtime", "estimate", "walltime", "transfer")
 NUMBERS = ("gpus", "cpus", "memory", "priority", "chunk")
 LABELS = ("user", "partition", "job_class", "gpu_type", "qos", "account")
-COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS)
+TERMS = ("checkpoint", "checkpoint_cost", "drain", "restart_cost")  # times on which a job may be stopped; empty: as the rules say
+COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS, *STATED)
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
 MAX_COLUMNS = 10_000
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
+_FLAGS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
@@ -104,6 +107,8 @@ def quantities(table: TextTable, unit: float = 1.0) -> tuple[dict[str, Array], t
     """Return times in seconds, other numbers and ids by our names, and notes about them."""
     values, notes = _times(table, unit)
     values |= {name: table.numbers(name) for name in NUMBERS if name in table}
+    values |= {name: table.numbers(name) * unit for name in TERMS if name in table}
+    values |= {name: table.flags(name) for name in ("preemptible",) if name in table}
     ids, id_notes = _ids(table)
     return values | {"id": ids}, (*notes, *id_notes)
 
@@ -292,6 +297,15 @@ class TextTable:
         whole: Array = when.dt.epoch("us").to_numpy() / 1e6 - offset.fill_null(0.0).to_numpy()
         return whole
 
+    def flags(self, name: str) -> Array:
+        """Return a column of yes and no (true and false, 1 and 0) as 1.0 and 0.0; NaN where the cell is empty."""
+        import polars as pl
+
+        text = self.frame[name]
+        value = text.str.to_lowercase().replace_strict(_FLAGS, default=None, return_dtype=pl.Float64)
+        self._refuse(name, value.is_null() & text.is_not_null(), "is neither yes nor no")
+        return value.to_numpy()
+
     def is_text(self, name: str) -> bool:
         """Whether the first value is not a number."""
         import polars as pl
@@ -426,15 +440,21 @@ def _texts(workload: Workload) -> dict[str, Iterator[str]]:
         found["estimate"] = number_texts(jobs.estimate, infinite="inf")
     found["gpus"] = number_texts(jobs.gpus)
     found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}
+    for name, column in jobs.stated.items():
+        found[name] = map(_flag_text, column.tolist()) if name == "preemptible" else number_texts(column, infinite="inf")
     for name, labelled in LABELLED.items():
-        if any(getattr(jobs, labelled)):
+        if name in LABELS and any(getattr(jobs, labelled)):
             labels = [csv_label(label) for label in getattr(jobs, labelled)]
             found[name] = map(labels.__getitem__, getattr(jobs, name).tolist())
     return found
 
 
+def _flag_text(value: float) -> str:
+    return "yes" if value > 0 else "no" if value == value else ""
+
+
 def _lost(workload: Workload) -> list[str]:
-    labels = {label for labelled in LABELLED.values() for label in getattr(workload.jobs, labelled)} - {""}
+    labels = {label for name in LABELS for label in getattr(workload.jobs, LABELLED[name])} - {""}
     odd = {label for label in labels if label in MISSING or label != label.strip()}
     unclean = {label for label in labels if label != clean(label)} - odd
     shown, replaced = (", ".join(repr(label) for label in sorted(each)[:3]) for each in (odd, unclean))

@@ -44,7 +44,7 @@ class OpenOrdering(OpenDecision):
         return opened.window
 
     def check(self, slots: Sequence[Slot]) -> None:
-        if any(slot.preemption for slot in slots):
+        if any(slot.preempts for slot in slots):
             raise UsageError("with the ordering left open there is no preemption")
         refuse_depth(slots)
 

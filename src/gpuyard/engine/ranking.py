@@ -1,0 +1,40 @@
+"""Rows of a rank pass, and the table of run times by which a rank rule judges jobs, as kernels take it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuyard.arrays import Array, RecordRow, row_dtype
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import f8, i4
+
+# How a slot ranks jobs: not at all; by a function, keyed once or at every pass; by a table of run times.
+RANK_NONE, RANK_TIME, RANK_CLOCK, RANK_TABLE = range(4)
+HYSTERESIS_AT = 7  # place of the hysteresis among the parameters of a preemption rule, behind those of its function
+TABLE_HEAD = 3  # numbers before the edges: by walltime or not, classes, quantiles of each
+
+
+class RankedRow(RecordRow):
+    """A job that waits, or one that runs and may be stopped, in the order of its rank."""
+
+    area: f8  # GPU-s by which it is ranked
+    level: i4  # of a factor of two
+    job: i4
+    state: i4  # of gpuyard.engine.kernels.ranks.order
+    cause: i4  # the entry for which it is stopped; for one that starts: how many are stopped for it
+    alloc: i4  # first part of one that is to start; -1: none
+    running: i4
+    earlier: i4  # of running jobs: the one before and the one behind; -1: none
+    later: i4
+
+
+RANKED_ROW = row_dtype(RankedRow)
+
+
+def packed_table(by_walltime: bool, edges: Array, quantiles: Array) -> Array:
+    """Return a table of run times as kernels read it: `edges` (classes - 1,), `quantiles` (classes, count), both ascending."""
+    classes, count = quantiles.shape
+    return np.concatenate([[float(by_walltime), classes, count], edges, quantiles.ravel()]).astype(np.float64)

@@ -1,0 +1,221 @@
+"""The rank pass of the reference simulator: it plans on a copy of the cluster, as often as stops have to be undone, and then acts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuyard.errors import PolicyError
+from gpuyard.policies.slots import RankRule
+from gpuyard.testing.reference.state import TOLERANCE, Holding, JobState, Yard
+
+if TYPE_CHECKING:
+    from gpuyard.policies.ranks import RunTimesTable
+
+MOST_BARREN = 60
+
+
+def gittins_time(table: RunTimesTable, job: JobState, age: float) -> float:
+    """Return the least expected time per completion of a job of this age, over all times at which one might give up on it.
+
+    What a stop loses has to be done again, but that the job takes longer than it had run by then stays known.
+    """
+    key = job.walltime if table.by_walltime and job.walltime < math.inf else job.estimate
+    quantiles = [float(x) for x in table.quantiles[sum(edge <= key for edge in table.edges.tolist())]]
+    known = max(age, job.reached)
+    beyond = [x - age for x in quantiles if x > known]
+    if not beyond:
+        return 2.0 * known - age
+    costs = []
+    total = 0.0
+    for ended, left in enumerate(beyond, start=1):
+        total += left
+        costs.append((total + (len(beyond) - ended) * left) / ended)
+    return min(costs)
+
+
+@dataclass
+class RankPlan:
+    """A plan under way: the cluster as it would be, who starts where, and who is stopped for whom."""
+
+    yard: Yard
+    held: dict[int, list[Holding]]  # what running jobs hold in it; in a pool only the numbers of devices count
+    starts: list[tuple[JobState, list[Holding], list[JobState]]] = field(default_factory=list)
+    stopped: list[JobState] = field(default_factory=list)
+
+
+class RankPass:
+    """One rank pass over one partition."""
+
+    def __init__(self, simulation: Any, partition: int, rule: RankRule) -> None:
+        self.simulation = simulation
+        self.partition = partition
+        self.rule = rule
+        self.now: float = simulation.now
+
+    def run(self) -> None:
+        """Plan until no stop has to be undone, then stop and start as planned."""
+        running = self.simulation.refreshed(self.partition)
+        self.order = self.ordered(running)
+        fixed: set[int] = set()
+        while True:
+            plan = self.plan(fixed)
+            idle = [job for job in plan.stopped if self.leaves_idle(job, plan.yard)]
+            if not idle:
+                break
+            fixed.add(max(idle, key=lambda job: (job.gpus, self.order.index(job))).index)
+        for job, parts, stopped in plan.starts:
+            for victim in stopped:
+                self.simulation.preemptions += 1
+                self.simulation.requeue(victim)
+            self.simulation.start(job, _numbered(self.simulation.yard, parts))
+
+    # --- the order --------------------------------------------------------------------------------------------------
+
+    def may_be_stopped(self, job: JobState) -> bool:
+        """Whether a running job may be stopped now: it says so, has not just started, and has had time to make good barren stops."""
+        elapsed = self.now - job.run_start
+        protected = job.barren > 0 and elapsed < job.overhead + 2.0 ** min(job.barren, MOST_BARREN)
+        return job.preemptible is True and job.run_start < self.now and not protected
+
+    def time_of(self, job: JobState, age: float) -> float:
+        """Return the rule's time for a job that has done so much work."""
+        if self.rule.table is not None:
+            return float(gittins_time(self.rule.table, job, age))  # type: ignore[arg-type]
+        if self.rule.function is None:
+            raise PolicyError(f"preemption {self.rule.name}: neither a function nor a table")
+        time: float = self.simulation.call(f"preemption {self.rule.name}", self.rule.function, self.rule.params, job)
+        return time
+
+    def area(self, job: JobState) -> float:
+        """Return the GPU-seconds by which a job is ranked."""
+        if job.status == "waiting":
+            if job.preemptible is not True:
+                return job.estimate * job.gpus
+            return (self.time_of(job, job.done) + (job.restart if job.preemptions > 0 else 0.0)) * job.gpus
+        useful = max(self.now - job.run_start - job.overhead, 0.0)
+        time = self.time_of(job, job.done + useful * job.rate)
+        lost = (useful - job.kept(useful)) * job.rate
+        return max(time - job.restart - lost, 0.01 * time) / self.rule.hysteresis * job.gpus
+
+    def ordered(self, running: list[JobState]) -> list[JobState]:
+        """Return the waiting jobs and the running ones that may be stopped, by (level, running first, area, index)."""
+        waiting = self.simulation.with_status("waiting", self.partition)
+        area = {job.index: self.area(job) for job in [*waiting, *filter(self.may_be_stopped, running)]}
+
+        def level(job: JobState) -> float:
+            value = area[job.index]
+            if value <= 0 or math.isinf(value):
+                return -math.inf if value <= 0 else math.inf
+            return math.frexp(value)[1]
+
+        jobs = [self.simulation.jobs[index] for index in area]
+        return sorted(jobs, key=lambda job: (level(job), job.status == "waiting", area[job.index], job.index))
+
+    # --- the plan ---------------------------------------------------------------------------------------------------
+
+    def plan(self, fixed: set[int]) -> RankPlan:
+        """Walk the order; jobs whose indices are in `fixed` stay."""
+        running = self.simulation.with_status("running", self.partition)
+        plan = RankPlan(self.simulation.yard.without([]), {job.index: job.parts for job in running})
+        head: JobState | None = None
+        for place, job in enumerate(self.order):
+            if job.status == "running":
+                continue
+            movable = [j for j in self.order[place + 1 :] if j.status == "running" and j.index not in fixed and j not in plan.stopped]
+            parts, aside = self.find(job, plan, list(movable))
+            if parts and head is not None and job.preemptible is not True and not self.leaves_reservation(job, parts, head):
+                parts = []
+            if parts:
+                plan.yard.take(job, parts)
+            stopped = [each for each in aside if not self.returns(each, plan)]
+            if parts:
+                plan.starts.append((job, parts, stopped))
+                plan.stopped += stopped
+            elif head is None:
+                head = job
+                self.reserve(head, plan, movable)
+        return plan
+
+    def find(self, job: JobState, plan: RankPlan, movable: list[JobState]) -> tuple[list[Holding], list[JobState]]:
+        """Return the parts of a job, empty if it does not fit, and the running jobs set aside for it, in order. They have left the yard."""
+        aside: list[JobState] = []
+        yard = plan.yard
+        while not yard.fits(job):
+            if not movable:
+                return [], aside
+            aside.insert(0, movable.pop())
+            yard.give_back(aside[0], plan.held[aside[0].index])
+        placer, placement = replace(self.simulation.placer, yard=yard), self.simulation.active.placement
+        units = placer.choose(placement, job, yard.rooms(job))
+        return yard.parts_of(job, units, placer.device(placement, yard.nodes[units[0][0]], job)), aside
+
+    def returns(self, job: JobState, plan: RankPlan) -> bool:
+        """Let a job that was set aside take again what it held, if that is free."""
+        if not plan.yard.has_quota(job) or not all(_is_free(plan.yard, part, job) for part in job.parts):
+            return False
+        plan.held[job.index] = _numbered(plan.yard, job.parts)
+        plan.yard.take(job, plan.held[job.index])
+        return True
+
+    def reserve(self, head: JobState, plan: RankPlan, behind: list[JobState]) -> None:
+        """Work out when the head fits if all jobs leave at their expected ends; those behind it that may be stopped do not count."""
+        simulation = self.simulation
+        running = [job for job in simulation.with_status("running", self.partition) if job not in plan.stopped and job not in behind]
+        ends = [(job.expected_end(self.now), job, plan.held[job.index]) for job in running]
+        for job, parts, _ in plan.starts:
+            end = simulation.est_end_of(job, parts)
+            ends.append((end if end > self.now else self.now + 1, job, parts))
+        self.shadow = math.inf
+        self.at_shadow = plan.yard.without([])
+        for job in behind:
+            self.at_shadow.give_back(job, plan.held[job.index])
+        for time in sorted({end for end, _, _ in ends}):
+            for end, job, parts in ends:
+                if end == time:
+                    self.at_shadow.give_back(job, parts)
+            if self.at_shadow.fits(head):
+                self.shadow = time
+                return
+
+    def leaves_reservation(self, job: JobState, parts: list[Holding], head: JobState) -> bool:
+        """Whether a job that may not be stopped is expected to be gone at the shadow time, or takes what the head does not need."""
+        if self.simulation.est_end_of(job, parts) <= self.shadow:
+            return True
+        parts = _numbered(self.at_shadow, parts)
+        self.at_shadow.take(job, parts)
+        if self.at_shadow.fits(head):
+            return True
+        self.at_shadow.give_back(job, parts)
+        return False
+
+    def leaves_idle(self, job: JobState, yard: Yard) -> bool:
+        """Whether more than half of the devices of a job that is stopped would be idle."""
+        if job.gpus < 1:
+            return False
+        idle = 0
+        for part in job.parts:
+            free = yard.nodes[part.node].wholly_free()
+            idle += min(len(part.devices), len(free)) if yard.nodes[part.node].is_pool else len(set(part.devices) & set(free))
+        return 2 * idle > job.gpus
+
+
+def _is_free(yard: Yard, part: Holding, job: JobState) -> bool:
+    """Whether a part that a job held could be held again. Devices of a pool are only counted."""
+    node = yard.nodes[part.node]
+    if part.cpus > node.free_cpus + TOLERANCE or part.memory > node.free_memory + TOLERANCE:
+        return False
+    if job.is_shared:
+        return job.gpus <= node.free_share[part.devices[0]] + TOLERANCE
+    free = node.wholly_free()
+    return len(part.devices) <= len(free) if node.is_pool else set(part.devices) <= set(free)
+
+
+def _numbered(yard: Yard, parts: list[Holding]) -> list[Holding]:
+    """Return the parts with the lowest free devices in pools, where devices have no numbers of their own."""
+    pools = [yard.nodes[part.node].is_pool for part in parts]
+    free = [yard.nodes[part.node].wholly_free() for part in parts]
+    return [
+        replace(part, devices=tuple(free[k][: len(part.devices)])) if pools[k] else part for k, part in enumerate(parts)
+    ]  # fmt: skip
