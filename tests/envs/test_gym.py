@@ -23,6 +23,11 @@ SMALL = {
     "gpuyard/PickJob-v1": {"workload": "poisson:jobs=40,gpus=96,load=0.8 on hetero-demo", "window": 8},
     "gpuyard/PickHost-v0": {"workload": "eda:jobs=60,arrivals=1:3 on hosts:count=5,seed=1"},
     "gpuyard/Switch-v0": {"workload": "family:shape=bursty,gpus=4 on 4", "schedulers": ["fcfs", "sjf", "edf"], "every": 600.0},
+    "gpuyard/Switch-v1": {
+        "workload": "family:variant=gang,shape=bursty,gpus=4 on 4",
+        "schedulers": ["fcfs", "sjf", "edf"],
+        "every": 600.0,
+    },
 }
 
 

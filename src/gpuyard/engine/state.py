@@ -39,7 +39,7 @@ class CopiedColumns(RecordRow):
     job_class: i4
     chunk: i4
     gpu_type: i2
-    terms: i2  # what may be done to it: a row of `terms`
+    terms: i4  # what may be done to it: a row of `terms`
 
 
 class LiveColumns(RecordRow):
@@ -378,19 +378,9 @@ class TallyRow(RecordRow):
     energy: f8  # watt-s
 
 
-NODE_ROW = row_dtype(NodeRow)
-PARTITION_ROW = row_dtype(PartitionRow)
-PART_ROW = row_dtype(PartRow)
-CELL_ROW = row_dtype(CellRow)
-TYPE_ROW = row_dtype(TypeRow)
-USER_ROW = row_dtype(UserRow)
-OUTAGE_ROW = row_dtype(OutageRow)
-SLOT_ROW = row_dtype(SlotRow)
-SYSTEM_ROW = row_dtype(SystemRow)
-BIN_ROW = row_dtype(BinRow)
-LOG_ROW = row_dtype(SegmentRow)
-CONTROL_ROW = row_dtype(ControlRow)
-TALLY_ROW = row_dtype(TallyRow)
+NODE_ROW, PARTITION_ROW, PART_ROW, CELL_ROW = map(row_dtype, (NodeRow, PartitionRow, PartRow, CellRow))
+TYPE_ROW, USER_ROW, OUTAGE_ROW, SLOT_ROW, SYSTEM_ROW = map(row_dtype, (TypeRow, UserRow, OutageRow, SlotRow, SystemRow))
+BIN_ROW, LOG_ROW, CONTROL_ROW, TALLY_ROW = map(row_dtype, (BinRow, SegmentRow, ControlRow, TallyRow))
 SYSTEM = tuple(columns_of(SystemRow))
 
 BINS = 2048
@@ -498,8 +488,9 @@ _INT64 = "allowed mix_at fragment partial pick_device plan_free"
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkeys(_INT64.split(), np.int64) | dict.fromkeys(
     [*_INT32.split(), "notes", "plan_first", "legal", "rank_jobs"], np.int32) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
-    "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW, "users": USER_ROW,
-    "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW, "plan_cells": CELL_ROW,
+    "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
+    "users": USER_ROW, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW,
+    "plan_cells": CELL_ROW,
     "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
     "queue_need": np.float32, "queue_length": np.float32, "scratch": np.float32, "free_index": np.uint64,
 }  # fmt: skip
