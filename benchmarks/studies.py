@@ -3,8 +3,9 @@
     python benchmarks/studies.py [--out results] [--traces DIR] [--train] [--quick] [--workers N]
 
 Studies that train agents first (`ablation`) are run with `--train` only. `traces`, `months` and `hetero-traces` read public traces,
-fetched by name where they can be; `--traces DIR` says where they are. What is complete in `--out` is not run again. At the end there is a table of how long each took, and
-docs/reference/results.md and docs/reference/claims.md are written from the folders, unless it is the quick form.
+fetched by name where they can be; `--traces DIR` says where they are. What is complete in `--out` is not run again. At the end there is
+a table of how long each took, and docs/reference/results.md and docs/reference/claims.md are written from the folders, unless it is the
+quick form.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from types import MappingProxyType
 from gpuyard.experiments.design.spec import Experiment, load_experiment, shipped
 
 ROOT = Path(__file__).resolve().parents[1]
-FIRST = ("core", "switching", "robustness", "drift", "ablation", "bandits", "hetero", "hetero-traces", "placing", "traces", "months", "hosts", "shift")
+FIRST = (
+    "core", "switching", "robustness", "drift", "ablation", "bandits", "hetero", "hetero-traces", "placing", "traces", "months", "hosts",
+    "shift",
+)  # fmt: skip
 FILES: Mapping[str, str] = MappingProxyType(  # value of a study → its file below --traces
     {
         "philly": "philly/philly_jobs_vc.csv.gz",
