@@ -62,7 +62,7 @@ def test_fragment_by_hand():
 def test_the_mix_is_that_of_the_reference(part: int):
     for seed in range(100 * part, 100 * part + 100):
         case = random_case(seed)
-        ours, states = request_mix(case.workload.jobs, case.cluster), make_jobs(case.workload, case.cluster)
+        ours, states = request_mix(case.workload.jobs, case.cluster), make_jobs(case.workload, case.cluster, case.rules)
         for p in range(len(case.cluster.partitions)):
             expected = reference_scores.request_mix(job for job in states if job.home == p)
             assert [as_reference(row) for row in ours[ours["partition"] == p]] == expected

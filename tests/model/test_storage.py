@@ -193,7 +193,7 @@ def without(key: str) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (set_in("version", 3), "version 3"),
+        (set_in("version", 4), "version 4"),
         (set_in("version", "1"), "not a whole number"),
         (set_in("format", "other"), "not a result"),
         (without("format"), "not a result"),

@@ -13,6 +13,7 @@ import pytest
 from gpuyard import Simulation, Snapshot
 from gpuyard.engine.snapshots import snapshot_of
 from gpuyard.model.decision import Action, Decision
+from gpuyard.model.rules import MUST_RUN
 from gpuyard.model.snapshot import LIVE
 from gpuyard.policies import parse_scheduler
 from gpuyard.policies.capacity import Capacity, JobRequest, Requests, Start, estimated_end, held_parts, with_starts
@@ -49,7 +50,8 @@ def steps(seed: int) -> list[Step]:
         simulation.apply(decisions)
         after = snapshot_of(simulation.state, case.workload.jobs, snapshot.cluster, case.rules, seed, simulation._mix)
         found.append(Step(snapshot, free, decisions, after))
-        running = snapshot.jobs.index[snapshot.running].tolist()
+        stops = simulation.state.terms["stops"][snapshot.jobs.terms[snapshot.running]]
+        running = snapshot.jobs.index[snapshot.running][stops != MUST_RUN].tolist()
         if running and rng.random() < 0.3:
             simulation.apply([Decision(int(rng.choice(running)), Action.PREEMPT)])
     return found

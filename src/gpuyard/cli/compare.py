@@ -16,7 +16,6 @@ from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.output import Format, emit, progress_bar, say
 from gpuyard.cli.common.tables import describe, say_notes
 from gpuyard.errors import UsageError
-from gpuyard.model.rules import Rules
 
 if TYPE_CHECKING:
     from gpuyard.experiments.compare import Source
@@ -46,7 +45,7 @@ def compare(
     estimate: Annotated[
         list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3, rolling, boosting; repeatable.")
     ] = None,
-    rules: Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
+    rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     learned: Annotated[bool, typer.Option("--learned", help="Also compare the trained policies that come with the package.")] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,

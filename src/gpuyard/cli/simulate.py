@@ -11,7 +11,6 @@ import typer
 from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
-from gpuyard.model.rules import Rules
 
 if TYPE_CHECKING:
     from gpuyard.model.result import Result
@@ -39,7 +38,8 @@ def simulate(
     estimate: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="Source of run-time estimates: requested, exact, noisy:0.3, rolling, boosting.")
     ] = None,
-    rules: Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None, by: options.By = None,
+    rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
+    by: options.By = None,
     save: options.Save = None, plot: options.Plot = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""

@@ -38,16 +38,19 @@ class JobRequest:
     def shared(self) -> bool:
         return 0 < self.gpus < 1
 
-    def rate(self, cluster: Cluster, nodes: Sequence[int]) -> float:
-        """Work per second on these nodes: the slowest device counts, times the locality factor."""
+    def speed(self, cluster: Cluster, nodes: Sequence[int]) -> float:
+        """Work per second on these nodes while no checkpoint is written: the slowest device counts, times the locality factor."""
         if self.gpus == 0:
-            return self.writing
+            return 1.0
         used = list(nodes)
         slowest = float(self.speeds[cluster.nodes.gpu_type[used]].min())
         if len(used) == 1:
-            return slowest * self.writing
-        span = cluster.span_racks if len(set(cluster.nodes.rack[used].tolist())) > 1 else cluster.span_nodes
-        return slowest * span * self.writing
+            return slowest
+        return slowest * (cluster.span_racks if len(set(cluster.nodes.rack[used].tolist())) > 1 else cluster.span_nodes)
+
+    def rate(self, cluster: Cluster, nodes: Sequence[int]) -> float:
+        """Work per second on these nodes, with checkpoints."""
+        return self.speed(cluster, nodes) * self.writing
 
 
 class Requests:

@@ -27,6 +27,7 @@ from gpuyard.testing.strategies import random_case
 from gpuyard.traces.changes.perturb import capacity_dips
 from gpuyard.traces.generators.family import family
 from gpuyard.traces.generators.lublin import lublin
+from support.schedulers import suit
 
 BOUNDED = ("turnaround", "wait", "waiting", "slowdown", "bsld", "makespan", "utilization", "utilization_drained", "deadline_met")
 ON_HOSTS = ("turnaround", "wait", "waiting", "slowdown", "bsld", "makespan", "deadline_met")
@@ -269,8 +270,8 @@ def test_batches_of_equal_begin_stay_apart():
 def all_schedulers() -> list[str]:
     names = [f"{name}/best/skip" for name in ORDERINGS] + [f"sjf/{name}/skip" for name in PLACEMENTS]
     names += [f"{rule}/{place}/{fill}" for rule in ("fcfs", "sjf") for place in ("first", "worst") for fill in BACKFILLS]
-    names += [f"{rule}/fewest/none/{stop}" for stop in PREEMPTIONS for rule in ("srpt", "las")]
-    return names
+    names += [f"{rule}/fewest/none/{stop}" for stop in PREEMPTIONS for rule in ("srpt", "las") if suit(rule, "none", stop)]
+    return names + [f"saf/fewest/easy/{stop}" for stop in PREEMPTIONS if suit("saf", "easy", stop)]
 
 
 SCENES: dict[str, Callable[[], tuple[Workload, Cluster]]] = {

@@ -93,7 +93,7 @@ def test_a_perturbed_workload_comes_back(tmp_path: Path) -> None:
     write_csv(made, tmp_path / "a.csv.gz")
     same_jobs(load_workload(str(tmp_path / "a.csv.gz")), made)
     assert gzip.decompress((tmp_path / "a.csv.gz").read_bytes()).startswith(
-        b"id,submit,runtime,gpus,walltime,deadline,priority,chunk,user,"
+        b"id,submit,runtime,gpus,walltime,deadline,priority,chunk,preemptible,user,"
     )
 
 

@@ -11,11 +11,11 @@ from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.model.cluster import Cluster
-    from gpuyard.model.rules import Rules
+    from gpuyard.model.rules import Rules as Rules
     from gpuyard.model.workload import Workload
     from gpuyard.traces.recipes import Reading as Reading
 else:
-    Reading = object  # verbs name it in their signatures; it is loaded when one runs
+    Reading = Rules = object  # verbs name them in their signatures; they are loaded when one runs
 
 MAX_SEED = 2**63 - 1
 

@@ -21,7 +21,7 @@ from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove
 from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
-from gpuyard.model.rules import Rules
+from gpuyard.model.rules import Rules, terms_table
 from gpuyard.model.workload import Workload
 
 
@@ -66,8 +66,9 @@ def relax(workload: Workload, cluster: Cluster, rules: Rules) -> Relaxation:
     least = seconds.min(axis=1)
     devices, speed = _capacity(cluster, jobs, partition, seconds, least)
     alone = np.where(surely_killed, np.minimum(runtime, limit), runtime)
+    most = np.minimum(slowest / terms_table(workload.jobs.term_texts, rules)["writing"][jobs["terms"]], limit)
     others = tuple((jobs[name], _room(cluster, name)) for name in ("cpus", "memory") if (jobs[name] > 0).any())
-    return Relaxation(rows, jobs["submit"], jobs["gpus"], least, np.minimum(slowest, limit), alone, partition, devices, speed, others)
+    return Relaxation(rows, jobs["submit"], jobs["gpus"], least, most, alone, partition, devices, speed, others)
 
 
 def _room(cluster: Cluster, resource: str) -> Array:

@@ -78,7 +78,7 @@ def evaluate(problem: Problem, placed: Placed) -> Terms:
     throughput = 0.0
     for k, parts in placed.items():
         job = problem.jobs[k]
-        throughput += job.worth * job.request.rate(cluster, [part.node for part in parts])
+        throughput += job.worth * job.request.speed(cluster, [part.node for part in parts])
         for part in parts:
             if job.request.gpus >= 1:
                 left[part.node] -= round(part.gpus)

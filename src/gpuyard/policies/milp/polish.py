@@ -73,7 +73,7 @@ class Polish:
         return changed
 
     def _span_value(self, job: Candidate, nodes: Array, units: Array) -> float:
-        rate = job.request.rate(self._cluster, self._nodes[nodes].tolist())
+        rate = job.request.speed(self._cluster, self._nodes[nodes].tolist())
         more = self._added(self._free[nodes, 0], units * job.request.chunk, self._usable[nodes])
         return float(job.worth * rate - more.sum())
 
