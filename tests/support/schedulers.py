@@ -112,7 +112,7 @@ def greedy(jobs: JobTable, j: int, now: float) -> Any:
 
 def fickle(jobs: JobTable, j: int, now: float) -> Any:
     """Give a running job a long time and a waiting one a short one, by the clock: an adversary for rank passes."""
-    return (1.0 + (now * 7.0 + j * 3.0) % 11.0) * (50.0 if jobs.status[j] == 2 else 1.0)
+    return (1.0 + (now * 7.0 + jobs.index[j] * 3.0) % 11.0) * (50.0 if jobs.status[j] == 2 else 1.0)
 
 
 def by_age_and_work(system: SystemRow, now: float) -> Any:
