@@ -17,6 +17,7 @@ from gpuyard.experiments.design.spec import load_experiment, parse_experiment, s
 from gpuyard.experiments.running.runner import backend_of, run
 
 ROOT = Path(__file__).resolve().parents[2]
+READ = dict.fromkeys(("traces", "months"), {"philly", "helios", "pai"}) | {"hetero-traces": {"google", "alibaba"}}  # traces by study
 SMALL = """
 title = "Small"
 question = "Which?"
@@ -54,7 +55,7 @@ def test_every_study_is_run_with_a_command_that_exists(tmp_path: Path) -> None:
         assert given["out"] == tmp_path / name
         values = dict(text.split("=") for text in given["set_"] or ())
         load_experiment(name, values=values)  # refuses a value that the study does not have
-        assert set(values) == ({"philly", "helios", "pai"} if name in ("traces", "months") else set())
+        assert set(values) == READ.get(name, set())
 
 
 def test_what_is_complete_or_trains_is_left_out_and_failures_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
