@@ -17,7 +17,7 @@ from gpuyard.experiments.design.spec import load_experiment, parse_experiment, s
 from gpuyard.experiments.running.runner import backend_of, run
 
 ROOT = Path(__file__).resolve().parents[2]
-READ = dict.fromkeys(("traces", "months"), {"philly", "helios", "pai"}) | {"hetero-traces": {"google", "alibaba"}}  # traces by study
+READ = {"traces": {"philly", "helios", "pai"}, "months": {"philly", "helios", "pai"}, "hetero-traces": {"google", "alibaba"}}
 SMALL = """
 title = "Small"
 question = "Which?"
