@@ -57,8 +57,8 @@ Written by hand after the runs below; the numbers are in their tables.
   served as a sixth, and on an objective that also counts deadlines, a switch is better than every heuristic on jobs of one GPU, on GPUs
   of several types and under drift; on gangs and with wrong estimates it is not. A policy that picks jobs itself is better still.
 - **Where hosts or GPUs differ, learning pays**: the placement for hosts is better than first fit everywhere (on hosts that are nearly
-  alike `packing` is better still), and D3QN, SAC and PPO, on equal budgets, are far better than every ordering on GPUs of three speeds.
-  On Google's and Alibaba's jobs they are not.
+  alike `packing` is better still), and D3QN, SAC and PPO, on equal budgets, are far better than every ordering on GPUs of three speeds;
+  Gavel, which may stop jobs, is better still. On Google's and Alibaba's jobs they are not.
 - **On production traces with poor estimates the learned orderings are level with smallest area first**, with and without backfilling.
   What does help is stopping jobs: LAS and Tiresias, which need no estimate, are far ahead of everything that lets jobs run to their end,
   and [preemption by rank](preemption.md) goes further. They are shown beside the others, not as their baseline.
