@@ -12,6 +12,7 @@ What a page says in fenced blocks, from top to bottom, happens in a folder of it
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -80,6 +81,13 @@ def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "_things", dict(registry.items()))
 
 
+@pytest.fixture
+def on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gpuyard run` then works in this process; workers of its own would load and compile everything again, which took two thirds of the time."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+
+@pytest.mark.usefixtures("on_one_core")
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_what_a_page_says_to_do_works(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
