@@ -59,6 +59,12 @@ def optimised() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
 
 
+@pytest.fixture
+def on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gpuyard run` works in this process, as it does on one core; workers of its own would load and compile everything again."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with traces and samples beside the repository; tests that need it are skipped where it is absent."""

@@ -12,7 +12,6 @@ What a page says in fenced blocks, from top to bottom, happens in a folder of it
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import shlex
@@ -79,12 +78,6 @@ def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a page registers is gone after its test."""
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_things", dict(registry.items()))
-
-
-@pytest.fixture
-def on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`gpuyard run` then works in this process; workers of its own would load and compile everything again, which took two thirds of the time."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
 
 
 @pytest.mark.usefixtures("on_one_core")
