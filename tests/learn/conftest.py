@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import jax  # noqa: F401 - loaded before the tests begin, it is told to keep on the disk what it compiles, see tests/conftest.py
 import pytest
 
 TOY = Path(__file__).with_name("toy.py")
