@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gpuyard.errors import DataError
+from gpuyard.model.rules import FLAGS
 from gpuyard.model.units import MAX_TIME
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -138,6 +139,14 @@ def preemptible(
     stated, unsaid = workload.jobs.stated, np.full(len(workload), np.nan)
     columns = {name: np.where(chosen, value, stated.get(name, unsaid)) for name, value in given.items() if value >= 0}
     return replace(workload, jobs=workload.jobs.with_stated(preemptible=chosen.astype(np.float64), **columns))
+
+
+@transform("kill-once", title="a random share of the jobs may be killed once and begun again, the others may not", random=True)
+def kill_once(workload: Workload, seed: int, *, share: float = 0.5) -> Workload:
+    """Let each job be killed one time with probability `share`; it writes no checkpoints, begins again, and then runs to its end."""
+    require(0 <= share <= 1, f"transform kill-once: share = {share:g} does not lie in 0..1")
+    chosen = stream(seed, "preemptible").random(len(workload)) < share
+    return replace(workload, jobs=workload.jobs.with_stated(preemptible=np.where(chosen, FLAGS["once"], FLAGS["no"])))
 
 
 @transform("runtimes", title="run times, and with them walltimes, estimates and slacks, × a factor")
