@@ -245,7 +245,8 @@ class RankRule(Preemption):
     def label(self) -> str:
         usual = dict(PREEMPTIONS.items()).get(self.name)
         names = ("every", *RANK_SETTINGS)
-        own = {name: getattr(usual, name, RankRule.__dataclass_fields__[name].default) for name in names}
+        plain = RankRule("", "")
+        own = {name: float(getattr(usual, name, getattr(plain, name))) for name in names}
         label = label_of(self.name, (*self.params, *((name, getattr(self, name)) for name in names)), self.defaults | own)
         if self.table is None or self.table.name == DEFAULT_TABLE:
             return label

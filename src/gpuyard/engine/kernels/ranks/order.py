@@ -10,7 +10,13 @@ import numpy as np
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.queue import before
 from gpuyard.engine.kernels.ranks.area import (
-    HIGHEST, LOWEST, class_of, credit_of, level_of, may_be_stopped, time_by_table,
+    HIGHEST,
+    LOWEST,
+    class_of,
+    credit_of,
+    level_of,
+    may_be_stopped,
+    time_by_table,
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, is_burdened, kept_of, overhead_of, terms_at
 from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
@@ -18,7 +24,7 @@ from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real, Reals
     from gpuyard.engine.ranking import RankedRow
-    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+    from gpuyard.engine.state import PartitionRow, SlotRow, State
 
 WAITS, RUNS, ASIDE, STOPPED, STARTS, FIXED = range(6)  # what the plan has in store for an entry
 

@@ -16,7 +16,15 @@ from gpuyard.engine.kernels.ranks.area import may_be_stopped, next_halving, time
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
 from gpuyard.engine.kernels.ranks.yard import (
-    bring_back, can_return, drop_taken, idle_devices, move_job, restore_nodes, save_nodes, set_aside, take_picked,
+    bring_back,
+    can_return,
+    drop_taken,
+    idle_devices,
+    move_job,
+    restore_nodes,
+    save_nodes,
+    set_aside,
+    take_picked,
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, settle_writing, start_at
 from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_TABLE
@@ -178,7 +186,7 @@ def _return_aside(s: State, part: PartitionRow, i: Int) -> Any:
 def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, parts: Int) -> Any:
     """Whether the stops for entry i, which has nodes picked, gain enough. All are back in the plan afterwards.
 
-    They gain the time until the job would fit anyway, by the estimated ends, and cost the jobs that are stopped its time and their restarts.
+    They gain the time until the job would fit anyway, by the estimated ends. They cost those that are stopped its time and a restart each.
     """
     part = s.partitions[p]
     pay = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT]
