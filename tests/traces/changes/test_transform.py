@@ -17,7 +17,13 @@ from gpuyard.testing.strategies import Case, cases
 from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS, apply, apply_all, apply_all_to_cluster, apply_to_cluster, load_workload
 from gpuyard.traces.changes.transform import check_transform
 
-GIVEN = {"window": "window:start=1h,end=2d", "first": "first:100", "only": "only:user=u1|u2", "load": "load:target=0.5,gpus=128", "pool": "pool:8"}
+GIVEN = {
+    "window": "window:start=1h,end=2d",
+    "first": "first:100",
+    "only": "only:user=u1|u2",
+    "load": "load:target=0.5,gpus=128",
+    "pool": "pool:8",
+}
 FREE_LABELS = {"preemptible": ("term_texts",), "pool": ("gpu_types",)}  # labels that a transform is there to change
 
 

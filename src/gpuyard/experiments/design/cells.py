@@ -71,9 +71,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
         for text in texts:
             with placed(f"{name}: [axes] {key}"):
                 check(text)
-    if axes.clusters != ("",) and all(
-        parse_recipe(text).cluster for given in axes.workloads for text in texts_of(experiment, given)
-    ):
+    if axes.clusters != ("",) and all(parse_recipe(text).cluster for given in axes.workloads for text in texts_of(experiment, given)):
         raise DataError(f"{name}: [axes] clusters: every workload names its own cluster", hint="leave clusters out")
     _check_size(experiment)
     places: list[tuple[str, Recipe, dict[str, str]]] = []

@@ -225,8 +225,8 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
             values = place | {"seed": unit.seed, "scheduler": entry.name, "training_seed": entry.training_seed} | number
             curves = {name: curve_of(name, result) for name in experiment.curves}
             further = {
-                "text": fill(experiment.text_of(entry.name), cell.parameters), "workload_text": episode.text, "estimates": result.workload.estimates,
-                "decision_latency_us": latency[LATENCY], ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
+                "text": fill(experiment.text_of(entry.name), cell.parameters), "workload_text": episode.text,
+                "estimates": result.workload.estimates, "decision_latency_us": latency[LATENCY], ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
             }  # fmt: skip
             manifest = manifest_of(unit.first + k, values, float(result.manifest["wall_s"]), further)
             made.append(RunRecord(unit.first + k, values | _holding(proven_values, values), curves, manifest))
@@ -257,8 +257,9 @@ def _check_simulations(prepared: Prepared) -> None:
         if not cell.recipe.is_generator:  # a log is there, and long enough
             with placed(f"{prepared.experiment.name}: workload {shorten(cell.workload)}"):
                 prepared.sources.episode(cell, prepared.experiment.axes.seeds[0])
-    for entry, made in ((entry, made) for entry in prepared.ready for made in prepared.schedulers_of(entry)):
-        check_unseen(made, entry.label, prepared.cells, prepared.sources)
+    for entry in prepared.ready:
+        for made in prepared.schedulers_of(entry):
+            check_unseen(made, entry.label, prepared.cells, prepared.sources)
 
 
 KINDS.add("simulations", ExperimentKind("simulations", _simulate_unit, _check_simulations))

@@ -435,7 +435,7 @@ def _check(made: Experiment, where: str) -> None:
     """Refuse an empty or too large product, names that refer to nothing, and unknown metrics."""
     _check_axes(made, where)
     _check_metrics(made, where)
-    check_varied(made.vary, made.also, made.own, made.axes.workloads, where)
+    check_varied(made.vary, made.also, made.own, (*made.axes.workloads, *made.names), where)
     judge = {key: getattr(made.judge, key) for key in ("challengers", "oracle", "rivals")}
     named = [("[judge] baseline", name) for name in (made.judge.baseline,) if name]
     named += [(f"[judge] {key}", name) for key, names in judge.items() for name in names]
