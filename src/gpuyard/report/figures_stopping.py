@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuyard.experiments.judging.statistics import Interval
+from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.stopping import (
     CLASSES,
     DELAY,
@@ -16,11 +16,12 @@ from gpuyard.experiments.judging.stopping import (
     effect,
     in_words,
     is_about_stopping,
+    moved,
     places,
     rows_at,
     stopping,
 )
-from gpuyard.experiments.judging.text import metric_title, percent, readable
+from gpuyard.experiments.judging.text import metric_title, readable
 from gpuyard.report.charts import Axis, Chart, Marks, Points, share_axis
 from gpuyard.report.study import NoData, Study, figure, marks, titled
 
@@ -66,7 +67,10 @@ def _change(study: Study, metric: str, baseline: str, labels: Sequence[str], fou
     if first is not None:
         clear = int((first.high < 0).sum())
         title = f"{readable(first.name, 24)} lowers {metric_title(metric)} clearly at {clear} of {len(found)} places"
-    caption = f"Change of mean {metric_title(metric)} against {readable(baseline)} on the same runs, at the centre and with one thing varied: {PAIRED}."
+    caption = (
+        f"Change of mean {metric_title(metric)} against {readable(baseline)} on the same runs. Where nothing is varied, "
+        f"{in_words(results.experiment.centre)}: {PAIRED}."
+    )
     return Chart(f"stops_change-{metric}", title, caption, Points(tuple(labels), _axis(metric, baseline, drawn), drawn))
 
 
@@ -83,7 +87,7 @@ def who_pays(study: Study) -> list[Chart]:
     for k, value in enumerate(shares):
         rows = rows_at(results, {SHARE: value})
         found = [_share(study, metric, challengers[0], rows) for metric in metrics]
-        made = marks(study, in_words({SHARE: value}), found)
+        made = marks(study, f"{100 * float(value):g} % stoppable", found)
         drawn.append(Marks(made.name, k, made.mean, made.low, made.high, value == results.experiment.centre[SHARE]))
     labels = tuple("all jobs" if metric == DELAY else CLASSES[metric] for metric in metrics)
     caption = (
@@ -97,13 +101,15 @@ def who_pays(study: Study) -> list[Chart]:
 
 def _payers(study: Study, name: str) -> str:
     """Say what happens to those who may be stopped and to the others, at the centre."""
-    rows = rows_at(study.results, {})
-    both = [_share(study, metric, name, rows) for metric in ("delay_preemptible", "delay_others")]
-    if both[0] is None or both[1] is None:
-        return f"Who pays with {readable(name, 24)}"
-    words = ["less" if each.mean < 0 else "more" for each in both if each is not None]
-    sizes = [f"{abs(100 * each.mean):.0f} %" for each in both if each is not None]
-    return f"Jobs that may be stopped wait {sizes[0]} {words[0]}, the others {sizes[1]} {words[1]}"
+    words = [_briefly(_share(study, metric, name, rows_at(study.results, {}))) for metric in ("delay_preemptible", "delay_others")]
+    return f"Jobs that may be stopped wait {words[0]}, the others {words[1]}"
+
+
+def _briefly(share: Interval | None) -> str:
+    """`19 % less`; nothing is said of what is not clear."""
+    if share is None or share.n < FEWEST or not (share.low > 0 or share.high < 0):
+        return "not clearly less or longer"
+    return f"{abs(100 * share.mean):.0f} % {'less' if share.mean < 0 else 'longer'}"
 
 
 @figure("longest_waits")
@@ -131,8 +137,10 @@ def _by_workload(study: Study, name: str, metric: str, baseline: str) -> Chart:
     names = [each for each in study.shown if each != baseline][:MOST]
     drawn = tuple(marks(study, each, [_share(study, metric, each, rows) for rows in where]) for each in names)
     first = next((each for each in drawn if each.strong), drawn[0])
-    overall = Interval(float(first.mean[0]), float(first.low[0]), float(first.high[0]), len(results.experiment.axes.seeds))
-    title = f"{readable(first.name, 24)}: {metric_title(metric)} {percent(overall, '+')} against {readable(baseline, 24)}"
-    caption = f"Change of {titled(metric, '')}, against {readable(baseline)} where {in_words(results.experiment.centre)}, "
+    overall = moved(effect(results, metric, first.name, where[0]))
+    title = f"{readable(first.name, 24)}: {metric_title(metric)} {overall}"
+    caption = (
+        f"Change of {titled(metric, '')}, against {readable(baseline)} where {in_words(results.experiment.centre)}, "
         f"workload by workload: {PAIRED}."
+    )
     return Chart(name, title, caption, Points(tuple(labels), _axis(metric, baseline, drawn), drawn))

@@ -226,7 +226,8 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
             curves = {name: curve_of(name, result) for name in experiment.curves}
             further = {
                 "text": fill(experiment.text_of(entry.name), cell.parameters), "workload_text": episode.text,
-                "estimates": result.workload.estimates, "decision_latency_us": latency[LATENCY], ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
+                "estimates": result.workload.estimates, "decision_latency_us": latency[LATENCY],
+                ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
             }  # fmt: skip
             manifest = manifest_of(unit.first + k, values, float(result.manifest["wall_s"]), further)
             made.append(RunRecord(unit.first + k, values | _holding(proven_values, values), curves, manifest))

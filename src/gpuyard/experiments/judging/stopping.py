@@ -7,9 +7,10 @@ of the jobs that may be stopped.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from gpuyard.arrays import Array
 from gpuyard.experiments.design.cells import column
 from gpuyard.experiments.judging.statistics import FEWEST, Interval, holm
 from gpuyard.experiments.judging.summary import MINIMUM, Pivot, Summary, against
-from gpuyard.experiments.judging.text import metric_title, rounded, short
+from gpuyard.experiments.judging.text import change_in_words, metric_title, rounded
 from gpuyard.experiments.running.results import Results
 from gpuyard.metrics import resolve
 
 SHARE = "share"
+MOST_NAMED = 3  # places where a scheduler is worse
 SURE = 0.05  # p values below it, after correction
 DELAY, SLOWDOWN, STOPS, MOST_STOPS, LONGEST, TAIL, LOST = (
     "delay", "bsld", "preemptions", "preemptions.max", "delay.max", "delay.p99", "lost_share",
@@ -109,9 +111,9 @@ def _share_words(value: str) -> str:
 
 _AS_PLACE: Mapping[str, Callable[[str], str]] = {
     SHARE: _share_words,
-    "restart": lambda value: f"a restart takes {value} s",
+    "restart": lambda value: f"a restart takes {value} s" if float(value) else "a restart takes no time",
     "interval": lambda value: f"checkpoints are written every {float(value) / 60:g} min",
-    "cost": lambda value: f"writing checkpoints takes {_percent(value)} of the time",
+    "cost": lambda value: f"checkpoints cost {_percent(value)} of the time" if float(value) else "checkpoints cost nothing",
     "load": lambda value: f"the load is {value}",
 }
 
@@ -135,9 +137,9 @@ def _answer(results: Results, name: str) -> str:
     rows, judge = rows_at(results, {}), results.experiment.judge
     found = {metric: effect(results, metric, name, rows) for metric in (DELAY, SLOWDOWN, LONGEST)}
     classes = ((words, effect(results, metric, name, rows)) for metric, words in list(CLASSES.items())[:2])
-    parts = [f"mean wait {_moved(found[DELAY])}", f"mean bounded slowdown {_moved(found[SLOWDOWN])}"]
-    parts += [f"the mean wait of {words} {_moved(each)}" for words, each in classes if each is not None]
-    parts += [f"the longest wait {_moved(found[LONGEST])}"]
+    parts = [f"mean wait {moved(found[DELAY])}", f"mean bounded slowdown {moved(found[SLOWDOWN])}"]
+    parts += [f"the mean wait of {words} {moved(each)}" for words, each in classes if each is not None]
+    parts += [f"the longest wait {moved(found[LONGEST])}"]
     place = in_words(results.experiment.centre)
     return f"If {place}: with {name} instead of {judge.baseline}, {'; '.join(parts)}. {_price(results, name, rows)}"
 
@@ -154,23 +156,9 @@ def _largest(results: Results, metric: str, scheduler: str, rows: Array) -> floa
     return float(np.nanmax(values, initial=0.0))
 
 
-def _moved(found: Effect | None) -> str:
+def moved(found: Effect | None) -> str:
     """`falls by 41 % (between 30 and 52 %)`, or that nothing is clear."""
-    if found is None or not math.isfinite(found.share.mean):
-        return "is not known"
-    share = found.share
-    size, width = abs(100 * share.mean), 100 * (share.high - share.low)
-    verb = "falls" if share.mean < 0 else "rises"
-    if share.n < FEWEST or not math.isfinite(width):
-        return f"{verb} by {short(size)} % (too few values to tell)" if size else "stays as it is (too few values to tell)"
-    low, high = sorted((100 * share.low, 100 * share.high))
-    if low > 0 or high < 0:
-        least, most = (rounded(each, width, most=1) for each in sorted((abs(low), abs(high))))
-        return f"{verb} by {rounded(size, width, most=1)} % (between {least} and {most} %)"
-    if low == high == 0:
-        return "stays as it is"
-    ends = " and ".join(rounded(each, width, "+", most=1).replace("-", "−") for each in (low, high))
-    return f"does not clearly change (between {ends} %)"
+    return "is not known" if found is None else change_in_words(found.share)
 
 
 def stopping_findings(summary: Summary) -> list[str]:
@@ -185,36 +173,54 @@ def stopping_findings(summary: Summary) -> list[str]:
 def _who(results: Results, name: str) -> str:
     rows = rows_at(results, {})
     parts = [(words, effect(results, metric, name, rows)) for metric, words in CLASSES.items()]
-    told = [f"that of {words} {_moved(each)}" for words, each in parts if each is not None]
-    every = _moved(effect(results, DELAY, name, rows))
-    tail = _moved(effect(results, TAIL, name, rows))
+    told = [f"that of {words} {moved(each)}" for words, each in parts if each is not None]
+    every = moved(effect(results, DELAY, name, rows))
+    tail = moved(effect(results, TAIL, name, rows))
     return f"Who pays with {name}: the mean wait of all jobs {every}; {'; '.join(told)}. The 99th percentile of wait {tail}."
 
 
 def _places(results: Results, name: str) -> Iterator[str]:
     for place in places(results)[1:]:
         wait, slowdown = (effect(results, metric, name, rows_at(results, place)) for metric in (DELAY, SLOWDOWN))
-        yield f"Where {in_words(place)}, with {name} mean wait {_moved(wait)}, mean bounded slowdown {_moved(slowdown)}."
+        yield f"Where {in_words(place)}, with {name} mean wait {moved(wait)}, mean bounded slowdown {moved(slowdown)}."
 
 
-def harms(results: Results, name: str) -> tuple[list[str], int]:
-    """Return where a scheduler is worse than the baseline in wait or slowdown, beyond chance after Holm's correction, and of how many."""
-    every: list[tuple[str, Effect]] = []
-    for place in places(results):
-        for workload in dict.fromkeys(results.columns["workload"].tolist()):
-            for metric in (DELAY, SLOWDOWN):
-                found = effect(results, metric, name, rows_at(results, place, workload))
-                if found is not None:
-                    words = in_words(place) or "at the centre"
-                    every.append((f"{workload}, {words}: {metric_title(metric)} {_moved(found)}", found))
+@dataclass(frozen=True)
+class Harm:
+    """A place and a workload where a scheduler is worse than the baseline in wait or slowdown."""
+
+    place: str
+    workload: str
+    metric: str
+    share: Interval
+    p: float  # after Holm's correction for all places, workloads and both metrics
+
+
+def harms(results: Results, name: str) -> tuple[list[Harm], int]:
+    """Return where the interval of a change for the worse excludes 0, and out of how many comparisons."""
+    places_of = [(in_words(place) or "nothing is varied", place) for place in places(results)]
+    workloads = list(dict.fromkeys(results.columns["workload"].tolist()))
+    every: list[tuple[Harm, Effect]] = []
+    for (words, place), workload, metric in itertools.product(places_of, workloads, (DELAY, SLOWDOWN)):
+        found = effect(results, metric, name, rows_at(results, place, workload))
+        if found is not None:
+            every.append((Harm(words, workload, metric, found.share, math.nan), found))
     corrected = holm([each.p for _, each in every]) if every else ()
-    worse = [words for (words, each), p in zip(every, corrected, strict=True) if p < SURE and each.share.low > 0]
-    return worse, len(every)
+    worse = [replace(harm, p=float(p)) for (harm, _), p in zip(every, corrected, strict=True) if harm.share.low > 0]
+    return [each for each in worse if each.share.n >= FEWEST], len(every)
 
 
 def _harm(results: Results, name: str) -> str:
     worse, count = harms(results, name)
     baseline = results.experiment.judge.baseline
+    sure = [each for each in worse if each.p < SURE]
+    first = (
+        f"Of {count} comparisons (each place, workload, wait and slowdown) {name} is worse than {baseline} in {len(worse)} by the interval"
+    )
     if not worse:
-        return f"{name} is nowhere worse than {baseline} beyond chance, of {count} combinations of place, workload and metric (Holm)."
-    return f"{name} is worse than {baseline} beyond chance (Holm) in {len(worse)} of {count} combinations: {'; '.join(worse)}."
+        return f"{first}."
+    told = "; ".join(
+        f"{each.workload}, {each.place}: {metric_title(each.metric)} {change_in_words(each.share)}"
+        for each in sorted(sure or worse, key=lambda each: -each.share.mean)[:MOST_NAMED]
+    )
+    return f"{first}, in {len(sure)} after correction for their number (Holm); the worst: {told}."

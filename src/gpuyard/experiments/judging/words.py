@@ -351,7 +351,7 @@ def _of_log(summary: Summary, log: Standing) -> list[str]:
     found = [*_cautions(summary, log), *filter(None, order)]
     if any_ is not None and any_ is not patient and any_.to_stand_in is not None:
         found.append(f"With preemption: {title(any_.scheduler)} {_changed(summary, all_, stand_in, any_)}.")
-    return found
+    return found + ([summary.results.what_if.words] if summary.results.what_if is not None else [])
 
 
 def _cautions(summary: Summary, log: Standing) -> list[str]:

@@ -20,6 +20,7 @@ from gpuyard.experiments.design.cells import column, entries_of, texts_of
 from gpuyard.experiments.design.kinds import PLACE as PLACE
 from gpuyard.experiments.design.spec import Experiment, from_table
 from gpuyard.experiments.judging.curves import Curve
+from gpuyard.experiments.judging.hypothesis import WhatIf
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.running.store import AGENTS, BEGIN, CURVES, EXPERIMENT, RUNS, Store, read_json
 from gpuyard.files import is_file
@@ -50,6 +51,7 @@ class Results:
     accuracy: Mapping[str, float] = field(default_factory=dict)  # of the estimates
     paired: int = 0  # jobs that every line of a log is measured over
     notes: tuple[str, ...] = ()
+    what_if: WhatIf | None = None  # of a log in which no job may be stopped
 
     def __len__(self) -> int:
         return len(self.columns["run"])
