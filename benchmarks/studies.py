@@ -3,9 +3,9 @@
     python benchmarks/studies.py [--out results] [--traces DIR] [--train] [--quick] [--workers N]
 
 Studies that train agents first (`ablation`) are run with `--train` only. `traces`, `months` and `hetero-traces` read public traces,
-fetched by name where they can be; `--traces DIR` says where they are. `preemption` reads seven with `--traces` only. What is complete in `--out` is not run again. At the end there is
-a table of how long each took, and docs/reference/results.md and docs/reference/claims.md are written from the folders, unless it is the
-quick form.
+fetched by name where they can be; `--traces DIR` says where they are. `preemption` reads seven with `--traces` only. What is complete in
+`--out` is not run again. At the end there is a table of how long each took, and docs/reference/results.md and docs/reference/claims.md
+are written from the folders, unless it is the quick form.
 """
 
 from __future__ import annotations

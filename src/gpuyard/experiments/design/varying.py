@@ -1,4 +1,4 @@
-"""What an experiment varies one at a time, in place of a product: values for holes such as `{load}` in the texts of its workloads.
+"""Vary one thing at a time, in place of a product of axes, by values for holes such as `{load}` in the texts of workloads.
 
 A product of five axes has thousands of cells. From a centre, one axis at a time, it has as many as the axes have values.
 """

@@ -1,4 +1,4 @@
-"""What it is worth to stop running jobs: effects against the baseline at every place that an experiment varies, who pays, and the words.
+"""Judge what it is worth to stop running jobs: effects against the baseline at every place that is varied, who pays, and the words.
 
 An effect is a mean over workloads that all count alike: each one's values are divided by the baseline's mean there, or the workload with
 the longest waits would decide. Intervals are over seeds (of logs: windows), paired. A study is about stopping if it varies `share`, that

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,12 +20,14 @@ from gpuyard.experiments.design.cells import column, entries_of, texts_of
 from gpuyard.experiments.design.kinds import PLACE as PLACE
 from gpuyard.experiments.design.spec import Experiment, from_table
 from gpuyard.experiments.judging.curves import Curve
-from gpuyard.experiments.judging.hypothesis import WhatIf
 from gpuyard.experiments.judging.statistics import Interval
 from gpuyard.experiments.running.store import AGENTS, BEGIN, CURVES, EXPERIMENT, RUNS, Store, read_json
 from gpuyard.files import is_file
 from gpuyard.metrics import resolve
 from gpuyard.traces.recipes import parse_recipe
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.hypothesis import WhatIf
 
 
 @dataclass(frozen=True, eq=False)
