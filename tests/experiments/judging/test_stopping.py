@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from gpuyard.experiments.design.spec import parse_experiment
+from gpuyard.experiments.design.spec import Judging, parse_experiment
 from gpuyard.experiments.judging.statistics import Interval, mean_interval
 from gpuyard.experiments.judging.stopping import (
     effect,
@@ -26,8 +27,8 @@ from gpuyard.experiments.judging.text import change_in_words
 from gpuyard.experiments.judging.words import findings, lead
 from gpuyard.experiments.running.results import Results, load_results
 from gpuyard.experiments.running.runner import backend_of, run
-from gpuyard.report.charts import Chart, Points
-from gpuyard.report.studies import charts_of, load_study
+from gpuyard.report.charts import Absent, Chart, Points
+from gpuyard.report.studies import Study, charts_of, load_study
 
 TEXT = """
 title = "Stopping"
@@ -100,7 +101,25 @@ def test_places_and_who_stops(results: Results) -> None:
     assert places(results) == [{}, {"share": "0"}, {"share": "1"}, {"load": "0.5"}]
     assert stopping(results) == ["gittins"]
     assert is_about_stopping(results)
-    assert not is_about_stopping(replace(results, experiment=replace(results.experiment, vary={"load": ("1.1", "0.5")})))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"vary": {"load": ("1.1", "0.5")}},
+        {"judge": Judging("saf")},
+        {"judge": Judging("", ("gittins",))},
+    ],
+)
+def test_other_experiments_are_not_about_stopping(results: Results, changed: dict[str, Any]) -> None:
+    """They are judged as any other."""
+    other = replace(results, experiment=replace(results.experiment, **changed))
+    assert not is_about_stopping(other)
+    assert all(isinstance(chart, Absent) for chart in charts_of(Study(other, summarise(other))))
+
+
+def test_shares_that_are_not_numbers_are_somebody_elses(results: Results) -> None:
+    assert not is_about_stopping(replace(results, experiment=replace(results.experiment, vary={"share": ("half", "0")})))
 
 
 def test_an_operator_is_answered(results: Results) -> None:
@@ -146,11 +165,12 @@ def test_a_change_in_words(interval: Interval, words: str) -> None:
 
 
 def test_places_in_words() -> None:
-    place = {"share": "0.2", "restart": "0", "interval": "1800", "cost": "0.05", "load": "0.7", "colour": "red"}
+    place = {"share": "0.2", "restart": "0", "interval": "1800", "cost": "0.05", "load": "0.7", "colour": "red", "drain": "1m"}
     assert in_words(place) == (
         "20 % of the jobs may be stopped, a restart takes no time, checkpoints are written every 30 min,"
-        " checkpoints cost 5 % of the time, the load is 0.7, colour = red"
+        " checkpoints cost 5 % of the time, the load is 0.7, colour = red, drain = 1m"
     )
+    assert in_words({"share": "1", "interval": "10m"}) == "all jobs may be stopped, interval = 10m"
 
 
 def test_the_figures_of_stopping(folder: Path, results: Results) -> None:

@@ -43,8 +43,19 @@ class Effect:
 
 
 def is_about_stopping(results: Results) -> bool:
-    """Whether the experiment varies how many jobs may be stopped, and measures what this module compares."""
-    return SHARE in results.experiment.vary and {DELAY, SLOWDOWN} <= set(results.columns)
+    """Whether the experiment varies how many jobs may be stopped, names a baseline and a challenger, and measures what is compared here."""
+    experiment = results.experiment
+    shares = [_number(value) for value in experiment.vary.get(SHARE, ())]
+    named = bool(experiment.judge.baseline and experiment.judge.challengers)
+    return bool(shares) and None not in shares and named and {DELAY, SLOWDOWN} <= set(results.columns)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def places(results: Results) -> list[dict[str, str]]:
@@ -98,33 +109,25 @@ def stopping(results: Results) -> list[str]:
 # ── in words ──
 
 
-def _share_words(value: str) -> str:
-    share = float(value)
-    return (
-        "no job may be stopped"
-        if share == 0
-        else "all jobs may be stopped"
-        if share == 1
-        else f"{_percent(value)} of the jobs may be stopped"
-    )
+def _of_share(share: float) -> str:
+    words = {0.0: "no job may be stopped", 1.0: "all jobs may be stopped"}
+    return words.get(share, f"{100 * share:g} % of the jobs may be stopped")
 
 
-_AS_PLACE: Mapping[str, Callable[[str], str]] = {
-    SHARE: _share_words,
-    "restart": lambda value: f"a restart takes {value} s" if float(value) else "a restart takes no time",
-    "interval": lambda value: f"checkpoints are written every {float(value) / 60:g} min",
-    "cost": lambda value: f"checkpoints cost {_percent(value)} of the time" if float(value) else "checkpoints cost nothing",
-    "load": lambda value: f"the load is {value}",
+_AS_PLACE: Mapping[str, Callable[[float], str]] = {
+    SHARE: _of_share,
+    "restart": lambda seconds: f"a restart takes {seconds:g} s" if seconds else "a restart takes no time",
+    "interval": lambda seconds: f"checkpoints are written every {seconds / 60:g} min",
+    "cost": lambda share: f"checkpoints cost {100 * share:g} % of the time" if share else "checkpoints cost nothing",
+    "load": lambda load: f"the load is {load:.1f}",
 }
 
 
 def in_words(place: Mapping[str, str]) -> str:
-    """`20 % of the jobs may be stopped, a restart takes 300 s`."""
-    return ", ".join(_AS_PLACE[name](value) if name in _AS_PLACE else f"{name} = {value}" for name, value in place.items())
-
-
-def _percent(value: str) -> str:
-    return f"{100 * float(value):g} %"
+    """`20 % of the jobs may be stopped, a restart takes 300 s`; what has no words of its own, or is not a number, as it is written."""
+    numbers = {name: _number(value) for name, value in place.items() if name in _AS_PLACE}
+    told = {name: _AS_PLACE[name](number) for name, number in numbers.items() if number is not None}
+    return ", ".join(told.get(name, f"{name} = {value}") for name, value in place.items())
 
 
 def stopping_lead(summary: Summary) -> list[str]:

@@ -35,8 +35,8 @@ PAIRED = (
 
 def _require(study: Study) -> str:
     """Return the baseline of an experiment about stopping."""
-    if not is_about_stopping(study.results) or not study.results.experiment.judge.baseline:
-        raise NoData("the experiment does not vary the share of jobs that may be stopped, or names no baseline")
+    if not is_about_stopping(study.results):
+        raise NoData("the experiment does not vary the share of jobs that may be stopped, or names no baseline and challenger")
     return study.results.experiment.judge.baseline
 
 
@@ -79,8 +79,6 @@ def who_pays(study: Study) -> list[Chart]:
     """Draw how the wait of each class of jobs changes with the first challenger, by the share of jobs that may be stopped."""
     baseline, results = _require(study), study.results
     challengers = results.experiment.judge.challengers
-    if not challengers:
-        raise NoData("the experiment names no challenger")
     shares = sorted((value for value in results.experiment.vary[SHARE] if float(value) > 0), key=float)[:MOST]
     metrics = [DELAY, *(name for name in CLASSES if name in results.columns)]
     drawn = []
