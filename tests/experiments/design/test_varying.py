@@ -130,6 +130,7 @@ def test_tables_are_those_of_the_centre_and_groups_vary_one_thing(tmp_path: Path
         ('[[also]]\nshare = "1"', '[[also]]\nshar = "1"', "did you mean 'share'"),
         ("[own.one]", "[own.oen]", "did you mean 'one'"),
         ('table = "hpc"', "table = 3", "is not a text"),
+        ('share = ["0.5", "0", "1"]', 'share = "0.5"', "is not a list of texts"),
         ('"lublin:jobs=60,nodes=32,load={load}', '"lublin:jobs=60,nodes=32,load={laod}', "load"),
     ],
 )
@@ -147,3 +148,11 @@ def test_a_workload_of_which_something_is_varied_has_a_short_name() -> None:
 def test_without_any_workload_there_is_nothing_to_run() -> None:
     with pytest.raises(DataError, match="workloads is empty"):
         made(TEXT.replace('["one", "two", "log"]', '["log"]'))
+
+
+def test_a_table_that_is_none_is_refused() -> None:
+    text = TEXT.replace('title = "Varied"', 'title = "Varied"\nown = 3')
+    for name in ("one", "two", "log"):
+        text = text.replace(f"[own.{name}]", f"[names.{name}x]")
+    with pytest.raises((DataError, UsageError)):
+        made(text)

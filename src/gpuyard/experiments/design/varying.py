@@ -72,13 +72,13 @@ def without_unset(table: Mapping[str, Any], known: Mapping[str, str]) -> Mapping
     axes, names = table.get("axes"), table.get("names")
     if not isinstance(axes, dict) or not isinstance(names, dict) or not isinstance(axes.get("workloads"), list):
         return table  # refused when it is read
-    unset = {
-        name
-        for name, text in names.items()
-        if isinstance(text, str) and any(f"${{{hole}}}" in text for hole, value in known.items() if not value)
+    holes = [f"${{{hole}}}" for hole, value in known.items() if not value]
+    unset = {name for name, text in names.items() if isinstance(text, str) and any(hole in text for hole in holes)}
+    left = {
+        "axes": {**axes, "workloads": [each for each in axes["workloads"] if each not in unset]},
+        "names": {name: text for name, text in names.items() if name not in unset},
     }
-    left = [each for each in axes["workloads"] if each not in unset]
-    own = {name: values for name, values in table.get("own", {}).items() if name not in unset}
-    return {
-        **table, "axes": {**axes, "workloads": left}, "names": {name: text for name, text in names.items() if name not in unset},
-    } | ({"own": own} if "own" in table else {})  # fmt: skip
+    own = table.get("own")
+    if isinstance(own, dict):
+        left["own"] = {name: values for name, values in own.items() if name not in unset}
+    return {**table, **left}
