@@ -18,7 +18,8 @@ ALL = sorted(FIGURES)
 HAS_DATA = {"regret": "shifted", "adaptation": "shifted", "speedup": "shifted", "makespan": "shifted", "tasks": "shifted",
             "choices": "core", "gantt": "core", "oracle_gap": "core", "util_vs_gpus": "core",
             "by_group": "core", "drift_regret": "drifting", "drift_adaptation": "drifting", "drift_recovery": "drifting",
-            "switch_gain": "switching", "best_fixed": "switching"}  # fmt: skip
+            "switch_gain": "switching", "best_fixed": "switching", "stops_change": "stopping",
+            "who_pays": "stopping", "longest_waits": "stopping", "stops_by_workload": "stopping"}  # fmt: skip
 
 
 def made(name: str, request: pytest.FixtureRequest) -> tuple[Study, list[Chart]]:
@@ -69,6 +70,12 @@ def test_missing_data_is_said_and_an_unknown_name_refused(core: Study) -> None:
 def test_a_radar_of_fewer_than_three_kinds_is_none(core: Study) -> None:
     with pytest.raises(NoData, match="three kinds"):
         FIGURES["robustness_radar"](core)
+
+
+@pytest.mark.parametrize("name", ["stops_change", "who_pays", "longest_waits", "stops_by_workload"])
+def test_figures_of_stopping_need_an_experiment_about_it(name: str, core: Study) -> None:
+    with pytest.raises(NoData, match="does not vary the share"):
+        FIGURES[name](core)
 
 
 def test_a_scheduler_looks_the_same_in_every_chart(core: Study) -> None:
