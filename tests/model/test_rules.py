@@ -10,7 +10,7 @@ import pytest
 from gpuyard import Rules, Workload, load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import JOB
-from gpuyard.model.rules import MAY_STOP, MUST_RUN, NOT_SAID, StopTerms, parse_terms, terms_labels, terms_table
+from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE, MUST_RUN, NOT_SAID, StopTerms, parse_terms, terms_labels, terms_table
 from gpuyard.traces import apply, write_csv
 from gpuyard.traces.readers.csv import read_csv
 
@@ -22,7 +22,14 @@ def test_a_job_without_terms_costs_no_byte():
 
 @pytest.mark.parametrize(
     "terms",
-    [StopTerms(), StopTerms(True), StopTerms(False), StopTerms(True, 600.0, 12.0, 30.0, 60.5), StopTerms(None, math.inf, drain=0.0)],
+    [
+        StopTerms(),
+        StopTerms(True),
+        StopTerms(False),
+        StopTerms(True, 600.0, 12.0, 30.0, 60.5),
+        StopTerms(None, math.inf, drain=0.0),
+        StopTerms(True, once=True),
+    ],
 )
 def test_terms_read_back_as_written(terms: StopTerms):
     again = parse_terms(terms.text)
@@ -37,12 +44,16 @@ def test_other_texts_are_no_terms(text: str):
 
 def test_the_rules_fill_what_a_job_does_not_say():
     rules = Rules(checkpoint=600.0, restart_cost=60.0, checkpoint_cost=12.0, drain=30.0)
-    texts = ["", "preemptible=yes", "preemptible=no", "preemptible=yes checkpoint=100 checkpoint_cost=25 drain=0 restart_cost=5"]
+    own = "preemptible=yes checkpoint=100 checkpoint_cost=25 drain=0 restart_cost=5"
+    texts = ["", "preemptible=yes", "preemptible=no", own, "preemptible=once"]
     table = terms_table(texts, rules)
-    assert table["stops"].tolist() == [NOT_SAID, MAY_STOP, MUST_RUN, MAY_STOP]
-    assert table["restart"].tolist() == [60.0, 90.0, 60.0, 5.0]
-    assert table["interval"].tolist() == [600.0, 612.0, 600.0, 125.0]
-    assert table["writing"].tolist() == [1.0, 600 / 612, 1.0, 0.8]
+    said, silent = table[:5], table[5:]
+    assert said["stops"].tolist() == silent["stops"].tolist() == [NOT_SAID, MAY_STOP, MUST_RUN, MAY_STOP, MAY_STOP_ONCE]
+    assert said["restart"].tolist() == silent["restart"].tolist() == [60.0, 90.0, 60.0, 5.0, 90.0]
+    assert said["interval"].tolist() == [600.0, 612.0, 600.0, 125.0, math.inf]
+    assert said["writing"].tolist() == [1.0, 600 / 612, 1.0, 0.8, 1.0]
+    assert silent["interval"].tolist() == [600.0, math.inf, 600.0, math.inf, math.inf]
+    assert silent["writing"].tolist() == [1.0] * 5
 
 
 @pytest.mark.parametrize("checkpoint", [0.0, math.inf])
@@ -128,8 +139,27 @@ def test_terms_by_hand(terms: dict[str, float], end: float):
     assert result.table["end"][0] == pytest.approx(end)
 
 
-def test_checkpoints_lengthen_a_run_that_is_never_stopped():
+@pytest.mark.parametrize(
+    "scheduler, end",
+    [
+        ("fcfs", 1000.0),  # nobody is ever stopped
+        ("fcfs/fewest/none/srpt", 1020.0),
+        ("saf/fewest/easy/gittins:writing=inf", 1020.0),
+        ("saf/fewest/easy/gittins", 1020.0),  # while it runs it keeps one other waiting
+        ("saf/fewest/easy/gittins:writing=0.01", 1000.0),
+    ],
+)
+def test_checkpoints_are_charged_where_a_run_writes_them(scheduler: str, end: float):
+    """It is alone, and counts as one that waits for the one GPU: 0.3 × 1 is more than 2 % of (1 + 1), and 0.01 × 1 is not."""
     workload = Workload.build({"submit": [0.0], "preemptible": [1.0]}, [1000.0])
     rules = Rules(checkpoint=100.0, checkpoint_cost=2.0)
-    result = simulate(workload, load_cluster("1"), parse_scheduler("fcfs"), rules=rules)
-    assert result.table["end"][0] == pytest.approx(1020.0)
+    result = simulate(workload, load_cluster("1"), parse_scheduler(scheduler), rules=rules)
+    assert result.table["end"][0] == pytest.approx(end)
+
+
+def test_a_job_that_may_be_killed_once_is_and_then_runs_to_its_end():
+    """A short job stops it after 50 s, which are lost; the next one may not."""
+    columns = {"submit": [0.0, 50.0, 100.0], "estimate": [1000.0, 10.0, 10.0], "preemptible": [2.0, 0.0, 0.0]}
+    result = simulate(Workload.build(columns, [1000.0, 10.0, 10.0]), load_cluster("1"), parse_scheduler("saf/fewest/easy/srpt-area"))
+    assert result.table["preemptions"].tolist() == [1, 0, 0]
+    assert result.table["end"].tolist() == [1060.0, 60.0, 1070.0]

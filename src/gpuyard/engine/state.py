@@ -158,6 +158,7 @@ class PartitionRow(RecordRow):
     newcomer: i8  # position of the last of them
     reserved: i8  # the head's reservation is kept: shadow and spare
     calm: f8  # s: where ranks decide and the queue is settled, no pass before then starts or stops a job
+    weighed: i8  # in the last pass by rank, stops were refused or undone, for which the order of the runs among themselves matters
     ageing: f8  # s: no job of the queue counts for less before then
     shadow: f8
     spare: f8

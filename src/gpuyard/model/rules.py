@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -63,11 +63,11 @@ class StopTerms:
     """On what terms a job may be stopped; NaN: as the rules say. `preemptible` None: the job does not say."""
 
     preemptible: bool | None = None
-    once: bool = False  # it may be stopped one time, and then begins again and runs to its end
     checkpoint: float = math.nan  # s between checkpoints
     checkpoint_cost: float = math.nan  # s that one takes to write
     drain: float = math.nan  # s that a stop takes
     restart_cost: float = math.nan  # s that a start after a stop takes
+    once: bool = False  # it may be stopped one time, and then begins again and runs to its end
 
     @property
     def text(self) -> str:
@@ -165,7 +165,9 @@ def _check_stated(name: str, column: Array, where: str) -> None:
 
 def _text_of(row: list[float]) -> str:
     numbers = [math.nan if value < 0 else value for value in row]
-    return StopTerms(None if math.isnan(numbers[0]) else numbers[0] > 0, numbers[0] == FLAGS["once"], *numbers[1:]).text
+    flag, *amounts = numbers
+    given = dict(zip(STATED[1:], amounts, strict=True))
+    return replace(StopTerms(None if math.isnan(flag) else flag > 0, once=flag == FLAGS["once"]), **given).text
 
 
 def terms_columns(texts: Sequence[str], terms: Array) -> dict[str, Array]:

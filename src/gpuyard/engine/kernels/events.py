@@ -18,7 +18,8 @@ from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
-from gpuyard.engine.kernels.runs import begin_terms, end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
+from gpuyard.engine.kernels.ranks.terms import begin_terms
+from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, PART_BOUNDS, PART_OUTAGE, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT

@@ -14,7 +14,8 @@ from gpuyard.engine.kernels.passes import order_queue
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.ranks.area import may_be_stopped
-from gpuyard.engine.kernels.runs import begin_terms, fill_row
+from gpuyard.engine.kernels.ranks.terms import begin_terms
+from gpuyard.engine.kernels.runs import fill_row
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
 from gpuyard.model.jobs import JOB as SUBMITTED
 from gpuyard.model.snapshot import LIVE

@@ -460,7 +460,7 @@ class Accounts:
 
 @dataclass(eq=False)
 class Burden:
-    """What jobs of each level of size have waited, all of them and those that may be stopped."""
+    """The accounts of what jobs have waited, by size: all of them, and those that may be stopped."""
 
     everybody: dict[int, list[float]] = field(default_factory=dict)
     stoppable: dict[int, list[float]] = field(default_factory=dict)

@@ -18,13 +18,14 @@ from gpuyard.engine.kernels.ranks.area import (
     may_be_stopped,
     time_by_table,
 )  # fmt: skip
-from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, is_burdened, kept_of, overhead_of, terms_at
+from gpuyard.engine.kernels.ranks.terms import is_burdened, terms_at
+from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, kept_of, overhead_of
 from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real, Reals
     from gpuyard.engine.ranking import RankedRow
-    from gpuyard.engine.state import PartitionRow, SlotRow, State
+    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
 
 WAITS, RUNS, ASIDE, STOPPED, STARTS, FIXED = range(6)  # what the plan has in store for an entry
 
@@ -61,18 +62,15 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         row = s.rows[j]
         if not may_be_stopped(s, row) or row.run_start == control.now:
             continue
-        if row.barren > 0:
-            shield = overhead_of(s, row, factor_held(s, row)) + 2.0**row.barren
-            if control.now - row.run_start < shield:  # protected
-                part.calm = min(part.calm, row.run_start + shield - 1e-6)
-                continue
+        if row.barren > 0 and control.now - row.run_start < _shield_of(s, row):
+            part.calm = min(part.calm, row.run_start + _shield_of(s, row) - 1e-6)
+            continue
         if control.now >= s.rank_until[j]:
             given = s.score[i] if slot.rank != RANK_TABLE else 0.0
             if given != given:
                 control.error_job = j
                 return BAD_KEY
             _weigh_run(s, part, slot, j, given)
-        part.calm = min(part.calm, s.rank_until[j])
         entry = s.ranked[count]
         entry.key = row.run_start
         entry.level = s.rank_level[j]
@@ -81,6 +79,52 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         entry.running = 1
         count += 1
     return count
+
+
+@inner
+def _shield_of(s: State, row: JobRow) -> Any:
+    """Return how long (s) a run is protected after stops that kept too little."""
+    return overhead_of(s, row, factor_held(s, row)) + 2.0**row.barren
+
+
+@inner
+def levels_stand(s: State, part: PartitionRow, slot: SlotRow) -> Any:
+    """Whether all runs that compete are where they were in the order; levels that may have changed are worked out again.
+
+    If no stops were weighed in the last pass, it only matters which jobs of the queue go before which runs.
+    """
+    now = s.control[0].now
+    if is_burdened(s):
+        return True
+    for i in range(part.first_run, part.first_run + part.running):
+        j = np.int64(s.running_jobs[i])
+        if now < s.rank_until[j]:
+            continue
+        row = s.rows[j]
+        if not may_be_stopped(s, row) or (row.barren > 0 and now - row.run_start < _shield_of(s, row)):
+            continue
+        level = s.rank_level[j]
+        _weigh_run(s, part, slot, j, 0.0)
+        now_at = s.rank_level[j]
+        if now_at != level and (part.weighed == 1 or _waits_between(s, part, min(level, now_at), max(level, now_at))):
+            return False
+    return True
+
+
+@inner
+def _waits_between(s: State, part: PartitionRow, low: Int, high: Int) -> Any:
+    """Whether a job waits whose level is at least `low` and less than `high`."""
+    if not LOWEST < low < HIGHEST:
+        return True
+    first, behind = part.head, part.tail
+    least = 2.0**low
+    while first < behind:
+        middle = (first + behind) // 2
+        if s.queue_keys[middle] < least:
+            first = middle + 1
+        else:
+            behind = middle
+    return first < part.tail and level_of(s.queue_keys[first]) < high
 
 
 @inner

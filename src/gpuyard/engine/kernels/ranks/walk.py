@@ -13,8 +13,9 @@ from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_q
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
 from gpuyard.engine.kernels.ranks.area import may_be_stopped, next_halving, time_by_table, waiting_time
-from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, order_entries
+from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, levels_stand, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
+from gpuyard.engine.kernels.ranks.terms import settle_writing
 from gpuyard.engine.kernels.ranks.yard import (
     bring_back,
     can_return,
@@ -26,7 +27,7 @@ from gpuyard.engine.kernels.ranks.yard import (
     set_aside,
     take_picked,
 )  # fmt: skip
-from gpuyard.engine.kernels.runs import requeue, revise_ends, settle_writing, start_at
+from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
 from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_TABLE
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def rank_pass(s: State, p: Int) -> Any:
     """Make a rank pass over a partition; returns a status."""
     control, part = s.control[0], s.partitions[p]
     slot = s.slots[control.active]
-    if part.settled == 1 and part.came == 0 and control.now < part.calm:
+    if part.settled == 1 and part.came == 0 and control.now < part.calm and levels_stand(s, part, slot):
         return 0  # all that a pass goes by is as it was at the last, which did nothing
     revise_ends(s, p)
     if slot.rank != RANK_TABLE:
         refresh(s, part)
-    part.came = part.reserved = part.settled = 0
+    part.came = part.reserved = part.settled = part.weighed = 0
     status = order_queue(s, p) if slot.rank == RANK_CLOCK or control.now >= part.ageing else update_queue(s, p)
     if status < 0:
         return status
@@ -58,6 +59,7 @@ def rank_pass(s: State, p: Int) -> Any:
     status = _plan(s, p, slot, count)
     while status == 0 and _fix_widest(s, count):
         restore_nodes(s, part, used)
+        part.weighed = 1
         _begin_again(s, count)
         status = _plan(s, p, slot, count)
     restore_nodes(s, part, used)
@@ -109,6 +111,7 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
             picked = 0
         if picked > 0 and entry.later >= 0 and pay > 0:
             pays = _stops_pay(s, p, i, slot, picked, last, parts)
+            part.weighed = 1
             picked = _find_with_stops(s, p, i, slot, last) if pays else 0  # they are back in the plan
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)

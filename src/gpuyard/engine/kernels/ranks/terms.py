@@ -1,0 +1,79 @@
+"""Terms of jobs: whether their runs write checkpoints, and whether those that may be stopped wait too long."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
+from gpuyard.engine.kernels.ranks.area import level_of, may_be_stopped
+from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, WRITING_AT
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Real
+    from gpuyard.engine.state import JobRow, State
+
+SLACK = 600.0  # s by which the account of waits may be exceeded in any case, all jobs together
+
+
+@inner
+def terms_at(s: State, row: JobRow) -> Any:
+    """Return the place of the terms that hold for a job's present or next run."""
+    return row.terms + len(s.terms) // 2 if row.silent == 1 else row.terms
+
+
+@inner
+def begin_terms(s: State, row: JobRow) -> None:
+    """Let a job that waits write checkpoints in its next run only if the active scheduler may stop it, where writing costs something."""
+    slot = s.slots[s.control[0].active]
+    never = s.control[0].external == 0 and slot.preemption == 0 and slot.rank == 0
+    row.silent = 1 if never and _may_be_silent(s, row) else 0
+
+
+@inner
+def _may_be_silent(s: State, row: JobRow) -> Any:
+    """Whether it makes a difference that a run writes no checkpoints."""
+    return s.terms[row.terms].writing != s.terms[row.terms + len(s.terms) // 2].writing
+
+
+@inner
+def settle_writing(s: State, row: JobRow, pressure: Real) -> None:
+    """Let a job that may be stopped write checkpoints in its next run if that is worth it, with so many jobs waiting for each device."""
+    if not _may_be_silent(s, row):
+        return
+    share = s.params[params_at(s.control[0].active, PREEMPTION) + WRITING_AT]
+    price = pressure * row.gpus  # jobs that wait for each second that the job holds its devices
+    cost = (1.0 / s.terms[row.terms].writing - 1.0) * (1.0 + price)
+    row.silent = 0 if share == math.inf or share * price > cost else 1
+
+
+@inner
+def share_burden(s: State, row: JobRow) -> None:
+    """Add what a job that has ended waited to the account of its level, and see whether those that may be stopped wait too long."""
+    control = s.control[0]
+    delay = max(control.now - row.submit - min(row.runtime, row.ran), 0.0)
+    at = min(max(level_of(row.estimate * row.gpus), 0), BURDEN_LEVELS - 1) * BURDEN_ROW
+    stoppable = row.preemptions > 0 or may_be_stopped(s, row)  # who was stopped could be
+    s.burden[at] += delay
+    s.burden[at + 1] += 1.0
+    if stoppable:
+        s.burden[at + 2] += delay
+        s.burden[at + 3] += 1.0
+    theirs: Real = 0.0
+    usual: Real = 0.0
+    for k in range(0, BURDEN_LEVELS * BURDEN_ROW, BURDEN_ROW):
+        if 0.0 < s.burden[k + 3] < s.burden[k + 1]:
+            theirs += s.burden[k + 2]
+            usual += s.burden[k] / s.burden[k + 1] * s.burden[k + 3]
+    was = is_burdened(s)
+    control.excess = (theirs - SLACK) / usual - 1.0 if usual > 0 else (math.inf if theirs > SLACK else 0.0)
+    if is_burdened(s) != was:
+        for p in range(len(s.partitions)):
+            s.partitions[p].settled = 0
+
+
+@inner
+def is_burdened(s: State) -> Any:
+    """Whether jobs that may be stopped have waited too much longer than others of their size, so that nobody is stopped."""
+    control = s.control[0]
+    return control.excess > s.params[params_at(control.active, PREEMPTION) + BURDEN_AT]
