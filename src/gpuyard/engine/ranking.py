@@ -11,8 +11,8 @@ from gpuyard.arrays import Array, RecordRow, row_dtype
 if TYPE_CHECKING:
     from gpuyard.arrays import f8, i4
 
-# How a slot ranks jobs: not at all; by a function, keyed once or at every pass; by a table of run times.
-RANK_NONE, RANK_TIME, RANK_CLOCK, RANK_TABLE = range(4)
+# How a slot ranks jobs: not at all; by a function, keyed once or at every pass; by a table of run times; by a network on top of a table.
+RANK_NONE, RANK_TIME, RANK_CLOCK, RANK_TABLE, RANK_NETWORK = range(5)
 HYSTERESIS_AT = 7  # place of the hysteresis among the parameters of a preemption rule, behind those of its function
 TABLE_HEAD = 3  # numbers before the edges: by walltime or not, classes, quantiles of each
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
+from gpuyard.engine.kernels.ranks.network import judged_time
 from gpuyard.engine.ranking import RANK_TABLE, TABLE_HEAD
 from gpuyard.model.rules import MAY_STOP
 
@@ -53,11 +54,17 @@ def class_key(s: State, slot: SlotRow, row: JobRow) -> Any:
 
 
 @inner
+def table_time(s: State, slot: SlotRow, row: JobRow, age: Real) -> Any:
+    """Return the time (s) by which the slot's table judges a job with `age` s of work behind it."""
+    return gittins_time(s.rank_table, slot.table, class_key(s, slot, row), age, max(age, row.reached))
+
+
+@inner
 def waiting_time(s: State, slot: SlotRow, j: Int) -> Any:
     """Return the time (s) by which the rule judges a job that waits and may be stopped; NaN: the rule failed."""
     row = s.rows[j]
-    if slot.rank == RANK_TABLE:
-        return gittins_time(s.rank_table, slot.table, class_key(s, slot, row), row.done, max(row.done, row.reached))
+    if slot.rank >= RANK_TABLE:
+        return judged_time(s, slot, j, table_time(s, slot, row, row.done))
     control = s.control[0]
     s.candidates[0] = j
     if call_keys(slot.preemption, s, s.candidates, s.score, 0, 1, control.now, s.params, params_at(control.active, PREEMPTION)) != 0:

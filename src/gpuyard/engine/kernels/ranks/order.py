@@ -8,7 +8,8 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.queue import before
-from gpuyard.engine.kernels.ranks.area import LOWEST, class_key, gittins_time, level_of
+from gpuyard.engine.kernels.ranks.area import LOWEST, level_of, table_time
+from gpuyard.engine.kernels.ranks.network import judged_time
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, kept_of, overhead_of
 from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE
 from gpuyard.model.rules import MAY_STOP
@@ -40,7 +41,7 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     control = s.control[0]
     at = params_at(control.active, PREEMPTION)
     lo = part.first_run
-    if slot.rank != RANK_TABLE:
+    if slot.rank < RANK_TABLE:
         if call_keys(slot.preemption, s, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
             return BAD_KEY
     count = 0
@@ -54,9 +55,8 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         if row.barren > 0 and elapsed < overhead + 2.0**row.barren:
             continue
         useful = max(elapsed - overhead, 0.0)
-        if slot.rank == RANK_TABLE:
-            age = row.done + useful * row.rate
-            time = gittins_time(s.rank_table, slot.table, class_key(s, slot, row), age, max(age, row.reached))
+        if slot.rank >= RANK_TABLE:
+            time = judged_time(s, slot, j, table_time(s, slot, row, row.done + useful * row.rate))
         else:
             time = s.score[i]
         if time != time:

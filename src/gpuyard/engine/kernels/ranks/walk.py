@@ -11,11 +11,12 @@ from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_queue
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import queue_position
+from gpuyard.engine.kernels.ranks.network import judge_jobs
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
 from gpuyard.engine.kernels.ranks.yard import bring_back, can_return, idle_devices, restore_nodes, save_nodes, set_aside, take_picked
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
-from gpuyard.engine.ranking import RANK_CLOCK
+from gpuyard.engine.ranking import RANK_CLOCK, RANK_NETWORK
 from gpuyard.model.rules import MAY_STOP
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def rank_pass(s: State, p: Int) -> Any:
     revise_ends(s, p)
     refresh(s, part)
     part.came = part.reserved = part.settled = 0
-    status = order_queue(s, p) if slot.rank == RANK_CLOCK else update_queue(s, p)
+    status = judge_jobs(s, p, slot)
+    if status == 0:
+        status = order_queue(s, p) if slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK else update_queue(s, p)
     if status < 0:
         return status
     count = order_entries(s, p, slot)
