@@ -43,9 +43,10 @@ class Objective:
     def earned(self, s: State) -> float:
         """Return what a simulation that has ended earned, without terms that are counted per choice."""
         if self.tail:
-            ended = s.result[np.isfinite(s.result["end"])]
-            waited = ended["end"] - s.table["submit"][np.isfinite(s.result["end"])] - ended["ran"]
-            return -float(quantiles(np.maximum(waited, 0.0), np.array([self.tail]))[0]) if len(ended) else 0.0
+            came = int(s.control["next_job"][0])
+            line = s.result[:came]
+            waited = (line["end"] - s.rows["submit"][:came] - line["ran"])[np.isfinite(line["end"])]
+            return -float(quantiles(np.maximum(waited, 0.0), np.array([self.tail]))[0]) if len(waited) else 0.0
         sums = s.tally[0]
         return sum(self.weights.get(name, 0.0) * float(sums[name]) for name in TALLY_ROW.names or ())
 
