@@ -75,9 +75,9 @@ def parse_placement(text: str) -> Placement:
 
 def parse_preemption(text: str) -> Preemption:
     """`srpt`, `las:every=60`, `gittins:table=gpu`, `./mine.py:rule`, or a checkpoint."""
-    if is_learned(text):
-        return learned_rank(text)
     rest, table = with_table(text)
+    if table is None and is_learned(text):
+        return learned_rank(text)
     found = _parse(rest, PREEMPTIONS, make_preemption)
     if table is None:
         return found
