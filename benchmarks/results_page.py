@@ -56,12 +56,15 @@ Written by hand after the runs below; the numbers are in their tables.
   that no scheduler can pass, and what learns to switch between the usual five ends up choosing it nearly always. With last come first
   served as a sixth, and on an objective that also counts deadlines, a switch is better than every heuristic on jobs of one GPU, on GPUs
   of several types and under drift; on gangs and with wrong estimates it is not. A policy that picks jobs itself is better still.
+- **What makes the meta-agent** is what it is paid for and how it judges a choice: without the deadline penalty it is worse, and with
+  values that are bootstrapped it loses to `srpt`. Regime embedding, balanced replay, energy term and job ages make no clear difference.
 - **Where hosts or GPUs differ, learning pays**: the placement for hosts is better than first fit everywhere (on hosts that are nearly
   alike `packing` is better still), and D3QN, SAC and PPO, on equal budgets, are far better than every ordering on GPUs of three speeds;
   Gavel, which may stop jobs, is better still. On Google's and Alibaba's jobs they are not.
-- **On production traces with poor estimates the learned orderings are level with smallest area first**, with and without backfilling.
-  What does help is stopping jobs: LAS and Tiresias, which need no estimate, are far ahead of everything that lets jobs run to their end,
-  and [preemption by rank](preemption.md) goes further. They are shown beside the others, not as their baseline.
+- **On production traces with poor estimates the learned orderings are level with smallest area first**, with and without backfilling,
+  in batches as in weeks that are run as a whole. What does help is stopping jobs: LAS and Tiresias, which need no estimate, are far
+  ahead of everything that lets jobs run to their end, and [preemption by rank](preemption.md) goes further. They are shown beside the
+  others, not as their baseline.
 - **An agent that goes on learning catches up after a shift**; a model that stays as it was does not. A linear bandit does so nearly as
   well as the network."""
 

@@ -3,9 +3,9 @@
     python benchmarks/studies.py [--out results] [--traces DIR] [--train] [--quick] [--workers N]
 
 Studies that train agents first (`ablation`) are run with `--train` only. `traces`, `months` and `hetero-traces` read public traces,
-fetched by name where they can be; `--traces DIR` says where they are. What is complete in `--out` is not run again. At the end there is
-a table of how long each took, and docs/reference/results.md and docs/reference/claims.md are written from the folders, unless it is the
-quick form.
+fetched by name where they can be; `--traces DIR` says where they are. `preemption` reads seven with `--traces` only. What is complete in
+`--out` is not run again. At the end there is a table of how long each took, and docs/reference/results.md and docs/reference/claims.md
+are written from the folders, unless it is the quick form.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuyard.experiments.design.spec import Experiment, load_experiment, shipped
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = (
     "core", "switching", "robustness", "drift", "ablation", "bandits", "hetero", "hetero-traces", "placing", "traces", "months", "hosts",
-    "shift",
+    "preemption", "shift",
 )  # fmt: skip
 FILES: Mapping[str, str] = MappingProxyType(  # value of a study → its file below --traces
     {
@@ -31,6 +31,10 @@ FILES: Mapping[str, str] = MappingProxyType(  # value of a study → its file be
         "helios": "helios/helios_venus_gpu_jobs.csv.gz",
         "pai": "alibaba/pai2020_gpu_tasks_sample.csv.gz",
         "alibaba": "alibaba/pai2020_gpu_tasks_sample.csv.gz",
+        "kth": "swf/KTH-SP2-1996-2.1-cln.swf.gz",
+        "sdsc": "swf/SDSC-SP2-easy-resimulated.swf.gz",
+        "ctc": "swf/CTC-SP2-easy-resimulated.swf.gz",
+        "hpc2n": "swf/HPC2N-2002-2.1-cln.swf.gz",
         "google": "google/google2011_job_events_part00000-00017.csv.gz",
     }
 )

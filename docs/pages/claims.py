@@ -30,7 +30,7 @@ from gpuyard.experiments.running.results import load_results
 from gpuyard.files import read_toml
 from gpuyard.metrics import resolve
 from gpuyard.registry import unknown_name
-from gpuyard.report.figures_schedulers import latencies
+from gpuyard.report.figures.schedulers import latencies
 from gpuyard.report.tables import LATENCY, stated
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,8 @@ from gpuyard.experiments.design.spec import load_experiment, parse_experiment, s
 from gpuyard.experiments.running.runner import backend_of, run
 
 ROOT = Path(__file__).resolve().parents[2]
-READ = {"traces": {"philly", "helios", "pai"}, "months": {"philly", "helios", "pai"}, "hetero-traces": {"google", "alibaba"}}
+READ = {"traces": {"philly", "helios", "pai"}, "months": {"philly", "helios", "pai"}, "hetero-traces": {"google", "alibaba"},
+        "preemption": {"kth", "sdsc", "ctc", "hpc2n", "philly", "helios", "pai"}}  # fmt: skip
 SMALL = """
 title = "Small"
 question = "Which?"

@@ -20,7 +20,7 @@ Cli = Callable[..., Outcome]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], on_one_core: None) -> Cli:
     """Call `gpuyard` with some arguments; no outcome may show a traceback."""
 
     def call(*arguments: object) -> Outcome:

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from gpuyard.engine.compiler import vetting
 from gpuyard.policies import ORDERINGS
+from gpuyard.testing import check_file
 
 GOOD = """
 import math
@@ -43,6 +45,12 @@ BAD = {
 
 
 @pytest.fixture
+def in_this_process(monkeypatch):
+    """Check here what the command checks in a process of its own, whose start takes longer than most checks."""
+    monkeypatch.setattr(check_file, "_in_a_process", lambda path, wanted, limit: (list(check_file.said_about(path, wanted)), 0))
+
+
+@pytest.fixture
 def findings(cli, tmp_path):
     def check(text, function=""):
         (tmp_path / "mine.py").write_text(text)
@@ -66,14 +74,15 @@ def test_good_policies_of_every_kind(findings):
     assert "× the time of wfp3" in told["waited", "speed"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_one_function(findings):
     code, found, _ = findings(GOOD, "waited")
     assert code == 0
     assert {each["policy"] for each in found} == {"waited"}
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_bad_policies(findings):
-    """All in one file: each check is a process of its own."""
     text = "import math\nimport random\n" + "".join(f"\ndef {name}(jobs, j, now):\n    {body}\n" for name, (body, _, _) in BAD.items())
     code, found, _ = findings(text)
     assert code == 3
@@ -84,12 +93,14 @@ def test_bad_policies(findings):
         assert told.format(line=line, after=line + 1) in failed[0]["text"], name
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_infinite_keys_are_told_but_allowed(findings):
     code, found, _ = findings("def rule(jobs, j, now):\n    return jobs.walltime[j]\n")
     assert code == 0
     assert next(each for each in found if each["check"] == "finite")["state"] == "info"
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_placement_that_gives_nan(findings):
     code, found, _ = findings("def place(nodes, n, jobs, j):\n    return float('nan') if n == 3 else 0.0\n")
     assert code == 3
@@ -132,6 +143,7 @@ class Unmade:
 """
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_deciders_are_known(findings):
     code, found, _ = findings(DECIDERS)
     assert code == 3
@@ -151,20 +163,23 @@ def test_an_error_in_a_decider_is_not_called_a_bug_in_gpuyard(cli, tmp_path):
     assert "bug in gpuyard" not in err
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_what_gives_no_answer_is_ended(findings, monkeypatch):
+    monkeypatch.setattr(vetting, "_LONGEST_CALL", 0.2)
+    code, found, _ = findings("def rule(jobs, j, now):\n    while now >= 0:\n        now += 1\n    return now\n")
+    assert code == 3
+    assert (found[-1]["check"], found[-1]["state"]) == ("answers", "failed")
+    assert "no answer within 0.2 s" in found[-1]["text"]
+
+
 ENDLESS = {
-    "in Python": (
-        "def rule(jobs, j, now):\n    while now >= 0:\n        now += 1\n    return now\n",
-        "5m",
-        "answers",
-        "no answer within 10 s",
-    ),
-    "when loaded": ("while True:\n    pass\n", "3s", "time", "not done within 3 s"),
+    "no end": ("import time\n\nwhile True:\n    time.sleep(0.1)\n", "3s", "time", "not done within 3 s"),
     "a crash": ("import os\n\nos._exit(7)\n", "5m", "runs", "ends the process: exit code 7"),
 }
 
 
 @pytest.mark.parametrize("text, limit, check, told", ENDLESS.values(), ids=ENDLESS.keys())
-def test_what_does_not_end_is_ended(cli, tmp_path, text, limit, check, told):
+def test_what_ends_late_or_too_soon_when_it_is_loaded(cli, tmp_path, text, limit, check, told):
     (tmp_path / "mine.py").write_text(text)
     code, out, _ = cli("check", tmp_path / "mine.py", "--limit", limit, "-f", "json")
     assert code == 3
@@ -173,12 +188,14 @@ def test_what_does_not_end_is_ended(cli, tmp_path, text, limit, check, told):
     assert told in last["text"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_registered_policy_is_checked_too(findings, monkeypatch):
     monkeypatch.setattr(ORDERINGS, "_things", dict(ORDERINGS.items()))  # what it registers is forgotten after the test
     text = "from gpuyard import ordering\n\n@ordering('cli-check-test')\ndef mine(jobs, j, now):\n    return jobs.gpus[j]\n"
     assert findings(text)[0] == 0
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("text", "function", "code", "told"),
     [

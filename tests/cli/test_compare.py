@@ -230,7 +230,9 @@ def test_progress_counts_every_cell():
 
 def test_schedulers_that_run_together_have_the_numbers_of_each_alone(monkeypatch):
     source = Source("demo", lambda seed: load_workload("demo:jobs=24", seed), True, (load_cluster("node8"),))
-    schedulers = tuple(parse_scheduler(text) for text in ("fcfs", "sjf", "gavel:every=3600", "srpt/fewest/easy/srpt", "saf/best/easy"))
+    schedulers = tuple(
+        parse_scheduler(text) for text in ("fcfs", "sjf", "migrate(fcfs/best/easy)", "srpt/fewest/easy/srpt", "saf/best/easy")
+    )
     plan = Plan((source,), schedulers, ("wait", "bsld.p95", "energy", "fairness"), seeds=(0, 1))
     together = compare(plan)
     assert [len(part) for part in _batches(schedulers, 24)] == [2, 1, 2]

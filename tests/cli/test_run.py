@@ -91,6 +91,8 @@ def test_a_dry_run_tells_what_would_be_done_and_does_nothing(cli: Callable, file
     shown = cli("run", "core", "--dry-run").out
     assert "3,072" in shown
     assert "agents to train" in cli("run", "ablation", "--dry-run").out
+    varied = cli("run", "preemption", "--dry-run").out
+    assert "varied: share" in varied and "places on what is varied" in varied
 
 
 def test_a_dry_run_runs_no_program(cli: Callable, file: Path, tmp_path: Path) -> None:

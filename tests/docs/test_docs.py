@@ -80,6 +80,7 @@ def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "_things", dict(registry.items()))
 
 
+@pytest.mark.usefixtures("on_one_core")
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_what_a_page_says_to_do_works(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from gpuyard.errors import UsageError
 # Slots of every length: one and several schedulers, with and without tracking, plan, preemption, networks, the mix, and a decider.
 SCHEDULERS = (
     "fcfs", "srpt", "learned:meta", "learned:direct", "meta:random(fcfs, srpt, edf)@60", "sjf/fewest/easy", "fcfs/best/conservative",
-    "srpt/fewest/easy/srpt", "fcfs/fgd/skip", "gavel:every=600",
+    "srpt/fewest/easy/srpt", "fcfs/fgd/skip", "migrate(fcfs/best/easy)",
 )  # fmt: skip
 CASES = (("family:shape=bursty,gpus=4", "1x4:a100"), ("gangs:jobs=200,nodes=4", "4x8:a100"), ("family:variant=hetero", "hetero-demo"))
 

@@ -388,7 +388,7 @@ def test_a_decider_follows_growth_other_rules_and_other_users():
 def test_decisions_say_why():
     jobs, _ = Jobs.build({"submit": [0.0, 1.0], "estimate": [100.0, 5.0]})
     live = np.zeros(2, LIVE)
-    live[0] = (0, 0, 0, 0, 0, 1, 0, 100.0, 0, 0, 0, True)
+    live[0] = (0, 0, 0, 0, 0, 1, 0, 100.0, 0, 0, 0, True, False)
     one = Snapshot(1.0, jobs, live, held(gpus=1, devices=1), np.array([(0, 0, 1)], NODE), Cluster.uniform(1, 1), Rules(), 0)
     stopped, started = parse_slots("srpt/first/none/srpt").decide(one)
     assert (stopped.action, stopped.job, started.job) == (Action.PREEMPT, 0, 1)

@@ -22,7 +22,11 @@ from gpuyard.testing.strategies import Case, random_case
 from gpuyard.traces import apply
 from support.schedulers import fickle
 
-RULES = ("gittins", "srpt-area", "las-log2:every=7", "gittins:hysteresis=1,every=5")
+RULES = (
+    "gittins", "srpt-area", "las-log2:every=7", "gittins:hysteresis=1,every=5",
+    "gittins:ageing=0.002,stretch=0.5,burden=0,writing=0.1,pay=2,every=3",
+    "srpt-area:ageing=0.01,stretch=1,width=5,pay=1,burden=0.1,writing=1", "gittins:pay=0,ageing=0,burden=inf,writing=inf,width=0",
+)  # fmt: skip
 PLACES = ("fewest", "best", "random", "tier2", "fgd", "defrag", "balance", "first", "worst")
 
 
@@ -152,21 +156,28 @@ def test_gittins_by_hand():
     """Half of the jobs take 10 s, half 1000 s: a new one is worth a try of 10 s; one that has lived longer takes 1000 − age."""
     from gpuyard.engine.kernels.ranks.area import gittins_time
 
-    packed = np.array(table_of([10, 10, 1000, 1000]).packed)
     of = getattr(gittins_time, "py_func", gittins_time)
-    assert of(packed, 0, 1.0, 0.0, 0.0) == 20.0  # 10 s each, and half of them end
-    assert of(packed, 0, 1.0, 10.0, 10.0) == 990.0
-    assert of(packed, 0, 1.0, 400.0, 400.0) == 600.0
-    assert of(packed, 0, 1.0, 0.0, 400.0) == 1000.0  # what was lost has to be done again; that it is a long one is known
-    assert of(packed, 0, 1.0, 1500.0, 1500.0) == 1500.0  # as long again
-    two = np.array(table_of([1, 1], [9, 9], edges=(100.0,)).packed)
-    assert [of(two, 0, key, 0.0, 0.0) for key in (99.0, 100.0)] == [1.0, 9.0]
+    table = np.array([10.0, 10.0, 1000.0, 1000.0])
+    assert of(table, 0, 4, 0.0, 0.0) == 20.0  # 10 s each, and half of them end
+    assert of(table, 0, 4, 10.0, 10.0) == 990.0
+    assert of(table, 0, 4, 400.0, 400.0) == 600.0
+    assert of(table, 0, 4, 0.0, 400.0) == 1000.0  # what was lost has to be done again; that it is a long one is known
+    assert of(table, 0, 4, 1500.0, 1500.0) == 1500.0  # as long again
+
+
+def test_classes_begin_at_their_edges():
+    """A job of the class that begins at 100 s of estimate is taken to be long, one just below it to be short: it goes first."""
+    rule = replace(ranked("gittins"), preemption=gittins(table_of([1, 1], [9, 9], edges=(100.0,))))
+    for estimates, first in (([100.0, 99.0], 1), ([100.0, 100.0], 0)):
+        columns = {"submit": [0, 0], "gpus": [1, 1], "estimate": estimates, "preemptible": [1, 1]}
+        result = simulate(Workload.build(columns, [5, 5]), load_cluster("1"), rule)
+        assert int(np.argmin(result.table["start"])) == first
 
 
 def test_a_job_that_outlives_its_class_gives_way():
     """Its class ends after 10 s or after 1000 s; once it has lived 10 s, a new one of the class goes first."""
     workload = jobs([0, 20], [4, 4], [1000, 10], [1, 1])
-    rule = replace(ranked("gittins"), preemption=gittins(table_of([10, 10, 1000, 1000])))
+    rule = replace(ranked("gittins"), preemption=replace(gittins(table_of([10, 10, 1000, 1000])), pay=0.0, width=0.0))
     assert simulate(workload, load_cluster("4"), rule).table["preemptions"].tolist() == [1, 0]
 
 

@@ -171,7 +171,7 @@ def test_a_network_chooses_schedulers_as_in_the_engine(every: float, sized: bool
 def test_what_is_switched_between_may_have_networks_or_read_usage(seed: int):
     options = PickScheduler(schedulers=("learned:hpc/fewest/none", "multifactor", "sjf/learned:hosts/none"), every=0.0)
     opened, net = options.left_open(), network(CHOICE, seed)
-    gc.collect()  # the networks of its schedulers must live on
+    gc.collect(1)  # the networks of its schedulers must live on; they are young, and to collect all takes 0.2 s
     assert differences(opened, by_network(net), options.scheduler(net), random_case(seed)) == []
 
 

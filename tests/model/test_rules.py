@@ -90,7 +90,7 @@ def test_a_table_keeps_the_terms(tmp_path):
     (tmp_path / "words.csv").write_text("submit,runtime,preemptible,drain\n0,1,TRUE,\n1,1,0,30\n2,1,,\n")
     assert read_csv(tmp_path / "words.csv").jobs.stated["preemptible"].tolist()[:2] == [1.0, 0.0]
     (tmp_path / "bad.csv").write_text("submit,runtime,preemptible\n0,1,perhaps\n")
-    with pytest.raises(DataError, match="bad.csv:2: preemptible = 'perhaps' is neither yes nor no"):
+    with pytest.raises(DataError, match="bad.csv:2: preemptible = 'perhaps' is not yes, no or once"):
         read_csv(tmp_path / "bad.csv")
 
 

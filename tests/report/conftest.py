@@ -116,3 +116,11 @@ def switching(tmp_path_factory: pytest.TempPathFactory) -> Study:
     sets = tuple(replace(each, switches=tuple(name for name in each.switches if name not in slow)) for each in quick.sets)
     run(replace(quick, axes=axes, judge=judge, sets=sets), folder, backend_of("local", 1))
     return load_study(folder)
+
+
+@pytest.fixture(scope="session")
+def stopping(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The quick form of `preemption`."""
+    folder = tmp_path_factory.mktemp("stopping")
+    run(load_experiment("preemption", quick=True), folder, backend_of("local", 1))
+    return load_study(folder)

@@ -172,8 +172,11 @@ def describe_plan(experiment: Experiment) -> Output:
     prepared = checked(experiment, programs=False)
     axes = {name: values for name, values in vars(experiment.axes).items() if values and tuple(values) != ("",)}
     rows = [(name, str(len(values)), _listed(values)) for name, values in axes.items()]
+    rows += [(f"varied: {name}", str(len(values)), _listed(values)) for name, values in experiment.vary.items()]
+    rows += [("places on what is varied", str(len(experiment.places)), "")] if experiment.vary else []
     if prepared.kind.has_workloads:
-        rows.append(("workloads × clusters × changes × estimates", str(len(prepared.cells)), ""))
+        product = "workloads × clusters × changes × estimates" + (" × places" if experiment.vary else "")
+        rows.append((product, str(len(prepared.cells)), ""))
     agents = labels_of(experiment)
     if agents:
         rows.append(("agents to train", str(len(agents)), _listed([label for label, _, _ in agents])))

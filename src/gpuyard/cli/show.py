@@ -243,6 +243,7 @@ def _experiment_facts(name: str) -> Facts:
 
     found, path = load_experiment(name), shipped().get(name, Path(name))
     axes = [(axis, ", ".join(str(value) or "(none)" for value in values)) for axis, values in vars(found.axes).items() if any(values)]
+    axes += [(f"varied: {name}", ", ".join(values)) for name, values in found.vary.items()]
     trained = ", ".join(label for label, _, _ in labels_of(found))
     return [("title", found.title), ("question", found.question), *axes, ("agents", trained), *found.names.items(), ("file", str(path))]
 

@@ -14,18 +14,19 @@ from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.ground import Ground, ground_of
 from gpuyard.engine.memory import FIELD, Memory, header_of
 from gpuyard.engine.mix import request_mix
+from gpuyard.engine.ranking import BURDEN_LEVELS, BURDEN_ROW
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
 from gpuyard.model.jobs import JOB, Jobs
 from gpuyard.model.result import BIN, ROW
-from gpuyard.model.rules import MAY_STOP, Rules, terms_table
+from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE, Rules, terms_table
 from gpuyard.model.snapshot import MIX
 
 _NO_MIX = np.zeros(0, MIX)
 BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
 LEAST_GROUP = 32  # jobs of a group; to look for the next of a smaller one takes longer than to key all of it
-RANK_SCRATCH = ("ranked", "rank_ends", "rank_jobs", "ranked_parts", "ranked_nodes", "ranked_devices")
+RANK_SCRATCH = ("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until", "ranked_parts", "ranked_nodes", "ranked_devices")
 _NO_GROUPS = np.zeros(0, np.int32)
 
 # Columns that follow from what was submitted, as long as a job has not run; all others of these kinds are then the same for all.
@@ -90,8 +91,11 @@ def build_many(
     made.every("pick_device")[:] = -1
     made.every("terms")[:] = terms_table(jobs.term_texts, rules)
     _set_control(made.every("control")[:, 0], programs, seed, rules, segments=segments, timeline=timeline)
-    if any(program.ranks for program in programs) and not (made.every("terms")[0]["stops"][jobs.terms] == MAY_STOP).any():
-        made.every("control")[:, 0]["timer"] = [program.calm_timer for program in programs]
+    if any(program.ranks for program in programs):
+        stoppable = bool(np.isin(made.every("terms")[0]["stops"][jobs.terms], (MAY_STOP, MAY_STOP_ONCE)).any())
+        made.every("control")["stoppable"] = stoppable
+        if not stoppable:
+            made.every("control")[:, 0]["timer"] = [program.calm_timer for program in programs]
     return made
 
 
@@ -116,10 +120,11 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         "rank_factors": n if program.judges else 1,
     }
     if program.ranks:
-        own |= dict.fromkeys(("ranked", "rank_ends", "rank_jobs"), n)
+        own |= dict.fromkeys(("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until"), n)
         own |= {"ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}
     else:
         own |= dict.fromkeys(RANK_SCRATCH, 1)
+    own["burden"] = BURDEN_LEVELS * BURDEN_ROW if program.ranks or program.accounts else 1
     lengths = list(ground.lengths)
     for name, length in own.items():
         lengths[FIELD[name]] = length

@@ -120,7 +120,7 @@ class SnapshotDecider:
         count = self._read_parts(self._driver.handle, chosen, 0, *self._parts)
         if count == 0:
             return Decision(job, Action.HOLD, reason="does not fit now")
-        return Decision(job, Action.START, tuple(reversed(self._parts_made(count))))
+        return Decision(job, Action.START, tuple(reversed(self._parts_made(count))), silent=bool(self.state.rows["silent"][chosen]))
 
     def load(self, snapshot: Snapshot) -> Driver:
         """Lay the snapshot into the state; the engine still needs the order to PREPARE."""
@@ -163,6 +163,7 @@ class SnapshotDecider:
         if self._fresh:
             self._begin(snapshot)
         self._driver.ids = jobs.table["id"]
+        self.state.control["excess"] = snapshot.excess
         if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
             self._driver.shorten("rows", self._rows[:count])
 
@@ -227,6 +228,7 @@ class SnapshotDecider:
         if self._program.ranks:
             grown = grown.replace(
                 ranked=np.zeros(n, st.DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
+                rank_level=np.zeros(n, np.int32), rank_until=np.zeros(n),
                 ranked_parts=np.zeros(pool + 1, st.PART_ROW), rank_factors=np.zeros(n if self._program.judges else 1),
             )  # fmt: skip
         self._driver.adopt(as_seen_by_kernels(grown))
@@ -254,11 +256,12 @@ class SnapshotDecider:
         rows, counts = (each[:made] for each in self._decided)
         parts = self._parts_made(int(np.maximum(counts, 0).sum()))
         found, at = [], 0
-        for job, count in zip(snapshot.jobs.table["index"][rows].tolist(), counts.tolist(), strict=True):
+        silent = self.state.rows["silent"][rows] == 1
+        for job, count, mute in zip(snapshot.jobs.table["index"][rows].tolist(), counts.tolist(), silent.tolist(), strict=True):
             if count < 0:
                 found.append(Decision(job, Action.PREEMPT, (), self._victims))
                 continue
-            found.append(Decision(job, Action.START, tuple(parts[at : at + count])))
+            found.append(Decision(job, Action.START, tuple(parts[at : at + count]), silent=mute))
             at += count
         return found
 

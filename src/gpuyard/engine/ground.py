@@ -104,7 +104,7 @@ def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
         "ends": min(n, pool),
         "parts": pool,
         "users": len(jobs.users),
-        "terms": len(jobs.term_texts),
+        "terms": 2 * len(jobs.term_texts),
     }
     own["rows"] = n  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
     own["devices"] = rows.total if shared else 1

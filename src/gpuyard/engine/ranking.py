@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 
 # How a slot ranks jobs: not at all; by a function, keyed once or at every pass; by a table of run times; by a network on top of a table.
 RANK_NONE, RANK_TIME, RANK_CLOCK, RANK_TABLE, RANK_NETWORK = range(5)
-HYSTERESIS_AT = 7  # place of the hysteresis among the parameters of a preemption rule, behind those of its function
+# Places of the settings of a rank rule among the parameters of a preemption rule, behind those of its function.
+HYSTERESIS_AT, WIDTH_AT, PAY_AT, AGEING_AT, STRETCH_AT, BURDEN_AT, WRITING_AT = range(8, 15)
+BURDEN_LEVELS = 64  # of areas, by which the waits of jobs that may be stopped are compared with those of all
+BURDEN_ROW = 4  # for each: s waited by all, how many they are; the same of those that may be stopped
 TABLE_HEAD = 3  # numbers before the edges: by walltime or not, classes, quantiles of each
 
 
 class RankedRow(RecordRow):
     """A job that waits, or one that runs and may be stopped, in the order of its rank."""
 
-    area: f8  # GPU-s by which it is ranked
+    key: f8  # within its level: the area (GPU-s) of one that waits, the start (s) of a run
     level: i4  # of a factor of two
     job: i4
     state: i4  # of gpuyard.engine.kernels.ranks.order

@@ -27,12 +27,12 @@ from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import EPS, Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.result import Result
-from gpuyard.model.rules import MUST_RUN, Rules
+from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN, Rules
 from gpuyard.model.snapshot import HALF_LIFE, Snapshot
 from gpuyard.model.workload import Workload
 
 # For decisions from outside; a start that names no nodes is placed on the fewest.
-_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=SCORES["free"], span=SPANS["fewest"]),), "outside")
+_OUTSIDE = Program((Slot(ordering=0, reads_clock=False, score=SCORES["free"], span=SPANS["fewest"]),), "outside", accounts=True)
 
 
 class HasProgram(Protocol):
@@ -179,6 +179,7 @@ class Simulation:
             total += part.gpus
         if decision.parts and abs(total - row["gpus"]) > EPS:
             raise self._refused(decision, f"the parts have {total:g} GPUs, the job asks for {row['gpus']:g}")
+        row["silent"] = decision.silent
         if self._driver.order(START, decision.job) != 1:
             raise self._refused(decision, "it does not fit now")
 
@@ -212,7 +213,8 @@ class Simulation:
 
     def _preempt(self, decision: Decision) -> None:
         row = self._row(decision, st.RUNNING)
-        if self.state.terms["stops"][row["terms"]] == MUST_RUN:
+        stops = self.state.terms["stops"][row["terms"]]
+        if stops == MUST_RUN or (stops == MAY_STOP_ONCE and row["preemptions"] > 0):
             raise self._refused(decision, "its terms say that it may not be stopped")
         self._driver.make_log_space()
         self._driver.order(PREEMPT, decision.job)

@@ -46,7 +46,7 @@ class Slot:
     placement_params: tuple[float, ...] = ()
     preemption_params: tuple[float, ...] = ()
     rank: int = 0  # of gpuyard.engine.ranking
-    hysteresis: float = 1.0  # of a rank rule
+    rank_settings: tuple[float, ...] = ()  # of a rank rule, from HYSTERESIS_AT on
     run_times: tuple[float, ...] = ()  # a packed table, for RANK_TABLE and RANK_NETWORK
     ordering_network: int = 0  # addresses of networks
     placement_network: int = 0
@@ -81,6 +81,7 @@ class Program:
     slots: tuple[Slot, ...]
     label: str
     timer: float = 0.0  # s; 0: none
+    accounts: bool = False  # what jobs that may be stopped wait is compared with what others do
     calm_timer: float = 0.0  # s; the same where no job says that it may be stopped
     switch: int = 0
     switch_params: tuple[float, ...] = ()
@@ -155,6 +156,6 @@ class Program:
             for k, values in enumerate((slot.ordering_params, slot.placement_params, slot.preemption_params)):
                 rows[i, k, : len(values)] = values
             if slot.rank != 0:
-                rows[i, 2, HYSTERESIS_AT] = slot.hysteresis
+                rows[i, 2, HYSTERESIS_AT : HYSTERESIS_AT + len(slot.rank_settings)] = slot.rank_settings
         rows[0, 3, : len(self.switch_params)] = self.switch_params
         return rows.ravel()

@@ -11,7 +11,7 @@ from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, RECENT, Snapshot
 
-_COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "reached", "preemptions", "barren")
+_COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "reached", "preemptions", "barren", "silent")
 
 
 def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int, mix: Array) -> Snapshot:
@@ -43,7 +43,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     return Snapshot(
         now, jobs.with_table(table), live, held, nodes,
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - RECENT, "right")), mix,
-        s.users["usage"].copy(), float(s.control["half_life"][0]),
+        s.users["usage"].copy(), float(s.control["half_life"][0]), float(s.control["excess"][0]),
     )  # fmt: skip
 
 

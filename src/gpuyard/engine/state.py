@@ -71,6 +71,7 @@ class HiddenColumns(RecordRow):
     moved: i1  # it has a transfer, which is in `table`
     overrun: i1  # this run ends by the walltime limit
     benched: i1  # preempted in the pass that is under way: 1; about to be: 2
+    silent: i1  # its present or next run writes no checkpoints, although they cost something
     barren: i1  # stops that kept less work than the run had overhead
 
 
@@ -95,7 +96,7 @@ class JobRow(CopiedColumns, LiveColumns, HiddenColumns):
 # What is looked at of every waiting job comes first, in 64 bytes.
 _FIRST = (
     "submit", "gpus", "remaining", "estimate", "deadline", "priority", "partition", "units", "plain", "overrun", "benched", "barren",
-    "status", "hosted", "moved", "preemptions", "reached",
+    "status", "hosted", "moved", "silent", "preemptions", "reached",
 )  # fmt: skip
 _ALL = columns_of(JobRow)
 _REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: -np.dtype(_ALL[name]).itemsize)
@@ -156,6 +157,8 @@ class PartitionRow(RecordRow):
     came: i8  # jobs that came since
     newcomer: i8  # position of the last of them
     reserved: i8  # the head's reservation is kept: shadow and spare
+    calm: f8  # s: where ranks decide and the queue is settled, no pass before then starts or stops a job
+    ageing: f8  # s: no job of the queue counts for less before then
     shadow: f8
     spare: f8
 
@@ -352,6 +355,8 @@ class ControlRow(RecordRow):
     walk: i8  # number of the walk over a queue that is under way
     front: i8  # length of the heap of keys, in this walk
     front_at: i8  # position of the first job of the queue that has not been looked at, in this walk
+    stoppable: i8  # some job says that it may be stopped
+    excess: f8  # by what part jobs that may be stopped have waited longer than others of their size
     attention: i8  # address of a word that is not 0 when Python wants the kernels to return; 0: none
 
 
@@ -393,7 +398,8 @@ PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE, PART_RANK = range(5)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
-PARAMS = 8  # of one policy
+PARAMS = 16  # numbers that a policy is given
+OWN_PARAMS = 8  # of them parameters of its function, at most
 EXPLOSION = 200  # jobs waiting
 INDEX_FROM = 16  # nodes in a partition from which the index of free nodes pays
 
@@ -474,6 +480,9 @@ class State(NamedTuple):
     rank_ends: Reals  # (jobs,) f8
     rank_jobs: Ints  # (jobs,) i4
     rank_factors: Reals  # (jobs,) f8 with a learned rank: what the network multiplies the time of a job by, in the pass under way
+    rank_level: Ints  # (jobs,) i4, of a run that may be stopped: its level, known up to the time below
+    rank_until: Reals  # (jobs,) f8
+    burden: Reals  # (BURDEN_LEVELS × BURDEN_ROW,) f8, see gpuyard.engine.ranking; (1,): no account is kept
 
     @classmethod
     def of(cls, **arrays: Any) -> State:
@@ -488,7 +497,7 @@ class State(NamedTuple):
 _INT32 = "queue_jobs queue_group group group_seen front_jobs running_jobs ends type_rank partition_of room pick_node pick_units candidates"
 _INT64 = "allowed mix_at fragment partial pick_device plan_free"
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkeys(_INT64.split(), np.int64) | dict.fromkeys(
-    [*_INT32.split(), "notes", "plan_first", "legal", "rank_jobs"], np.int32) | {
+    [*_INT32.split(), "notes", "plan_first", "legal", "rank_jobs", "rank_level"], np.int32) | {
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
     "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
     "users": USER_ROW, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW,

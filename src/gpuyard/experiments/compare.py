@@ -26,6 +26,7 @@ from gpuyard.engine.simulation import simulate, simulate_many
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import parts_of
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
+from gpuyard.experiments.hypothesis import what_if
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
@@ -284,6 +285,7 @@ def _results(plan: Plan, table: _Pending) -> Results:
         _columns(plan, table, experiment.axes), sample=_sample(table, labels, workload) if len(table.seeds) == 1 else None,
         titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
+        what_if=None if table.counted is None else what_if(workload, table.cluster, plan.rules, table.counted),
     )  # fmt: skip
 
 

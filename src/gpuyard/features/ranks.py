@@ -8,13 +8,12 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.accounts import UNITS
-from gpuyard.engine.kernels.ranks.area import table_time
+from gpuyard.engine.kernels.ranks.area import may_be_stopped, time_by_table
 from gpuyard.engine.kernels.runs import factor_held, kept_of, overhead_of
 from gpuyard.engine.state import RUNNING
 from gpuyard.features.jobs import advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share
 from gpuyard.features.schema import Schema
-from gpuyard.model.rules import MAY_STOP
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Array, Int, Real
@@ -63,7 +62,7 @@ def rank_row(s: State, slot: SlotRow, row: JobRow, out: Array, at: Int, stride: 
         unsaved = (useful - kept_of(s, row, useful)) * row.rate
         useful *= row.rate
     user = s.users[given.user]
-    out[at] = log(max(table_time(s, slot, row, row.done + useful), 0.0)) * np.float32(TIME)
+    out[at] = log(max(time_by_table(s, slot, row, row.done + useful), 0.0)) * np.float32(TIME)
     out[at + stride] = log(row.estimate) * np.float32(TIME)
     out[at + 2 * stride] = log(given.walltime if given.walltime < np.inf else row.estimate) * np.float32(TIME)
     out[at + 3 * stride] = log(row.gpus) / max(log(float(total)), np.float32(1.0))
@@ -99,6 +98,6 @@ def _stoppable(s: State, p: Int) -> Real:
     part, found = s.partitions[p], 0.0
     for i in range(part.first_run, part.first_run + part.running):
         row = s.rows[s.running_jobs[i]]
-        if s.terms[row.terms].stops == MAY_STOP:
+        if may_be_stopped(s, row):
             found += row.gpus
     return found

@@ -52,7 +52,7 @@ def turnaround(result: Result) -> Array:
     return end_or_horizon(result) - result.workload.jobs.submit
 
 
-def _alone(result: Result) -> Array:
+def alone(result: Result) -> Array:
     """Return (jobs,) s on the reference GPU without waiting; for a killed job no more than it ran."""
     runtime = result.workload.runtime
     return np.where(has_status(result, "killed"), np.minimum(runtime, result.table["ran"]), runtime)
@@ -66,9 +66,9 @@ def _alone(result: Result) -> Array:
 def slowdown(result: Result) -> Array:
     """Turnaround over the runtime on the reference GPU, so a faster device can bring it below 1.
     A job with a runtime of 0 s counts as if it had run for 1 s: (wait + 1) / 1."""
-    alone = _alone(result)
-    zero = np.where(alone == 0, 1.0, 0.0)
-    stretched: Array = (turnaround(result) + zero) / (alone + zero)
+    needed = alone(result)
+    zero = np.where(needed == 0, 1.0, 0.0)
+    stretched: Array = (turnaround(result) + zero) / (needed + zero)
     return stretched
 
 
@@ -79,7 +79,7 @@ def slowdown(result: Result) -> Array:
 @once
 def bounded_slowdown(result: Result) -> Array:
     """Slowdown in which jobs under 10 s do not dominate. The runtime is the one on the reference GPU."""
-    return np.maximum(turnaround(result) / np.maximum(_alone(result), SHORT), 1.0)
+    return np.maximum(turnaround(result) / np.maximum(alone(result), SHORT), 1.0)
 
 
 @dataclass(frozen=True)

@@ -34,3 +34,4 @@ class Decision:
     action: Action = Action.START
     parts: tuple[Part, ...] = ()
     reason: str = field(default="", compare=False)  # why, for people
+    silent: bool = False  # the run that starts writes no checkpoints, although the job could: they are not worth what they cost

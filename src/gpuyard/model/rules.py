@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,8 @@ class Rules:
 
 # ── the terms of a job ──
 
-NOT_SAID, MAY_STOP, MUST_RUN = range(3)  # whether a job may be stopped, as kernels know it
-_WORDS = {"": None, "yes": True, "no": False}
+NOT_SAID, MAY_STOP, MUST_RUN, MAY_STOP_ONCE = range(4)  # whether a job may be stopped, as kernels know it
+FLAGS = {"no": 0.0, "yes": 1.0, "once": 2.0}  # values of the column `preemptible`; NaN: the job does not say
 STATED = ("preemptible", "checkpoint", "checkpoint_cost", "drain", "restart_cost")  # columns that a table of jobs may have
 
 
@@ -63,6 +63,7 @@ class StopTerms:
     """On what terms a job may be stopped; NaN: as the rules say. `preemptible` None: the job does not say."""
 
     preemptible: bool | None = None
+    once: bool = False  # it may be stopped one time, and then begins again and runs to its end
     checkpoint: float = math.nan  # s between checkpoints
     checkpoint_cost: float = math.nan  # s that one takes to write
     drain: float = math.nan  # s that a stop takes
@@ -71,16 +72,20 @@ class StopTerms:
     @property
     def text(self) -> str:
         """Write the terms as a label of jobs: `preemptible=yes checkpoint=600`; empty if the job says nothing."""
-        word = next(word for word, value in _WORDS.items() if value is self.preemptible)
-        numbers = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "preemptible"}
-        said = [f"preemptible={word}"] if word else []
+        numbers = {name: getattr(self, name) for name in STATED[1:]}
+        said = [f"preemptible={word}" for word, value in FLAGS.items() if value == self.flag]
         return " ".join(said + [f"{name}={value!r}".removesuffix(".0") for name, value in numbers.items() if value == value])
+
+    @property
+    def flag(self) -> float:
+        """The value of the column `preemptible`."""
+        return math.nan if self.preemptible is None else float(self.preemptible) + self.once
 
     def row(self, rules: Rules) -> tuple[int, float, float, float]:
         """Return the fields of TERMS, with the rules where the job says nothing."""
-        stops = NOT_SAID if self.preemptible is None else MAY_STOP if self.preemptible else MUST_RUN
-        ours = rules if stops == MAY_STOP else Rules()
-        every = _given(self.checkpoint, rules.checkpoint)
+        stops = NOT_SAID if self.preemptible is None else MUST_RUN if not self.preemptible else MAY_STOP_ONCE if self.once else MAY_STOP
+        ours = rules if self.preemptible else Rules()
+        every = _given(self.checkpoint, math.inf if self.once else rules.checkpoint)
         cost = _given(self.checkpoint_cost, ours.checkpoint_cost) if 0 < every < math.inf else 0.0
         restart = _given(self.restart_cost, rules.restart_cost) + _given(self.drain, ours.drain)
         return stops, every + cost, restart, every / (every + cost) if cost > 0 else 1.0
@@ -93,12 +98,15 @@ def _given(own: float, otherwise: float) -> float:
 @lru_cache(maxsize=4096)
 def parse_terms(text: str) -> StopTerms:
     """Read what `StopTerms.text` writes; anything else is refused."""
-    given: dict[str, float | bool | None] = {}
+    given: dict[str, float | bool] = {}
     for part in text.split():
         name, _, value = part.partition("=")
         if name not in STATED or name in given:
             raise DataError(f"terms {text[:80]!r}: {part[:40]!r} is not one of {', '.join(STATED)}")
-        given[name] = _WORDS[value] if name == "preemptible" and value in _WORDS else _amount(name, value, text)
+        if name == "preemptible" and value in FLAGS:
+            given |= {name: value != "no", "once": value == "once"}
+        else:
+            given[name] = _amount(name, value, text)
     return StopTerms(**given)  # type: ignore[arg-type]
 
 
@@ -108,21 +116,27 @@ def _amount(name: str, value: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not (0 <= number < math.inf or (name == "checkpoint" and number == math.inf)):
-        raise DataError(
-            f"terms {text[:80]!r}: {name} = {value[:40]!r} is not {'yes or no' if name == 'preemptible' else 'a time in seconds'}"
-        )
+        what = "yes, no or once" if name == "preemptible" else "a time in seconds"
+        raise DataError(f"terms {text[:80]!r}: {name} = {value[:40]!r} is not {what}")
     return number
 
 
 def terms_table(texts: Sequence[str], rules: Rules) -> Array:
-    """(labels,) of TERMS: the terms that the labels of a workload stand for."""
-    return np.array([parse_terms(text).row(rules) for text in texts], TERMS)
+    """(2 × labels,) of TERMS: the terms that the labels of a workload stand for; then the same for runs that write no checkpoints.
+
+    The latter differ only where a job may be stopped and writing costs something: nothing is spent, and nothing is kept.
+    """
+    said = np.array([parse_terms(text).row(rules) for text in texts], TERMS)
+    silent = said.copy()
+    dear = (said["writing"] < 1) & (said["stops"] == MAY_STOP)
+    silent["interval"][dear], silent["writing"][dear] = math.inf, 1.0
+    return np.concatenate([said, silent])
 
 
 def terms_labels(columns: Mapping[str, npt.ArrayLike], count: int, where: str) -> tuple[tuple[str, ...], Array]:
     """Return the labels that stand for the STATED columns of `count` jobs, sorted, and each job's; NaN: the job does not say.
 
-    `preemptible` is 1 (it may be stopped), 0 (it may not) or NaN.
+    `preemptible` is one of FLAGS or NaN.
     """
     given = np.full((count, len(STATED)), np.nan)
     for k, name in enumerate(STATED):
@@ -141,21 +155,22 @@ def terms_labels(columns: Mapping[str, npt.ArrayLike], count: int, where: str) -
 
 
 def _check_stated(name: str, column: Array, where: str) -> None:
-    known = np.isnan(column) | (np.isin(column, (0.0, 1.0)) if name == "preemptible" else column >= 0)
+    known = np.isnan(column) | (np.isin(column, list(FLAGS.values())) if name == "preemptible" else column >= 0)
     bad = ~known if name in ("preemptible", "checkpoint") else ~(known & ~np.isinf(column))
     if bad.any():
         row = int(np.argmax(bad))
-        what = "1 or 0" if name == "preemptible" else "a time in seconds"
+        what = "0, 1 or 2" if name == "preemptible" else "a time in seconds"
         raise DataError(f"{where}: row {row + 1}: {name} = {column[row]!s} is not {what}")
 
 
 def _text_of(row: list[float]) -> str:
     numbers = [math.nan if value < 0 else value for value in row]
-    return StopTerms(None if math.isnan(numbers[0]) else numbers[0] > 0, *numbers[1:]).text
+    return StopTerms(None if math.isnan(numbers[0]) else numbers[0] > 0, numbers[0] == FLAGS["once"], *numbers[1:]).text
 
 
 def terms_columns(texts: Sequence[str], terms: Array) -> dict[str, Array]:
     """Return the STATED columns that some job states, with NaN for the others: the inverse of `terms_labels`."""
-    rows = np.array([[getattr(parse_terms(text), name) for name in STATED] for text in texts], np.float64)
+    said = [parse_terms(text) for text in texts]
+    rows = np.array([[each.flag, *(getattr(each, name) for name in STATED[1:])] for each in said], np.float64)
     found = {name: rows[terms, k] for k, name in enumerate(STATED)}
     return {name: column for name, column in found.items() if not np.isnan(column).all()}

@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Jobs
-from gpuyard.model.rules import Rules, terms_table
+from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN, Rules, terms_table
 
 if TYPE_CHECKING:
     from gpuyard.arrays import b1, f8, i4, i8, u8
@@ -31,6 +31,7 @@ class LiveRow(RecordRow):
     preemptions: i4
     barren: i4  # stops that kept less work than the run had overhead
     running: b1
+    silent: b1  # its present run writes no checkpoints, although they cost something: a stop keeps nothing of it
 
 
 LIVE = row_dtype(LiveRow, align=False)
@@ -109,12 +110,16 @@ class Snapshot:
     mix: Array | None = None  # of MIX: what the whole workload asks for; None: what the jobs above ask for
     usage: Array = field(default_factory=lambda: np.zeros(0))  # (users,) GPU-s, decayed with `half_life`; (0,): not known, taken as none
     half_life: float = HALF_LIFE  # s
+    excess: float = 0.0  # by what part jobs that may be stopped have waited longer than others of their size; 0.25: a quarter
     ended: Array = field(default_factory=lambda: np.zeros(0, ENDED))  # of ENDED: who has ended since the snapshot before, in index order
 
     @property
     def terms(self) -> Array:
         """(jobs,) of TERMS: on what terms each job may be stopped, by its own word or by the rules."""
-        return terms_table(self.jobs.term_texts, self.rules)[self.jobs.terms]
+        said = len(self.jobs.term_texts)
+        found: Array = terms_table(self.jobs.term_texts, self.rules)[self.jobs.terms + np.where(self.live["silent"], said, 0)]
+        found["stops"][(found["stops"] == MAY_STOP_ONCE) & (self.live["preemptions"] > 0)] = MUST_RUN
+        return found
 
     @property
     def waiting(self) -> Array:

@@ -12,8 +12,8 @@ import numpy as np
 from gpuyard.engine.compiler.jit import INTERPRETED, WORD, address_of, entry, inner, python_handle
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.sources import source_hash
+from gpuyard.engine.kernels.ranks.area import may_be_stopped
 from gpuyard.features import hosts, jobs, ranks, system
-from gpuyard.model.rules import MAY_STOP
 from gpuyard.networks.kernels import (
     BLOCK,
     net_begin,
@@ -130,7 +130,7 @@ def _judge_some(s: State, listed: Ints, first: Int, last: Int, network: Int) -> 
     for i in range(first, last):
         j = np.int64(listed[i])
         row = s.rows[j]
-        if s.terms[row.terms].stops != MAY_STOP:
+        if not may_be_stopped(s, row):
             continue
         ranks.rank_row(s, slot, row, s.scratch, BLOCK_AT + count, BLOCK)
         s.rank_jobs[count] = j

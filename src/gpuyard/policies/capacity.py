@@ -12,7 +12,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.mix import partition_numbers, type_set
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
 from gpuyard.model.decision import Part
-from gpuyard.model.rules import terms_table
+from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN, terms_table
 from gpuyard.model.snapshot import HELD, Snapshot
 
 Parts = tuple[Part, ...]
@@ -249,7 +249,11 @@ def overhead(snapshot: Snapshot, row: int, nodes: Iterable[int]) -> float:
 
 def terms_of(snapshot: Snapshot, row: int) -> Any:
     """Return a record of TERMS: on what terms the job may be stopped."""
-    return terms_table((snapshot.jobs.term_texts[int(snapshot.jobs.terms[row])],), snapshot.rules)[0]
+    live, label = snapshot.live[row], snapshot.jobs.term_texts[int(snapshot.jobs.terms[row])]
+    found = terms_table((label,), snapshot.rules)[int(live["silent"])]
+    if found["stops"] == MAY_STOP_ONCE and live["preemptions"] > 0:
+        found["stops"] = MUST_RUN
+    return found
 
 
 def estimated_seconds(snapshot: Snapshot, request: JobRequest, nodes: Sequence[int]) -> float:

@@ -21,9 +21,9 @@ from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, Manifest, ch
 from gpuyard.networks.inside import judge_by_network, order_by_network, place_by_network, switch_by_network
 from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
-from gpuyard.policies.ranks import NamedTable
+from gpuyard.policies.ranks import NamedTable, gittins
 from gpuyard.policies.schedulers import Decider, Meta, Scheduler, Switch
-from gpuyard.policies.slots import DEFAULT_TABLE, Ordering, Placement, RankRule
+from gpuyard.policies.slots import DEFAULT_TABLE, RANK_SETTINGS, Ordering, Placement, RankRule
 from gpuyard.registry import Registry
 
 BEST = "best"  # of a training's checkpoints, the one to use
@@ -180,7 +180,9 @@ def network_rank(network: Network, name: str, table: NamedTable, title: str = ""
     if network.spec.pool != "none":
         raise UsageError(f"{name}: a rank is judged job by job, and this network pools over jobs", hint="--network kernel")
     table.table  # noqa: B018 - refuses a table that is not there
-    return LearnedRank(name, title, every=60.0, table=table, network=network, by_network=judge_by_network)
+    usual = gittins(table)
+    settings = dict(zip(RANK_SETTINGS, usual.settings, strict=True))
+    return LearnedRank(name, title, every=usual.every, **settings, table=table, network=network, by_network=judge_by_network)
 
 
 def learned_switch(text: str) -> Switch:

@@ -112,7 +112,7 @@ class Scheduler(CompiledScheduler):
             placement_params=values_of(self.placement),
             preemption_params=values_of(self.preemption),
             rank=self.preemption.rank,
-            hysteresis=getattr(self.preemption, "hysteresis", 1.0),
+            rank_settings=getattr(self.preemption, "settings", ()),
             run_times=table.packed if (table := getattr(self.preemption, "table", None)) else (),
             ordering_network=self.ordering.network.address if self.ordering.network else 0,
             placement_network=self.placement.network.address if self.placement.network else 0,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
-from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_CLOCK, RANK_NONE, RANK_TABLE, RANK_TIME
+from gpuyard.engine.ranking import RANK_CLOCK, RANK_NONE, RANK_TABLE, RANK_TIME
 from gpuyard.engine.state import CLOCK_FALLS, CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError
 from gpuyard.policies.trends import alike, falls
@@ -215,24 +215,39 @@ class Preemption(FunctionPolicy):
 class RankRule(Preemption):
     """A rank rule lets waiting and running jobs compete: `function(jobs, j, now, *params)` is the time that a job is judged to need.
 
-    Only jobs that say they may be stopped are. `hysteresis` divides the time of a running job. A rule by a table has no function.
+    Only jobs that say they may be stopped are. A rule by a table has no function.
     """
 
-    hysteresis: float = 2.0
+    hysteresis: float = 2.0  # the time of a running job is divided by it,
+    width: float = 0.0  # and by 1 + width × the square of its share of the partition's devices
+    pay: float = 0.0  # a stop must gain so many times what it costs; 0: it need not
+    ageing: float = 0.0  # h: a job counts for half as much after each such time that it has waited; 0: it does not age
+    stretch: float = 10.0  # … or after so many times its estimate, if that is longer
+    burden: float = math.inf  # jobs that may be stopped wait at most so much longer than others of their size; 0.25: a quarter
+    writing: float = math.inf  # a run writes checkpoints if this share of what it keeps from others is worth more; inf: always
     table: RunTimes | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.hysteresis < math.inf:
             raise UsageError(f"preemption {self.name}: hysteresis = {self.hysteresis} is not a factor of 1 or more")
-        if len(self.params) > HYSTERESIS_AT:
-            raise UsageError(f"preemption {self.name}: more than {HYSTERESIS_AT} parameters")
+        for name in RANK_SETTINGS[1:]:
+            value = getattr(self, name)
+            if not (0 <= value < math.inf or (value == math.inf and name in ("burden", "writing"))):
+                raise UsageError(f"preemption {self.name}: {name} = {value} is not a number of 0 or more")
+
+    @property
+    def settings(self) -> tuple[float, ...]:
+        """The settings as kernels take them, from HYSTERESIS_AT on."""
+        return tuple(float(getattr(self, name)) for name in RANK_SETTINGS)
 
     @property
     def label(self) -> str:
         usual = dict(PREEMPTIONS.items()).get(self.name)
-        own = {"every": getattr(usual, "every", 0.0), "hysteresis": getattr(usual, "hysteresis", 2.0)}
-        label = label_of(self.name, (*self.params, ("every", self.every), ("hysteresis", self.hysteresis)), self.defaults | own)
+        names = ("every", *RANK_SETTINGS)
+        plain = RankRule("", "")
+        own = {name: float(getattr(usual, name, getattr(plain, name))) for name in names}
+        label = label_of(self.name, (*self.params, *((name, getattr(self, name)) for name in names)), self.defaults | own)
         if self.table is None or self.table.name == DEFAULT_TABLE:
             return label
         return f"{self.name}:table={self.table.name}{label.removeprefix(self.name).replace(':', ',', 1)}"
@@ -244,6 +259,9 @@ class RankRule(Preemption):
             return RANK_TABLE
         return RANK_CLOCK if self.function is not None and reads_clock(self.function) else RANK_TIME
 
+
+# Settings of rank rules, in the order of gpuyard.engine.ranking.HYSTERESIS_AT and those behind it.
+RANK_SETTINGS = ("hysteresis", "width", "pay", "ageing", "stretch", "burden", "writing")
 
 # ── registries ──
 

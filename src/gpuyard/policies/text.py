@@ -44,6 +44,7 @@ from gpuyard.policies.slots import (
     ORDERINGS,
     PLACEMENTS,
     PREEMPTIONS,
+    RANK_SETTINGS,
     Backfill,
     Function,
     Ordering,
@@ -283,7 +284,9 @@ def _from_file(name: str, registry: Registry[P], make: Callable[[Function, str],
 def _with_params(found: P, values: Mapping[str, float], what: str) -> P:
     params = dict(found.params)
     changes: dict[str, Any] = {}
-    own = [field for field in ("every", "hysteresis") if field in getattr(found, "__dataclass_fields__", {})]  # settings of the slot itself
+    own = [
+        field for field in ("every", *RANK_SETTINGS) if field in getattr(found, "__dataclass_fields__", {})
+    ]  # settings of the slot itself
     for key, value in values.items():
         if key in own:
             changes[key] = value

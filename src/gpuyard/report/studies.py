@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuyard.report import figures_curves, figures_phases, figures_schedulers
+from gpuyard.report import figures
 from gpuyard.report.study import FIGURES, NoData, Study, charts_of, load_study
 
-__all__ = ["FIGURES", "NoData", "Study", "charts_of", "figures_curves", "figures_phases", "figures_schedulers", "load_study"]
+__all__ = ["FIGURES", "NoData", "Study", "charts_of", "figures", "load_study"]

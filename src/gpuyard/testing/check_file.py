@@ -34,13 +34,7 @@ class FileReport:
 
 def check_file(path: str, wanted: str, limit: float) -> FileReport:
     """Check all policies of a file, or the one that is wanted, within `limit` seconds."""
-    command = [sys.executable, "-m", __name__, path, wanted]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=limit, check=False)
-        lines, code = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as late:
-        lines, code = late.stdout or b"", None
-    said = [json.loads(line) for line in lines.splitlines()]
+    said, code = _in_a_process(path, wanted, limit)
     for each in said:
         if "error" in each:
             raise (UsageError if each["code"] == UsageError.exit_code else PolicyError)(each["error"])
@@ -53,11 +47,30 @@ def check_file(path: str, wanted: str, limit: float) -> FileReport:
     return FileReport(tuple(findings), tuple(each["note"] for each in said if "note" in each))
 
 
+def _in_a_process(path: str, wanted: str, limit: float) -> tuple[list[dict[str, Any]], int | None]:
+    """Return what a process of its own says about a file, and its exit code; None: it was ended after `limit` seconds."""
+    command = [sys.executable, "-m", __name__, path, wanted]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=limit, check=False)
+        lines, code = done.stdout, done.returncode
+    except subprocess.TimeoutExpired as late:
+        lines, code = late.stdout or b"", None
+    return [json.loads(line) for line in lines.splitlines()], code
+
+
 def _ending(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 # ── in the process of its own ──
+
+
+def said_about(path: str, wanted: str) -> Iterator[dict[str, Any]]:
+    """Yield what there is to say about the policies of a file, an error that ends the check last."""
+    try:
+        yield from _check(path, wanted)
+    except GpuyardError as error:
+        yield {"error": str(error), "code": error.exit_code}
 
 
 def _check(path: str, wanted: str) -> Iterator[dict[str, Any]]:
@@ -92,11 +105,8 @@ def main() -> None:
     """Write what is found to stdout, and what the user's file prints to stderr."""
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)
-        try:
-            for said in _check(*sys.argv[1:3]):
-                print(json.dumps(said), file=out, flush=True)
-        except GpuyardError as error:
-            print(json.dumps({"error": str(error), "code": error.exit_code}), file=out, flush=True)
+        for said in said_about(*sys.argv[1:3]):
+            print(json.dumps(said), file=out, flush=True)
 
 
 if __name__ == "__main__":

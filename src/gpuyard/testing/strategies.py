@@ -191,11 +191,11 @@ def _with_costs(rng: np.random.Generator, rules: Rules) -> Rules:
 
 
 def _with_terms(rng: np.random.Generator, workload: Workload) -> Workload:
-    """Let jobs say whether they may be stopped: some or all of them; and some of them at what cost."""
+    """Let jobs say whether they may be stopped: some or all of them, a few once only; and some of them at what cost."""
     n = len(workload)
     share = rng.choice([0.3, 0.7, 1.0])
     flags = np.where(rng.random(n) < share, 1.0, rng.choice([0.0, np.nan], n))
-    columns: dict[str, Array] = {"preemptible": flags}
+    columns: dict[str, Array] = {"preemptible": np.where((flags == 1.0) & (rng.spawn(1)[0].random(n) < 0.15), 2.0, flags)}
     amounts = {"checkpoint": [np.nan, 0.0, 4.0, 25.0, np.inf], "checkpoint_cost": [np.nan, 0.0, 1.5], "drain": [np.nan, 0.0, 3.0],
                "restart_cost": [np.nan, 0.0, 6.0]}  # fmt: skip
     for name, values in amounts.items():

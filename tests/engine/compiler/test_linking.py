@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numba
 import pytest
 from numba import njit, types
+from numba.core.serialize import dumps
 
-from gpuyard.engine.compiler.jit import INTERPRETED, Kernel, entry, inner
+from gpuyard.engine.compiler.jit import INTERPRETED, Kernel, entry, inner, mix
 from gpuyard.engine.compiler.linking import EntryLibrary, KernelFlags
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
@@ -42,6 +44,14 @@ def test_a_kernel_reached_on_two_roads_is_linked_though_nothing_is_left_of_the_f
         return unused_but_called(x) + needed(x)
 
     assert both(3) == 4 + 10 + 4
+
+
+def test_in_the_key_of_an_entry_on_the_disk_a_kernel_is_its_name() -> None:
+    """Else each process has a key of its own, and compiles what is there already: numba's dispatchers have names drawn at random."""
+    key = dumps((mix,))
+    assert isinstance(mix, Kernel) and mix.dispatcher is not None
+    assert dumps((mix,)) == key and len(key) < 200
+    assert pickle.loads(key)[0] is mix  # noqa: S301 - made here
 
 
 @pytest.mark.usefixtures("_own_cache")

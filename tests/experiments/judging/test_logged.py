@@ -122,7 +122,7 @@ def test_the_log_is_the_first_line_and_the_baseline() -> None:
 
 def test_the_answer_in_words() -> None:
     found = comparison()
-    against, faithful, first, preempting = answer(found)
+    against, faithful, first, preempting, supposed = answer(found)
     assert first.startswith(
         "Against the log itself: shortest job first with EASY (sjf/fewest/easy), the best of 2 that stop no running job,"
     )
@@ -134,6 +134,7 @@ def test_the_answer_in_words() -> None:
     assert "(corrected for the choice among 2: " in first
     assert against.startswith("Simulation against simulation: shortest job first")
     assert preempting.startswith("With preemption: shortest remaining time first, preempting, with EASY")
+    assert supposed.startswith("A supposition: if 50 % of the jobs could be stopped")
     data = as_data(found)
     assert data["answer"] == answer(found)
     assert data["stand_in"] == "fcfs/fewest/easy"

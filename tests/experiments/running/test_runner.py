@@ -260,7 +260,7 @@ def test_a_second_one_is_refused_and_after_ctrl_c_the_same_command_goes_on(
     with started(file, folder) as first:
         try:
             assert until(lambda: has_begun(folder))
-            code, refused = cli(["run", str(file), "--out", str(folder)]), capsys.readouterr().err
+            code, refused = cli(["run", str(file), "--out", str(folder), "--workers", "1"]), capsys.readouterr().err
             assert first.poll() is None, "the first one was too quick"
         finally:
             os.killpg(first.pid, signal.SIGINT)  # as a terminal does: the workers hear it too

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
-from gpuyard.experiments.running.runner import backend_of
 from gpuyard.experiments.running.workers import TRIES, Here, Processes, check_workers
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -155,6 +154,8 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
 
 
 def test_numbers_of_workers() -> None:
+    from gpuyard.experiments.running.runner import backend_of  # not above: the processes import this module, and it imports much
+
     assert check_workers(1) == 1
     assert 1 <= check_workers(None) <= 8
     assert isinstance(backend_of("local", 1), Here)

@@ -48,7 +48,7 @@ def agreement(made: TrainingPlan, network: Network, seed: int, steps: int = 150)
     return float(np.mean(same))
 
 
-@pytest.mark.parametrize("learner", ["ppo", "evolution"])
+@pytest.mark.parametrize("learner", ["ppo", pytest.param("evolution", marks=pytest.mark.slow)])  # which imitates in the same way
 def test_chooses_as_sjf_does_where_it_has_never_been(learner: str) -> None:
     made = plan(learner, "sjf")
     parts, line = begun(made)

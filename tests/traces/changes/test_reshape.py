@@ -104,3 +104,19 @@ def test_runtimes_scale_all_that_the_user_said_about_them() -> None:
     assert made.jobs.deadline.tolist() == [700, INF, 940, 1180, 1400]
     assert made.jobs.submit.tolist() == five().jobs.submit.tolist()
     assert made.logged_start is None
+
+
+def test_a_pool_counts_devices_and_nothing_else() -> None:
+    columns = {"submit": [0.0, 1.0, 2.0, 3.0, 4.0], "gpus": [8.0, 0.5, 4.0, 16.0, 2.0], "chunk": [8, 1, 4, 8, 1], "cpus": [9.0] * 5}
+    workload = Workload.build({**columns, "gpu_type": [1] * 5}, [5.0, 5.0, 0.0, 5.0, 5.0], gpu_types=("", "a100"))
+    made = apply(workload, "pool:8")
+    assert made.jobs.id.tolist() == [1, 5]
+    assert made.jobs.gpus.tolist() == [8, 2]
+    assert (made.jobs.chunk.tolist(), made.jobs.cpus.tolist(), made.jobs.gpu_types) == ([1, 1], [0, 0], ("",))
+    assert apply(workload, "pool").jobs.id.tolist() == [1, 4, 5]
+
+
+def test_the_price_of_a_checkpoint_may_be_a_share_of_the_time_between_them() -> None:
+    stated = apply(five(), "preemptible:share=1,checkpoint=600,writing=0.02,restart=60").jobs.stated
+    assert set(stated["checkpoint_cost"].tolist()) == {12.0}
+    assert set(stated["restart_cost"].tolist()) == {60.0}

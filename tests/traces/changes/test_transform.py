@@ -17,7 +17,14 @@ from gpuyard.testing.strategies import Case, cases
 from gpuyard.traces import CLUSTER_TRANSFORMS, TRANSFORMS, apply, apply_all, apply_all_to_cluster, apply_to_cluster, load_workload
 from gpuyard.traces.changes.transform import check_transform
 
-GIVEN = {"window": "window:start=1h,end=2d", "first": "first:100", "only": "only:user=u1|u2", "load": "load:target=0.5,gpus=128"}
+GIVEN = {
+    "window": "window:start=1h,end=2d",
+    "first": "first:100",
+    "only": "only:user=u1|u2",
+    "load": "load:target=0.5,gpus=128",
+    "pool": "pool:8",
+}
+FREE_LABELS = {"preemptible": ("term_texts",), "pool": ("gpu_types",)}  # labels that a transform is there to change
 
 
 def sample() -> Workload:
@@ -54,9 +61,9 @@ def test_every_transform_keeps_what_makes_a_workload(name: str) -> None:
     assert (jobs.id > most).any() == (name in COPYING)
     assert len(after.runtime) == len(after)
     assert (after.runtime >= 0).all()
-    free = {"users": ()} | ({"term_texts": ()} if name == "preemptible" else {})  # what it is there to change
+    free = dict.fromkeys(("users", *FREE_LABELS.get(name, ())), ())
     assert {**jobs.labels, **free} == {**before.jobs.labels, **free}
-    for column in ("gpus", "job_class", "chunk", "priority"):
+    for column in {"gpus", "job_class", "chunk", "priority"} - ({"chunk"} if name == "pool" else set()):
         assert by_id(after, column, most).items() <= by_id(before, column).items()
     names = [{job: work.jobs.users[user] for job, user in by_id(work, "user", most).items()} for work in (after, before)]
     assert names[0].items() <= names[1].items()
@@ -75,7 +82,7 @@ def test_every_transform_changes_the_workload_and_says_so(name: str) -> None:
     assert (after.dropped, after.preset) == (before.dropped, before.preset)
     if not set(zip(after.jobs.id, after.jobs.submit, after.runtime, strict=True)) <= set(
         zip(before.jobs.id, before.jobs.submit, before.runtime, strict=True)
-    ) or name in ("thin", "only"):
+    ) or name in ("thin", "only", "pool"):
         assert after.logged_start is None
     else:
         assert after.logged_start is not None
@@ -137,6 +144,8 @@ def test_several_in_their_order() -> None:
         ("load:0", "load = 0"),
         ("load:gpus=2,cores=-1", "cores = -1"),
         ("runtimes:-1", "factor = -1"),
+        ("preemptible:writing=0.02", "writing = 0.02"),
+        ("preemptible:writing=0.02,checkpoint=600,cost=12", "writing = 0.02"),
         ("arrival-noise:0", "severity = 0"),
         ("arrival-noise:severity=5", "does not lie in 1..4"),
         ("arrival-noise:share=-1", "share = -1"),

@@ -135,6 +135,20 @@ def test_a_predictor_knows_what_had_ended_in_the_log_before_a_window(log):
         assert cut.predictor.past.last_of(name, 2).tolist() == mine[-2:]
 
 
+def test_each_window_is_changed_by_itself(log):
+    """The load is that of every window, not of the log, and windows draw different jobs."""
+    text = f"{log}[jobs=64; each=load:target=1.5,gpus=16+preemptible:0.5] on 16"
+    source = Workloads([text]).part("train")
+    found = [source.episode(number) for number in range(3)]
+    for episode in found:
+        jobs = episode.workload.jobs
+        assert len(jobs) == 64
+        assert float(jobs.gpus @ episode.workload.runtime) / (16 * np.ptp(jobs.submit)) == pytest.approx(1.5)
+    assert len({tuple(episode.workload.jobs.terms.tolist()) for episode in found}) == 3
+    again = Workloads([parse_recipe(text).text]).part("train").episode(0)
+    assert again.workload.jobs == found[0].workload.jobs
+
+
 def test_all_of_a_range_is_one_episode(log):
     source = Workloads([f"{log}[jobs=all; from=8d] on 64"]).part("test")
     raw = load_workload(str(log))
@@ -155,7 +169,7 @@ def test_a_mix_takes_turns_by_weight(log):
 
 
 def test_a_recipe_reads_back_from_its_text():
-    text = "log.swf[jobs=64; from=0.2; until=30d; apply=load:0.9+thin:0.5; estimate=rolling:last=2; reader=swf] on 4x8:v100"
+    text = "log.swf[jobs=64; from=0.2; until=30d; apply=load:0.9+thin:0.5; each=load:1.1; estimate=rolling:last=2; reader=swf] on 4x8:v100"
     recipe = parse_recipe(text)
     assert recipe.text == text
     assert parse_recipe(recipe.text) == recipe
@@ -175,6 +189,7 @@ BAD = {
     "family[jobs=100000] on 8": "fewer than a window",
     "family[from=0.2] on 8": "from and until are for traces",
     "family[apply=lod:0.9] on 8": "did you mean 'load'",
+    "family[each=lod:0.9] on 8": "did you mean 'load'",
     "family[estimate=nosy] on 8": "did you mean 'noisy'",
     "family[jobs] on 8": "is not NAME=VALUE",
     "0*family on 8": "does not lie in 1..",

@@ -37,7 +37,7 @@ from gpuyard.engine.compiler.shown import (
     show_trusted_jobs,
 )
 from gpuyard.engine.compiler.vetting import is_helper, plain, vet
-from gpuyard.engine.state import NODE_ROW, PARAMS, SYSTEM_ROW, State
+from gpuyard.engine.state import NODE_ROW, OWN_PARAMS, PARAMS, SYSTEM_ROW, State
 from gpuyard.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def _parameters(function: Function, given: int) -> tuple[tuple[str, float], ...]
         if not isinstance(parameter.default, (int, float)):
             raise PolicyError(f"{where}: parameter {parameter.name!r} needs a number as its default")
         extra[parameter.name] = float(parameter.default)
-    if len(extra) > PARAMS:
-        raise PolicyError(f"{where}: {len(extra)} parameters; at most {PARAMS}")
+    if len(extra) > OWN_PARAMS:
+        raise PolicyError(f"{where}: {len(extra)} parameters; at most {OWN_PARAMS}")
     return tuple(extra.items())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -48,6 +49,10 @@ class Kernel:
         self.py_func = function  # numba's name for it
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name: what an entry closes over is in its key on the disk, and numba's dispatcher is another one in each process."""
+        return _named, (self.__module__, self.__name__)
+
     @cached_property
     def dispatcher(self) -> Any:
         return njit(pipeline_class=KernelCompiler, **_INNER, **_LINKED)(self.py_func)
@@ -56,6 +61,10 @@ class Kernel:
     def _numba_type_(self) -> Any:
         """Answer numba, which asks an object for its type by this name."""
         return types.Dispatcher(self.dispatcher)
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 def inner(function: F) -> F:

@@ -18,7 +18,7 @@ from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
-from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
+from gpuyard.engine.kernels.runs import begin_terms, end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, PART_BOUNDS, PART_OUTAGE, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
@@ -405,9 +405,15 @@ def _use(s: State, choice: Int) -> Any:
     if choice == control.active:
         return 0
     control.active = choice
+    if len(s.rank_until) > 1:
+        for j in range(len(s.rank_until)):
+            s.rank_until[j] = -math.inf
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         part.settled = 0
+        part.ageing = 0.0
+        for i in range(part.head, part.tail):
+            begin_terms(s, s.rows[s.queue_jobs[i]])
         if part.head < part.tail:
             status = order_queue(s, p)
             if status < 0:

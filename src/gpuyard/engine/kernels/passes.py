@@ -30,11 +30,11 @@ from gpuyard.engine.kernels.ranks.area import waiting_area
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN, PART_RANK
 from gpuyard.model.cluster import EPS
-from gpuyard.model.rules import MUST_RUN
+from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import PartitionRow, SlotRow, State
+    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
 
 
 @inner
@@ -476,6 +476,13 @@ def _choose_victims(s: State, p: Int, h: Int, limit: Real) -> Any:
 
 
 @inner
+def _must_run(s: State, row: JobRow) -> Any:
+    """Whether the terms of a running job say that it may not be stopped, or not again."""
+    stops = s.terms[row.terms].stops
+    return stops == MUST_RUN or (stops == MAY_STOP_ONCE and row.preemptions > 0)
+
+
+@inner
 def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
     """The unmarked running job with the highest score above `limit`, the latest started of equals; -1: none."""
     now = s.control[0].now
@@ -486,7 +493,7 @@ def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
         score = s.score[i]
-        if row.benched == 2 or row.run_start == now or s.terms[row.terms].stops == MUST_RUN or not score > limit:
+        if row.benched == 2 or row.run_start == now or _must_run(s, row) or not score > limit:
             continue
         later = row.run_start > best_start or (row.run_start == best_start and j > best)
         if best < 0 or score > best_score or (score == best_score and later):

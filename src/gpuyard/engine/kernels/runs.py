@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, params_at
+from gpuyard.engine.compiler.jit import ORDERING, PREEMPTION, call_keys, copier, inner, params_at
 from gpuyard.engine.kernels.accounts import charge
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
-from gpuyard.engine.kernels.ranks.area import waiting_area
+from gpuyard.engine.kernels.ranks.area import level_of, may_be_stopped, next_halving, waiting_area
+from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, WRITING_AT
 from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
 from gpuyard.model.jobs import JOB
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 BAD_KEY = -1
 STARVED = -4
+SLACK = 600.0  # s by which the account of waits may be exceeded in any case, all jobs together
 MOST_BARREN = 60  # such stops are counted up to here
 MOST_STOPS = 10_000  # of one job, before a stop that keeps none of its work is taken for the sign of an endless loop
 
@@ -61,7 +63,7 @@ def factor_held(s: State, row: JobRow) -> Any:
 @inner
 def rate_of(s: State, row: JobRow, count: Int) -> Any:
     """Work per second on the nodes picked."""
-    writing = s.terms[row.terms].writing
+    writing = s.terms[terms_at(s, row)].writing
     if row.gpus == 0:
         return writing
     control = s.control[0]
@@ -172,6 +174,8 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     control.running += 1
     if control.tracking == 1:
         running_insert(s, part, j)
+    if len(s.rank_until) > 1:
+        s.rank_until[j] = -math.inf
 
 
 @inner
@@ -281,6 +285,40 @@ def end_job(s: State, j: Int) -> None:
     s.result[j].end = s.control[0].now
     if s.control[0].tallying == 1:
         _tally(s, row)
+    if len(s.burden) > 1:
+        _share_burden(s, row)
+
+
+@inner
+def _share_burden(s: State, row: JobRow) -> None:
+    """Add what a job that has ended waited to the account of its level, and see whether those that may be stopped wait too long."""
+    control = s.control[0]
+    delay = max(control.now - row.submit - min(row.runtime, row.ran), 0.0)
+    at = min(max(level_of(row.estimate * row.gpus), 0), BURDEN_LEVELS - 1) * BURDEN_ROW
+    stoppable = row.preemptions > 0 or may_be_stopped(s, row)  # who was stopped could be
+    s.burden[at] += delay
+    s.burden[at + 1] += 1.0
+    if stoppable:
+        s.burden[at + 2] += delay
+        s.burden[at + 3] += 1.0
+    theirs: Real = 0.0
+    usual: Real = 0.0
+    for k in range(0, BURDEN_LEVELS * BURDEN_ROW, BURDEN_ROW):
+        if 0.0 < s.burden[k + 3] < s.burden[k + 1]:
+            theirs += s.burden[k + 2]
+            usual += s.burden[k] / s.burden[k + 1] * s.burden[k + 3]
+    was = is_burdened(s)
+    control.excess = (theirs - SLACK) / usual - 1.0 if usual > 0 else (math.inf if theirs > SLACK else 0.0)
+    if is_burdened(s) != was:
+        for p in range(len(s.partitions)):
+            s.partitions[p].settled = 0
+
+
+@inner
+def is_burdened(s: State) -> Any:
+    """Whether jobs that may be stopped have waited too much longer than others of their size, so that nobody is stopped."""
+    control = s.control[0]
+    return control.excess > s.params[params_at(control.active, PREEMPTION) + BURDEN_AT]
 
 
 @inner
@@ -351,6 +389,7 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     row.overrun = 0
     row.benched = 0
     row.barren = 0
+    row.silent = 0
     row.reached = 0.0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
@@ -371,9 +410,15 @@ def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -
 
 
 @inner
+def terms_at(s: State, row: JobRow) -> Any:
+    """Return the place of the terms that hold for a job's present or next run."""
+    return row.terms + len(s.terms) // 2 if row.silent == 1 else row.terms
+
+
+@inner
 def kept_of(s: State, row: JobRow, useful: Real) -> Any:
     """Seconds that a run keeps of so many useful ones if it is stopped."""
-    interval = s.terms[row.terms].interval
+    interval = s.terms[terms_at(s, row)].interval
     if interval == 0:
         return useful
     return 0.0 if np.isinf(interval) else np.floor(useful / interval) * interval
@@ -426,6 +471,7 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     row = s.rows[j]
     row.status = WAITING
     row.queued = control.now
+    begin_terms(s, row)
     row.remaining = max(row.estimate - row.done, 0.0)
     control.waiting += 1
     part = s.partitions[row.partition]
@@ -438,6 +484,8 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
             if key != key:
                 control.error_job = j
                 return BAD_KEY
+            if slot.rank != 0:
+                part.ageing = min(part.ageing, next_halving(s, row))
         elif len(s.front_jobs) > 1:
             key = bound_of(s, j)
     if crowd:
@@ -452,6 +500,31 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     part.came += 1
     part.newcomer = at
     return 0
+
+
+@inner
+def begin_terms(s: State, row: JobRow) -> None:
+    """Let a job that waits write checkpoints in its next run only if the active scheduler may stop it, where writing costs something."""
+    slot = s.slots[s.control[0].active]
+    never = s.control[0].external == 0 and slot.preemption == 0 and slot.rank == 0
+    row.silent = 1 if never and _may_be_silent(s, row) else 0
+
+
+@inner
+def _may_be_silent(s: State, row: JobRow) -> Any:
+    """Whether it makes a difference that a run writes no checkpoints."""
+    return s.terms[row.terms].writing != s.terms[row.terms + len(s.terms) // 2].writing
+
+
+@inner
+def settle_writing(s: State, row: JobRow, pressure: Real) -> None:
+    """Let a job that may be stopped write checkpoints in its next run if that is worth it, with so many jobs waiting for each device."""
+    if not _may_be_silent(s, row):
+        return
+    share = s.params[params_at(s.control[0].active, PREEMPTION) + WRITING_AT]
+    price = pressure * row.gpus  # jobs that wait for each second that the job holds its devices
+    cost = (1.0 / s.terms[row.terms].writing - 1.0) * (1.0 + price)
+    row.silent = 0 if share == math.inf or share * price > cost else 1
 
 
 @inner

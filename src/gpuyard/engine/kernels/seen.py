@@ -13,7 +13,8 @@ from gpuyard.engine.kernels.nodes import NO_DEVICES, describe, hold
 from gpuyard.engine.kernels.passes import order_queue
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import queue_sort
-from gpuyard.engine.kernels.runs import fill_row
+from gpuyard.engine.kernels.ranks.area import may_be_stopped
+from gpuyard.engine.kernels.runs import begin_terms, fill_row
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
 from gpuyard.model.jobs import JOB as SUBMITTED
 from gpuyard.model.snapshot import LIVE
@@ -62,7 +63,7 @@ def _is_sound_job(s: State, job: SubmittedRow, seen: LiveRow) -> Any:
         return False
     if not (0 <= job.job_class < len(s.speed) // len(s.types) and 0 <= job.user < len(s.users) and 0 <= job.qos < len(s.qos_factor)):
         return False
-    if not 0 <= job.terms < len(s.terms):
+    if not 0 <= job.terms < len(s.terms) // 2:
         return False
     return not seen.running or (abs(seen.run_start) < LONGEST_TIME and seen.est_end == seen.est_end)
 
@@ -140,13 +141,13 @@ def _set_regions(s: State, table: Vector[SubmittedRow]) -> None:
         at += part.queue_hi
         part.queue_hi = at
         part.running = part.unsorted = part.sifted = part.settled = part.came = 0
-        part.work = part.used = 0.0
+        part.work = part.used = part.ageing = 0.0
 
 
 @inner
 def _set_rows(s: State, table: Vector[SubmittedRow], live: Vector[LiveRow]) -> None:
     control = s.control[0]
-    control.waiting = control.heap = control.sharing = control.hosts = 0
+    control.waiting = control.heap = control.sharing = control.hosts = control.stoppable = 0
     for j in range(len(table)):
         _set_row(s, table[j], live[j], j)
         row = s.rows[j]
@@ -181,6 +182,12 @@ def _set_row(s: State, given: SubmittedRow, seen: LiveRow, j: Int) -> None:
     row.runtime = np.inf  # hidden
     row.remaining = max(row.estimate - row.done, 0.0)
     row.status = RUNNING if seen.running else WAITING
+    if not seen.running:
+        begin_terms(s, row)
+    if may_be_stopped(s, row):
+        s.control[0].stoppable = 1
+    if len(s.rank_until) > 1:
+        s.rank_until[j] = -np.inf
 
 
 @inner

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import gpuyard
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.spec import MOST_RUNS, Experiment, placed
+from gpuyard.experiments.design.varying import fill
 from gpuyard.files import user_path
 from gpuyard.model.units import shorten
 from gpuyard.networks.checkpoint import find_checkpoint
@@ -41,15 +42,14 @@ class Cell:
 
     workload: str  # its short name, or its text without the cluster, and without the cell's change and estimate
     recipe: Recipe  # without alternatives
-    parameters: Mapping[str, str]  # of its generator, as given
+    parameters: Mapping[str, str]  # of its generator, as given; its own of the file; its place on what is varied
     change: str
     estimate: str
 
     @property
     def cluster(self) -> str:
         """The text of the cluster, the same at every seed; empty where it is the workload's own or guessed from the log."""
-        holes = [name for name in self.parameters if f"{{{name}}}" in self.recipe.cluster]
-        return reduce(lambda text, name: text.replace(f"{{{name}}}", self.parameters[name]), holes, self.recipe.cluster)
+        return fill(self.recipe.cluster, self.parameters)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
         for text in texts:
             with placed(f"{name}: [axes] {key}"):
                 check(text)
-    if axes.clusters != ("",) and all(parse_recipe(experiment.names.get(text, text)).cluster for text in axes.workloads):
+    if axes.clusters != ("",) and all(parse_recipe(text).cluster for given in axes.workloads for text in texts_of(experiment, given)):
         raise DataError(f"{name}: [axes] clusters: every workload names its own cluster", hint="leave clusters out")
     _check_size(experiment)
     places: list[tuple[str, Recipe, dict[str, str]]] = []
@@ -89,8 +89,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
 def _check_size(experiment: Experiment) -> None:
     """Count cells and Runs from the texts, before anything is made."""
     axes, places = experiment.axes, 0
-    for given in axes.workloads:
-        recipe = parse_recipe(experiment.names.get(given, given))
+    for recipe in (parse_recipe(text) for given in axes.workloads for text in texts_of(experiment, given)):
         alternatives = [value.count("|") + 1 for value in recipe.base.split(",")] if recipe.is_generator else []
         clusters = recipe.cluster.count("|") + 1 if recipe.cluster else sum(text.count("|") + 1 for text in axes.clusters)
         places += math.prod(alternatives) * clusters
@@ -101,17 +100,24 @@ def _check_size(experiment: Experiment) -> None:
     count_runs(experiment, cells)
 
 
+def texts_of(experiment: Experiment, given: str) -> list[str]:
+    """Return the text of a workload of the axis at each place of what is varied; the first is that of the centre."""
+    if given not in experiment.names and len(experiment.places) > 1:
+        raise DataError(f"{shorten(given)}: a workload of which something is varied needs a short name", hint="put it into [names]")
+    return [fill(experiment.text_of(given), place) for place in experiment.places]
+
+
 def _places_of(experiment: Experiment, given: str) -> list[tuple[str, Recipe, dict[str, str]]]:
     """List the workloads that a text stands for, each on each cluster; the axis `clusters` is for workloads that name none."""
-    text = experiment.names.get(given, given)
-    first = parse_recipe(text)
-    if first.weight != 1:
-        raise UsageError(f"{shorten(text)}: a weight is for training; here every workload is run", hint="leave it out")
     found = []
-    for cluster in experiment.axes.clusters if not first.cluster else ("",):
-        for recipe, parameters in _alternatives(replace(first, cluster=first.cluster or cluster.strip()), experiment.axes.seeds):
-            label = given if given in experiment.names else replace(recipe, cluster="").text
-            found.append((label, recipe, parameters))
+    for text, place in zip(texts_of(experiment, given), experiment.places, strict=True):
+        first = parse_recipe(text)
+        if first.weight != 1:
+            raise UsageError(f"{shorten(text)}: a weight is for training; here every workload is run", hint="leave it out")
+        for cluster in experiment.axes.clusters if not first.cluster else ("",):
+            for recipe, parameters in _alternatives(replace(first, cluster=first.cluster or cluster.strip()), experiment.axes.seeds):
+                label = given if given in experiment.names else replace(recipe, cluster="").text
+                found.append((label, recipe, {**parameters, **experiment.own.get(given, {}), **place}))
     return found
 
 
@@ -201,7 +207,8 @@ class Sources:
         if recipe.is_generator:
             found = GeneratorSource.of(recipe, self._seeds)
             return replace(found, clusters=self._clusters)
-        return self._traces(replace(recipe, begin=recipe.begin or "0")).part("test", whole=True)  # all of it unless a range is named
+        log = self._traces(replace(recipe, begin=recipe.begin or "0", each=()))  # which changes of its windows do not concern
+        return replace(log.part("test", whole=True), recipe=recipe)  # all of it unless a range is named
 
     def _window(self, part: TraceSource, k: int) -> Episode:
         """Cut window `k` of as many as there are seeds; they do not overlap and are spread over the whole part."""

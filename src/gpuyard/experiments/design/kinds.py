@@ -22,6 +22,7 @@ from gpuyard.engine.simulation import simulate_many
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import Cell, Entry, Sources, cells_of, check_unseen, column, count_runs, entries_of, exists, files_of
 from gpuyard.experiments.design.spec import Experiment, from_table, placed
+from gpuyard.experiments.design.varying import fill
 from gpuyard.experiments.judging.bounds import bounds
 from gpuyard.experiments.judging.curves import Curve, check_curve, curve_of
 from gpuyard.files import user_path
@@ -80,6 +81,7 @@ class Prepared:
         self.sources = Sources(self.experiment.axes.seeds)
         self._agents = context.agents
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._schedulers: dict[str, AnyScheduler] = {}
         self._check_names()
 
     def _check_names(self) -> None:
@@ -115,19 +117,24 @@ class Prepared:
         given = self.experiment.rules
         return Rules(**asdict(given))
 
-    @cached_property
-    def schedulers(self) -> list[AnyScheduler]:
-        """The scheduler of each entry, compiled."""
-        return [self.scheduler_of(entry) for entry in self.entries]
+    def schedulers_on(self, cell: Cell) -> list[AnyScheduler]:
+        """Return the scheduler of each entry on a cell, compiled."""
+        return [self._scheduler(entry, cell) for entry in self.entries]
 
-    def scheduler_of(self, entry: Entry) -> AnyScheduler:
-        """Read and compile the scheduler of an entry."""
-        text = self.text_of(entry)
-        with placed(f"{self.experiment.name}: scheduler {entry.label!r}"):
-            made = parse_scheduler(text)
-            if not isinstance(made, Decider):
-                made.program()
-        return made
+    def schedulers_of(self, entry: Entry) -> list[AnyScheduler]:
+        """Return what an entry is on the cells: one scheduler, unless its text has holes that the workloads fill."""
+        return list({self.text_of(entry, cell): self._scheduler(entry, cell) for cell in self.cells}.values())
+
+    def _scheduler(self, entry: Entry, cell: Cell) -> AnyScheduler:
+        """Read and compile the scheduler of an entry, once."""
+        text = self.text_of(entry, cell)
+        if text not in self._schedulers:
+            with placed(f"{self.experiment.name}: scheduler {entry.label!r}"):
+                made = parse_scheduler(text)
+                if not isinstance(made, Decider):
+                    made.program()
+            self._schedulers[text] = made
+        return self._schedulers[text]
 
     @property
     def ready(self) -> list[Entry]:
@@ -141,10 +148,10 @@ class Prepared:
         named = [entry for entry in self.entries if entry.name not in self.experiment.agents]
         return [entry for entry in named if any(programs_in(self.experiment.text_of(entry.name)))]
 
-    def text_of(self, entry: Entry) -> str:
-        """The text of a scheduler; for an agent, the path of its checkpoint here."""
+    def text_of(self, entry: Entry, cell: Cell) -> str:
+        """The text of a scheduler on a cell; for an agent, the path of its checkpoint here."""
         if entry.name not in self.experiment.agents:
-            return self.experiment.text_of(entry.name)
+            return fill(self.experiment.text_of(entry.name), cell.parameters)
         if entry.label not in self._agents:
             raise UsageError(f"{entry.label}: the agent is not trained yet")
         if self._folder is None:
@@ -162,7 +169,8 @@ class Prepared:
         trained_on = [parse_recipe(text, agent.cluster) for agent in agents.values() for text in agent.workloads]
         texts = [text for recipe in (*(cell.recipe for cell in self.cells), *trained_on) for text in (recipe.base, recipe.cluster)]
         paths = [user_path(text) for text in dict.fromkeys(texts) if exists(text, Path.is_file)]
-        paths += [path for entry in self.ready if entry.name not in agents for path in files_of(self.scheduler_of(entry))]
+        schedulers = [made for entry in self.ready if entry.name not in agents for made in self.schedulers_of(entry)]
+        paths += [path for made in schedulers for path in files_of(made)]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in dict.fromkeys(paths)}
 
     def check(self) -> None:
@@ -209,7 +217,7 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
     proven = bounds(experiment.axes.objectives, episode.workload, episode.cluster, rules=prepared.rules)
     proven_values = {f"bound.{name}": math.nan if found is None else found.value for name, found in proven.items()}
     made: list[RunRecord] = []
-    for results in _simulated(prepared, episode, unit.seed):
+    for results in _simulated(prepared, cell, episode, unit.seed):
         numbers, latencies = numbers_of(experiment, results), measure_many(results, [LATENCY, ENTROPY])
         for result, number, latency in zip(results, numbers, latencies, strict=True):
             k = len(made)
@@ -217,18 +225,19 @@ def _simulate_unit(prepared: Prepared, unit: Unit) -> list[RunRecord]:
             values = place | {"seed": unit.seed, "scheduler": entry.name, "training_seed": entry.training_seed} | number
             curves = {name: curve_of(name, result) for name in experiment.curves}
             further = {
-                "text": experiment.text_of(entry.name), "workload_text": episode.text, "estimates": result.workload.estimates,
-                "decision_latency_us": latency[LATENCY], ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
+                "text": fill(experiment.text_of(entry.name), cell.parameters), "workload_text": episode.text,
+                "estimates": result.workload.estimates, "decision_latency_us": latency[LATENCY],
+                ENTROPY: None if math.isnan(latency[ENTROPY]) else latency[ENTROPY],
             }  # fmt: skip
             manifest = manifest_of(unit.first + k, values, float(result.manifest["wall_s"]), further)
             made.append(RunRecord(unit.first + k, values | _holding(proven_values, values), curves, manifest))
     return made
 
 
-def _simulated(prepared: Prepared, episode: Episode, seed: int) -> Iterator[list[Result]]:
+def _simulated(prepared: Prepared, cell: Cell, episode: Episode, seed: int) -> Iterator[list[Result]]:
     """Yield the results of all entries, in order: those of short runs together, those of long ones one at a time, to be dropped."""
     segments = any(resolve(name)[0].segments for name in prepared.experiment.measured)
-    for batch in batches(prepared.schedulers, len(episode.workload)):
+    for batch in batches(prepared.schedulers_on(cell), len(episode.workload)):
         yield simulate_many(episode.workload, episode.cluster, batch, seed, rules=prepared.rules, segments=segments)
 
 
@@ -250,7 +259,8 @@ def _check_simulations(prepared: Prepared) -> None:
             with placed(f"{prepared.experiment.name}: workload {shorten(cell.workload)}"):
                 prepared.sources.episode(cell, prepared.experiment.axes.seeds[0])
     for entry in prepared.ready:
-        check_unseen(prepared.scheduler_of(entry), entry.label, prepared.cells, prepared.sources)
+        for made in prepared.schedulers_of(entry):
+            check_unseen(made, entry.label, prepared.cells, prepared.sources)
 
 
 KINDS.add("simulations", ExperimentKind("simulations", _simulate_unit, _check_simulations))

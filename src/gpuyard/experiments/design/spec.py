@@ -16,6 +16,10 @@
     [names]                         # short names for schedulers and workloads
     meta = "learned:meta"
 
+    [vary]                          # values for holes `{load}` in workloads of [names]: the first of each is the centre, from which one
+    load = ["1.0", "0.7"]           # at a time is varied; [[also]]: further places, by what differs from the centre
+    [own.KTH]                       # values of one workload; holes in schedulers take these, its parameters, and those of [vary]
+
     [judge]                         # baseline, challengers, oracle, further metrics, parameters to group by
     [rules]                         # checkpoint, restart_cost, walltime_kill, checkpoint_cost, drain
     [settings]                      # of another kind than simulations: numbers, and ranges such as "0.7:1"
@@ -41,6 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import DataError, GpuyardError, UsageError
+from gpuyard.experiments.design.varying import check_varied, varied_of, without_unset
 from gpuyard.files import MAX_TOML_BYTES, merge_tables, parse_toml, read_bytes, user_path
 from gpuyard.model.fields import Fields
 from gpuyard.model.units import shorten
@@ -152,6 +157,9 @@ class Experiment:
     figures: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     sets: tuple[SwitchSet, ...] = ()
+    vary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    also: tuple[Mapping[str, str], ...] = ()
+    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     settings: Mapping[str, float | str] = field(default_factory=dict)  # of the kind; a range is a text, `0.7:1`
 
@@ -168,6 +176,17 @@ class Experiment:
     def text_of(self, name: str) -> str:
         """Return a scheduler or a workload of the axes in full; an agent is its name."""
         return self.names.get(name, name)
+
+    @property
+    def centre(self) -> dict[str, str]:
+        """Return the first value of everything that [vary] varies."""
+        return {name: values[0] for name, values in self.vary.items()}
+
+    @property
+    def places(self) -> list[dict[str, str]]:
+        """List the values for holes: the centre, one varied at a time, and those of [[also]]; without [vary] one place without values."""
+        single = [{name: value} for name, values in self.vary.items() for value in values[1:]]
+        return [{**self.centre, **each} for each in ({}, *single, *self.also)]
 
     def record(self) -> dict[str, Any]:
         """Return the experiment as JSON values."""
@@ -231,7 +250,8 @@ def parse_experiment(text: bytes | str, where: str, *, quick: bool = False, valu
 
 def _made(table: Mapping[str, Any], values: Mapping[str, str], where: str) -> Experiment:
     rest = {key: value for key, value in table.items() if key != "values"}
-    return from_table(_filled(rest, _known_values(table.get("values", {}), values, where), where), where)
+    known = _known_values(table.get("values", {}), values, where)
+    return from_table(_filled(without_unset(rest, known), known, where), where)
 
 
 def _known_values(holes: Any, given: Mapping[str, str], where: str) -> dict[str, str]:
@@ -279,6 +299,7 @@ def from_table(table: Mapping[str, Any], where: str) -> Experiment:
         figures=_texts(root, "figures", ()),
         examples=tuple(_example(fields) for fields in root.rows("examples")),
         sets=tuple(_set(fields) for fields in root.rows("sets")),
+        **varied_of(root),
         agents=agents,
         settings=_settings(root.table("settings")),
     )
@@ -414,6 +435,7 @@ def _check(made: Experiment, where: str) -> None:
     """Refuse an empty or too large product, names that refer to nothing, and unknown metrics."""
     _check_axes(made, where)
     _check_metrics(made, where)
+    check_varied(made.vary, made.also, made.own, (*made.axes.workloads, *made.names), where)
     judge = {key: getattr(made.judge, key) for key in ("challengers", "oracle", "rivals")}
     named = [("[judge] baseline", name) for name in (made.judge.baseline,) if name]
     named += [(f"[judge] {key}", name) for key, names in judge.items() for name in names]

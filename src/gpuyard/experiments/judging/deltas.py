@@ -38,7 +38,7 @@ def deltas(summary: Summary) -> dict[str, dict[str, Difference]]:
     results, baseline = summary.results, summary.table.baseline
     if not results.folder:
         return {}
-    pivot = Pivot(results)
+    pivot = Pivot(results, results.along())
     names = {usual: metric for usual, metric in USUAL.items() if metric in results.columns}
     found: dict[str, dict[str, Difference]] = {}
     for scheduler in (name for name in results.schedulers if name != baseline):

@@ -275,14 +275,14 @@ def _mean(values: Array, axis: int | tuple[int, ...], *, finite: bool = True) ->
 def summarise(results: Results) -> Summary:
     """Sum up results: all objectives, groups and changes."""
     experiment = results.experiment
-    whole = Pivot(results)
+    whole = Pivot(results, results.along())
     tables, comparisons = _corrected([table_of(whole, objective) for objective in experiment.axes.objectives])
     first = experiment.axes.objectives[0]
     groups = []
     for name in (name for name in experiment.judge.groups if name in results.columns):
         for value in dict.fromkeys(results.columns[name].tolist()):
             if value is not None:  # a workload that has no such parameter
-                table = table_of(Pivot(results, results.columns[name] == value), first, f"{name}={value}")
+                table = table_of(Pivot(results, (results.columns[name] == value) & results.along(name)), first, f"{name}={value}")
                 groups.append(_with_p(table, repeat(math.nan)))  # groups are not part of the correction
     notes = tuple(_notes(whole)) if results.folder else results.notes
     return Summary(results, tuple(tables), tuple(groups), tuple(_degradations(whole)), comparisons, notes)

@@ -170,3 +170,23 @@ def value_text(interval: Interval, size: float = 1.0, unit: str = "") -> str:
         return short(interval.mean / size) + tail
     mean, low, high = (rounded(each / size, (interval.high - interval.low) / size) for each in (interval.mean, interval.low, interval.high))
     return f"{mean} [{low}, {high}]{tail}"
+
+
+def change_in_words(
+    share: Interval, verbs: tuple[str, str, str, str] = ("falls", "rises", "stays as it is", "does not clearly change")
+) -> str:
+    """Say what an interval of a change shows; the verbs are for less, more, the same, and for what is not clear."""
+    from gpuyard.experiments.judging.statistics import FEWEST
+
+    less, more, same, unclear = verbs
+    low, high, width = 100 * share.low, 100 * share.high, 100 * (share.high - share.low)
+    if share.mean == 0 and not width > 0:
+        return same
+    verb = f"{less if share.mean < 0 else more} by"
+    if share.n < FEWEST or not math.isfinite(width):
+        return f"{verb} {short(abs(100 * share.mean))} % (too few values to tell)"
+    if low > 0 or high < 0:
+        least, most = (rounded(each, width, most=1) for each in sorted((abs(low), abs(high))))
+        return f"{verb} {rounded(abs(100 * share.mean), width, most=1)} % (between {least} and {most} %)"
+    ends = " and ".join(rounded(each, width, "+", most=1).replace("-", "−") for each in (low, high))
+    return f"{unclear} (between {ends} %)"

@@ -12,6 +12,7 @@ from typing import Literal
 
 from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Difference, Interval
+from gpuyard.experiments.judging.stopping import is_about_stopping, stopping_findings, stopping_lead
 from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Degradation, Standing, Summary, Versus
 from gpuyard.experiments.judging.switching import switch_findings
 from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, rounded, short, shown_unit, value_text
@@ -60,6 +61,8 @@ def lead(summary: Summary) -> str:
     shown = results.experiment.judge.challengers
     if results.experiment.sets:
         sentences = switch_findings(summary)
+    elif is_about_stopping(results):
+        sentences = stopping_lead(summary)
     elif len(shown) > MOST_NAMED:
         sentences = [_overview(table) for table in summary.tables]
     else:
@@ -147,6 +150,8 @@ def findings(summary: Summary) -> list[str]:
     """Say what each table shows, then what changes did."""
     if summary.single:
         return answer(summary)[1:]
+    if is_about_stopping(summary.results):
+        return stopping_findings(summary)
     return [_objective(summary, table) for table in summary.tables] + _changes(summary)
 
 
@@ -346,7 +351,7 @@ def _of_log(summary: Summary, log: Standing) -> list[str]:
     found = [*_cautions(summary, log), *filter(None, order)]
     if any_ is not None and any_ is not patient and any_.to_stand_in is not None:
         found.append(f"With preemption: {title(any_.scheduler)} {_changed(summary, all_, stand_in, any_)}.")
-    return found
+    return found + ([summary.results.what_if.words] if summary.results.what_if is not None else [])
 
 
 def _cautions(summary: Summary, log: Standing) -> list[str]:

@@ -28,7 +28,7 @@ def keep_examples(prepared: Prepared, store: Store) -> None:
     if not prepared.experiment.examples:
         return
     schedulers: dict[str, AnyScheduler] = {}
-    for entry, scheduler in zip(prepared.entries, prepared.schedulers, strict=True):
+    for entry, scheduler in zip(prepared.entries, prepared.schedulers_on(prepared.cells[0]), strict=True):
         schedulers.setdefault(entry.name, scheduler)  # of an agent that of the first training seed
     index = []
     with writing(store.path / EXAMPLES, hint=KEPT):

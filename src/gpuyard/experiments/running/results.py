@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.experiments.design.cells import entries_of
+from gpuyard.experiments.design.cells import column, entries_of, texts_of
 from gpuyard.experiments.design.kinds import PLACE as PLACE
 from gpuyard.experiments.design.spec import Experiment, from_table
 from gpuyard.experiments.judging.curves import Curve
@@ -25,6 +25,9 @@ from gpuyard.experiments.running.store import AGENTS, BEGIN, CURVES, EXPERIMENT,
 from gpuyard.files import is_file
 from gpuyard.metrics import resolve
 from gpuyard.traces.recipes import parse_recipe
+
+if TYPE_CHECKING:
+    from gpuyard.experiments.hypothesis import WhatIf
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class Results:
     accuracy: Mapping[str, float] = field(default_factory=dict)  # of the estimates
     paired: int = 0  # jobs that every line of a log is measured over
     notes: tuple[str, ...] = ()
+    what_if: WhatIf | None = None  # of a log in which no job may be stopped
 
     def __len__(self) -> int:
         return len(self.columns["run"])
@@ -118,6 +122,10 @@ class Results:
             chosen &= self.columns[name] == value
         return chosen
 
+    def along(self, name: str = "") -> Array:
+        """(runs,) bool: the Runs in which nothing is varied but `name`; without a name those at the centre, without [vary] all."""
+        return self.where(**{column(each): value for each, value in self.experiment.centre.items() if each != name})
+
 
 def load_results(folder: Path) -> Results:
     """Read the results in a folder that `gpuyard run` has completed."""
@@ -157,5 +165,5 @@ def _check_axes(folder: Path, experiment: Experiment, columns: Mapping[str, Arra
 
 def has_windows(experiment: Experiment) -> bool:
     """Whether every workload is a log, so that seeds number its windows."""
-    texts = [experiment.text_of(text) for text in experiment.axes.workloads]
+    texts = [texts_of(experiment, given)[0] for given in experiment.axes.workloads]
     return bool(texts) and not any(parse_recipe(text).is_generator for text in texts)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpuyard.policies.ranks import RunTimesTable
 
 MOST_BARREN = 60
+MOST_HALVINGS = 60
 
 
 def gittins_time(table: RunTimesTable, job: JobState, age: float) -> float:
@@ -53,10 +54,13 @@ class RankPass:
         self.partition = partition
         self.rule = rule
         self.now: float = simulation.now
+        self.devices = sum(node.gpus for node in simulation.yard.nodes if node.partition == partition)
 
     def run(self) -> None:
         """Plan until no stop has to be undone, then stop and start as planned."""
         running = self.simulation.refreshed(self.partition)
+        waiting = self.simulation.with_status("waiting", self.partition)
+        self.pressure = len(waiting) / self.devices if self.devices > 0 else 0.0
         self.order = self.ordered(running)
         fixed: set[int] = set()
         while True:
@@ -73,11 +77,13 @@ class RankPass:
 
     # --- the order --------------------------------------------------------------------------------------------------
 
-    def may_be_stopped(self, job: JobState) -> bool:
-        """Whether a running job may be stopped now: it says so, has not just started, and has had time to make good barren stops."""
+    def competes(self, job: JobState) -> bool:
+        """Whether a running job may be stopped now: it may be at all, has not just started, and has had time to make good barren stops."""
+        if self.simulation.burden.excess > self.rule.burden:
+            return False
         elapsed = self.now - job.run_start
         protected = job.barren > 0 and elapsed < job.overhead + 2.0 ** min(job.barren, MOST_BARREN)
-        return job.preemptible is True and job.run_start < self.now and not protected
+        return job.may_be_stopped and job.run_start < self.now and not protected
 
     def time_of(self, job: JobState, age: float) -> float:
         """Return the rule's time for a job that has done so much work."""
@@ -88,21 +94,31 @@ class RankPass:
         time: float = self.simulation.call(f"preemption {self.rule.name}", self.rule.function, self.rule.params, job)
         return time
 
+    def credit(self, job: JobState, until: float) -> float:
+        """Return the factor by which a job counts less for what it has waited."""
+        if self.rule.ageing <= 0 or not self.simulation.stoppable:
+            return 1.0
+        period = max(self.rule.ageing * 3600.0, self.rule.stretch * job.estimate)
+        return float(2.0 ** -min(max(math.floor((until - job.submit - job.ran) / period), 0), MOST_HALVINGS))
+
     def area(self, job: JobState) -> float:
         """Return the GPU-seconds by which a job is ranked."""
         if job.status == "waiting":
-            if job.preemptible is not True:
-                return job.estimate * job.gpus
-            return (self.time_of(job, job.done) + (job.restart if job.preemptions > 0 else 0.0)) * job.gpus
+            gpus = job.gpus * self.credit(job, self.now)
+            if not job.may_be_stopped:
+                return job.estimate * gpus
+            return (self.time_of(job, job.done) + (job.restart if job.preemptions > 0 else 0.0)) * gpus
         useful = max(self.now - job.run_start - job.overhead, 0.0)
         time = self.time_of(job, job.done + useful * job.rate)
         lost = (useful - job.kept(useful)) * job.rate
-        return max(time - job.restart - lost, 0.01 * time) / self.rule.hysteresis * job.gpus
+        share = job.gpus / self.devices if self.devices > 0 else 0.0
+        divisor = self.rule.hysteresis * (1.0 + self.rule.width * share * share)
+        return max(time - job.restart - lost, 0.01 * time) * (job.gpus * self.credit(job, job.run_start) / divisor)
 
     def ordered(self, running: list[JobState]) -> list[JobState]:
-        """Return the waiting jobs and the running ones that may be stopped, by (level, running first, area, index)."""
+        """Return the waiting jobs and the running ones that compete, by (level, running before waiting, area or start, index)."""
         waiting = self.simulation.with_status("waiting", self.partition)
-        area = {job.index: self.area(job) for job in [*waiting, *filter(self.may_be_stopped, running)]}
+        area = {job.index: self.area(job) for job in [*waiting, *filter(self.competes, running)]}
 
         def level(job: JobState) -> float:
             value = area[job.index]
@@ -110,8 +126,10 @@ class RankPass:
                 return -math.inf if value <= 0 else math.inf
             return math.frexp(value)[1]
 
-        jobs = [self.simulation.jobs[index] for index in area]
-        return sorted(jobs, key=lambda job: (level(job), job.status == "waiting", area[job.index], job.index))
+        def key(job: JobState) -> tuple[float, bool, float, int]:
+            return level(job), job.status == "waiting", area[job.index] if job.status == "waiting" else job.run_start, job.index
+
+        return sorted((self.simulation.jobs[index] for index in area), key=key)
 
     # --- the plan ---------------------------------------------------------------------------------------------------
 
@@ -124,12 +142,16 @@ class RankPass:
             if job.status == "running":
                 continue
             movable = [j for j in self.order[place + 1 :] if j.status == "running" and j.index not in fixed and j not in plan.stopped]
+            self.settle_writing(job)
+            before = RankPlan(plan.yard.without([]), dict(plan.held), list(plan.starts), list(plan.stopped))
             parts, aside = self.find(job, plan, list(movable))
-            if parts and head is not None and job.preemptible is not True and not self.leaves_reservation(job, parts, head):
+            if parts and head is not None and not job.may_be_stopped and not self.leaves_reservation(job, parts, head):
                 parts = []
             if parts:
                 plan.yard.take(job, parts)
             stopped = [each for each in aside if not self.returns(each, plan)]
+            if parts and stopped and not self.pays(job, stopped, before):
+                plan, parts = before, []
             if parts:
                 plan.starts.append((job, parts, stopped))
                 plan.stopped += stopped
@@ -137,6 +159,34 @@ class RankPass:
                 head = job
                 self.reserve(head, plan, movable)
         return plan
+
+    def settle_writing(self, job: JobState) -> None:
+        """Let a job write checkpoints in the run that may begin now, if that is worth what it costs."""
+        if not job.may_be_silent:
+            return
+        price = self.pressure * job.gpus
+        cost = (1.0 / job.said_working_part - 1.0) * (1.0 + price)
+        job.silent = not (self.rule.writing == math.inf or self.rule.writing * price > cost)
+
+    def pays(self, job: JobState, stopped: list[JobState], plan: RankPlan) -> bool:
+        """Whether stopping these jobs for one that waits gains enough: it would not fit soon anyway, in the plan as it was."""
+        if self.rule.pay == 0:
+            return True
+        own = max(self.time_of(job, job.done) if job.may_be_stopped else job.estimate - job.done, 1.0)
+        cost = 0.0
+        for each in reversed([other for other in self.order if other in stopped]):
+            cost += (own + each.restart) / math.sqrt(self.length_of(each))
+        time = self.now + self.rule.pay * math.sqrt(own) * cost
+        running = self.simulation.with_status("running", self.partition)
+        gone = [each for each in running if each not in plan.stopped and each.expected_end(self.now) <= time]
+        later = plan.yard.without([])
+        for each in gone:
+            later.give_back(each, plan.held[each.index])
+        return not later.fits(job)
+
+    def length_of(self, job: JobState) -> float:
+        """Return the length that a running job was judged to have when its run began."""
+        return max(job.estimate if self.rule.table is None else job.done + self.time_of(job, job.done), 1.0)
 
     def find(self, job: JobState, plan: RankPlan, movable: list[JobState]) -> tuple[list[Holding], list[JobState]]:
         """Return the parts of a job, empty if it does not fit, and the running jobs set aside for it, in order. They have left the yard."""

@@ -25,7 +25,7 @@ from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration
 from gpuyard.testing.reference.ranks import RankPass
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
-from gpuyard.testing.reference.state import Accounts, Holding, JobState, JobsView, System, Yard, device_room, make_jobs, may_use
+from gpuyard.testing.reference.state import Accounts, Burden, Holding, JobState, JobsView, System, Yard, device_room, make_jobs, may_use
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
 
@@ -74,8 +74,9 @@ class _Simulation:
         self.schedulers = list(scheduler.schedulers) if isinstance(scheduler, Meta) else [scheduler]
         self.active = self.schedulers[0]
         self.switch_due = 0.0
-        stoppable = any(job.preemptible for job in self.jobs)  # else the timer of a rank rule does not fire
-        others = [s.preemption.every for s in self.schedulers if stoppable or not s.preemption.rank]
+        self.stoppable = any(job.preemptible for job in self.jobs)  # else the timer of a rank rule does not fire, and nobody ages
+        self.burden = Burden()
+        others = [s.preemption.every for s in self.schedulers if self.stoppable or not s.preemption.rank]
         periods = [period for period in [*([self.meta.every] if self.meta else []), *others] if period > 0]
         self.timer_period = periods[0] if periods else math.inf
         self.now = -math.inf
@@ -130,6 +131,7 @@ class _Simulation:
                 self.leave(job)
                 job.status = "killed" if job.killed_at_end else "done"
                 job.end = self.now
+                self.burden.add(job, self.now)
 
     def repair(self) -> None:
         for state in self.outages:
@@ -199,9 +201,14 @@ class _Simulation:
     def enqueue(self, job: JobState) -> None:
         job.status = "waiting"
         job.queued = self.now
+        self.settle_writing(job)
         job.remaining = max(job.estimate - job.done, 0.0)
         if not self.active.ordering.reads_clock:
             job.key = self.key_of(job)
+
+    def settle_writing(self, job: JobState) -> None:
+        """Let a job that may be stopped write checkpoints in its next run only if the scheduler may stop it, where they cost something."""
+        job.silent = job.may_be_silent and not self.active.preemption.stops
 
     def start(self, job: JobState, parts: list[Holding]) -> None:
         assert job.status == "waiting", f"job {job.index} at {self.now} s: started while {job.status}"
@@ -315,6 +322,7 @@ class _Simulation:
         if self.schedulers[choice] is not self.active:
             self.active = self.schedulers[choice]
             for job in self.with_status("waiting"):
+                self.settle_writing(job)
                 job.key = self.key_of(job)
 
     def system(self) -> System:
@@ -393,7 +401,11 @@ class _Simulation:
         what = f"preemption {rule.name}"
         limit = self.call(what, rule.function, rule.params, head)
         score = {job.index: self.call(what, rule.function, rule.params, job) for job in running}
-        eligible = [job for job in running if score[job.index] > limit and job.run_start < self.now and job.preemptible is not False]
+        eligible = [
+            job
+            for job in running
+            if score[job.index] > limit and job.run_start < self.now and job.preemptible is not False and not (job.once and job.preemptions)
+        ]
         eligible.sort(key=lambda job: (score[job.index], job.run_start, job.index), reverse=True)
         for count in range(1, len(eligible) + 1):
             if self.yard.without(eligible[:count]).fits(head):

@@ -16,6 +16,8 @@ from gpuyard.model.result import STATUS
 from gpuyard.model.rules import Rules, StopTerms, parse_terms
 from gpuyard.model.workload import Workload
 
+BURDEN_LEVELS = 64  # of areas, by which waits are compared
+SLACK = 600.0  # s by which jobs that may be stopped, all together, may have waited longer in any case
 TOLERANCE = 1e-6  # for cpus, GB, shares and quotas
 USAGE_UNIT = Fraction(1, 2**20)  # of a GPU: what users hold is rounded to it, half a unit upwards
 UNLIMITED = 1 << 60  # units: more than any job has
@@ -77,6 +79,8 @@ class JobState:
     id: int
     runtime: float  # hidden from policies
     preemptible: bool | None = None  # None: the job does not say
+    once: bool = False  # it may be stopped one time only
+    silent: bool = False  # its present or next run writes no checkpoints, although they cost something
     checkpoint: float = 0.0  # s of work between checkpoints
     checkpoint_cost: float = 0.0  # s to write one
     restart: float = 0.0  # s of restart cost and drain
@@ -135,12 +139,29 @@ class JobState:
         return self.memory if self.gpus < 1 else self.memory * self.chunk / self.gpus
 
     @property
+    def may_be_stopped(self) -> bool:
+        """Whether it says that it may be stopped, as often as it has been already."""
+        return self.preemptible is True and not (self.once and self.preemptions > 0)
+
+    @property
+    def may_be_silent(self) -> bool:
+        """Whether its runs need not write checkpoints."""
+        return self.preemptible is True and not self.once and self.checkpoint_cost > 0
+
+    @property
+    def said_working_part(self) -> float:
+        """The part of its time on the devices that is work, if it writes checkpoints."""
+        return self.checkpoint / (self.checkpoint + self.checkpoint_cost) if self.checkpoint_cost > 0 else 1.0
+
+    @property
     def working_part(self) -> float:
         """The part of its time on the devices that is work; the rest goes into writing checkpoints."""
-        return self.checkpoint / (self.checkpoint + self.checkpoint_cost) if self.checkpoint_cost > 0 else 1.0
+        return 1.0 if self.silent else self.said_working_part
 
     def kept(self, useful: float) -> float:
         """Return the seconds that a stop keeps of so many useful ones."""
+        if self.silent:
+            return 0.0
         if self.checkpoint == 0:
             return useful
         if math.isinf(self.checkpoint):
@@ -172,8 +193,9 @@ def make_jobs(workload: Workload, cluster: Cluster, rules: Rules) -> list[JobSta
 
 def set_terms(job: JobState, said: StopTerms, rules: Rules) -> None:
     """Set on what terms a job may be stopped; cost and drain of the rules hold for jobs that say they may be stopped."""
-    job.preemptible = said.preemptible
-    job.checkpoint = rules.checkpoint if math.isnan(said.checkpoint) else said.checkpoint
+    job.preemptible, job.once = said.preemptible, said.once
+    usual = math.inf if said.once else rules.checkpoint
+    job.checkpoint = usual if math.isnan(said.checkpoint) else said.checkpoint
     usual_cost, usual_drain = (rules.checkpoint_cost, rules.drain) if said.preemptible else (0.0, 0.0)
     if 0 < job.checkpoint < math.inf:
         job.checkpoint_cost = usual_cost if math.isnan(said.checkpoint_cost) else said.checkpoint_cost
@@ -434,3 +456,36 @@ class Accounts:
     @staticmethod
     def _rounded(gpus: float) -> Fraction:
         return math.floor(Fraction(gpus) / USAGE_UNIT + Fraction(1, 2)) * USAGE_UNIT
+
+
+@dataclass(eq=False)
+class Burden:
+    """What jobs of each level of size have waited, all of them and those that may be stopped."""
+
+    everybody: dict[int, list[float]] = field(default_factory=dict)
+    stoppable: dict[int, list[float]] = field(default_factory=dict)
+    excess: float = 0.0  # by what part the latter have waited longer
+
+    def add(self, job: JobState, now: float) -> None:
+        """Take a job into account that ends now."""
+        area = job.estimate * job.gpus
+        level = 0 if area <= 0 else BURDEN_LEVELS - 1 if math.isinf(area) else min(max(math.frexp(area)[1] - 1, 0), BURDEN_LEVELS - 1)
+        delay = max(now - job.submit - min(job.runtime, job.ran), 0.0)
+        self.everybody.setdefault(level, []).append(delay)
+        if job.preemptions > 0 or job.may_be_stopped:
+            self.stoppable.setdefault(level, []).append(delay)
+        theirs = usual = 0.0
+        for level in sorted(self.stoppable):
+            some, every = self.stoppable[level], self.everybody[level]
+            if len(some) < len(every):
+                theirs += in_turn(some)
+                usual += in_turn(every) / len(every) * len(some)
+        self.excess = (theirs - SLACK) / usual - 1.0 if usual > 0 else math.inf if theirs > SLACK else 0.0
+
+
+def in_turn(values: list[float]) -> float:
+    """Return the sum, added up one by one."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gpuyard.errors import DataError
+from gpuyard.model.rules import FLAGS
 from gpuyard.model.units import MAX_TIME
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -125,19 +126,45 @@ def _guessed(workload: Workload) -> tuple[int, float]:
 @transform("preemptible", title="a random share of the jobs may be stopped, the others may not", random=True)
 def preemptible(
     workload: Workload, seed: int, *, share: float = 0.5, checkpoint: Seconds = -1.0, cost: Seconds = -1.0, drain: Seconds = -1.0,
-    restart: Seconds = -1.0,
+    restart: Seconds = -1.0, writing: float = -1.0,
 ) -> Workload:  # fmt: skip
     """Let each job be stopped with probability `share`; with one seed, a smaller share is part of a larger one.
 
     `checkpoint`, `cost`, `drain` and `restart` are the terms of these jobs: the time between checkpoints, that of writing one, that of a
-    stop and that of a start after it. Those that are negative are left as they are, or to the rules.
+    stop and that of a start after it. Those that are negative are left as they are, or to the rules. `writing` gives the `cost` as a share
+    of `checkpoint`, which must then be given: 0.02 is 12 s every 600 s.
     """
     require(0 <= share <= 1, f"transform preemptible: share = {share:g} does not lie in 0..1")
+    if writing >= 0:
+        wrong = cost >= 0 or not 0 < checkpoint < np.inf or writing > 1
+        require(not wrong, f"transform preemptible: writing = {writing:g} is a share up to 1 of checkpoint, in place of cost")
+        cost = writing * checkpoint
     chosen = stream(seed, "preemptible").random(len(workload)) < share
     given = {"checkpoint": checkpoint, "checkpoint_cost": cost, "drain": drain, "restart_cost": restart}
     stated, unsaid = workload.jobs.stated, np.full(len(workload), np.nan)
     columns = {name: np.where(chosen, value, stated.get(name, unsaid)) for name, value in given.items() if value >= 0}
     return replace(workload, jobs=workload.jobs.with_stated(preemptible=chosen.astype(np.float64), **columns))
+
+
+@transform("kill-once", title="a random share of the jobs may be killed once and begun again, the others may not", random=True)
+def kill_once(workload: Workload, seed: int, *, share: float = 0.5) -> Workload:
+    """Let each job be killed one time with probability `share`; it writes no checkpoints, begins again, and then runs to its end."""
+    require(0 <= share <= 1, f"transform kill-once: share = {share:g} does not lie in 0..1")
+    chosen = stream(seed, "preemptible").random(len(workload)) < share
+    return replace(workload, jobs=workload.jobs.with_stated(preemptible=np.where(chosen, FLAGS["once"], FLAGS["no"])))
+
+
+@transform("pool", title="jobs as requests for a number of GPUs of one pool, without those that do not fit it")
+def pool(workload: Workload, seed: int, *, gpus: int = 0) -> Workload:
+    """Keep jobs that ask for whole GPUs, at most `gpus` of them (0: any number), and take time; drop what else they ask for.
+
+    Nodes, types of GPUs, cpus and memory no longer matter, so that logs of different machines can be run on pools of devices.
+    """
+    jobs = workload.jobs
+    fits = (jobs.gpus >= 1) & (workload.runtime > 0) & (jobs.gpus <= (gpus or np.inf))
+    kept = workload.take(np.flatnonzero(fits))
+    plain = replace(kept.jobs.replace(chunk=1, cpus=0.0, memory=0.0, gpu_type=0), gpu_types=("",))
+    return replace(kept if fits.all() else _alone(kept), jobs=plain, machines=())
 
 
 @transform("runtimes", title="run times, and with them walltimes, estimates and slacks, × a factor")

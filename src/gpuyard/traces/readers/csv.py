@@ -15,7 +15,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.jobs import LABELS as LABELLED
-from gpuyard.model.rules import STATED
+from gpuyard.model.rules import FLAGS, STATED
 from gpuyard.model.units import ESCAPED, clean, csv_label
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -37,7 +37,7 @@ COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS, *STATED)
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
 MAX_COLUMNS = 10_000
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
-_FLAGS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+_FLAGS = {**FLAGS, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
@@ -298,12 +298,12 @@ class TextTable:
         return whole
 
     def flags(self, name: str) -> Array:
-        """Return a column of yes and no (true and false, 1 and 0) as 1.0 and 0.0; NaN where the cell is empty."""
+        """Return a column of yes, no (true and false, 1 and 0) and once as 1.0, 0.0 and 2.0; NaN where the cell is empty."""
         import polars as pl
 
         text = self.frame[name]
         value = text.str.to_lowercase().replace_strict(_FLAGS, default=None, return_dtype=pl.Float64)
-        self._refuse(name, value.is_null() & text.is_not_null(), "is neither yes nor no")
+        self._refuse(name, value.is_null() & text.is_not_null(), "is not yes, no or once")
         return value.to_numpy()
 
     def is_text(self, name: str) -> bool:
@@ -450,7 +450,7 @@ def _texts(workload: Workload) -> dict[str, Iterator[str]]:
 
 
 def _flag_text(value: float) -> str:
-    return "yes" if value > 0 else "no" if value == value else ""
+    return next((word for word, number in FLAGS.items() if number == value), "")
 
 
 def _lost(workload: Workload) -> list[str]:

@@ -173,7 +173,7 @@ class GeneratorSource:
                 raise DataError(f"{recipe.base}: {len(workload):,} jobs are fewer than a window of {recipe.jobs:,}")
             rows = _place(seed, len(workload), recipe.jobs)
             workload = _window(workload, rows, EndedLog.of(workload) if workload.predictor is not None else None)
-        cluster = recipe.reading.changed_cluster(cluster, workload, seed)
+        workload, cluster = recipe.windowed(workload, cluster, seed)
         return Episode(workload, cluster, replace(recipe, cluster=cluster.name).text, seed)
 
     def _cluster(self, template: str, values: Mapping[str, object], workload: Workload, seed: int) -> Cluster:
@@ -218,7 +218,7 @@ class TraceSource:
         workload = _window(self.workload, rows, self.ended)
         template = self.templates[number % len(self.templates)]
         cluster = self.guessed if self.guessed is not None else self.clusters.fill(template, {"seed": number})
-        cluster = self.recipe.reading.changed_cluster(cluster, workload, number)
+        workload, cluster = self.recipe.windowed(workload, cluster, number)
         return Episode(workload, cluster, replace(self.recipe, cluster=cluster.name).text, number)
 
 

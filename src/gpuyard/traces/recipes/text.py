@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gpuyard.errors import UsageError
+from gpuyard.model.cluster import Cluster
 from gpuyard.model.units import parse_count, shorten
+from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.changes.transform import check_transform
 from gpuyard.traces.recipes.reading import Reading
@@ -27,6 +29,7 @@ class Recipe:
     begin: str = ""
     until: str = ""
     apply: tuple[str, ...] = ()
+    each: tuple[str, ...] = ()  # changes of each window, with its number as seed
     estimate: str = ""
     reader: str | None = None
     cluster: str = ""
@@ -36,7 +39,7 @@ class Recipe:
         """Write the recipe as text, without the weight."""
         given = {
             "jobs": "all" if self.jobs == 0 else self.jobs or "", "from": self.begin, "until": self.until, "apply": "+".join(self.apply),
-            "estimate": self.estimate, "reader": self.reader or "",
+            "each": "+".join(self.each), "estimate": self.estimate, "reader": self.reader or "",
         }  # fmt: skip
         options = "; ".join(f"{name}={value}" for name, value in given.items() if value)
         return self.base + (f"[{options}]" if options else "") + (f" on {self.cluster}" if self.cluster else "")
@@ -49,6 +52,12 @@ class Recipe:
     def reading(self) -> Reading:
         """Return how the workload is read."""
         return Reading(self.reader, apply=self.apply)
+
+    def windowed(self, workload: Workload, cluster: Cluster, number: int) -> tuple[Workload, Cluster]:
+        """Make the changes of a window and its cluster, all of them: those of `apply` have only changed the workload."""
+        own = Reading(apply=self.each)
+        workload = own.changed(workload, number)
+        return workload, own.changed_cluster(self.reading.changed_cluster(cluster, workload, number), workload, number)
 
 
 def parse_recipe(text: str, cluster: str = "") -> Recipe:
@@ -80,18 +89,19 @@ def with_jobs(recipe: Recipe, value: str) -> Recipe:
     return replace(recipe, jobs=jobs)
 
 
-def _with_apply(recipe: Recipe, value: str) -> Recipe:
+def _changes(value: str) -> tuple[str, ...]:
     texts = tuple(text.strip() for text in value.split("+"))
     for text in texts:
         check_transform(text)
-    return replace(recipe, apply=texts)
+    return texts
 
 
 _OPTIONS: Mapping[str, Callable[[Recipe, str], Recipe]] = {
     "jobs": with_jobs,
     "from": lambda recipe, value: replace(recipe, begin=value),
     "until": lambda recipe, value: replace(recipe, until=value),
-    "apply": _with_apply,
+    "apply": lambda recipe, value: replace(recipe, apply=_changes(value)),
+    "each": lambda recipe, value: replace(recipe, each=_changes(value)),
     "estimate": lambda recipe, value: replace(recipe, estimate=value),
     "reader": lambda recipe, value: replace(recipe, reader=value),
 }

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.queue import before
-from gpuyard.engine.kernels.ranks.area import LOWEST, level_of, table_time
+from gpuyard.engine.kernels.ranks.area import (
+    HIGHEST,
+    LOWEST,
+    class_of,
+    credit_of,
+    level_of,
+    may_be_stopped,
+    time_by_table,
+)  # fmt: skip
 from gpuyard.engine.kernels.ranks.network import judged_time
-from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, kept_of, overhead_of
-from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE
-from gpuyard.model.rules import MAY_STOP
+from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, is_burdened, kept_of, overhead_of, terms_at
+from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Int, Real
+    from gpuyard.arrays import Int, Real, Reals
     from gpuyard.engine.ranking import RankedRow
-    from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
+    from gpuyard.engine.state import PartitionRow, SlotRow, State
 
 WAITS, RUNS, ASIDE, STOPPED, STARTS, FIXED = range(6)  # what the plan has in store for an entry
 
@@ -41,6 +49,11 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     control = s.control[0]
     at = params_at(control.active, PREEMPTION)
     lo = part.first_run
+    part.calm = math.inf
+    if is_burdened(s):
+        return 0
+    if slot.rank != RANK_TABLE:
+        part.calm = control.now
     if slot.rank < RANK_TABLE:
         if call_keys(slot.preemption, s, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
             return BAD_KEY
@@ -48,23 +61,23 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     for i in range(lo, lo + part.running):
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
-        if s.terms[row.terms].stops != MAY_STOP or row.run_start == control.now:
+        if not may_be_stopped(s, row) or row.run_start == control.now:
             continue
-        overhead = overhead_of(s, row, factor_held(s, row))
-        elapsed = control.now - row.run_start
-        if row.barren > 0 and elapsed < overhead + 2.0**row.barren:
-            continue
-        useful = max(elapsed - overhead, 0.0)
-        if slot.rank >= RANK_TABLE:
-            time = judged_time(s, slot, j, table_time(s, slot, row, row.done + useful * row.rate))
-        else:
-            time = s.score[i]
-        if time != time:
-            control.error_job = j
-            return BAD_KEY
+        if row.barren > 0:
+            shield = overhead_of(s, row, factor_held(s, row)) + 2.0**row.barren
+            if control.now - row.run_start < shield:  # protected
+                part.calm = min(part.calm, row.run_start + shield - 1e-6)
+                continue
+        if control.now >= s.rank_until[j]:
+            given = s.score[i] if slot.rank < RANK_TABLE else 0.0
+            if given != given:
+                control.error_job = j
+                return BAD_KEY
+            _weigh_run(s, part, slot, j, given)
+        part.calm = min(part.calm, s.rank_until[j])
         entry = s.ranked[count]
-        entry.area = _running_area(s, row, time, useful, s.params[at + HYSTERESIS_AT])
-        entry.level = level_of(entry.area)
+        entry.key = row.run_start
+        entry.level = s.rank_level[j]
         entry.job = j
         entry.state = RUNS
         entry.running = 1
@@ -73,20 +86,67 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
 
 
 @inner
-def _running_area(s: State, row: JobRow, time: Real, useful: Real, hysteresis: Real) -> Any:
-    """Return the area of a running job: what a stop would cost counts for it, and so does that it runs."""
+def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real) -> None:
+    """Work out the level of a run, by the time that the rule has given or by the table, and how long it stays."""
+    control = s.control[0]
+    row = s.rows[j]
+    at = params_at(control.active, PREEMPTION)
+    useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
     lost = (useful - kept_of(s, row, useful)) * row.rate
-    return max(time - s.terms[row.terms].restart - lost, 0.01 * time) / hysteresis * row.gpus
+    restart = s.terms[row.terms].restart
+    share = row.gpus / part.total if part.total > 0 else 0.0
+    divisor = s.params[at + HYSTERESIS_AT] * (1.0 + s.params[at + WIDTH_AT] * share * share)
+    age = row.done + useful * row.rate
+    time = judged_time(s, slot, j, time_by_table(s, slot, row, age)) if slot.rank >= RANK_TABLE else given
+    factor = row.gpus * credit_of(s, row, row.run_start) / divisor
+    level = level_of(max(time - restart - lost, 0.01 * time) * factor)
+    s.rank_level[j] = level
+    s.rank_until[j] = control.now
+    if slot.rank == RANK_TABLE and useful > 0 and LOWEST < level < HIGHEST:
+        low, high = 2.0**level / factor, 2.0 ** (level + 1) / factor
+        interval = s.terms[terms_at(s, row)].interval
+        renewed = math.inf if interval == 0 or np.isinf(interval) else (interval - useful % interval) * row.rate
+        first, quantiles = class_of(s, slot, row)
+        work = steady_work(s.rank_table, first, quantiles, age, max(age, row.reached), restart, lost, low, high, renewed)
+        s.rank_until[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
+
+
+@inner
+def steady_work(
+    table: Reals, first: Int, count: Int, age: Real, known: Real, restart: Real, lost: Real, low: Real, high: Real, renewed: Real
+) -> Any:
+    """Return the work (s) for which max(T − restart − lost, T / 100) certainly stays from `low` up to `high`; 0: nothing is certain.
+
+    T falls between two quantiles, and so does what is left after the loss, which grows until the next checkpoint, `renewed` s away.
+    """
+    if known >= table[first + count - 1]:  # T is the age, and grows
+        return max(high + restart - age, 0.0) if age >= known else 0.0
+    begin = 0
+    while table[first + begin] <= known:
+        begin += 1
+    beyond = count - begin
+    least: Real = math.inf
+    total: Real = 0.0
+    fall: Real = math.inf
+    floor: Real = math.inf
+    for k in range(begin, count):
+        left = table[first + k] - age
+        total += left
+        share = (k - begin + 1) / beyond
+        time = (total + (count - 1 - k) * left) / (k - begin + 1)
+        least = min(least, time)
+        fall = min(fall, (time - restart - lost - low) / (1.0 / share + 1.0))
+        floor = min(floor, (time - 100.0 * low) * share)
+    steady = min(max(fall, floor, 0.0), table[first + begin] - age)
+    return steady if least - restart < high else min(steady, renewed)
 
 
 @inner
 def _goes_before(a: RankedRow, b: RankedRow) -> Any:
-    """Whether entry a goes before entry b: by level, running first, area, index."""
+    """Whether the run of entry a goes before that of entry b: by level, start, index."""
     if a.level != b.level:
         return a.level < b.level
-    if a.running != b.running:
-        return a.running > b.running
-    return before(a.area, a.job, b.area, b.job)
+    return before(a.key, a.job, b.key, b.job)
 
 
 @inner
@@ -107,7 +167,7 @@ def _sort_runners(s: State, count: Int) -> None:
 @inner
 def _swap(s: State, a: Int, b: Int) -> None:
     x, y = s.ranked[a], s.ranked[b]
-    x.area, y.area = y.area, x.area
+    x.key, y.key = y.key, x.key
     x.level, y.level = y.level, x.level
     x.job, y.job = y.job, x.job
 
@@ -127,7 +187,7 @@ def _merge(s: State, part: PartitionRow, waiting: Int, runners: Int) -> None:
             _copy(s.ranked[runners], entry)
         else:
             waiting -= 1
-            entry.area, entry.level, entry.job = area, level, s.queue_jobs[part.head + waiting]
+            entry.key, entry.level, entry.job = area, level, s.queue_jobs[part.head + waiting]
             entry.state, entry.running = WAITS, 0
         entry.cause, entry.alloc = 0, -1
         k -= 1
@@ -135,7 +195,7 @@ def _merge(s: State, part: PartitionRow, waiting: Int, runners: Int) -> None:
 
 @inner
 def _copy(a: RankedRow, b: RankedRow) -> None:
-    b.area, b.level, b.job, b.state, b.running = a.area, a.level, a.job, a.state, a.running
+    b.key, b.level, b.job, b.state, b.running = a.key, a.level, a.job, a.state, a.running
 
 
 @inner

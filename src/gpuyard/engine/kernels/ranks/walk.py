@@ -7,17 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
+from gpuyard.engine.kernels.nodes import room_on
 from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_queue
-from gpuyard.engine.kernels.place import find
+from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
+from gpuyard.engine.kernels.ranks.area import may_be_stopped, next_halving, time_by_table, waiting_time
 from gpuyard.engine.kernels.ranks.network import judge_jobs
-from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, order_entries
+from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
-from gpuyard.engine.kernels.ranks.yard import bring_back, can_return, idle_devices, restore_nodes, save_nodes, set_aside, take_picked
-from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
-from gpuyard.engine.ranking import RANK_CLOCK, RANK_NETWORK
-from gpuyard.model.rules import MAY_STOP
+from gpuyard.engine.kernels.ranks.yard import (
+    bring_back,
+    can_return,
+    drop_taken,
+    idle_devices,
+    move_job,
+    restore_nodes,
+    save_nodes,
+    set_aside,
+    take_picked,
+)  # fmt: skip
+from gpuyard.engine.kernels.runs import requeue, revise_ends, settle_writing, start_at
+from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -29,14 +40,20 @@ def rank_pass(s: State, p: Int) -> Any:
     """Make a rank pass over a partition; returns a status."""
     control, part = s.control[0], s.partitions[p]
     slot = s.slots[control.active]
+    if part.settled == 1 and part.came == 0 and control.now < part.calm:
+        return 0  # all that a pass goes by is as it was at the last, which did nothing
     revise_ends(s, p)
-    refresh(s, part)
+    if slot.rank < RANK_TABLE:
+        refresh(s, part)
     part.came = part.reserved = part.settled = 0
     status = judge_jobs(s, p, slot)
     if status == 0:
-        status = order_queue(s, p) if slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK else update_queue(s, p)
+        changed = slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK or control.now >= part.ageing
+        status = order_queue(s, p) if changed else update_queue(s, p)
     if status < 0:
         return status
+    if control.now >= part.ageing:
+        part.ageing = _next_halving(s, part)
     count = order_entries(s, p, slot)
     if count < 0:
         return count
@@ -49,6 +66,15 @@ def rank_pass(s: State, p: Int) -> Any:
         status = _plan(s, p, slot, count)
     restore_nodes(s, part, used)
     return status if status < 0 else _carry_out(s, p, count)
+
+
+@inner
+def _next_halving(s: State, part: PartitionRow) -> Any:
+    """Return the time up to which no job of the queue counts for less than now."""
+    time = math.inf
+    for i in range(part.head, part.tail):
+        time = min(time, next_halving(s, s.rows[s.queue_jobs[i]]))
+    return time
 
 
 @inner
@@ -66,7 +92,8 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
     """Walk the entries in order: who fits runs; returns a status."""
     part = s.partitions[p]
     last, behind = _link_runners(s, count)
-    head, parts = -1, 0
+    head, parts, waiting = -1, 0, part.tail - part.head
+    pay = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT]
     for i in range(count):
         entry = s.ranked[i]
         row = s.rows[entry.job]
@@ -77,11 +104,16 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
         hopeless = row.gpus >= 1 and row.gpus > part.free + behind
         if hopeless and head >= 0:
             continue
+        if not hopeless:
+            settle_writing(s, row, waiting / part.total if part.total > 0 else 0.0)
         picked = 0 if hopeless else _find_with_stops(s, p, i, slot, last)
         if picked < 0:
             return failed(s, picked, np.int64(entry.job))
-        if picked > 0 and head >= 0 and s.terms[row.terms].stops != MAY_STOP and not may_start_behind(s, p, head, i, picked):
+        if picked > 0 and head >= 0 and not may_be_stopped(s, row) and not may_start_behind(s, p, head, i, picked):
             picked = 0
+        if picked > 0 and entry.later >= 0 and pay > 0:
+            pays = _stops_pay(s, p, i, slot, picked, last, parts)
+            picked = _find_with_stops(s, p, i, slot, last) if pays else 0  # they are back in the plan
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)
             entry.state = STARTS
@@ -151,6 +183,102 @@ def _return_aside(s: State, part: PartitionRow, i: Int) -> Any:
     return stopped
 
 
+# ── whether stops pay ──
+
+
+@inner
+def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, parts: Int) -> Any:
+    """Whether the stops for entry i, which has nodes picked, gain enough. All are back in the plan afterwards.
+
+    They gain the time until the job would fit anyway, by the estimated ends. They cost those that are stopped its time and a restart each.
+    """
+    part = s.partitions[p]
+    pay = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT]
+    take_picked(s, part, i, picked, parts)
+    _return_aside(s, part, i)
+    own = _expected_time(s, slot, np.int64(s.ranked[i].job))
+    cost = 0.0
+    k = last
+    while k > i:
+        entry = s.ranked[k]
+        if entry.state == STOPPED and entry.cause == i:
+            cost += (own + s.terms[s.rows[entry.job].terms].restart) / math.sqrt(_expected_length(s, slot, np.int64(entry.job)))
+        k = entry.earlier
+    drop_taken(s, part, i)
+    _set_back(s, part, i)
+    return cost == 0.0 or not _fits_by(s, p, i, last, s.control[0].now + pay * math.sqrt(own) * cost)
+
+
+@inner
+def _set_back(s: State, part: PartitionRow, i: Int) -> None:
+    """Bring back all that were set aside or stopped for entry i."""
+    k = s.ranked[i].later
+    while k >= 0:
+        entry = s.ranked[k]
+        if entry.state == ASIDE or (entry.state == STOPPED and entry.cause == i):
+            bring_back(s, part, k)
+            entry.cause = 0
+        k = entry.later
+    s.ranked[i].cause = 0
+    s.ranked[i].later = -1
+
+
+@inner
+def _expected_time(s: State, slot: SlotRow, j: Int) -> Any:
+    """Return the time (s) that a waiting job is judged to need."""
+    row = s.rows[j]
+    return max(waiting_time(s, slot, j) if may_be_stopped(s, row) else row.estimate - row.done, 1.0)
+
+
+@inner
+def _expected_length(s: State, slot: SlotRow, j: Int) -> Any:
+    """Return the length (s) that a running job was judged to have when its run began."""
+    row = s.rows[j]
+    if slot.rank < RANK_TABLE:
+        return max(row.estimate, 1.0)
+    return max(row.done + time_by_table(s, slot, row, row.done), 1.0)
+
+
+@inner
+def _fits_by(s: State, p: Int, i: Int, last: Int, time: Real) -> Any:
+    """Whether entry i fits in the plan without the running jobs that are estimated to have left by a time."""
+    part = s.partitions[p]
+    row = s.rows[s.ranked[i].job]
+    _mark_stopped(s, last, 1)
+    _move_leaving(s, part, time, False)
+    units = 0
+    for n in range(part.node_lo, part.node_hi):
+        units += room_on(s, row, s.nodes[n])
+    fits = units >= row.units and within_quota(part, row.gpus)
+    _move_leaving(s, part, time, True)
+    _mark_stopped(s, last, 0)
+    return fits
+
+
+@inner
+def _move_leaving(s: State, part: PartitionRow, time: Real, take: bool) -> None:
+    """Take the running jobs that are estimated to have left by a time out of the plan, or put them back (`take`)."""
+    k = part.first_run
+    while k < part.first_run + part.running and s.running_ends[k] <= time:
+        row = s.rows[s.running_jobs[k]]
+        if row.benched == 0 and expected_end(s.running_ends[k], s.control[0].now) <= time:
+            move_job(s, part, row, take)
+        k += 1
+
+
+@inner
+def _mark_stopped(s: State, last: Int, mark: Int) -> None:
+    """Mark the running jobs that are to be stopped, which have left the plan."""
+    k = last
+    while k >= 0:
+        if s.ranked[k].state == STOPPED:
+            s.rows[s.ranked[k].job].benched = mark
+        k = s.ranked[k].earlier
+
+
+# ── stops that leave devices idle ──
+
+
 @inner
 def _fix_widest(s: State, count: Int) -> Any:
     """Fix the widest job whose stop leaves more than half of its devices idle, the last of equals; False: there is none."""
@@ -170,16 +298,29 @@ def _fix_widest(s: State, count: Int) -> Any:
 @inner
 def _carry_out(s: State, p: Int, count: Int) -> Any:
     """Stop and start as planned: before each start the jobs that are stopped for it; returns a status."""
+    started = 0
     for i in range(count):
         entry = s.ranked[i]
         if entry.state != STARTS:
             continue
+        started += 1
         if entry.cause > 0:
             status = _stop_for(s, i, count)
             if status < 0:
                 return status
-        _start(s, p, entry.area, np.int64(entry.job), entry.alloc)
+        _start(s, p, entry.key, np.int64(entry.job), entry.alloc)
+    if started == 0:
+        _settle(s, s.partitions[p])
     return 0
+
+
+@inner
+def _settle(s: State, part: PartitionRow) -> None:
+    """Note up to when another pass would do nothing either, unless a job comes or something is released."""
+    part.settled = 1
+    part.calm = min(part.calm, part.ageing)
+    if part.running > 0:
+        part.calm = min(part.calm, s.running_ends[part.first_run])
 
 
 @inner

@@ -94,12 +94,12 @@ def _list(s: State, part: PartitionRow, node: NodeRow, n: Int) -> None:
 @inner
 def set_aside(s: State, part: PartitionRow, i: Int) -> None:
     """Take the running job of entry i out of the plan for a while."""
-    _move_job(s, part, s.rows[s.ranked[i].job], False)
+    move_job(s, part, s.rows[s.ranked[i].job], False)
     s.ranked[i].state = ASIDE
 
 
 @inner
-def _move_job(s: State, part: PartitionRow, row: JobRow, take: bool) -> None:
+def move_job(s: State, part: PartitionRow, row: JobRow, take: bool) -> None:
     """Let a running job hold all its parts in the plan, or none."""
     k = row.alloc
     while k >= 0:
@@ -143,7 +143,7 @@ def _is_free(s: State, row: JobRow, piece: PartRow) -> Any:
 @inner
 def bring_back(s: State, part: PartitionRow, i: Int) -> None:
     """Undo `set_aside`."""
-    _move_job(s, part, s.rows[s.ranked[i].job], True)
+    move_job(s, part, s.rows[s.ranked[i].job], True)
     s.ranked[i].state = RUNS
 
 
@@ -162,6 +162,19 @@ def take_picked(s: State, part: PartitionRow, i: Int, count: Int, at: Int) -> An
         move_piece(s, part, row, piece, True)
     part.used += row.gpus
     return at + count
+
+
+@inner
+def drop_taken(s: State, part: PartitionRow, i: Int) -> None:
+    """Take back what `take_picked` gave to entry i."""
+    entry = s.ranked[i]
+    row = s.rows[entry.job]
+    k = entry.alloc
+    while k >= 0:
+        move_piece(s, part, row, s.ranked_parts[k], False)
+        k = s.ranked_parts[k].next
+    part.used -= row.gpus
+    entry.alloc = -1
 
 
 @inner

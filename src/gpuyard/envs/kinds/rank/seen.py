@@ -14,9 +14,8 @@ from gpuyard.engine.compiler.jit import entry
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.kernels.events import PREPARE
-from gpuyard.engine.kernels.ranks.area import table_time
+from gpuyard.engine.kernels.ranks.area import credit_of, may_be_stopped, time_by_table
 from gpuyard.features.ranks import RANK, rank_context, rank_row
-from gpuyard.model.rules import MAY_STOP
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies import Scheduler
 
@@ -53,9 +52,9 @@ def _write_judged() -> Callable[..., int]:
             waits = part.head + i < part.tail
             j = s.queue_jobs[part.head + i] if waits else s.running_jobs[part.first_run + i - (part.tail - part.head)]
             row = s.rows[j]
-            if s.terms[row.terms].stops == MAY_STOP:
+            if may_be_stopped(s, row):
                 rank_row(s, slot, row, rows, found * (len(rows) // len(areas)), 1)
-                areas[found] = max(table_time(s, slot, row, row.done) * row.gpus, 1e-9)
+                areas[found] = max(time_by_table(s, slot, row, row.done) * row.gpus * credit_of(s, row, s.control[0].now), 1e-9)
                 found += 1
         return found
 

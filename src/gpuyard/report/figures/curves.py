@@ -238,6 +238,7 @@ def learning_curves(study: Study) -> list[Chart]:
     curves: dict[str, dict[str, list[Any]]] = {}
     for label, record in agents.items():
         rows = [row for row in record.get("curve", []) if isinstance(row, Mapping) and row.get("score") is not None]
+        rows = rows[1:] or rows  # the score of the untrained network is luck, and would set the scale
         if rows:
             curves.setdefault(str(record.get("objective")), {}).setdefault(label.rpartition("-")[0] or label, []).append(rows)
     if not curves:
@@ -259,7 +260,7 @@ def _learning(study: Study, metric: str, found: Mapping[str, Sequence[Any]]) -> 
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
         f"{metric_title(metric).capitalize()} on validation workloads while agents were trained, mean over {seeds} training seeds with "
-        f"95 % bands; {better_words(metric)}; of each training the best checkpoint was kept."
+        f"95 % bands, from the first update on; {better_words(metric)}; of each training the best checkpoint was kept."
     )
     y = axis_of(f"validation: {titled(metric, '')}", [line.y for line in lines])
     return Chart(f"learning_curves-{metric}", f"Learning curves: {metric_title(metric)}", caption, Lines(Axis("steps"), y, tuple(lines)))
