@@ -14,7 +14,8 @@ from gpuyard.cli.common.output import Format, Output, Table, csv_text, emit, jso
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.experiments.studies.explaining import Explanation, Feature
+    from gpuyard.experiments.studies.explaining import Explanation
+    from gpuyard.experiments.studies.stage import Feature
 
 _BARS = "▁▂▃▄▅▆▇█"
 TOP = 12

@@ -79,7 +79,7 @@ def train(
 
     Ctrl-C saves and stops; --resume continues from there.
     """
-    if env == "rank":
+    if env is not None and env.lower() == "rank" and learner in (None, "gittins"):
         _fit_rank(learner, workload, cluster, set_, out, how)
         return
     from gpuyard.learn.run.plan import TrainingRequest

@@ -117,6 +117,7 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         "plan_first": m if program.plans else 1,
         "scratch": max(program.scratch, 1),
         "rank_table": len(program.run_times),
+        "rank_factors": n if program.judges else 1,
     }
     if program.ranks:
         own |= dict.fromkeys(("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until"), n)

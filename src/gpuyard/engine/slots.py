@@ -47,9 +47,10 @@ class Slot:
     preemption_params: tuple[float, ...] = ()
     rank: int = 0  # of gpuyard.engine.ranking
     rank_settings: tuple[float, ...] = ()  # of a rank rule, from HYSTERESIS_AT on
-    run_times: tuple[float, ...] = ()  # a packed table, for RANK_TABLE
+    run_times: tuple[float, ...] = ()  # a packed table, for RANK_TABLE and RANK_NETWORK
     ordering_network: int = 0  # addresses of networks
     placement_network: int = 0
+    rank_network: int = 0
     alike: frozenset[str] | None = None  # columns; of jobs that agree in them the ordering lets the first to come go first; None: unknown
 
     @property
@@ -115,6 +116,11 @@ class Program:
     def ranks(self) -> bool:
         """Whether some rule ranks jobs."""
         return any(slot.rank != 0 for slot in self.slots)
+
+    @cached_property
+    def judges(self) -> bool:
+        """Whether some network judges the times of jobs for a rank rule."""
+        return any(slot.rank_network != 0 for slot in self.slots)
 
     @cached_property
     def run_times(self) -> Array:

@@ -236,6 +236,7 @@ class SlotRow(RecordRow):
     ordering_network: i8  # addresses of networks; 0: none
     placement_network: i8
     rank: i8  # how it ranks jobs, of gpuyard.engine.ranking; 0: not
+    rank_network: i8  # address of the network of RANK_NETWORK
     table: i8  # where its table of run times begins
     chosen: i8  # how often a switch rule chose it
 
@@ -479,6 +480,7 @@ class State(NamedTuple):
     ranked_devices: Reals
     rank_ends: Reals  # (jobs,) f8
     rank_jobs: Ints  # (jobs,) i4
+    rank_factors: Reals  # (jobs,) f8 with a learned rank: what the network multiplies the time of a job by, in the pass under way
     rank_level: Ints  # (jobs,) i4, of a run that may be stopped: its level, known up to the time below
     rank_until: Reals  # (jobs,) f8
     burden: Reals  # (BURDEN_LEVELS × BURDEN_ROW,) f8, see gpuyard.engine.ranking; (1,): no account is kept

@@ -274,10 +274,8 @@ class DecidedRollouts:
         while (snapshot := simulation.advance()) is not None:
             asked += 1
             simulation.apply(begun.decide(snapshot))
-        sums, weights = simulation.state.tally[0], self._opened.objective.weights
-        value = sum(weights.get(name, 0.0) * float(sums[name]) for name in st.TALLY_ROW.names or ())
         scale, bonus = self._scales[episode]
-        return value * scale + bonus, asked
+        return self._opened.objective.earned(simulation.state) * scale + bonus, asked
 
 
 @lru_cache(maxsize=1)

@@ -148,7 +148,7 @@ def scale_of(opened: Opened, workload: Workload, cluster: Cluster) -> tuple[floa
     driver.order(PREPARE)
     while driver.order(RUN) != FINISHED:
         pass
-    paid = float(sum(opened.objective.weights.get(name, 0.0) * float(s.tally[name][0]) for name in s.tally.dtype.names or ()))
+    paid = opened.objective.earned(s)
     share = float(opened.bonus) * (1.0 if paid < 0 else -1.0)
     return (1.0 / abs(paid), share) if paid else (1.0, 0.0)
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from gpuyard.envs.kinds.base import EnvKind, environments
 
-IDS: dict[str, EnvKind] = {kind.id: kind for _, kind in environments().items()}  # a new version is a new id
+IDS: dict[str, EnvKind] = {kind.id: kind for _, kind in environments().items() if kind.entry_point}  # a new version is a new id
 
 
 def register_all() -> None:

@@ -47,7 +47,6 @@ class Rollouts:
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         for state in own_states(self._pool, self._plans, 1, self._threads):
             self._idle.put(_Worker(state))
-        self._weights = {name: opened.objective.weights.get(name, 0.0) for name in st.TALLY_ROW.names or ()}
         self.asked = 0  # how often networks were asked in all
 
     def __len__(self) -> int:
@@ -71,10 +70,8 @@ class Rollouts:
                 status = run_step(worker.handle, RUN)
             if status != FINISHED:
                 raise Driver(worker.state, self._program.label, self._ids[episode]).failure(status)
-            sums = worker.state.tally[0]
-            value = sum(weight * float(sums[name]) for name, weight in self._weights.items() if weight)
             scale, bonus = self._scales[episode]
-            return value * scale + bonus, int(worker.state.control["asked"][0])
+            return self._opened.objective.earned(worker.state) * scale + bonus, int(worker.state.control["asked"][0])
         finally:
             self._idle.put(worker)
 

@@ -110,6 +110,9 @@ class EngineEnvs:
 
     def reset(self, seed: int) -> Observation:
         """Begin the first episode of each environment."""
+        if self.opened.objective.tail:
+            what = f"objective {self.opened.objective.name}: it is known only when a whole episode has ended, and not by choice"
+            raise UsageError(what, hint="take evolution, which runs whole episodes")
         return self._begin_all(seed, 0)
 
     def skip(self) -> Observation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -166,8 +166,8 @@ def _check_stated(name: str, column: Array, where: str) -> None:
 def _text_of(row: list[float]) -> str:
     numbers = [math.nan if value < 0 else value for value in row]
     flag, *amounts = numbers
-    given = dict(zip(STATED[1:], amounts, strict=True))
-    return replace(StopTerms(None if math.isnan(flag) else flag > 0, once=flag == FLAGS["once"]), **given).text
+    checkpoint, cost, drain, restart = amounts
+    return StopTerms(None if math.isnan(flag) else flag > 0, checkpoint, cost, drain, restart, once=flag == FLAGS["once"]).text
 
 
 def terms_columns(texts: Sequence[str], terms: Array) -> dict[str, Array]:

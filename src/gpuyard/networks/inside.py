@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import numpy as np
 from gpuyard.engine.compiler.jit import INTERPRETED, WORD, address_of, entry, inner, python_handle
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.sources import source_hash
-from gpuyard.features import hosts, jobs, system
+from gpuyard.engine.kernels.ranks.area import may_be_stopped
+from gpuyard.features import hosts, jobs, ranks, system
 from gpuyard.networks.kernels import (
     BLOCK,
     net_begin,
@@ -26,7 +28,7 @@ from gpuyard.networks.kernels import (
 from gpuyard.networks.network import BLOCK_AT, CONTEXT_AT, NETWORK_AT
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Int
+    from gpuyard.arrays import Int, Ints, Real
     from gpuyard.engine.state import State
 
 
@@ -100,10 +102,60 @@ def _switch(s: State, a: Int, b: Int, network: Int) -> Any:
     return best
 
 
+MOST_SCORE = 8.0  # a rank multiplies times by 2 ** −8 to 2 ** 8
+
+
+@inner
+def _factor(score: Real) -> Any:
+    """Return about 2 ** score, with straight lines between powers of two: exact and the same everywhere, and 1 for 0."""
+    if score != score:
+        return score
+    bounded = min(max(score, -MOST_SCORE), MOST_SCORE)
+    whole = math.floor(bounded)
+    return math.ldexp(1.0 + (bounded - whole), int(whole))
+
+
+@inner
+def _judge_block(s: State, count: Int, network: Int) -> None:
+    """Set the factors of the first `count` of `rank_jobs`, whose features are in the scratch."""
+    net_score_block(network, s.scratch, BLOCK_AT, count, s.scratch, NETWORK_AT, s.outputs, 0)
+    for r in range(count):
+        s.rank_factors[s.rank_jobs[r]] = _factor(s.outputs[r])
+
+
+@inner
+def _judge_some(s: State, listed: Ints, first: Int, last: Int, network: Int) -> None:
+    """Set the factors of those of listed[first:last] that may be stopped."""
+    slot, count = s.slots[s.control[0].active], 0
+    for i in range(first, last):
+        j = np.int64(listed[i])
+        row = s.rows[j]
+        if not may_be_stopped(s, row):
+            continue
+        ranks.rank_row(s, slot, row, s.scratch, BLOCK_AT + count, BLOCK)
+        s.rank_jobs[count] = j
+        count += 1
+        if count == BLOCK:
+            _judge_block(s, count, network)
+            count = 0
+    if count > 0:
+        _judge_block(s, count, network)
+
+
+def _judge(s: State, p: Int, b: Int, network: Int) -> Any:
+    """Set the factors of the jobs of partition p that may be stopped; returns 0."""
+    part = s.partitions[p]
+    ranks.rank_context(s, p, s.scratch, CONTEXT_AT)
+    net_begin(network, s.scratch, CONTEXT_AT, s.scratch, NETWORK_AT)
+    _judge_some(s, s.queue_jobs, part.head, part.tail, network)
+    _judge_some(s, s.running_jobs, part.first_run, part.first_run + part.running, network)
+    return 0
+
+
 # Compiled again for each process, these would cost 2.5 s each. numba's disk cache knows a function by its name, its code and what it
 # closes over, and a compiled function has another identity in every process: so these are globals, and each entry has a name of its own.
 _ENTRY = WORD(WORD, WORD, WORD, WORD)  # of C functions: header, a, b, network
-_order_kernel, _place_kernel, _switch_kernel = inner(_order), inner(_place), inner(_switch)
+_order_kernel, _place_kernel, _switch_kernel, _judge_kernel = inner(_order), inner(_place), inner(_switch), inner(_judge)
 _keep: list[Any] = []  # compiled functions whose addresses are in use must not be freed
 
 
@@ -131,6 +183,14 @@ def _switch_entry(source: int) -> Any:
     return choose_scheduler
 
 
+def _judge_entry(source: int) -> Any:
+    @entry(_ENTRY)
+    def judge_times(header: Int, p: Int, b: Int, network: Int) -> Any:
+        return _judge_kernel(state_at(header), p, b, network) if source != 0 else -9
+
+    return judge_times
+
+
 def _address(function: Callable[..., Any], made: Callable[[int], Any]) -> int:
     """Return the address of a C function, compiled on first use and cached on disk."""
     if INTERPRETED:
@@ -156,3 +216,9 @@ def place_by_network() -> int:
 def switch_by_network() -> int:
     """Return the address of the function that names a scheduler."""
     return _address(_switch, _switch_entry)
+
+
+@lru_cache(maxsize=1)
+def judge_by_network() -> int:
+    """Return the address of the function that judges the times of jobs."""
+    return _address(_judge, _judge_entry)

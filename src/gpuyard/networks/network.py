@@ -14,7 +14,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.compiler.jit import INTERPRETED, NOTHING, WORD, array_of, entry, inner
 from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.errors import DataError
-from gpuyard.features import hosts, jobs
+from gpuyard.features import hosts, jobs, ranks
 from gpuyard.networks import kernels as nk
 from gpuyard.networks.shapes import (
     check_arrays,
@@ -33,7 +33,7 @@ BLOCK = nk.BLOCK
 # Where things are in the scratch of a state: a context, a block of rows, then what kernels need.
 CONTEXT_AT = 0
 BLOCK_AT = 128  # the longest context has fewer features
-NETWORK_AT = BLOCK_AT + BLOCK * max(jobs.TYPED_ROWS, hosts.ROWS)
+NETWORK_AT = BLOCK_AT + BLOCK * max(jobs.TYPED_ROWS, hosts.ROWS, ranks.ROWS)
 _ACTS = {"relu": int(nk.RELU), "tanh": int(nk.TANH)}
 _POOLS = {"none": nk.NO_POOL, "mean": nk.MEAN_POOL, "attention": nk.ATTENTION_POOL}
 _F4 = np.dtype(np.float32)

@@ -8,19 +8,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpuyard.engine.ranking import RANK_NETWORK
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB, JOB_TYPES
+from gpuyard.features.ranks import RANK
 from gpuyard.features.schema import Schema
 from gpuyard.features.system import SWITCH, SWITCH_SIZES
 from gpuyard.model.units import MAX_TIME
 from gpuyard.networks.checkpoint import PREFIX, SUFFIX, Checkpoint, Manifest, check_schema, find_checkpoint, read_checkpoint
-from gpuyard.networks.inside import order_by_network, place_by_network, switch_by_network
+from gpuyard.networks.inside import judge_by_network, order_by_network, place_by_network, switch_by_network
 from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
+from gpuyard.policies.ranks import NamedTable, gittins
 from gpuyard.policies.schedulers import Decider, Meta, Scheduler, Switch
-from gpuyard.policies.slots import Ordering, Placement
+from gpuyard.policies.slots import DEFAULT_TABLE, RANK_SETTINGS, Ordering, Placement, RankRule
 from gpuyard.registry import Registry
 
 BEST = "best"  # of a training's checkpoints, the one to use
@@ -151,6 +154,37 @@ def network_placement(network: Network, name: str, title: str = "") -> Placement
     return Placement(name, title, score="network", network=network, by_network=place_by_network)
 
 
+@dataclass(frozen=True)
+class LearnedRank(RankRule):
+    """A rank rule by a network that multiplies the times of a table."""
+
+    @property
+    def label(self) -> str:
+        return self.name  # its checkpoint says all
+
+    @property
+    def rank(self) -> int:
+        return RANK_NETWORK
+
+
+def learned_rank(text: str) -> RankRule:
+    """Return the rank rule in a checkpoint."""
+    network, title = _network(text, RANK)
+    table = _text(checkpoint_of(text).manifest.choices, "table", DEFAULT_TABLE)
+    return network_rank(network, with_folder(text), NamedTable(table), title)
+
+
+def network_rank(network: Network, name: str, table: NamedTable, title: str = "") -> RankRule:
+    """Return a rank rule that multiplies the times of a table by about 2 ** score of a network, so that a score of 0 is the table."""
+    _check_features(network, (RANK,), name)
+    if network.spec.pool != "none":
+        raise UsageError(f"{name}: a rank is judged job by job, and this network pools over jobs", hint="--network kernel")
+    table.table  # noqa: B018 - refuses a table that is not there
+    usual = gittins(table)
+    settings = dict(zip(RANK_SETTINGS, usual.settings, strict=True))
+    return LearnedRank(name, title, every=usual.every, **settings, table=table, network=network, by_network=judge_by_network)
+
+
 def learned_switch(text: str) -> Switch:
     """Return the switch rule in a checkpoint."""
     network, title = _network(text, SWITCH)
@@ -184,6 +218,10 @@ def _with_placement(text: str, choices: Mapping[str, Any], parse_slots: ParseSlo
     return parse_slots("/".join([_text(choices, "ordering", "fcfs"), text, _text(choices, "backfill", "none")]))
 
 
+def _with_rank(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Scheduler | Decider:
+    return parse_slots("/".join(["saf", _text(choices, "placement", "fewest"), "easy", text]))
+
+
 def _with_switch(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) -> Meta:
     texts, period = choices.get("schedulers"), choices.get("period", 0.0)
     if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
@@ -204,5 +242,6 @@ def _as_decider(text: str, choices: Mapping[str, Any], parse_slots: ParseSlots) 
 for _known in (
     LearnedDecision(JOB, _with_ordering, (JOB_TYPES,)), LearnedDecision(HOST, _with_placement),
     LearnedDecision(SWITCH, _with_switch, (SWITCH_SIZES,)), LearnedDecision(DEVICE, _as_decider),
+    LearnedDecision(RANK, _with_rank),
 ):  # fmt: skip
     DECISIONS.add(_known.schema.decision, _known)

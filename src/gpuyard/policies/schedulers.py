@@ -116,11 +116,12 @@ class Scheduler(CompiledScheduler):
             run_times=table.packed if (table := getattr(self.preemption, "table", None)) else (),
             ordering_network=self.ordering.network.address if self.ordering.network else 0,
             placement_network=self.placement.network.address if self.placement.network else 0,
+            rank_network=self.preemption.network.address if self.preemption.network else 0,
         )
 
     @property
     def networks(self) -> tuple[TrainedNetwork, ...]:
-        return tuple(slot.network for slot in (self.ordering, self.placement) if slot.network)
+        return tuple(slot.network for slot in (self.ordering, self.placement, self.preemption) if slot.network)
 
     def _made(self) -> Program:
         return program_of((self,), self.label, 0.0)
@@ -194,7 +195,8 @@ def half_life_of(schedulers: Sequence[Scheduler]) -> float:
     if len(given) > 1:
         what = f"half_life = {given[0]:g} s and half_life = {given[1]:g} s in one scheduler"
         raise UsageError(what, hint="usage is kept with one half-life: give all of its policies the same")
-    return check_half_life(given[0] if given else HALF_LIFE) if readers else 0.0
+    judged = any(s.preemption.network is not None for s in schedulers)  # by a network that sees the users' usage
+    return check_half_life(given[0] if given else HALF_LIFE) if readers or judged else 0.0
 
 
 def _functions(schedulers: Sequence[Scheduler]) -> list[tuple[Function, Params]]:

@@ -16,7 +16,15 @@ from gpuyard.errors import PolicyError, UsageError
 from gpuyard.files import is_file, user_path
 from gpuyard.model.units import parse_seconds
 from gpuyard.networks.checkpoint import SUFFIX
-from gpuyard.policies.learned import FOLDERS, is_learned, learned_ordering, learned_placement, learned_scheduler, learned_switch
+from gpuyard.policies.learned import (
+    FOLDERS,
+    is_learned,
+    learned_ordering,
+    learned_placement,
+    learned_rank,
+    learned_scheduler,
+    learned_switch,
+)
 from gpuyard.policies.ranks import with_table
 from gpuyard.policies.schedulers import (
     DECIDERS,
@@ -67,8 +75,10 @@ def parse_placement(text: str) -> Placement:
 
 
 def parse_preemption(text: str) -> Preemption:
-    """`srpt`, `las:every=60`, `gittins:table=gpu`, or `./mine.py:rule`."""
+    """`srpt`, `las:every=60`, `gittins:table=gpu`, `./mine.py:rule`, or a checkpoint."""
     rest, table = with_table(text)
+    if table is None and is_learned(text):
+        return learned_rank(text)
     found = _parse(rest, PREEMPTIONS, make_preemption)
     if table is None:
         return found
@@ -220,8 +230,8 @@ def _slash_parts(text: str) -> list[str]:
 
 def _begins_checkpoint(piece: str, rest: Sequence[str], slot: int) -> bool:
     """Whether a piece is the first folder of a checkpoint's path: the slot takes checkpoints, and knows no policy of that name."""
-    known: Sequence[Container[str]] = (ORDERINGS, PLACEMENTS)
-    if slot >= len(known) or is_learned(piece) or piece.partition(":")[0] in known[slot]:
+    known: Mapping[int, Container[str]] = {0: ORDERINGS, 1: PLACEMENTS, 3: PREEMPTIONS}
+    if slot not in known or is_learned(piece) or piece.partition(":")[0] in known[slot]:
         return False
     return any(each.endswith(SUFFIX) for each in rest)
 

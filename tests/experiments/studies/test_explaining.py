@@ -8,7 +8,8 @@ import pytest
 
 from gpuyard.errors import UsageError
 from gpuyard.experiments.studies.evaluation import contender
-from gpuyard.experiments.studies.explaining import CURVES, GRID, THIRDS, explain, steps
+from gpuyard.experiments.studies.explaining import THIRDS, explain, steps
+from gpuyard.experiments.studies.stage import CURVES, GRID
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.jobs import JOB
 from support.checkpoints import write_linear

@@ -21,7 +21,9 @@ from gpuyard.features.schema import Schema
 from gpuyard.metrics import METRICS, is_metric, measure, resolve
 from gpuyard.model.decision import Decision
 from gpuyard.model.result import Result
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.networks.spec import NetworkSpec
+from gpuyard.policies import Scheduler
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.recipes import Episode, EpisodeSource
 
@@ -58,6 +60,8 @@ class Explaining:
     labels: Callable[[Any], tuple[str, ...]] = lambda scheduler: ()  # of the choices of a scheduler, where they can be told apart
     label_feature: str = ""  # the feature of the chosen row that is the number of its label; empty: the action is the number
     situations: tuple[str, ...] = ()  # features of the context by which choices are grouped
+    judged: Callable[[Scheduler, Snapshot], tuple[Array, Array, Array]] | None = None
+    # ^ of a network that is asked inside the engine alone: features of the jobs and of the situation, and the jobs' areas without it
 
 
 def simulated(episode: Episode, scheduler: AnyScheduler, options: Any) -> Sequence[Result]:
@@ -90,6 +94,9 @@ class EnvKind:
     choices: Callable[[Any], Mapping[str, Any]] = lambda options: {}  # of options: what a checkpoint must know to be a scheduler
     chosen: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda choices: choices  # the settings that made these choices
     text: Callable[[str, Any], str] = lambda name, options: name  # the scheduler with `name` in the open slot
+    starts: Mapping[str, Callable[[NetworkSpec, Mapping[str, Array]], Mapping[str, Array]]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # weights to start a training from, by name: of a network's spec and its arrays as they were drawn
     teachers: Callable[[Any], tuple[str, ...]] = lambda options: ()  # names of heuristics that can be imitated
     demonstrate: Callable[[EpisodeSource, Any, str, int, int], Demonstrator] | None = None  # by one of them; else as `make`
     opponents: Callable[[Any], tuple[str, ...]] = lambda options: ()  # of options: further schedulers that an evaluation compares with
@@ -99,7 +106,7 @@ class EnvKind:
     example: str = "family:shape=base|bursty,gpus=4|8 on {gpus}"  # a workload that it can be learned on
     workload: str = ""  # that Gymnasium's environments have unless another is given; empty: the example
     unbounded: frozenset[str] = frozenset()  # features that may have any size
-    entry_point: str = "gpuyard.envs.gym:SchedulingEnv"  # Gymnasium's class of one environment
+    entry_point: str = "gpuyard.envs.gym:SchedulingEnv"  # Gymnasium's class of one environment; empty: it cannot be stepped
     vector_entry_point: str | None = "gpuyard.envs.gym:VectorGym"  # the class of many at once
 
     @property
@@ -139,7 +146,7 @@ class EnvKind:
 
 
 ENVS: Registry[EnvKind] = Registry("environment")
-FOLDERS: tuple[str, ...] = ("job", "host", "switch", "device")  # of gpuyard.envs.kinds: each has a kind.py that registers its kind
+FOLDERS: tuple[str, ...] = ("job", "host", "switch", "device", "rank")  # of gpuyard.envs.kinds: each has a kind.py that registers its kind
 
 
 def environments() -> Registry[EnvKind]:

@@ -44,6 +44,9 @@ def begin(
     text = plan.training.start
     if not isinstance(learner, Startable):
         raise UsageError(f"{plan.learner} cannot start from a checkpoint or a heuristic", hint="ppo and evolution can")
+    if text in kind.starts:
+        learner.start_from(kind.starts[text](*learner.network()))
+        return ()
     if text not in kind.teachers(plan.options):
         checkpoint = read_start(text, kind, plan, held_out)
         begin_from(learner, checkpoint, kind.schema)
@@ -74,7 +77,7 @@ def read_start(text: str, kind: EnvKind, plan: TrainingPlan, held_out: Sequence[
     try:
         path = find_checkpoint(text)
     except CheckpointError as error:
-        known = ", ".join(kind.teachers(plan.options)) or "none"
+        known = ", ".join((*kind.starts, *kind.teachers(plan.options))) or "none"
         what = f"start = {text[:200]!r} is neither a checkpoint nor a heuristic that can be imitated in {kind.label}"
         raise UsageError(what, hint=f"a file, learned:NAME, or one of: {known}") from error
     checkpoint = read_checkpoint(path)

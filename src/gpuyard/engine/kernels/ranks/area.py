@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
+from gpuyard.engine.kernels.ranks.network import judged_time
 from gpuyard.engine.ranking import AGEING_AT, RANK_TABLE, STRETCH_AT, TABLE_HEAD
 from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE
 
@@ -78,8 +79,8 @@ def time_by_table(s: State, slot: SlotRow, row: JobRow, age: Real) -> Any:
 def waiting_time(s: State, slot: SlotRow, j: Int) -> Any:
     """Return the time (s) by which the rule judges a job that waits and may be stopped; NaN: the rule failed."""
     row = s.rows[j]
-    if slot.rank == RANK_TABLE:
-        return time_by_table(s, slot, row, row.done)
+    if slot.rank >= RANK_TABLE:
+        return judged_time(s, slot, j, time_by_table(s, slot, row, row.done))
     control = s.control[0]
     s.candidates[0] = j
     if call_keys(slot.preemption, s, s.candidates, s.score, 0, 1, control.now, s.params, params_at(control.active, PREEMPTION)) != 0:

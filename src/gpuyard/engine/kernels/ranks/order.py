@@ -18,6 +18,7 @@ from gpuyard.engine.kernels.ranks.area import (
     may_be_stopped,
     time_by_table,
 )  # fmt: skip
+from gpuyard.engine.kernels.ranks.network import judged_time
 from gpuyard.engine.kernels.ranks.terms import is_burdened, terms_at
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, kept_of, overhead_of
 from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
@@ -49,11 +50,10 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     control = s.control[0]
     at = params_at(control.active, PREEMPTION)
     lo = part.first_run
-    part.calm = math.inf
+    part.calm = math.inf if slot.rank == RANK_TABLE else control.now
     if is_burdened(s):
         return 0
-    if slot.rank != RANK_TABLE:
-        part.calm = control.now
+    if slot.rank < RANK_TABLE:
         if call_keys(slot.preemption, s, s.running_jobs, s.score, lo, part.running, control.now, s.params, at) != 0:
             return BAD_KEY
     count = 0
@@ -66,7 +66,7 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
             part.calm = min(part.calm, row.run_start + _shield_of(s, row) - 1e-6)
             continue
         if control.now >= s.rank_until[j]:
-            given = s.score[i] if slot.rank != RANK_TABLE else 0.0
+            given = s.score[i] if slot.rank < RANK_TABLE else 0.0
             if given != given:
                 control.error_job = j
                 return BAD_KEY
@@ -139,7 +139,7 @@ def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real)
     share = row.gpus / part.total if part.total > 0 else 0.0
     divisor = s.params[at + HYSTERESIS_AT] * (1.0 + s.params[at + WIDTH_AT] * share * share)
     age = row.done + useful * row.rate
-    time = time_by_table(s, slot, row, age) if slot.rank == RANK_TABLE else given
+    time = judged_time(s, slot, j, time_by_table(s, slot, row, age)) if slot.rank >= RANK_TABLE else given
     factor = row.gpus * credit_of(s, row, row.run_start) / divisor
     level = level_of(max(time - restart - lost, 0.01 * time) * factor)
     s.rank_level[j] = level

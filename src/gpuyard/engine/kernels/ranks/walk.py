@@ -13,6 +13,7 @@ from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_q
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
 from gpuyard.engine.kernels.ranks.area import may_be_stopped, next_halving, time_by_table, waiting_time
+from gpuyard.engine.kernels.ranks.network import judge_jobs
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, levels_stand, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
 from gpuyard.engine.kernels.ranks.terms import settle_writing
@@ -28,7 +29,7 @@ from gpuyard.engine.kernels.ranks.yard import (
     take_picked,
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
-from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_TABLE
+from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -43,10 +44,13 @@ def rank_pass(s: State, p: Int) -> Any:
     if part.settled == 1 and part.came == 0 and control.now < part.calm and levels_stand(s, part, slot):
         return 0  # all that a pass goes by is as it was at the last, which did nothing
     revise_ends(s, p)
-    if slot.rank != RANK_TABLE:
+    if slot.rank < RANK_TABLE:
         refresh(s, part)
     part.came = part.reserved = part.settled = part.weighed = 0
-    status = order_queue(s, p) if slot.rank == RANK_CLOCK or control.now >= part.ageing else update_queue(s, p)
+    status = judge_jobs(s, p, slot)
+    if status == 0:
+        changed = slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK or control.now >= part.ageing
+        status = order_queue(s, p) if changed else update_queue(s, p)
     if status < 0:
         return status
     if control.now >= part.ageing:
@@ -233,7 +237,7 @@ def _expected_time(s: State, slot: SlotRow, j: Int) -> Any:
 def _expected_length(s: State, slot: SlotRow, j: Int) -> Any:
     """Return the length (s) that a running job was judged to have when its run began."""
     row = s.rows[j]
-    if slot.rank != RANK_TABLE:
+    if slot.rank < RANK_TABLE:
         return max(row.estimate, 1.0)
     return max(row.done + time_by_table(s, slot, row, row.done), 1.0)
 
