@@ -3,8 +3,8 @@
 Seven logs as pools of P devices; twelve windows of 1,500 jobs, their starts evenly spread over the last 40 % of each log; jobs wider than
 P or of no length are left out; arrivals are rescaled so that work / (P × time from the first submit to the last) is 1.0 (HPC) or 1.1 (GPU).
 A window begins empty; jobs that had ended in the log before it are history for the estimates (`boosting`), inside it only simulated ends
-count. Wait is turnaround − run time, so that stops and restarts count. Tables of run times were fitted on 25–60 % of logs. Baseline runs
-pay no checkpoint cost. Every run is a line of --out; a line that is there is not computed again.
+count. Wait is turnaround − run time, so that stops and restarts count. Tables of run times were fitted on 25–60 % of logs. Every run is
+a line of --out; a line that is there is not computed again.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def todo(names: Sequence[str], conditions: Sequence[str], schedulers: Sequence[s
 
 
 def base_of(condition: str) -> str:
-    """Return the condition whose baseline runs serve this one: without stops, only the load matters."""
-    return condition if CONDITIONS[condition].load != 1.0 else "usual"
+    """Return the condition whose baseline runs serve this one: without stops only the load matters, and whose waits are told apart."""
+    return condition if CONDITIONS[condition].load != 1.0 or CONDITIONS[condition].share != 1.0 else "usual"
 
 
 def run(root: Path, out: Path, names: Sequence[str], conditions: Sequence[str], schedulers: Sequence[str], windows: int) -> None:
@@ -155,8 +155,7 @@ def run(root: Path, out: Path, names: Sequence[str], conditions: Sequence[str], 
                 continue
             done.add((name, number, condition, scheduler))
             asked = CONDITIONS[condition]
-            rules = replace(asked.rules, checkpoint_cost=0.0) if scheduler == BASELINE else asked.rules
-            found = measured(window(root, name, number, asked), scheduler, LOGS[name].devices, rules)
+            found = measured(window(root, name, number, asked), scheduler, LOGS[name].devices, asked.rules)
             row = {"log": name, "window": number, "condition": condition, "scheduler": scheduler, **found, "asked": asdict(asked)}
             lines.write(json.dumps(row) + "\n")
             lines.flush()
@@ -179,7 +178,7 @@ def change(ours: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
 
 def plain(scheduler: object) -> str:
     """Return a scheduler without the name of its table, which differs between kinds of logs."""
-    return re.sub(r":table=\w+", "", str(scheduler))
+    return re.sub(r"table=\w+,?", "", str(scheduler)).removesuffix(":")
 
 
 def table(out: Path, condition: str) -> str:
@@ -232,6 +231,8 @@ mean bounded slowdown against `saf/fewest/easy` on the same windows of a log, in
 excludes 0. The row of the baseline has its mean wait and slowdown. Wait is turnaround − run time, so that stops and restarts count.
 All jobs may be stopped, checkpoints are written every 600 s and cost nothing, a restart costs 60 s, unless a table says otherwise.
 
+The first row of `gittins` is as shipped. `ageing=0,burden=inf` is without ageing, and without the limit on what jobs that may be stopped pay.
+
 Seven logs as pools of devices, windows of 1,500 jobs from the last 40 % of each log, scaled to a load of 1.0 (HPC) or 1.1 (GPU);
 estimates by `boosting`, which knows what has ended in that simulation and, before the window, in the log. The tables of run
 times are those that come with gpuyard, counted on 25–60 % of these logs (HPC by requested time, GPU by
@@ -250,13 +251,20 @@ def page(out: Path) -> str:
     lines += ["| prototypes | " + " | ".join(LOGS) + " |", "|---" * (len(LOGS) + 1) + "|"]
     lines += [f"| {name} | {cells} |" for name, cells in PROTOTYPES.items()]
     lines += ["", "## What it costs", "", details(out), ""]
+    lines += [
+        "Where a part of the jobs may be stopped, these and the others do not gain alike. Change of their mean waits:",
+        "",
+        who_pays(out),
+        "",
+    ]
     done = {str(row["condition"]) for row in rows_of(out) if row["scheduler"] != BASELINE}
     lines += (
         [
             "## Other conditions",
             "",
-            "Fewer windows, as the head of each table says. Changes are paired over these; the baseline is of all its windows.",
-            "The time that a job spends on writing checkpoints counts as wait.",
+            "`gittins` as shipped. The time that a job spends on writing checkpoints counts as wait. Runs of the baseline write none.",
+            "",
+            verdict(out),
             "",
         ]
         if done & set(ASKED)
@@ -264,6 +272,41 @@ def page(out: Path) -> str:
     )
     for condition in (each for each in ASKED if each in done):
         lines += [table(out, condition), ""]
+    return "\n".join(lines)
+
+
+def verdict(out: Path) -> str:
+    """Say in how many of the cells of the other conditions wait or slowdown is worse than under the baseline."""
+    rows = [row for row in rows_of(out) if row["condition"] in ASKED and row["scheduler"] != BASELINE]
+    cells = sorted({(str(row["condition"]), str(row["log"]), plain(row["scheduler"])) for row in rows})
+    worse, counted = [], 0
+    for condition, log, scheduler in cells:
+        part = [row for row in rows_of(out) if row["condition"] == (base_of(condition) if row["scheduler"] == BASELINE else condition)]
+        text = cell(part, log, scheduler)
+        counted += 2 * (text != "")
+        worse += [f"{condition} on {log}" for each in text.split(" / ") if each.startswith("+") and each.endswith("*")]
+    found = f"{len(worse)}: {', '.join(worse)}" if worse else "none"
+    return f"Of {counted} changes of wait and slowdown below, those worse than the baseline with an interval that excludes 0: {found}."
+
+
+def who_pays(out: Path) -> str:
+    """Write the change of the mean wait of jobs that may be stopped and of the others, against the same jobs under the baseline."""
+    lines = ["| may be stopped | whose wait | " + " | ".join(LOGS) + " |", "|---" * (len(LOGS) + 2) + "|"]
+    for condition in ("share20", "share50"):
+        every = [row for row in rows_of(out) if row["condition"] == condition]
+        base = {(row["log"], row["window"]): row for row in every if row["scheduler"] == BASELINE}
+        rows = [row for row in every if row["scheduler"] != BASELINE]
+        for whose, what in (("wait_volunteers", "may be stopped"), ("wait_others", "may not")):
+            found = []
+            for log in LOGS:
+                pairs = [(row, base[log, row["window"]]) for row in rows if row["log"] == log and (log, row["window"]) in base]
+                if pairs:
+                    ours, theirs = (np.array([float(str(pair[k][whose])) for pair in pairs]) for k in (0, 1))
+                    mean, low, high = change(ours, theirs)
+                    found.append(f"{100 * mean:+.0f}{'*' if low > 0 or high < 0 else ''}")
+                else:
+                    found.append("")
+            lines.append(f"| {ASKED[condition].split(' of')[0]} | {what} | " + " | ".join(found) + " |")
     return "\n".join(lines)
 
 
@@ -296,7 +339,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write all runs of --out as a page there")
     given = parser.parse_args()
     conditions = given.condition or ["usual"]
-    rules = given.rule or ["las-log2", "srpt-area", "gittins:table=TABLE"]
+    rules = given.rule or ["gittins:table=TABLE", "gittins:table=TABLE,ageing=0,burden=inf", "las-log2", "srpt-area"]
     run(given.traces, given.out, given.log or list(LOGS), conditions, [f"{BASELINE}/{rule}" for rule in rules], given.windows)
     for condition in conditions:
         print(table(given.out, condition), end="\n\n")
