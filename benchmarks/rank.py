@@ -231,7 +231,7 @@ mean bounded slowdown against `saf/fewest/easy` on the same windows of a log, in
 excludes 0. The row of the baseline has its mean wait and slowdown. Wait is turnaround − run time, so that stops and restarts count.
 All jobs may be stopped, checkpoints are written every 600 s and cost nothing, a restart costs 60 s, unless a table says otherwise.
 
-The first row of `gittins` is as shipped. `ageing=0,burden=inf` is without ageing, and without the limit on what jobs that may be stopped pay.
+The first row of `gittins` is as shipped; the second is without ageing, and without the limit on what jobs that may be stopped pay.
 
 Seven logs as pools of devices, windows of 1,500 jobs from the last 40 % of each log, scaled to a load of 1.0 (HPC) or 1.1 (GPU);
 estimates by `boosting`, which knows what has ended in that simulation and, before the window, in the log. The tables of run

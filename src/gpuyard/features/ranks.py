@@ -11,7 +11,7 @@ from gpuyard.engine.kernels.accounts import UNITS
 from gpuyard.engine.kernels.ranks.area import may_be_stopped, time_by_table
 from gpuyard.engine.kernels.runs import factor_held, kept_of, overhead_of
 from gpuyard.engine.state import RUNNING
-from gpuyard.features.jobs import advance_recent
+from gpuyard.features.jobs import JOB, advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share
 from gpuyard.features.schema import Schema
 
@@ -38,11 +38,7 @@ RANK = Schema(
         "user_held",  # GPUs that the user holds now, share of the partition's
     ),
     context=(
-        "free",  # share of the partition's GPUs
-        "waiting",  # log2 of the jobs in the queue
-        "backlog",  # log2 of the seconds that the queue would keep the partition busy
-        "running",  # log2 of the jobs that run in the partition
-        "recent",  # log2 of the jobs submitted in the last 300 s
+        *JOB.context[:5],  # as an ordering sees them
         "size",  # log2 of the partition's GPUs
         "stoppable",  # share of the partition's GPUs on which jobs run that may be stopped
     ),
@@ -86,7 +82,7 @@ def rank_context(s: State, p: Int, out: Array, at: Int) -> None:
     out[at] = share(float(part.free), total)
     out[at + 1] = log(float(part.tail - part.head)) * np.float32(COUNT)
     out[at + 2] = log(part.work / max(total, 1.0)) * np.float32(TIME)
-    out[at + 3] = log(float(part.running)) * np.float32(COUNT)
+    out[at + 3] = log(float(control.running)) * np.float32(COUNT)
     out[at + 4] = log(float(control.next_job - control.recent_job)) * np.float32(COUNT)
     out[at + 5] = log(total) * np.float32(COUNT)
     out[at + 6] = share(_stoppable(s, p), total)

@@ -184,6 +184,8 @@ def _switch_entry(source: int) -> Any:
 
 
 def _judge_entry(source: int) -> Any:
+    """Make the C function that sets factors; `b` is not used."""
+
     @entry(_ENTRY)
     def judge_times(header: Int, p: Int, b: Int, network: Int) -> Any:
         return _judge_kernel(state_at(header), p, b, network) if source != 0 else -9

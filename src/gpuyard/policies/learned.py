@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuyard.engine.ranking import RANK_NETWORK
 from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.features.devices import DEVICE
 from gpuyard.features.hosts import HOST
@@ -23,7 +22,7 @@ from gpuyard.networks.network import Network
 from gpuyard.policies.deciders.network_device import network_devices
 from gpuyard.policies.ranks import NamedTable, gittins
 from gpuyard.policies.schedulers import Decider, Meta, Scheduler, Switch
-from gpuyard.policies.slots import DEFAULT_TABLE, RANK_SETTINGS, Ordering, Placement, RankRule
+from gpuyard.policies.slots import DEFAULT_TABLE, Ordering, Placement, RankRule
 from gpuyard.registry import Registry
 
 BEST = "best"  # of a training's checkpoints, the one to use
@@ -154,19 +153,6 @@ def network_placement(network: Network, name: str, title: str = "") -> Placement
     return Placement(name, title, score="network", network=network, by_network=place_by_network)
 
 
-@dataclass(frozen=True)
-class LearnedRank(RankRule):
-    """A rank rule by a network that multiplies the times of a table."""
-
-    @property
-    def label(self) -> str:
-        return self.name  # its checkpoint says all
-
-    @property
-    def rank(self) -> int:
-        return RANK_NETWORK
-
-
 def learned_rank(text: str) -> RankRule:
     """Return the rank rule in a checkpoint."""
     network, title = _network(text, RANK)
@@ -180,9 +166,7 @@ def network_rank(network: Network, name: str, table: NamedTable, title: str = ""
     if network.spec.pool != "none":
         raise UsageError(f"{name}: a rank is judged job by job, and this network pools over jobs", hint="--network kernel")
     table.table  # noqa: B018 - refuses a table that is not there
-    usual = gittins(table)
-    settings = dict(zip(RANK_SETTINGS, usual.settings, strict=True))
-    return LearnedRank(name, title, every=usual.every, **settings, table=table, network=network, by_network=judge_by_network)
+    return replace(gittins(table), name=name, title=title, network=network, by_network=judge_by_network)
 
 
 def learned_switch(text: str) -> Switch:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
-from gpuyard.engine.ranking import RANK_CLOCK, RANK_NONE, RANK_TABLE, RANK_TIME
+from gpuyard.engine.ranking import RANK_CLOCK, RANK_NETWORK, RANK_NONE, RANK_TABLE, RANK_TIME
 from gpuyard.engine.state import CLOCK_FALLS, CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError
 from gpuyard.policies.trends import alike, falls
@@ -215,7 +215,7 @@ class Preemption(FunctionPolicy):
 class RankRule(Preemption):
     """A rank rule lets waiting and running jobs compete: `function(jobs, j, now, *params)` is the time that a job is judged to need.
 
-    Only jobs that say they may be stopped are. A rule by a table has no function.
+    Only jobs that say they may be stopped are. A rule by a table has no function; a network may multiply the times of the table.
     """
 
     hysteresis: float = 2.0  # the time of a running job is divided by it,
@@ -243,6 +243,8 @@ class RankRule(Preemption):
 
     @property
     def label(self) -> str:
+        if self.network is not None:
+            return self.name  # its checkpoint says all
         usual = dict(PREEMPTIONS.items()).get(self.name)
         names = ("every", *RANK_SETTINGS)
         plain = RankRule("", "")
@@ -256,7 +258,7 @@ class RankRule(Preemption):
     def rank(self) -> int:
         """How jobs are ranked, of gpuyard.engine.ranking."""
         if self.table is not None:
-            return RANK_TABLE
+            return RANK_TABLE if self.network is None else RANK_NETWORK
         return RANK_CLOCK if self.function is not None and reads_clock(self.function) else RANK_TIME
 
 

@@ -1,4 +1,4 @@
-"""What a learned rank sees at a snapshot."""
+"""Work out what a learned rank sees at a snapshot."""
 
 from __future__ import annotations
 
