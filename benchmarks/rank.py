@@ -185,7 +185,7 @@ def table(out: Path, condition: str) -> str:
     """Write the runs of a condition as a table in Markdown: wait % / bounded slowdown % against saf + EASY; *: the interval excludes 0."""
     rows = [row for row in rows_of(out) if row["condition"] == (base_of(condition) if row["scheduler"] == BASELINE else condition)]
     names = [name for name in LOGS if any(row["log"] == name for row in rows)]
-    schedulers = list(dict.fromkeys(plain(row["scheduler"]) for row in rows))
+    schedulers = list(dict.fromkeys([BASELINE, *(plain(row["scheduler"]) for row in rows)]))
     windows = len({row["window"] for row in rows if row["scheduler"] != BASELINE})
     head = f"{ASKED.get(condition, 'Usual')}, {windows} windows"
     lines = [f"| {head} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
