@@ -22,6 +22,7 @@ import numpy as np
 from gpuyard import Rules, Workload, load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.experiments.judging.statistics import ratio_of_sums
 from gpuyard.model.estimator import EndedLog
+from gpuyard.policies.ranks import fit_run_times, write_run_times
 from gpuyard.traces import apply, with_estimate
 from gpuyard.traces.changes.reshape import stretch
 
@@ -60,6 +61,7 @@ class Condition:
     cost: float = 0.0  # s to write a checkpoint
     load: float = 1.0
     estimate: str = "boosting"
+    change: str = "preemptible"  # or kill-once: what may be done to that share of the jobs
 
     @property
     def rules(self) -> Rules:
@@ -73,7 +75,7 @@ CONDITIONS = {
     "c300": replace(USUAL, restart=300.0),
     "cost2": replace(USUAL, cost=12.0), "cost5": replace(USUAL, cost=30.0),
     "load60": replace(USUAL, load=0.6), "load70": replace(USUAL, load=0.7), "load80": replace(USUAL, load=0.8),
-    "load90": replace(USUAL, load=0.9),
+    "load90": replace(USUAL, load=0.9), "once": replace(USUAL, change="kill-once"),
 }  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def window(root: Path, name: str, number: int, condition: Condition) -> Workload
     cut = stretch(cut, 0, factor=load / (LOGS[name].load * condition.load))
     if cut.predictor is not None:
         cut = replace(cut, predictor=cut.predictor.after(past))
-    return apply(cut, f"preemptible:{condition.share:g}", number)
+    return apply(cut, f"{condition.change}:{condition.share:g}", number)
 
 
 # ── runs ──
@@ -166,7 +168,51 @@ def rows_of(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
+# ── tables of one log on another ──
+
+
+def fitted(root: Path, folder: Path, name: str) -> Path:
+    """Count the run times of 25–60 % of a log, by requested time where jobs have one, and return the file of the table."""
+    path = folder / f"{name}.safetensors"
+    if not path.exists():
+        ready, _ = prepared(root, name, "boosting")
+        n = len(ready)
+        part = ready.take(np.arange(int(0.25 * n), int(FIRST * n)))
+        asked = part.jobs.walltime
+        by_walltime = bool(np.isfinite(asked).mean() > 0.5)
+        pool = load_cluster(str(LOGS[name].devices))
+        key = asked if by_walltime else simulate(part, pool, parse_scheduler(BASELINE)).workload.jobs.estimate
+        folder.mkdir(parents=True, exist_ok=True)
+        write_run_times(path, fit_run_times(key, part.runtime, name=name, by_walltime=by_walltime))
+    return path
+
+
+def exchange(root: Path, out: Path, names: Sequence[str], windows: int) -> None:
+    """Run every log with the tables of all logs of its kind."""
+    for name in names:
+        same = [other for other in LOGS if LOGS[other].table == LOGS[name].table]
+        rules = [f"{BASELINE}/gittins:table={fitted(root, out.parent / 'tables', other)}" for other in same]
+        run(root, out, [name], ["usual"], rules, windows)
+
+
+def exchanged(out: Path) -> str:
+    """Write what the table of one log is worth on another."""
+    rows = [row for row in rows_of(out) if row["condition"] == "usual"]
+    lines = ["| table counted on | " + " | ".join(LOGS) + " |", "|---" * (len(LOGS) + 1) + "|"]
+    for source in LOGS:
+        mine = [{**row, "scheduler": "own"} for row in rows if str(row["scheduler"]).endswith(f"/{source}.safetensors")]
+        base = [row for row in rows if row["scheduler"] == BASELINE]
+        if mine:
+            lines.append(f"| {source} | " + " | ".join(cell([*mine, *base], name, "own") for name in LOGS) + " |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
 # ── the table ──
+
+
+def known(out: Path) -> list[dict[str, object]]:
+    """Return the runs with tables that ship, not with those of one log."""
+    return [row for row in rows_of(out) if not str(row["scheduler"]).endswith(".safetensors")]
 
 
 def change(ours: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
@@ -183,7 +229,7 @@ def plain(scheduler: object) -> str:
 
 def table(out: Path, condition: str) -> str:
     """Write the runs of a condition as a table in Markdown: wait % / bounded slowdown % against saf + EASY; *: the interval excludes 0."""
-    rows = [row for row in rows_of(out) if row["condition"] == (base_of(condition) if row["scheduler"] == BASELINE else condition)]
+    rows = [row for row in known(out) if row["condition"] == (base_of(condition) if row["scheduler"] == BASELINE else condition)]
     names = [name for name in LOGS if any(row["log"] == name for row in rows)]
     schedulers = list(dict.fromkeys([BASELINE, *(plain(row["scheduler"]) for row in rows)]))
     windows = len({row["window"] for row in rows if row["scheduler"] != BASELINE})
@@ -241,6 +287,7 @@ estimate). In short logs the windows overlap.
 ASKED = {
     "share0": "No job may be stopped", "share20": "20 % of the jobs may be stopped", "share50": "Half of the jobs may be stopped",
     "c300": "A restart costs 300 s", "cost2": "Writing checkpoints costs 2 %", "cost5": "Writing checkpoints costs 5 %",
+    "once": "No checkpoints: every job may be killed once",
     "load60": "Load × 0.6", "load70": "Load × 0.7", "load80": "Load × 0.8", "load90": "Load × 0.9",
 }  # fmt: skip
 
@@ -257,6 +304,15 @@ def page(out: Path) -> str:
         who_pays(out),
         "",
     ]
+    if exchanged(out):
+        lines += [
+            "## Tables of other logs",
+            "",
+            "Tables counted on 25–60 % of one log, used on another, and on itself:",
+            "",
+            exchanged(out),
+            "",
+        ]
     done = {str(row["condition"]) for row in rows_of(out) if row["scheduler"] != BASELINE}
     lines += (
         [
@@ -312,7 +368,7 @@ def who_pays(out: Path) -> str:
 
 def details(out: Path) -> str:
     """Write what means hide: p99 and longest wait (h), stops per job and of the most stopped job, GPU time lost; means over windows."""
-    rows = [row for row in rows_of(out) if row["condition"] == "usual"]
+    rows = [row for row in known(out) if row["condition"] == "usual"]
     schedulers = list(dict.fromkeys(plain(row["scheduler"]) for row in rows))
     lines = [
         "| log | scheduler | p99 wait (h) | longest wait (h) | stops per job | most stopped job | GPU time lost |",
@@ -335,12 +391,17 @@ def main() -> None:
     parser.add_argument("--log", action="append", choices=list(LOGS), help="repeatable; all unless given")
     parser.add_argument("--condition", action="append", choices=list(CONDITIONS), help="repeatable; usual unless given")
     parser.add_argument("--rule", action="append", help="in the preemption slot; repeatable; TABLE stands for the log's shipped table")
+    parser.add_argument("--exchange", action="store_true", help="run every log with the tables of the other logs of its kind instead")
     parser.add_argument("--windows", type=int, default=WINDOWS, choices=[1, 2, 3, 4, 6, 12])
     parser.add_argument("--page", type=Path, help="write all runs of --out as a page there")
     given = parser.parse_args()
     conditions = given.condition or ["usual"]
     rules = given.rule or ["gittins:table=TABLE", "gittins:table=TABLE,ageing=0,burden=inf", "las-log2", "srpt-area"]
-    run(given.traces, given.out, given.log or list(LOGS), conditions, [f"{BASELINE}/{rule}" for rule in rules], given.windows)
+    names = given.log or list(LOGS)
+    if given.exchange:
+        exchange(given.traces, given.out, names, given.windows)
+    else:
+        run(given.traces, given.out, names, conditions, [f"{BASELINE}/{rule}" for rule in rules], given.windows)
     for condition in conditions:
         print(table(given.out, condition), end="\n\n")
     if given.page:
