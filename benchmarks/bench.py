@@ -447,6 +447,11 @@ the exit code is 3 if a ratio is lower by more than {targets.LOSS:.0%}.
   make up for it.
 - Memory is the peak resident size of a fresh process that generates and simulates the million jobs, less its peak after a run of ten
   thousand.
+- Of a job's bytes 112 are the workload's table, 8 its run time, 168 the row that kernels work on, 56 its result and 12 its place in the
+  queue. Columns of the row that are moved elsewhere cost every start a read of cold memory
+  ([record 30](../decisions/0030-columns-of-a-job.md)).
+- `multifactor` with many users keys many jobs at each pass, because every start changes the shares of all users
+  ([record 27](../decisions/0027-keys-that-only-fall.md)).
 - The start times are wall time; where other work shares the cores, the CPU time beside them says more.
 - SimPy runs a counter of processors without nodes, devices or timeline; FCFS gives the same starts.
 - `milp` decides in random states under a limit of {milp.LIMIT:g} s; `benchmarks/milp.py` prints gaps, objective and its terms.

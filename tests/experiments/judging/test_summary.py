@@ -64,7 +64,7 @@ def results_of(
     texts = {"workload", "cluster", "change", "estimate", "scheduler"}
     made = {key: np.array([row[key] for row in rows], object if key in texts else None) for key in rows[0]}
     found = Results(Path("nowhere"), experiment, {}, made, windows=has_windows(experiment))
-    vars(found).update({"manifests": [], "_curves": {}})  # as read from the folder
+    vars(found).update({"manifests": [], "_curve_frame": None})  # as read from the folder
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from llvmlite import binding
+from numba import types
 from numba.core import typed_passes as typed
 from numba.core import untyped_passes as untyped
 from numba.core.codegen import JITCodeLibrary
@@ -29,6 +30,10 @@ class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
     def finalize(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave it to the entry, whose passes begin with the same: alone they take a tenth of a first run."""
+        ll_module.data_layout = self._codegen._data_layout
 
     def _get_module_for_linking(self) -> Any:
         """Return the code for an entry. Numba copies it first, since it can also be assembled; here nothing else uses it."""
@@ -46,6 +51,11 @@ class EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
     def finalize(self) -> None:
         self._linking_libraries = _callers_first(self._linking_libraries)  # type: ignore[has-type]
         super().finalize()
+
+    def _optimize_final_module(self) -> None:
+        """Optimise once. Numba does so twice, to find pairs of counted references in what it inlined; kernels count none."""
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
 
     def _verify_declare_only_symbols(self) -> None:
         """Refuse code that calls a function that is not there; to call it would end the process."""
@@ -81,6 +91,37 @@ def _new_library(state: Any, kind: type[JITCodeLibrary]) -> Any:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
+class KernelTyping(typed.NopythonTypeInference):  # type: ignore[misc]
+    """Infer types. What a function of numba's own returns is asked once for each kind of arguments: of 8,500 questions 500 differ."""
+
+    _name = "gpuyard_kernel_typing"
+
+    def run_pass(self, state: Any) -> Any:
+        context = state.typingctx
+        if "resolve_function_type" in vars(context):  # by the kernel that calls this one
+            return super().run_pass(state)
+        context.resolve_function_type = _answered_once(context.resolve_function_type)
+        try:
+            return super().run_pass(state)
+        finally:
+            del context.resolve_function_type  # the method of the class shows through again
+
+
+def _answered_once(resolve: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    known: dict[Any, Any] = {}
+
+    def answer(function: Any, args: Any, kws: Any) -> Any:
+        if type(function) is not types.Function or kws:
+            return resolve(function, args, kws)
+        found = known.get((function, args))
+        if found is None:
+            found = known[function, args] = resolve(function, args, kws)
+        return found
+
+    return answer
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
 class KernelLowering(typed.NativeLowering):  # type: ignore[misc]
     """Lower to LLVM code, without optimisation or machine code."""
 
@@ -112,7 +153,7 @@ class EntryLowering(typed.NativeLowering):  # type: ignore[misc]
 # that had one would not compile. Of three times, branches on constants are pruned once.
 _PASSES = (
     untyped.TranslateByteCode, untyped.FixupArgs, untyped.IRProcessing, untyped.DeadBranchPrune, untyped.GenericRewrites,
-    untyped.ReconstructSSA, typed.NopythonTypeInference, typed.PreLowerStripPhis, typed.NoPythonSupportedFeatureValidation,
+    untyped.ReconstructSSA, KernelTyping, typed.PreLowerStripPhis, typed.NoPythonSupportedFeatureValidation,
     typed.IRLegalization, typed.AnnotateTypes, KernelLowering, typed.NoPythonBackend,
 )  # fmt: skip
 

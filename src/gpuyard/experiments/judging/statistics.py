@@ -91,21 +91,24 @@ class _Residuals:
     n: int
     ratio: float  # Σ parts / Σ wholes
     whole: float  # mean of the wholes
-    second: tuple[float, ...]  # Σ (residual − mean)²
-    third: tuple[float, ...]  # Σ (residual − mean)³
-    lagged: tuple[float, ...]  # Σ of products of neighbours; empty where units are independent
+    second: tuple[float, float, float]  # Σ (residual − mean)²
+    third: tuple[float, float, float, float]  # Σ (residual − mean)³
+    lagged: tuple[float, float, float] | tuple[()]  # Σ of products of neighbours; empty where units are independent
     smallest: float  # second moments up to it are rounding errors
 
     def statistic(self, x: float) -> float:
         """How far x is from the ratio: the smaller of Student's |t| and of Hall's, which allows for skewness."""
         n, away = self.n, x - self.ratio
-        square = _polynomial(self.second, away)
+        c0, c1, c2 = self.second
+        square = (c2 * away + c1) * away + c0
         if square <= self.smallest:
             return math.inf if away else 0.0
         t = -away * self.whole / math.sqrt(square * self._correlation(away, square) / (n - 1) / n)
         if n == 2:
             return abs(t)
-        skewness = math.sqrt(n * (n - 1)) / (n - 2) * _polynomial(self.third, away) / n / math.sqrt(square / n) ** 3
+        c0, c1, c2, c3 = self.third
+        cube = ((c3 * away + c2) * away + c1) * away + c0
+        skewness = math.sqrt(n * (n - 1)) / (n - 2) * cube / n / math.sqrt(square / n) ** 3
         a = skewness / math.sqrt(n)
         return min(abs(t), abs(t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6))
 
@@ -113,7 +116,8 @@ class _Residuals:
         """The factor by which correlated neighbours raise the variance of the mean, as if by an autoregression."""
         if not self.lagged:
             return 1.0
-        r = min(max(_polynomial(self.lagged, away) / square + 1 / self.n, 0.0), MOST_CORRELATED)  # 1/n: the estimate is low by so much
+        c0, c1, c2 = self.lagged
+        r = min(max(((c2 * away + c1) * away + c0) / square + 1 / self.n, 0.0), MOST_CORRELATED)  # 1/n: the estimate is low by so much
         return (1 + r) / (1 - r)
 
     def p(self) -> float:
@@ -139,6 +143,8 @@ class _Residuals:
             return side * math.inf
         for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
+            if middle in (inside, outside):  # there is no number between them
+                break
             refused = self.statistic(self.ratio + side * middle) > most
             inside, outside = (inside, middle) if refused else (middle, outside)
         return self.ratio + side * inside
@@ -154,13 +160,6 @@ def _residuals(parts: Floats, wholes: Floats, *, correlated: bool = False) -> _R
     lagged = (float(r[1:] @ r[:-1]), -float(r[1:] @ w[:-1] + r[:-1] @ w[1:]), float(w[1:] @ w[:-1])) if correlated else ()
     smallest = len(r) * (TIES * float(np.abs(parts).max())) ** 2
     return _Residuals(len(r), ratio, float(wholes.mean()), second, third, lagged, smallest)
-
-
-def _polynomial(coefficients: tuple[float, ...], x: float) -> float:
-    value = 0.0
-    for each in reversed(coefficients):
-        value = value * x + each
-    return value
 
 
 def _ends(parts: Floats, wholes: Floats, *, correlated: bool = False) -> tuple[float, float]:

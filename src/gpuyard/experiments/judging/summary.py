@@ -193,16 +193,14 @@ class Pivot:
         at = {seed: k for k, seed in enumerate(self.seeds)}
         self._seed = np.array([at[seed] for seed in columns["seed"][self._rows].tolist()])
         self._scheduler = columns["scheduler"][self._rows]
-        trained = columns["training_seed"][self._rows].astype(float)
-        self._trained = np.where(np.isnan(trained), -1, trained)
+        self._trained = np.nan_to_num(columns["training_seed"][self._rows].astype(float), nan=-1.0)
         self.windows = results.windows
         self._means: dict[tuple[str, str], Interval] = {}
+        self._places: dict[str, tuple[Array, int, tuple[Array, Array, Array]]] = {}
 
     def mean(self, metric: str, scheduler: str) -> Interval:
         """The mean of a metric with its interval."""
-        if (metric, scheduler) not in self._means:
-            self._means[metric, scheduler] = self._measured(metric, scheduler)
-        return self._means[metric, scheduler]
+        return self._means.get((metric, scheduler)) or self._means.setdefault((metric, scheduler), self._measured(metric, scheduler))
 
     def _measured(self, metric: str, scheduler: str) -> Interval:
         sample = self.results.sample
@@ -232,12 +230,17 @@ class Pivot:
 
     def values(self, column: str, scheduler: str) -> Array:
         """(training seeds, cells, seeds); one training seed for what is not trained here."""
-        mine = self._scheduler == scheduler
-        seeds = list(dict.fromkeys(self._trained[mine].tolist()))
-        found = np.full((len(seeds), len(self.cells), len(self.seeds)), np.nan)
-        at = np.array([seeds.index(seed) for seed in self._trained[mine].tolist()], dtype=int)
-        found[at, self._cell[mine], self._seed[mine]] = self.results.columns[column][self._rows][mine]
+        rows, trained, place = self._places.get(scheduler) or self._places.setdefault(scheduler, self._placed(scheduler))
+        found = np.full((trained, len(self.cells), len(self.seeds)), np.nan)
+        found[place] = self.results.columns[column][rows]
         return found
+
+    def _placed(self, scheduler: str) -> tuple[Array, int, tuple[Array, Array, Array]]:
+        """(runs,) rows of a scheduler, how many training seeds it has, and where each row stands: its training seed, cell and seed."""
+        mine = self._scheduler == scheduler
+        trained = self._trained[mine].tolist()
+        at = {seed: k for k, seed in enumerate(dict.fromkeys(trained))}
+        return self._rows[mine], len(at), (np.array([at[seed] for seed in trained], dtype=int), self._cell[mine], self._seed[mine])
 
 
 def units(values: Array, *, windows: bool = False) -> list[Array]:
@@ -472,9 +475,7 @@ def _degradations(pivot: Pivot) -> list[Degradation]:
 def _notes(pivot: Pivot) -> list[str]:
     """Return notes for the reader: who adapted, metrics that show no difference, jobs that were left out, few seeds."""
     results, notes = pivot.results, []
-    for name in results.experiment.metrics:
-        if name not in results.columns:
-            continue
+    for name in (name for name in results.experiment.metrics if name in results.columns):
         each = [pivot.values(name, scheduler) for scheduler in results.schedulers]
         first = each[0][:1]
         if len(each) > 1 and all(np.array_equal(np.broadcast_to(first, other.shape), other, equal_nan=True) for other in each):

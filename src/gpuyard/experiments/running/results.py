@@ -27,6 +27,8 @@ from gpuyard.metrics import resolve
 from gpuyard.traces.recipes import parse_recipe
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from gpuyard.experiments.hypothesis import WhatIf
 
 
@@ -93,21 +95,26 @@ class Results:
         return ", ".join(f"{name} in {count:,} Runs" for name, count in found.most_common())
 
     @cached_property
-    def _curves(self) -> Mapping[str, dict[int, Curve]]:
+    def _curve_frame(self) -> pl.DataFrame | None:
         if self.folder is None:
-            return {}
+            return None
         frame = Store(self.folder).read(CURVES)
         missing = {"run", "curve", "x", "y", "labels"} - set(frame.columns)
         if missing:
             raise DataError(f"{self.folder / CURVES}: has no column {min(missing)!r}")
-        found: dict[str, dict[int, Curve]] = {}
-        for run, name, x, y, labels in frame.select("run", "curve", "x", "y", "labels").iter_rows():
-            found.setdefault(name, {})[run] = Curve(np.array(x), np.array(y), tuple(labels))
-        return found
+        return frame
+
+    @cached_property
+    def _curves(self) -> dict[str, dict[int, Curve]]:
+        return {}
 
     def curves(self, name: str) -> Mapping[int, Curve]:
         """Run → its curve of that name; empty where none was kept."""
-        return self._curves.get(name, {})
+        if name not in self._curves:
+            frame = self._curve_frame
+            rows = () if frame is None else frame.filter(frame["curve"] == name).select("run", "x", "y", "labels").iter_rows()
+            self._curves[name] = {run: Curve(np.array(x), np.array(y), tuple(labels)) for run, x, y, labels in rows}
+        return self._curves[name]
 
     @cached_property
     def agents(self) -> Mapping[str, dict[str, Any]]:
