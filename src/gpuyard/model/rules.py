@@ -42,6 +42,7 @@ class Rules:
 # ── the terms of a job ──
 
 NOT_SAID, MAY_STOP, MUST_RUN, MAY_STOP_ONCE = range(4)  # whether a job may be stopped, as kernels know it
+ONCE_WITHIN = 900.0  # s of its run in which a rank rule may stop a job that may be stopped once: later too much would be lost
 FLAGS = {"no": 0.0, "yes": 1.0, "once": 2.0}  # values of the column `preemptible`; NaN: the job does not say
 STATED = ("preemptible", "checkpoint", "checkpoint_cost", "drain", "restart_cost")  # columns that a table of jobs may have
 

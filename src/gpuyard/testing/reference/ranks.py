@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.errors import PolicyError
+from gpuyard.model.rules import ONCE_WITHIN
 from gpuyard.policies.slots import RankRule
 from gpuyard.testing.reference.state import TOLERANCE, Holding, JobState, Yard
 
@@ -82,6 +83,8 @@ class RankPass:
         if self.simulation.burden.excess > self.rule.burden:
             return False
         elapsed = self.now - job.run_start
+        if job.once and elapsed > ONCE_WITHIN:
+            return False
         protected = job.barren > 0 and elapsed < job.overhead + 2.0 ** min(job.barren, MOST_BARREN)
         return job.may_be_stopped and job.run_start < self.now and not protected
 

@@ -22,6 +22,7 @@ from gpuyard.engine.kernels.ranks.network import judged_time
 from gpuyard.engine.kernels.ranks.terms import is_burdened, terms_at
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, kept_of, overhead_of
 from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
+from gpuyard.model.rules import MAY_STOP_ONCE, ONCE_WITHIN
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real, Reals
@@ -62,6 +63,10 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         row = s.rows[j]
         if not may_be_stopped(s, row) or row.run_start == control.now:
             continue
+        if s.terms[row.terms].stops == MAY_STOP_ONCE:
+            if control.now - row.run_start > ONCE_WITHIN:
+                continue
+            part.calm = min(part.calm, row.run_start + ONCE_WITHIN - 1e-6)
         if row.barren > 0 and control.now - row.run_start < _shield_of(s, row):
             part.calm = min(part.calm, row.run_start + _shield_of(s, row) - 1e-6)
             continue
