@@ -26,6 +26,7 @@ RULES = (
     "gittins", "srpt-area", "las-log2:every=7", "gittins:hysteresis=1,every=5",
     "gittins:ageing=0.002,stretch=0.5,burden=0,writing=0.1,pay=2,every=3",
     "srpt-area:ageing=0.01,stretch=1,width=5,pay=1,burden=0.1,writing=1", "gittins:pay=0,ageing=0,burden=inf,writing=inf,width=0",
+    "gittins:online=1,every=9",
 )  # fmt: skip
 PLACES = ("fewest", "best", "random", "tier2", "fgd", "defrag", "balance", "first", "worst")
 

@@ -357,6 +357,7 @@ class ControlRow(RecordRow):
     front: i8  # length of the heap of keys, in this walk
     front_at: i8  # position of the first job of the queue that has not been looked at, in this walk
     stoppable: i8  # some job says that it may be stopped
+    learned: i8  # jobs that have ended and from which a table of run times could learn
     excess: f8  # by what part jobs that may be stopped have waited longer than others of their size
     attention: i8  # address of a word that is not 0 when Python wants the kernels to return; 0: none
 

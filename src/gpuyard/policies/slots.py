@@ -225,6 +225,7 @@ class RankRule(Preemption):
     stretch: float = 10.0  # … or after so many times its estimate, if that is longer
     burden: float = math.inf  # jobs that may be stopped wait at most so much longer than others of their size; 0.25: a quarter
     writing: float = math.inf  # a run writes checkpoints if this share of what it keeps from others is worth more; inf: always
+    online: float = 0.0  # every so many jobs that end, the run time of one takes the place of a quantile of its class; 0: none does
     table: RunTimes | None = None
 
     def __post_init__(self) -> None:
@@ -235,6 +236,10 @@ class RankRule(Preemption):
             value = getattr(self, name)
             if not (0 <= value < math.inf or (value == math.inf and name in ("burden", "writing"))):
                 raise UsageError(f"preemption {self.name}: {name} = {value} is not a number of 0 or more")
+        if self.online != int(self.online) or (self.online > 0 and self.table is None):
+            raise UsageError(
+                f"preemption {self.name}: online = {self.online:g} is not a number of jobs", hint="a whole number, of a rule by a table"
+            )
 
     @property
     def settings(self) -> tuple[float, ...]:
@@ -263,7 +268,7 @@ class RankRule(Preemption):
 
 
 # Settings of rank rules, in the order of gpuyard.engine.ranking.HYSTERESIS_AT and those behind it.
-RANK_SETTINGS = ("hysteresis", "width", "pay", "ageing", "stretch", "burden", "writing")
+RANK_SETTINGS = ("hysteresis", "width", "pay", "ageing", "stretch", "burden", "writing", "online")
 
 # ── registries ──
 

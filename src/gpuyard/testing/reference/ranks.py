@@ -14,17 +14,37 @@ from gpuyard.testing.reference.state import TOLERANCE, Holding, JobState, Yard
 if TYPE_CHECKING:
     from gpuyard.policies.ranks import RunTimesTable
 
+GOLDEN = 0.6180339887498949
 MOST_BARREN = 60
 MOST_HALVINGS = 60
 
 
-def gittins_time(table: RunTimesTable, job: JobState, age: float) -> float:
+class RunTimes:
+    """A table of run times, which learns from jobs that end if its rule says so."""
+
+    def __init__(self, table: RunTimesTable) -> None:
+        self.table = table
+        self.rows = [[float(x) for x in row] for row in table.quantiles]
+
+    def of(self, job: JobState) -> list[float]:
+        """Return the quantiles of the class of a job."""
+        key = job.walltime if self.table.by_walltime and job.walltime < math.inf else job.estimate
+        return self.rows[sum(edge <= key for edge in self.table.edges.tolist())]
+
+    def learn(self, job: JobState, turn: int) -> None:
+        """Let the run time of a job take the place of a quantile of its class."""
+        row = self.of(job)
+        place = turn * GOLDEN
+        del row[int((place - math.floor(place)) * len(row))]
+        row.append(job.runtime)
+        row.sort()
+
+
+def gittins_time(quantiles: list[float], job: JobState, age: float) -> float:
     """Return the least expected time per completion of a job of this age, over all times at which one might give up on it.
 
     What a stop loses has to be done again, but that the job takes longer than it had run by then stays known.
     """
-    key = job.walltime if table.by_walltime and job.walltime < math.inf else job.estimate
-    quantiles = [float(x) for x in table.quantiles[sum(edge <= key for edge in table.edges.tolist())]]
     known = max(age, job.reached)
     beyond = [x - age for x in quantiles if x > known]
     if not beyond:
@@ -91,7 +111,7 @@ class RankPass:
     def time_of(self, job: JobState, age: float) -> float:
         """Return the rule's time for a job that has done so much work."""
         if self.rule.table is not None:
-            return float(gittins_time(self.rule.table, job, age))  # type: ignore[arg-type]
+            return gittins_time(self.simulation.run_times.of(job), job, age)
         if self.rule.function is None:
             raise PolicyError(f"preemption {self.rule.name}: neither a function nor a table")
         time: float = self.simulation.call(f"preemption {self.rule.name}", self.rule.function, self.rule.params, job)

@@ -1,4 +1,4 @@
-"""Terms of jobs: whether their runs write checkpoints, and whether those that may be stopped wait too long."""
+"""Terms of jobs: whether their runs write checkpoints; and what a job that ends tells about waits and run times."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
-from gpuyard.engine.kernels.ranks.area import level_of, may_be_stopped
-from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, WRITING_AT
+from gpuyard.engine.kernels.ranks.area import class_of, level_of, may_be_stopped
+from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, ONLINE_AT, RANK_TABLE, WRITING_AT
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Real
     from gpuyard.engine.state import JobRow, State
 
+GOLDEN = 0.6180339887498949  # the places that multiples of it name are spread evenly
 SLACK = 600.0  # s by which the account of waits may be exceeded in any case, all jobs together
 
 
@@ -70,6 +71,34 @@ def share_burden(s: State, row: JobRow) -> None:
     if is_burdened(s) != was:
         for p in range(len(s.partitions)):
             s.partitions[p].settled = 0
+
+
+@inner
+def learn_run_time(s: State, row: JobRow) -> None:
+    """Let the run time of a job that is done take the place of a quantile of its class, if the table learns and it is its turn."""
+    control = s.control[0]
+    slot = s.slots[control.active]
+    every = int(s.params[params_at(control.active, PREEMPTION) + ONLINE_AT])
+    if slot.rank < RANK_TABLE or every == 0 or row.overrun == 1:
+        return
+    control.learned += 1
+    if control.learned % every != 0:
+        return
+    first, count = class_of(s, slot, row)
+    turn = control.learned // every * GOLDEN
+    k = first + int((turn - math.floor(turn)) * count)
+    while k + 1 < first + count and s.rank_table[k + 1] < row.runtime:
+        s.rank_table[k] = s.rank_table[k + 1]
+        k += 1
+    while k > first and s.rank_table[k - 1] > row.runtime:
+        s.rank_table[k] = s.rank_table[k - 1]
+        k -= 1
+    s.rank_table[k] = row.runtime
+    for j in range(control.next_job):
+        s.rank_until[j] = -math.inf
+    for p in range(len(s.partitions)):
+        s.partitions[p].settled = 0
+        s.partitions[p].ageing = 0.0
 
 
 @inner
