@@ -92,6 +92,11 @@ def test_an_index_of_more_than_one_word(placement: str):
         assert differences(seed, light, "hall") == []
 
 
+def test_conservative_plans_know_that_silent_runs_take_less_time():
+    """Case 227 has a job that may be stopped, at a price, under a scheduler that stops nobody."""
+    assert differences(10_001_227, parse_scheduler("lcfs/balance/conservative")) == []
+
+
 def test_conservative_plans_over_many_nodes():
     assert differences(3, parse_scheduler("sjf/best/conservative:depth=4"), "hall") == []
 

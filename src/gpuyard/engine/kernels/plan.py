@@ -16,6 +16,7 @@ from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import choose, find
 from gpuyard.engine.kernels.queue import move_up
+from gpuyard.engine.kernels.ranks.terms import terms_at
 from gpuyard.engine.kernels.runs import estimated_end, estimated_end_now, factor_picked, overhead_of, rate_of, start_at
 from gpuyard.model.cluster import EPS
 
@@ -154,7 +155,7 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
                 factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
             slowest *= min(1.0, min(control.span_nodes, control.span_racks))
-    slowest *= s.terms[row.terms].writing
+    slowest *= s.terms[terms_at(s, row)].writing
     duration = overhead_of(s, row, factor) + row.remaining / slowest
     if control.kills == 1:
         duration = min(duration, max(s.table[row.number].walltime - row.ran, 0.0))
