@@ -76,6 +76,7 @@ CONDITIONS = {
     "cost2": replace(USUAL, cost=12.0), "cost5": replace(USUAL, cost=30.0),
     "load60": replace(USUAL, load=0.6), "load70": replace(USUAL, load=0.7), "load80": replace(USUAL, load=0.8),
     "load90": replace(USUAL, load=0.9), "once": replace(USUAL, change="kill-once"),
+    "half2": replace(USUAL, share=0.5, cost=12.0),
 }  # fmt: skip
 
 
@@ -287,6 +288,7 @@ estimate). In short logs the windows overlap.
 ASKED = {
     "share0": "No job may be stopped", "share20": "20 % of the jobs may be stopped", "share50": "Half of the jobs may be stopped",
     "c300": "A restart costs 300 s", "cost2": "Writing checkpoints costs 2 %", "cost5": "Writing checkpoints costs 5 %",
+    "half2": "Half of the jobs may be stopped, and writing checkpoints costs 2 %",
     "once": "No checkpoints: every job may be killed once",
     "load60": "Load × 0.6", "load70": "Load × 0.7", "load80": "Load × 0.8", "load90": "Load × 0.9",
 }  # fmt: skip
@@ -348,7 +350,7 @@ def verdict(out: Path) -> str:
 def who_pays(out: Path) -> str:
     """Write the change of the mean wait of jobs that may be stopped and of the others, against the same jobs under the baseline."""
     lines = ["| may be stopped | whose wait | " + " | ".join(LOGS) + " |", "|---" * (len(LOGS) + 2) + "|"]
-    for condition in ("share20", "share50"):
+    for condition in ("share20", "share50", "half2"):
         every = [row for row in rows_of(out) if row["condition"] == condition]
         base = {(row["log"], row["window"]): row for row in every if row["scheduler"] == BASELINE}
         rows = [row for row in every if row["scheduler"] != BASELINE]
@@ -362,7 +364,9 @@ def who_pays(out: Path) -> str:
                     found.append(f"{100 * mean:+.0f}{'*' if low > 0 or high < 0 else ''}")
                 else:
                     found.append("")
-            lines.append(f"| {ASKED[condition].split(' of')[0]} | {what} | " + " | ".join(found) + " |")
+            lines.append(
+                f"| {ASKED[condition].split(' of')[0]}{', cost 2 %' if condition == 'half2' else ''} | {what} | " + " | ".join(found) + " |"
+            )
     return "\n".join(lines)
 
 

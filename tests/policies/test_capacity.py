@@ -46,11 +46,12 @@ def steps(seed: int) -> list[Step]:
     simulation = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules)
     found: list[Step] = []
     while len(found) < DECISIONS and (snapshot := simulation.advance()) is not None:
-        free, decisions = engine_books(simulation), EASY.decide(snapshot)
+        free = engine_books(simulation)
+        decisions = [replace(decision, silent=False) for decision in EASY.decide(snapshot)]  # as deciders start jobs
         simulation.apply(decisions)
         after = snapshot_of(simulation.state, case.workload.jobs, snapshot.cluster, case.rules, seed, simulation._mix)
         found.append(Step(snapshot, free, decisions, after))
-        stops = simulation.state.terms["stops"][snapshot.jobs.terms[snapshot.running]]
+        stops = snapshot.terms["stops"][snapshot.running]
         running = snapshot.jobs.index[snapshot.running][stops != MUST_RUN].tolist()
         if running and rng.random() < 0.3:
             simulation.apply([Decision(int(rng.choice(running)), Action.PREEMPT)])

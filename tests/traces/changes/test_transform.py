@@ -24,7 +24,8 @@ GIVEN = {
     "load": "load:target=0.5,gpus=128",
     "pool": "pool:8",
 }
-FREE_LABELS = {"preemptible": ("term_texts",), "pool": ("gpu_types",)}  # labels that a transform is there to change
+# Labels that a transform is there to change.
+FREE_LABELS = {"preemptible": ("term_texts",), "kill-once": ("term_texts",), "pool": ("gpu_types",)}
 
 
 def sample() -> Workload:
