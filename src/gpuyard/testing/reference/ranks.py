@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ MOST_BARREN = 60
 MOST_HALVINGS = 60
 
 
-class RunTimes:
+class LearningTable:
     """A table of run times, which learns from jobs that end if its rule says so."""
 
     def __init__(self, table: RunTimesTable) -> None:
@@ -38,6 +39,24 @@ class RunTimes:
         del row[int((place - math.floor(place)) * len(row))]
         row.append(job.runtime)
         row.sort()
+
+
+class LearningTables:
+    """The tables of several schedulers; that of the active one learns from jobs that are done."""
+
+    def __init__(self, schedulers: Sequence[Any]) -> None:
+        self.rules = [scheduler.preemption for scheduler in schedulers]
+        self.tables = [LearningTable(rule.table) if getattr(rule, "table", None) is not None else None for rule in self.rules]
+        self.learned = 0
+
+    def learn_from(self, job: JobState, active: int) -> None:
+        """Take a job that has ended into account, if it is its turn."""
+        table, every = self.tables[active], getattr(self.rules[active], "online", 0)
+        if table is None or every == 0 or job.status != "done":
+            return
+        self.learned += 1
+        if self.learned % every == 0:
+            table.learn(job, self.learned // int(every))
 
 
 def gittins_time(quantiles: list[float], job: JobState, age: float) -> float:
@@ -111,7 +130,8 @@ class RankPass:
     def time_of(self, job: JobState, age: float) -> float:
         """Return the rule's time for a job that has done so much work."""
         if self.rule.table is not None:
-            return gittins_time(self.simulation.run_times.of(job), job, age)
+            table = self.simulation.tables.tables[self.simulation.schedulers.index(self.simulation.active)]
+            return gittins_time(table.of(job), job, age)
         if self.rule.function is None:
             raise PolicyError(f"preemption {self.rule.name}: neither a function nor a table")
         time: float = self.simulation.call(f"preemption {self.rule.name}", self.rule.function, self.rule.params, job)

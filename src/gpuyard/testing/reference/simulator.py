@@ -22,7 +22,7 @@ from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.policies.slots import RankRule
 from gpuyard.testing.reference.estimates import make_estimates
 from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
-from gpuyard.testing.reference.ranks import RankPass, RunTimes
+from gpuyard.testing.reference.ranks import LearningTables, RankPass
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
 from gpuyard.testing.reference.state import Accounts, Burden, Holding, JobState, JobsView, System, Yard, device_room, make_jobs, may_use
@@ -76,9 +76,7 @@ class _Simulation:
         self.switch_due = 0.0
         self.stoppable = any(job.preemptible for job in self.jobs)  # else the timer of a rank rule does not fire, and nobody ages
         self.burden = Burden()
-        self.learned = 0
-        tables = [getattr(s.preemption, "table", None) for s in self.schedulers]
-        self.tables = [RunTimes(table) if table is not None else None for table in tables]
+        self.tables = LearningTables(self.schedulers)
         others = [s.preemption.every for s in self.schedulers if self.stoppable or not s.preemption.rank]
         periods = [period for period in [*([self.meta.every] if self.meta else []), *others] if period > 0]
         self.timer_period = periods[0] if periods else math.inf
@@ -135,21 +133,7 @@ class _Simulation:
                 job.status = "killed" if job.killed_at_end else "done"
                 job.end = self.now
                 self.burden.add(job, self.now)
-                self.learn_from(job)
-
-    @property
-    def run_times(self) -> RunTimes | None:
-        """The table of run times of the active scheduler."""
-        return self.tables[self.schedulers.index(self.active)]
-
-    def learn_from(self, job: JobState) -> None:
-        """Let the table of the active scheduler learn from a job that is done, if it does and it is the job's turn."""
-        every = getattr(self.active.preemption, "online", 0)
-        if self.run_times is None or every == 0 or job.status != "done":
-            return
-        self.learned += 1
-        if self.learned % every == 0:
-            self.run_times.learn(job, self.learned // int(every))
+                self.tables.learn_from(job, self.schedulers.index(self.active))
 
     def repair(self) -> None:
         for state in self.outages:
