@@ -33,7 +33,7 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """What a job has used of its GPUs, as far as it was measured."""
+    """The measured use of GPUs by one job."""
 
     joules: float = 0.0
     utilisation: float = 0.0  # mean, 0 … 1

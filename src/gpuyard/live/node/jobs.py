@@ -37,7 +37,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True)
 class Submission:
-    """What a person asks for. Times in s, memory in GB."""
+    """A job as a person asks for it. Times in s, memory in GB."""
 
     command: tuple[str, ...]  # never passed through a shell
     cwd: str = "/"
@@ -171,12 +171,12 @@ class NodeJob:
     submit: float
     user: str = ""
     reason: str = ""  # why it waits, or why it ended
-    held: bool = False
     array: int = 0  # the first job of its array; 0: it is in none
     array_index: int = 0
     attempt: int = 0  # of running it; 0: none yet
     queued: float = 0.0  # when it last began to wait
     start: float = 0.0  # of the present or last run
+    held: bool = False
     exit_code: int | None = None
     end: float = 0.0
     stopping: str = ""  # what it was told to stop for: cancel or preempt
