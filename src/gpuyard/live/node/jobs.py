@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -67,20 +67,22 @@ class Submission:
     job_class: str = ""  # row of the speed table; jobs of a class take similar times
     template: str = ""  # warm process that starts it; "": a fresh process
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self, *, environment: bool = True) -> dict[str, Any]:
         """Return it as JSON can hold it; what is as usual is left out."""
-        usual = {each.name: each.default for each in fields(self) if each.name not in ("command", "env")}
-        found = {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        found = {name: value for name in _USUAL if (value := getattr(self, name)) != _USUAL[name]}
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        return found | ({"env": dict(self.env)} if environment else {})
+
+
+_USUAL: dict[str, Any] = {each.name: each.default for each in fields(Submission) if each.name != "env"}
 
 
 def submission_of(data: object, where: str = "submission") -> Submission:
     """Read what `Submission.plain` wrote, or what a stranger sent; anything out of bounds is refused."""
     given = Fields(data, where)
-    usual: dict[str, Any] = {each.name: each.default for each in fields(Submission)}
 
     def number(name: str, low: float = 0.0, high: float = 1e12) -> float:
-        return given.number(name, float(usual[name]), low=low, high=high) if name in given else float(usual[name])
+        return given.number(name, float(_USUAL[name]), low=low, high=high) if name in given else float(_USUAL[name])
 
     made = Submission(
         command=_texts(given, "command", MOST_ARGUMENTS),
@@ -171,8 +173,7 @@ class NodeJob:
     submit: float
     user: str = ""
     reason: str = ""  # why it waits, or why it ended
-    array: int = 0  # the first job of its array; 0: it is in none
-    array_index: int = 0
+    array: tuple[int, int] = (0, 0)  # the first job of its array, and its own number there; 0: it is in none
     attempt: int = 0  # of running it; 0: none yet
     queued: float = 0.0  # when it last began to wait
     start: float = 0.0  # of the present or last run
@@ -192,21 +193,14 @@ class NodeJob:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON can hold it, without its environment."""
-        found = asdict(self) | {
-            "asked": self.asked.plain() | {"env": {}},
-            "state": self.state.value,
-            "devices": list(self.devices),
-            "history": list(self.history),
-        }
-        del found["asked"]["env"]
-        return found
+        found = {name: getattr(self, name) for name in _OF_JOB} | {"asked": self.asked.plain(environment=False), "state": self.state.value}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+_OF_JOB = tuple(each.name for each in fields(NodeJob))
 
 
 def job_of(data: Mapping[str, Any]) -> NodeJob:
     """Read what `NodeJob.plain` wrote."""
-    known = {each.name for each in fields(NodeJob)}
-    asked = submission_of(data["asked"], "job")
-    given = {name: value for name, value in data.items() if name in known}
-    return NodeJob(
-        **given | {"asked": asked, "state": RunState(data["state"]), "devices": tuple(data["devices"]), "history": tuple(data["history"])}
-    )
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in _OF_JOB}
+    return NodeJob(**given | {"asked": submission_of(data["asked"], "job"), "state": RunState(data["state"])})
