@@ -202,5 +202,5 @@ _OF_JOB = tuple(each.name for each in fields(NodeJob))
 
 def job_of(data: Mapping[str, Any]) -> NodeJob:
     """Read what `NodeJob.plain` wrote."""
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in _OF_JOB}
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in _OF_JOB}
     return NodeJob(**given | {"asked": submission_of(data["asked"], "job"), "state": RunState(data["state"])})
