@@ -133,8 +133,7 @@ def test_wrong_requests_are_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_table_agrees_with_a_slow_sum() -> None:
-    from gpuyard.workbench.data import CUSTOMERS, price_list, sales
-    from gpuyard.workbench.on_numpy import BEST
+    from gpuyard.workbench.data import BEST, CUSTOMERS, price_list, sales
 
     task = make_task(TaskRequest("etl", "numpy", "cpu", seed=2))[0]
     task.step(0)

@@ -12,6 +12,7 @@ SUCCESSORS = (
 )
 POOL = 8  # batches that are made once and used in turn
 CUSTOMERS, ITEMS, DAYS = 10_000, 1_000, 365
+BEST = 100  # customers that are ranked after each chunk
 
 
 def text_batches(seed: int, sequences: int, length: int) -> Array:

@@ -15,6 +15,7 @@ from gpuyard.workbench.data import POOL, image_batches, text_batches
 from gpuyard.workbench.task import CLASSES, HEADS, PATCH, VOCABULARY, Scale, TaskRequest, scale_of
 
 Weights = dict[str, Any]
+Arrays = Any  # an array, or dictionaries of arrays
 Forward = Callable[[Weights, Any], Any]  # weights, inputs → scores
 RATE, DECAY, FAST, SLOW = 1e-3, 0.01, 0.9, 0.999  # of AdamW
 
@@ -23,7 +24,7 @@ class JaxTraining:
     """Steps of AdamW on batches that are used in turn."""
 
     def __init__(
-        self, device: Any, weights: Weights, forward: Forward, inputs: Array, labels: Array, *, frozen: tuple[str, ...] = ()
+        self, device: jax.Device, weights: Weights, forward: Forward, inputs: Array, labels: Array, *, frozen: tuple[str, ...] = ()
     ) -> None:
         self._device = device
         trained = {name: value for name, value in weights.items() if not name.startswith(frozen or ("\0",))}
@@ -59,24 +60,24 @@ class JaxTraining:
         }
         self._state = self._placed({**parts, "steps": arrays["steps"]})
 
-    def _placed(self, value: Any) -> Any:
+    def _placed(self, value: Arrays) -> Any:
         return jax.device_put(value, self._device)
 
 
 def _update_of(forward: Forward) -> Any:
     """Compile a step of AdamW on the mean cross entropy."""
 
-    def loss(weights: Weights, fixed: Weights, inputs: Any, labels: Any) -> Any:
+    def loss(weights: Weights, fixed: Weights, inputs: jax.Array, labels: jax.Array) -> Any:
         scores = jax.nn.log_softmax(forward({**fixed, **weights}, inputs))
         return -jnp.take_along_axis(scores, labels[..., None], -1).mean()
 
-    def update(state: dict[str, Any], fixed: Weights, inputs: Any, labels: Any) -> tuple[dict[str, Any], Any]:
+    def update(state: dict[str, Any], fixed: Weights, inputs: jax.Array, labels: jax.Array) -> tuple[dict[str, Any], Any]:
         value, slope = jax.value_and_grad(loss)(state["weights"], fixed, inputs, labels)
         steps = state["steps"] + 1
         mean = jax.tree.map(lambda m, g: FAST * m + (1 - FAST) * g, state["mean"], slope)
         square = jax.tree.map(lambda s, g: SLOW * s + (1 - SLOW) * g * g, state["square"], slope)
 
-        def moved(weight: Any, m: Any, s: Any) -> Any:
+        def moved(weight: jax.Array, m: jax.Array, s: jax.Array) -> Any:
             size = jnp.sqrt(s / (1 - SLOW**steps)) + 1e-8
             return weight * (1 - RATE * DECAY) - RATE * (m / (1 - FAST**steps)) / size
 
@@ -89,16 +90,16 @@ def _update_of(forward: Forward) -> Any:
 # ── the networks ──
 
 
-def _normal(x: Any, weights: Weights, name: str) -> Any:
+def _normal(x: jax.Array, weights: Weights, name: str) -> Any:
     centred = x - x.mean(-1, keepdims=True)
     return centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weights[f"{name}.scale"] + weights[f"{name}.shift"]
 
 
-def _dense(x: Any, weights: Weights, name: str) -> Any:
+def _dense(x: jax.Array, weights: Weights, name: str) -> Any:
     return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
-def _block(x: Any, weights: Weights, name: str, *, causal: bool) -> Any:
+def _block(x: jax.Array, weights: Weights, name: str, *, causal: bool) -> Any:
     batch, length, width = x.shape
     parts = _dense(_normal(x, weights, f"{name}.before"), weights, f"{name}.mix").reshape(batch, length, 3, HEADS, width // HEADS)
     seen = jax.nn.dot_product_attention(parts[:, :, 0], parts[:, :, 1], parts[:, :, 2], is_causal=causal)
@@ -108,7 +109,7 @@ def _block(x: Any, weights: Weights, name: str, *, causal: bool) -> Any:
 
 
 def _language(scale: Scale) -> Forward:
-    def forward(weights: Weights, tokens: Any) -> Any:
+    def forward(weights: Weights, tokens: jax.Array) -> Any:
         x = weights["tokens"][tokens] + weights["places"]
         for layer in range(scale.layers):
             x = _block(x, weights, f"block{layer}", causal=True)
@@ -118,7 +119,7 @@ def _language(scale: Scale) -> Forward:
 
 
 def _vision(scale: Scale) -> Forward:
-    def forward(weights: Weights, images: Any) -> Any:
+    def forward(weights: Weights, images: jax.Array) -> Any:
         count, side = images.shape[0], scale.image // PATCH
         patches = images.reshape(count, 3, side, PATCH, side, PATCH).transpose(0, 2, 4, 1, 3, 5).reshape(count, side * side, -1)
         x = _dense(patches, weights, "patches") + weights["places"]
@@ -129,7 +130,7 @@ def _vision(scale: Scale) -> Forward:
     return forward
 
 
-def _convolutions(weights: Weights, images: Any) -> Any:
+def _convolutions(weights: Weights, images: jax.Array) -> Any:
     x = images
     for stage in range(3):
         for part in range(2):

@@ -8,10 +8,8 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.workbench.data import CUSTOMERS, DAYS, price_list, sales
+from gpuyard.workbench.data import BEST, CUSTOMERS, DAYS, price_list, sales
 from gpuyard.workbench.task import TaskRequest, scale_of
-
-BEST = 100  # customers that are ranked after each chunk
 
 
 class NumpyTable:

@@ -13,14 +13,13 @@ from torch.nn import functional
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.workbench.data import CUSTOMERS, DAYS, POOL, image_batches, price_list, text_batches
-from gpuyard.workbench.on_numpy import BEST
+from gpuyard.workbench.data import BEST, CUSTOMERS, DAYS, POOL, image_batches, price_list, text_batches
 from gpuyard.workbench.task import CLASSES, HEADS, PATCH, VOCABULARY, Scale, TaskRequest, scale_of
 
-Loss = Callable[[int], Any]  # number of the batch → loss
+Loss = Callable[[int], torch.Tensor]  # number of the batch → loss
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class TransformerLayer(nn.Module):  # type: ignore[misc]
     """A transformer's layer: attention, then two dense layers, each after a normalisation and added to its input."""
 
     def __init__(self, width: int, *, causal: bool) -> None:
@@ -30,7 +29,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.dense = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.causal = causal
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         parts = self.mix(self.before(x)).view(batch, length, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=self.causal)
@@ -44,10 +43,10 @@ class LanguageModel(nn.Module):  # type: ignore[misc]
     def __init__(self, scale: Scale) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(VOCABULARY, scale.width), nn.Embedding(scale.context, scale.width)
-        self.blocks = nn.Sequential(*(Block(scale.width, causal=True) for _ in range(scale.layers)))
+        self.blocks = nn.Sequential(*(TransformerLayer(scale.width, causal=True) for _ in range(scale.layers)))
         self.norm, self.head = nn.LayerNorm(scale.width), nn.Linear(scale.width, VOCABULARY)
 
-    def forward(self, tokens: Any) -> Any:
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.tokens(tokens) + self.places.weight
         return self.head(self.norm(self.blocks(x)))
 
@@ -66,7 +65,7 @@ class ConvolutionalNetwork(nn.Module):  # type: ignore[misc]
             inside = outside
         self.body, self.head = nn.Sequential(*layers), nn.Linear(inside, CLASSES)
 
-    def forward(self, images: Any) -> Any:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(images).mean((2, 3)))
 
 
@@ -77,10 +76,10 @@ class VisionTransformer(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.patches = nn.Conv2d(3, scale.width, PATCH, PATCH)
         self.places = nn.Parameter(torch.zeros((scale.image // PATCH) ** 2, scale.width))
-        self.blocks = nn.Sequential(*(Block(scale.width, causal=False) for _ in range(scale.layers)))
+        self.blocks = nn.Sequential(*(TransformerLayer(scale.width, causal=False) for _ in range(scale.layers)))
         self.norm, self.head = nn.LayerNorm(scale.width), nn.Linear(scale.width, CLASSES)
 
-    def forward(self, images: Any) -> Any:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         x = self.patches(images).flatten(2).transpose(1, 2) + self.places
         return self.head(self.norm(self.blocks(x)).mean(1))
 
@@ -88,7 +87,7 @@ class VisionTransformer(nn.Module):  # type: ignore[misc]
 class Training:
     """Steps of AdamW on batches that are used in turn."""
 
-    def __init__(self, device: Any, trained: Iterable[Any], model: nn.Module, loss: Loss, *, speed: float) -> None:
+    def __init__(self, device: torch.device, trained: Iterable[torch.Tensor], model: nn.Module, loss: Loss, *, speed: float) -> None:
         self._device, self._model, self._loss = device, model, loss
         self._trained = list(trained)
         self._optimiser = torch.optim.AdamW(self._trained, lr=speed, foreach=True)
@@ -132,7 +131,7 @@ class Training:
 class TorchTable:
     """Revenue by customer and by day over chunks of sales that are drawn on the device."""
 
-    def __init__(self, device: Any, asked: TaskRequest, scale: Scale) -> None:
+    def __init__(self, device: torch.device, asked: TaskRequest, scale: Scale) -> None:
         self._device, self._seed, self._rows = device, asked.seed, scale.rows
         self._prices = torch.from_numpy(price_list(asked.seed)).to(device)
         self._customers = torch.zeros(CUSTOMERS, dtype=torch.float64, device=device)
@@ -153,7 +152,7 @@ class TorchTable:
         self._days.index_add_(0, day[kept], revenue)
         self._best = torch.sort(self._customers, descending=True, stable=True).indices[:BEST]
 
-    def _draw(self, high: int) -> Any:
+    def _draw(self, high: int) -> torch.Tensor:
         return torch.randint(0, high, (self._rows,), generator=self._random, device=self._device)
 
     def settle(self) -> float:
@@ -184,21 +183,21 @@ def make(asked: TaskRequest) -> Training | TorchTable:
     return _language(device, asked, scale) if asked.kind == "lm" else _pictures(device, asked, scale)
 
 
-def _language(device: Any, asked: TaskRequest, scale: Scale) -> Training:
+def _language(device: torch.device, asked: TaskRequest, scale: Scale) -> Training:
     """Fine-tune: the embeddings and the lower half of the layers stay as they are."""
     model = LanguageModel(scale).to(device)
     for part in (model.tokens, model.places, *list(model.blocks)[: scale.layers // 2]):
         part.requires_grad_(False)
     tokens = torch.from_numpy(text_batches(asked.seed, scale.sequences, scale.context + 1)).to(device)
 
-    def loss(batch: int) -> Any:
+    def loss(batch: int) -> torch.Tensor:
         scores = model(tokens[batch, :, :-1])
         return functional.cross_entropy(scores.reshape(-1, VOCABULARY), tokens[batch, :, 1:].reshape(-1))
 
     return Training(device, (weight for weight in model.parameters() if weight.requires_grad), model, loss, speed=1e-3)
 
 
-def _pictures(device: Any, asked: TaskRequest, scale: Scale) -> Training:
+def _pictures(device: torch.device, asked: TaskRequest, scale: Scale) -> Training:
     model = (ConvolutionalNetwork if asked.kind == "cnn" else VisionTransformer)(scale).to(device)
     images, labels = (
         torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in image_batches(asked.seed, scale.images, scale.image)
@@ -208,17 +207,17 @@ def _pictures(device: Any, asked: TaskRequest, scale: Scale) -> Training:
     )
 
 
-def _device(asked: str) -> Any:
+def _device(asked: str) -> torch.device:
     found = torch.cuda.is_available()
     if asked == "gpu" and not found:
         raise UsageError("torch sees no GPU", hint="--device auto takes the CPU then")
     return torch.device("cuda" if found and asked != "cpu" else "cpu")
 
 
-def _names(device: Any) -> tuple[str, str]:
+def _names(device: torch.device) -> tuple[str, str]:
     return ("cpu", "cpu") if device.type == "cpu" else ("gpu", torch.cuda.get_device_name(device))
 
 
-def _array(value: Any) -> Array:
+def _array(value: torch.Tensor) -> Array:
     found: Array = value.detach().cpu().numpy()
     return found.copy()

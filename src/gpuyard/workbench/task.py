@@ -1,4 +1,4 @@
-"""What a job of the workbench is: steps of real work, with a state that can be saved and restored."""
+"""The jobs of the workbench: steps of real work, with a state that can be saved and restored."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """Which task is asked for."""
+    """The task that is asked for."""
 
     kind: str
     library: str = "auto"

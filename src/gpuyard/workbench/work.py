@@ -7,13 +7,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from gpuyard.errors import CheckpointError, UsageError
-from gpuyard.files import is_file
+from gpuyard.files import is_file, parse_json
+from gpuyard.model.fields import Fields
 from gpuyard.workbench.task import Task, TaskRequest, make_task
 
 STOPPING = (signal.SIGUSR1, signal.SIGTERM)  # write a checkpoint and end
@@ -34,8 +36,8 @@ class WorkRequest:
 
 
 @dataclass
-class Progress:
-    """What has been done, over all runs."""
+class WorkDone:
+    """The steps that have been done, over all runs."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -87,7 +89,7 @@ def work(asked: WorkRequest) -> dict[str, Any]:
     return facts
 
 
-def _first_step(asked: WorkRequest, task: Task, done: Progress) -> None:
+def _first_step(asked: WorkRequest, task: Task, done: WorkDone) -> None:
     """Do the step that compiles kernels or loads libraries: it may take seconds, so that it counts as a part of the setup."""
     if asked.steps and done.steps >= asked.steps:
         return
@@ -98,7 +100,7 @@ def _first_step(asked: WorkRequest, task: Task, done: Progress) -> None:
         done.first = done.last
 
 
-def _loop(asked: WorkRequest, task: Task, done: Progress, stop: StopSignals, save: Any) -> None:
+def _loop(asked: WorkRequest, task: Task, done: WorkDone, stop: StopSignals, save: Callable[[], None]) -> None:
     began, before, saved = time.perf_counter(), done.seconds, time.perf_counter()
     most = asked.steps or sys.maxsize
     while done.steps < most and not stop.came:
@@ -118,7 +120,7 @@ def _loop(asked: WorkRequest, task: Task, done: Progress, stop: StopSignals, sav
     done.seconds = before + time.perf_counter() - began
 
 
-def _facts(asked: WorkRequest, task: Task, library: str, done: Progress) -> dict[str, Any]:
+def _facts(asked: WorkRequest, task: Task, library: str, done: WorkDone) -> dict[str, Any]:
     return {
         "kind": asked.task.kind, "library": library, "device": task.device, "device_name": task.device_name, "seed": asked.task.seed,
         "steps": done.steps, "seconds": round(done.seconds, 4), "first": done.first, "last": done.last,
@@ -135,7 +137,7 @@ def tell(facts: dict[str, Any]) -> None:
 # ── checkpoints ──
 
 
-def _save(asked: WorkRequest, task: Task, library: str, done: Progress) -> None:
+def _save(asked: WorkRequest, task: Task, library: str, done: WorkDone) -> None:
     if asked.checkpoint is None:
         return
     from gpuyard.networks.tensor_file import write_arrays
@@ -147,12 +149,10 @@ def _save(asked: WorkRequest, task: Task, library: str, done: Progress) -> None:
     write_arrays(asked.checkpoint, task.arrays(), {"gpuyard": json.dumps(about)})
 
 
-def _resumed(asked: WorkRequest, task: Task, library: str) -> Progress:
+def _resumed(asked: WorkRequest, task: Task, library: str) -> WorkDone:
     """Go on from the checkpoint, if there is one; one of other work is refused."""
     if asked.checkpoint is None or not is_file(asked.checkpoint):
-        return Progress()
-    from gpuyard.files import parse_json
-    from gpuyard.model.fields import Fields
+        return WorkDone()
     from gpuyard.networks.tensor_file import read_arrays
 
     arrays, meta = read_arrays(asked.checkpoint)
@@ -165,7 +165,7 @@ def _resumed(asked: WorkRequest, task: Task, library: str) -> Progress:
             raise CheckpointError(f"{where}: its {name} is not {mine!r}", hint="give another --checkpoint, or remove the file")
     if about.whole("seed", low=-(2**63), high=2**63) != asked.task.seed:
         raise CheckpointError(f"{where}: its seed is not {asked.task.seed}", hint="give another --checkpoint, or remove the file")
-    found = Progress(about.whole("steps"), about.number("seconds"), _loss(about, "first"), _loss(about, "last"))
+    found = WorkDone(about.whole("steps"), about.number("seconds"), _loss(about, "first"), _loss(about, "last"))
     about.done()
     try:
         task.restore(arrays)
@@ -174,7 +174,7 @@ def _resumed(asked: WorkRequest, task: Task, library: str) -> Progress:
     return found
 
 
-def _loss(about: Any, name: str) -> float:
+def _loss(about: Fields, name: str) -> float:
     text = about.text(name)
     try:
         return float(text)
