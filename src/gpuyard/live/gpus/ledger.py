@@ -1,4 +1,4 @@
-"""What each job has used: the energy of its GPUs, how busy they were, and how much memory was taken.
+"""The books of what each job has used: the energy of its GPUs, how busy they were, and how much memory was taken.
 
 The energy of a GPU is divided evenly among the jobs that hold it at that moment, idle power included. So the parts of the jobs add up
 to what the GPU has used while any job held it. Between two readings the last power is taken to go on; the next reading corrects it.
