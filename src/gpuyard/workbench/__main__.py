@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     kinds = "; ".join(f"{name}: {text}" for name, text in KINDS.items())
     parser = argparse.ArgumentParser(
         "python -m gpuyard.workbench",
-        description="Run real work of one kind. SIGUSR1 and SIGTERM save the state and end it; the same command goes on from there.",
+        description="Run real work of one kind. SIGUSR1 and SIGTERM save the state and end it; SIGUSR2 asks how far it is.",
     )
     parser.add_argument("kind", choices=list(KINDS), metavar="KIND", help=kinds)
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="steps in all")

@@ -12,12 +12,11 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.workbench.data import POOL, image_batches, text_batches
-from gpuyard.workbench.task import CLASSES, HEADS, PATCH, VOCABULARY, Scale, TaskRequest, scale_of
+from gpuyard.workbench.task import CLASSES, DECAY, FAST, HEADS, PATCH, RATE, SLOW, VOCABULARY, Scale, TaskRequest, scale_of
 
 Weights = dict[str, Any]
 Arrays = Any  # an array, or dictionaries of arrays
 Forward = Callable[[Weights, Any], Any]  # weights, inputs → scores
-RATE, DECAY, FAST, SLOW = 1e-3, 0.01, 0.9, 0.999  # of AdamW
 
 
 class JaxTraining:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.workbench.data import BEST, CUSTOMERS, DAYS, POOL, image_batches, price_list, text_batches
-from gpuyard.workbench.task import CLASSES, HEADS, PATCH, VOCABULARY, Scale, TaskRequest, scale_of
+from gpuyard.workbench.task import CLASSES, DECAY, FAST, HEADS, PATCH, RATE, SLOW, VOCABULARY, Scale, TaskRequest, scale_of
 
 Loss = Callable[[int], torch.Tensor]  # number of the batch → loss
 
@@ -85,21 +85,39 @@ class VisionTransformer(nn.Module):  # type: ignore[misc]
 
 
 class Training:
-    """Steps of AdamW on batches that are used in turn."""
+    """Steps of AdamW on batches that are used in turn.
 
-    def __init__(self, device: torch.device, trained: Iterable[torch.Tensor], model: nn.Module, loss: Loss, *, speed: float) -> None:
-        self._device, self._model, self._loss = device, model, loss
+    It is written out because `torch.optim` imports 800 modules with its first optimiser, which takes 2 s.
+    """
+
+    def __init__(self, device: torch.device, trained: Iterable[torch.Tensor], model: nn.Module, loss: Loss) -> None:
+        self._model, self._loss = model, loss
         self._trained = list(trained)
-        self._optimiser = torch.optim.AdamW(self._trained, lr=speed, foreach=True)
+        self._mean, self._square = ([torch.zeros_like(weight) for weight in self._trained] for _ in range(2))
+        self._steps = 0
         self._last: Any = None
         self.device, self.device_name = _names(device)
 
     def step(self, number: int) -> None:
         """Do one step of the optimiser."""
-        self._optimiser.zero_grad(set_to_none=True)
+        for weight in self._trained:
+            weight.grad = None
         self._last = self._loss(number % POOL)
         self._last.backward()
-        self._optimiser.step()
+        with torch.no_grad():
+            self._update([weight.grad for weight in self._trained])
+
+    def _update(self, slopes: list[torch.Tensor]) -> None:
+        """Move all weights at once (Loshchilov and Hutter, 2019)."""
+        self._steps += 1
+        torch._foreach_lerp_(self._mean, slopes, 1 - FAST)
+        torch._foreach_mul_(self._square, SLOW)
+        torch._foreach_addcmul_(self._square, slopes, slopes, 1 - SLOW)
+        size = torch._foreach_sqrt(self._square)
+        torch._foreach_div_(size, (1 - SLOW**self._steps) ** 0.5)
+        torch._foreach_add_(size, 1e-8)
+        torch._foreach_mul_(self._trained, 1 - RATE * DECAY)
+        torch._foreach_addcdiv_(self._trained, self._mean, size, -RATE / (1 - FAST**self._steps))
 
     def settle(self) -> float:
         """Wait for the device and return the loss."""
@@ -108,24 +126,18 @@ class Training:
     def arrays(self) -> dict[str, Array]:
         """Return the weights and what the optimiser remembers."""
         found = {f"model.{name}": _array(value) for name, value in self._model.state_dict().items()}
-        for k, weight in enumerate(self._trained):
-            found |= {f"optimiser.{k}.{name}": _array(value) for name, value in self._optimiser.state[weight].items()}
-        return found
+        for part, tensors in (("mean", self._mean), ("square", self._square)):
+            found |= {f"{part}.{k}": _array(value) for k, value in enumerate(tensors)}
+        return found | {"steps": np.array(self._steps)}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take over what `arrays` returned."""
-        weights = {
-            name.removeprefix("model."): torch.from_numpy(value.copy()) for name, value in arrays.items() if name.startswith("model.")
-        }
-        self._model.load_state_dict(weights)
-        for k, weight in enumerate(self._trained):
-            start = f"optimiser.{k}."
-            remembered = {
-                name.removeprefix(start): torch.from_numpy(value.copy()) for name, value in arrays.items() if name.startswith(start)
-            }
-            for name, value in remembered.items():
-                # the optimiser keeps its count of steps on the host, everything else beside the weights
-                self._optimiser.state[weight][name] = value if name == "step" else value.to(self._device)
+        start = "model."
+        self._model.load_state_dict({name.removeprefix(start): _tensor(value) for name, value in arrays.items() if name.startswith(start)})
+        for part, tensors in (("mean", self._mean), ("square", self._square)):
+            for k, tensor in enumerate(tensors):
+                tensor.copy_(_tensor(arrays[f"{part}.{k}"]))
+        self._steps = int(arrays["steps"])
 
 
 class TorchTable:
@@ -165,7 +177,7 @@ class TorchTable:
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take over the totals."""
-        found = (torch.from_numpy(arrays[name].copy()).to(self._device) for name in ("customers", "days", "best"))
+        found = (_tensor(arrays[name]).to(self._device) for name in ("customers", "days", "best"))
         self._customers, self._days, self._best = found
 
 
@@ -194,7 +206,7 @@ def _language(device: torch.device, asked: TaskRequest, scale: Scale) -> Trainin
         scores = model(tokens[batch, :, :-1])
         return functional.cross_entropy(scores.reshape(-1, VOCABULARY), tokens[batch, :, 1:].reshape(-1))
 
-    return Training(device, (weight for weight in model.parameters() if weight.requires_grad), model, loss, speed=1e-3)
+    return Training(device, (weight for weight in model.parameters() if weight.requires_grad), model, loss)
 
 
 def _pictures(device: torch.device, asked: TaskRequest, scale: Scale) -> Training:
@@ -202,9 +214,7 @@ def _pictures(device: torch.device, asked: TaskRequest, scale: Scale) -> Trainin
     images, labels = (
         torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in image_batches(asked.seed, scale.images, scale.image)
     )
-    return Training(
-        device, model.parameters(), model, lambda batch: functional.cross_entropy(model(images[batch]), labels[batch]), speed=1e-3
-    )
+    return Training(device, model.parameters(), model, lambda batch: functional.cross_entropy(model(images[batch]), labels[batch]))
 
 
 def _device(asked: str) -> torch.device:
@@ -221,3 +231,7 @@ def _names(device: torch.device) -> tuple[str, str]:
 def _array(value: torch.Tensor) -> Array:
     found: Array = value.detach().cpu().numpy()
     return found.copy()
+
+
+def _tensor(value: Array) -> torch.Tensor:
+    return torch.from_numpy(np.array(value))

@@ -37,6 +37,7 @@ SCALES: Mapping[str, Scale] = MappingProxyType(
 HEADS = 4
 VOCABULARY = 64  # tokens of the generated text
 CLASSES = 8  # of the generated images
+RATE, DECAY, FAST, SLOW = 1e-3, 0.01, 0.9, 0.999  # of AdamW
 PATCH = 8  # pixels of a side, for the ViT; at most half of an image
 
 KINDS: Mapping[str, str] = MappingProxyType(

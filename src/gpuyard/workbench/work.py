@@ -19,6 +19,7 @@ from gpuyard.model.fields import Fields
 from gpuyard.workbench.task import Task, TaskRequest, make_task
 
 STOPPING = (signal.SIGUSR1, signal.SIGTERM)  # write a checkpoint and end
+TELL = signal.SIGUSR2  # say how much has been done, as a line of JSON, and go on
 SETTLE_EVERY = 8  # steps that the device may be behind: what is counted has then been done
 FORMAT, VERSION = "gpuyard-workbench", 1
 
@@ -32,6 +33,7 @@ class WorkRequest:
     seconds: float = 0.0  # of steps after the first of each run, over all runs; 0: not limited
     checkpoint: Path | None = None
     every: float = 0.0  # s between checkpoints; 0: only at the end
+    announce: bool = False  # also write a line when the first step is done
     began: float = field(default_factory=time.monotonic)  # when the process began, as far as it knows
 
 
@@ -46,14 +48,15 @@ class WorkDone:
 
 
 class StopSignals:
-    """Notes the first signal that asks to stop, while the block runs; the step at hand is finished."""
+    """Notes the first signal that asks to stop, and whether one asks to tell, while the block runs; the step at hand is finished."""
 
     def __init__(self) -> None:
         self.came = 0
+        self.asked = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        for number in STOPPING:
+        for number in (*STOPPING, TELL):
             self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -62,7 +65,10 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.came = self.came or number
+        if number == TELL:
+            self.asked = True
+        else:
+            self.came = self.came or number
 
 
 def work(asked: WorkRequest) -> dict[str, Any]:
@@ -78,6 +84,8 @@ def work(asked: WorkRequest) -> dict[str, Any]:
         resumed = done.steps
         _first_step(asked, task, done)
         setup = time.monotonic() - asked.began
+        if asked.announce:
+            tell({"steps": done.steps, "seconds": done.seconds})
         _loop(asked, task, done, stop, lambda: _save(asked, task, library, done))
         _save(asked, task, library, done)
         facts = _facts(asked, task, library, done) | {"resumed_at": resumed, "setup_seconds": round(setup, 4), "finished": not stop.came}
@@ -111,6 +119,9 @@ def _loop(asked: WorkRequest, task: Task, done: WorkDone, stop: StopSignals, sav
         done.last = task.settle()
         now = time.perf_counter()
         done.seconds = before + now - began
+        if stop.asked:
+            stop.asked = False
+            tell({"steps": done.steps, "seconds": done.seconds})
         if asked.seconds and done.seconds >= asked.seconds:
             break
         if asked.every and now - saved >= asked.every:

@@ -1,0 +1,311 @@
+"""Replay a trace on a node of this machine: a daemon of its own, jobs submitted at their times, and everything that was measured.
+
+One replay is one file. A replay that is there is not done again, so that the same call goes on after an interruption.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuyard.errors import GpuyardError
+from gpuyard.experiments.real.measuring import Rates
+from gpuyard.experiments.real.traces import RealJob, RealTrace
+from gpuyard.files import is_file, json_bytes, parse_json, read_bytes, write_bytes
+from gpuyard.live.node.client import NodeClient, NodeError
+from gpuyard.live.node.jobs import NodeJob, RunState, Submission
+from gpuyard.model.fields import Fields
+
+VERSION = 1
+STARTING = 300.0  # s that a daemon, its scheduler and its template may take to begin: the engine may have to be compiled
+STEP = 0.02  # s between looks while a trace is submitted
+WARM_MODULES = {
+    "torch": ("numpy.random", "torch", "gpuyard.workbench.on_torch", "gpuyard.workbench.work"),
+    "jax": ("numpy.random", "gpuyard.workbench.on_numpy", "gpuyard.workbench.work"),  # JAX starts threads, and does not survive a fork
+    "numpy": ("numpy.random", "gpuyard.workbench.on_numpy", "gpuyard.workbench.work"),
+}
+_KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "FAKE_NVML")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the jobs of a replay run on."""
+
+    slots: int  # jobs at once: shares of one GPU, or CPU slots
+    gpu: bool
+    library: str = "auto"
+    scale: str = "auto"
+
+
+@dataclass(frozen=True)
+class ReplayedJob:
+    """One job as it was measured; times in s from the first submission of the trace."""
+
+    kind: str
+    submit: float
+    start: float
+    end: float
+    state: str
+    priority: float
+    deadline: float
+    work: float  # s of steps alone, as planned
+    steps: int
+    loop: float  # s of steps, as it ran
+    setup: float  # s until its first step was done, by its own clock
+    joules: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One trace under one scheduler."""
+
+    trace: str
+    scheduler: str
+    slots: int
+    gpu: bool
+    device_name: str
+    library: str
+    made: float  # s since 1970
+    jobs: tuple[ReplayedJob, ...]
+    decisions: tuple[float, ...] = ()  # s that the scheduler took, as far as they were seen
+    trouble: str = ""  # why another scheduler took over
+
+    @property
+    def lost(self) -> int:
+        """The jobs that did not end with exit code 0."""
+        return sum(job.state != RunState.done.value for job in self.jobs)
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        write_bytes(
+            path, json_bytes({"format": "gpuyard-replay", "version": VERSION, **asdict(self), "jobs": [asdict(j) for j in self.jobs]})
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Replay:
+        """Read what `save` wrote."""
+        root = Fields(parse_json(read_bytes(path, 50_000_000, "a replay"), str(path), strict=True), str(path))
+        if root.text("format") != "gpuyard-replay" or root.whole("version") != VERSION:
+            raise root.error("version", "is not a replay's, or of another version")
+        jobs = []
+        for row in root.rows("jobs"):
+            texts = {name: row.text(name) for name in ("kind", "state")}
+            steps = row.whole("steps")
+            names = ("submit", "start", "end", "priority", "deadline", "work", "loop", "setup", "joules")
+            jobs.append(ReplayedJob(**texts, steps=steps, **{name: row.number(name, low=-1e12) for name in names}))
+            row.done()
+        made = cls(
+            root.text("trace"), root.text("scheduler"), root.whole("slots"), root.flag("gpu"), root.text("device_name"),
+            root.text("library"), root.number("made"), tuple(jobs), root.numbers("decisions"), root.text("trouble", "", limit=5000),
+        )  # fmt: skip
+        root.done()
+        return made
+
+
+def replay_file(folder: Path, trace: str, scheduler: str, slots: int) -> Path:
+    """Return where a replay is kept."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in scheduler)
+    return folder / f"{trace}--{plain}--{slots}.json"
+
+
+@dataclass
+class Budget:
+    """The time that is left for replays."""
+
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+    longest: float = 0.0  # of the replays so far
+
+    def allows_one_more(self) -> bool:
+        """Return whether a replay as long as the longest so far, and a fifth more, would end in time."""
+        return time.monotonic() - self.began + 1.2 * self.longest + 5.0 < self.seconds
+
+    def spent(self, seconds: float) -> None:
+        """Note how long one took."""
+        self.longest = max(self.longest, seconds)
+
+
+def replay_all(
+    traces: Sequence[RealTrace], schedulers: Sequence[str], machine: Machine, rates: Rates, folder: Path, budget: Budget,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> int:  # fmt: skip
+    """Replay every trace under every scheduler, as far as the time allows; return how many are missing."""
+    missing = 0
+    for trace in traces:
+        for scheduler in schedulers:
+            path = replay_file(folder, trace.name, scheduler, machine.slots)
+            if is_file(path):
+                continue
+            if not budget.allows_one_more():
+                missing += 1
+                continue
+            began = time.monotonic()
+            made = replay(trace, scheduler, machine, rates)
+            made.save(path)
+            budget.spent(time.monotonic() - began)
+            mean = sum(job.end - job.submit for job in made.jobs) / len(made.jobs)
+            on_progress(f"{trace.name} under {scheduler}: {budget.longest:.0f} s at most, mean JCT {mean:.2f} s, {made.lost} lost")
+    return missing
+
+
+def replay(trace: RealTrace, scheduler: str, machine: Machine, rates: Rates) -> Replay:
+    """Replay one trace on a daemon in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="gpuyard-real-") as place, running_node(Path(place), scheduler, machine, rates.library) as node:
+        _warm_up(node, machine, rates)
+        seen = _Seen(node)
+        origin = time.time() + 0.2
+        numbers = [_submit_at(node, origin, job, machine, rates, number, seen) for number, job in enumerate(trace.jobs)]
+        last = {job.id: job for job in seen.until_ended(numbers)}
+        jobs = tuple(
+            _measured(Path(place), last[number], job, origin, _steps(job, rates)) for number, job in zip(numbers, trace.jobs, strict=True)
+        )
+        status = node.call("status")
+    device = rates.device_name
+    return Replay(
+        trace.name, scheduler, machine.slots, machine.gpu, device, rates.library, origin, jobs, tuple(seen.decisions),
+        str(status.get("trouble", "")),
+    )  # fmt: skip
+
+
+class _Seen:
+    """How long the decisions took that were seen while jobs ran."""
+
+    def __init__(self, node: NodeClient) -> None:
+        self._node = node
+        self.decisions: list[float] = []
+
+    def look(self) -> Mapping[str, Any]:
+        """Note the time of the last decision, unless it was noted before."""
+        status = self._node.call("status")
+        took = float(status.get("took", 0.0))
+        if took and (not self.decisions or took != self.decisions[-1]):
+            self.decisions.append(took)
+        return status
+
+    def until_ended(self, numbers: Sequence[int]) -> list[NodeJob]:
+        """Wait until these jobs have ended, and return them."""
+        while True:
+            jobs = self._node.wait(numbers, timeout=4 * STEP)
+            self.look()
+            if all(job.state.ended for job in jobs):
+                return jobs
+
+
+def _submit_at(node: NodeClient, origin: float, job: RealJob, machine: Machine, rates: Rates, number: int, seen: _Seen) -> int:
+    while (left := origin + job.submit - time.time()) > 0:
+        if left > 2 * STEP:
+            seen.look()
+        time.sleep(min(max(origin + job.submit - time.time(), 0.0), STEP))
+    return node.submit(_submission(job, machine, rates, number, origin))[0]
+
+
+def _steps(job: RealJob, rates: Rates) -> int:
+    return max(round(job.seconds * rates.alone(job.kind)), 1)
+
+
+def _submission(job: RealJob, machine: Machine, rates: Rates, number: int, origin: float) -> Submission:
+    return Submission(
+        work_command(job.kind, _steps(job, rates), machine, number), cwd="/tmp", env=_environment(), name=f"{job.kind}-{number}",
+        gpus=1 / machine.slots if machine.gpu and machine.slots > 1 else float(machine.gpu), cpus=1.0, estimate=max(job.seconds, 0.001),
+        deadline=origin + job.deadline, priority=job.priority, job_class=f"{job.kind}-{number}", template=rates.library,
+    )  # fmt: skip
+
+
+def work_command(kind: str, steps: int, machine: Machine, seed: int) -> tuple[str, ...]:
+    """Return the command of a job of the workbench."""
+    device = "gpu" if machine.gpu else "cpu"
+    words = (sys.executable, "-m", "gpuyard.workbench", kind, "--steps", str(steps), "--device", device, "--scale", machine.scale)
+    library = "auto" if kind == "etl" else machine.library
+    return (*words, "--library", library, "--seed", str(seed))
+
+
+def _environment() -> dict[str, str]:
+    source = str(Path(__file__).resolve().parents[3])
+    found = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([source, *filter(None, found.get("PYTHONPATH", "").split(os.pathsep))]))
+    return found | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _measured(place: Path, job: NodeJob, planned: RealJob, origin: float, steps: int) -> ReplayedJob:
+    said = _said(place / "jobs" / str(job.id) / "output.log")
+    return ReplayedJob(
+        planned.kind, planned.submit, job.start - origin, job.end - origin, job.state.value, planned.priority, planned.deadline,
+        planned.seconds, int(said.get("steps", steps)), float(said.get("seconds", 0.0)), float(said.get("setup_seconds", 0.0)), job.energy,
+    )  # fmt: skip
+
+
+def _said(path: Path) -> Mapping[str, Any]:
+    """Return the line of JSON that a job wrote at its end; empty if there is none."""
+    with suppress(OSError, ValueError, IndexError):
+        found = json.loads(path.read_text(encoding="utf-8", errors="replace").splitlines()[-1])
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+# ── the daemon ──
+
+
+@contextmanager
+def running_node(folder: Path, scheduler: str, machine: Machine, library: str) -> Iterator[NodeClient]:
+    """Run a daemon in a folder for the block; it and all its jobs are gone afterwards."""
+    settings = {
+        "scheduler": scheduler, "share": machine.slots if machine.gpu else 1, "cpus": 0 if machine.gpu else machine.slots,
+        "templates": {library: list(WARM_MODULES[library])},
+    }  # fmt: skip
+    command = [sys.executable, "-m", "gpuyard.live.node.daemon", str(folder), json.dumps(settings)]
+    log = folder / "daemon.log"
+    with log.open("ab") as stream:
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env={**os.environ, **_environment()})
+    node = NodeClient(folder)
+    try:
+        _await(node, daemon, log)
+        yield node
+    finally:
+        with suppress(GpuyardError):
+            left = [job.id for job in node.jobs()]
+            if left:
+                node.call("cancel", ids=left)
+                node.wait(left, timeout=30.0)
+            node.call("stop")
+        node.close()
+        with suppress(subprocess.TimeoutExpired):
+            daemon.wait(15.0)
+        daemon.kill()
+        daemon.wait()
+
+
+def _await(node: NodeClient, daemon: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the daemon answers and its template is warm."""
+    until = time.monotonic() + STARTING
+    while time.monotonic() < until and daemon.poll() is None:
+        with suppress(NodeError):
+            if all(node.call("status").get("templates", {}).values()):
+                return
+        time.sleep(0.05)
+    said = log.read_text(encoding="utf-8", errors="replace")[-1000:]
+    raise NodeError(f"the node did not begin: {' '.join(said.split()) or 'no answer'}")
+
+
+def _warm_up(node: NodeClient, machine: Machine, rates: Rates) -> None:
+    """Let the scheduler decide once and every kind of work run once, so that nothing is loaded for the first time during the trace."""
+    kinds = {kind for crowd in rates.crowds for kind in crowd}
+    jobs = [RealJob(0.0, kind, 0.05, 1e9, 0.0) for kind in sorted(kinds)]
+    numbers = [node.submit(_submission(job, machine, rates, 0, time.time()))[0] for job in jobs]
+    ended = node.wait(numbers, timeout=STARTING)
+    bad = next((job for job in ended if job.state is not RunState.done), None)
+    if bad is not None:
+        output = (node.folder / "jobs" / str(bad.id) / "output.log").read_text(encoding="utf-8", errors="replace")[-500:]
+        raise NodeError(f"a first {bad.asked.job_class} job is {bad.state.value}: {' '.join(output.split())}")
+    until = time.monotonic() + STARTING
+    while not node.call("status").get("ready") and time.monotonic() < until:
+        time.sleep(0.05)

@@ -1,0 +1,134 @@
+"""Traces for a real machine: when which kind of work is submitted, and for how long it would run alone.
+
+Any workload of jobs on one GPU each becomes one: its times are divided by `compress`, and each job becomes one of the kinds of the
+workbench, by its class where that tells (`LLM_TRAIN` is `lm`, `VISION_TRAIN` is `cnn` or `vit`, `DATA_PREP` is `etl`), else by lot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from gpuyard.errors import DataError, UsageError
+from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
+from gpuyard.model.fields import Fields
+from gpuyard.model.workload import Workload
+from gpuyard.traces.splits import SEEDS
+from gpuyard.workbench.task import KINDS
+
+VERSION = 1
+CALIBRATION = "calibration"
+MOST_JOBS = 10_000
+SHAPES = ("base", "bursty", "diurnal", "shifted_diurnal")
+FIRST_SEED = 77_000  # of the held-out seeds: no policy that comes with gpuyard was trained, chosen or judged on it before
+_BY_CLASS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "llm": ("lm",),
+        "vision": ("cnn", "vit"),
+        "data": ("etl",),
+        "eval": ("vit",),
+        "lm": ("lm",),
+        "cnn": ("cnn",),
+        "vit": ("vit",),
+        "etl": ("etl",),
+    }
+)  # how the class of a job begins, in small letters → kinds to choose from
+
+
+@dataclass(frozen=True)
+class RealJob:
+    """One job of a trace. Times in s, after compression."""
+
+    submit: float
+    kind: str
+    seconds: float  # of steps, alone on the device
+    deadline: float  # from the origin
+    priority: float
+
+
+@dataclass(frozen=True)
+class RealTrace:
+    """Jobs in the order of submission."""
+
+    name: str
+    source: str  # the workload that it was made from
+    compress: float
+    jobs: tuple[RealJob, ...]
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        write_bytes(
+            path, json_bytes({"format": "gpuyard-real-trace", "version": VERSION, **asdict(self), "jobs": [asdict(j) for j in self.jobs]})
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> RealTrace:
+        """Read what `save` wrote."""
+        fields = Fields(parse_json(read_bytes(path, 10_000_000, "a trace"), str(path), strict=True), str(path))
+        if fields.text("format") != "gpuyard-real-trace" or fields.whole("version") != VERSION:
+            raise DataError(f"{path}: not a trace of a real machine, or of another version")
+        jobs = tuple(_job(row) for row in fields.rows("jobs"))
+        made = cls(fields.text("name"), fields.text("source"), fields.number("compress", above=0.0), jobs)
+        fields.done()
+        return made
+
+
+def _job(row: Fields) -> RealJob:
+    kind = row.text("kind")
+    if kind not in KINDS:
+        raise row.error("kind", "is not a kind of work")
+    made = RealJob(row.number("submit"), kind, row.number("seconds"), row.number("deadline"), row.number("priority", low=-1e9))
+    row.done()
+    return made
+
+
+def held_out(count: int, *, jobs: int, compress: float, shapes: Sequence[str] = SHAPES, intensity: str = "high") -> list[RealTrace]:
+    """Return traces of the workload family, one arrival shape after the other, each from a seed of the test part."""
+    if not 1 <= count <= 1000:
+        raise UsageError(f"{count} traces; from 1 to 1,000")
+    made = []
+    for number in range(count):
+        shape, seed = shapes[number % len(shapes)], FIRST_SEED + number
+        assert seed in SEEDS["test"]
+        made.append(trace_of(f"family:shape={shape},intensity={intensity}", seed, jobs=jobs, compress=compress, name=f"{shape}-{seed}"))
+    return made
+
+
+def trace_of(text: str, seed: int, *, jobs: int, compress: float, name: str = "") -> RealTrace:
+    """Make a trace of the first jobs of a workload, a generator or a file."""
+    from gpuyard.traces import load_workload
+
+    return convert(
+        load_workload(text, seed), seed, jobs=jobs, compress=compress, name=name or Path(text).stem, source=f"{text}, seed {seed}"
+    )
+
+
+def convert(workload: Workload, seed: int, *, jobs: int, compress: float, name: str, source: str) -> RealTrace:
+    """Make a trace of the first jobs of a workload."""
+    if not compress > 0:
+        raise UsageError(f"compress = {compress:g} is not above 0")
+    if not 1 <= jobs <= MOST_JOBS:
+        raise UsageError(f"{jobs:,} jobs; from 1 to {MOST_JOBS:,}")
+    head = workload.head(jobs)
+    if not len(head):
+        raise DataError(f"{source}: has no jobs")
+    columns, random = head.jobs, np.random.default_rng([seed, 0x7265616C])
+    begin = float(columns.submit[0])
+    made = []
+    for k in range(len(head)):
+        label = columns.classes[columns.job_class[k]].lower()
+        kinds = next((found for start, found in _BY_CLASS.items() if label.startswith(start)), tuple(KINDS))
+        kind = kinds[int(random.integers(len(kinds)))]
+        submit, deadline = ((float(column[k]) - begin) / compress for column in (columns.submit, columns.deadline))
+        made.append(RealJob(submit, kind, float(head.runtime[k]) / compress, min(deadline, 1e9), float(columns.priority[k])))
+    return RealTrace(name, source, compress, tuple(made))
+
+
+def calibration(each: int = 3, seconds: float = 0.5) -> RealTrace:
+    """Return a trace that shows how long jobs take beside their steps: some of each kind, in turn, all submitted at once."""
+    kinds = [kind for _ in range(each) for kind in KINDS]
+    return RealTrace(CALIBRATION, "jobs of every kind at once", 1.0, tuple(RealJob(0.0, kind, seconds, 1e9, 0.0) for kind in kinds))
