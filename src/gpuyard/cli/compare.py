@@ -62,7 +62,10 @@ def compare(
     from gpuyard.policies import parse_scheduler
 
     count, chosen = thread_count(threads), _seeds(seeds, seed)
-    _check_names(scheduler or (), estimate or (), metric or ())
+    metrics = inputs.check_names(
+        workloads=workload, clusters=cluster or (), schedulers=[*(scheduler or ()), *({baseline or LABEL} - {LABEL})],
+        estimates=estimate or (), metrics=metric or (), reading=reading,
+    )  # fmt: skip
     if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
         scheduler = [*scheduler, baseline]
     measured = inputs.Measured.of(speeds)
@@ -72,7 +75,7 @@ def compare(
         schedulers=tuple(
             several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()), learned=learned)
         ),
-        metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
+        metrics=metrics or _default_metrics(list(firsts.values())),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
@@ -95,20 +98,6 @@ def write_report(summaries: Sequence[Summary], folder: Path) -> None:
     results = [replace(summary.results, about={**summary.results.about, "command": command}) for summary in summaries]
     studies = [Study(found, replace(summary, results=found)) for found, summary in zip(results, summaries, strict=True)]
     say(f"report: {write_studies(studies, folder)}")
-
-
-def _check_names(schedulers: Sequence[str], estimates: Sequence[str], metrics: Sequence[str]) -> None:
-    """Find misspelt names before a log is read."""
-    from gpuyard.metrics import resolve
-    from gpuyard.policies import parse_scheduler
-    from gpuyard.traces import is_random
-
-    for text in schedulers:
-        parse_scheduler(text)
-    for text in estimates:
-        is_random(text)
-    for text in metrics:
-        resolve(text)
 
 
 def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli import compare
-from gpuyard.cli.common import options, tables
+from gpuyard.cli.common import inputs, options, tables
 from gpuyard.cli.common.output import Format, Output, emit, progress_bar
 from gpuyard.cli.common.tables import say_notes
 from gpuyard.errors import UsageError
@@ -55,18 +55,16 @@ def evaluate(
     """
     from gpuyard.experiments.design.spec import parse_seeds
     from gpuyard.experiments.studies.evaluation import Held, Slots, contender
-    from gpuyard.metrics import resolve
     from gpuyard.traces.splits import check_split
 
-    for name in metric or ():
-        resolve(name)
+    metrics = inputs.check_names(metrics=metric or (), schedulers=against or (), clusters=[cluster] if cluster else ())
     count = compare.thread_count(threads)
     held = Held(
         tuple(workload or ()), cluster or "", check_split(split), parse_seeds(seeds or "", "--seeds"), jobs or "", _batches(batches),
     )  # fmt: skip
     slots = Slots(ordering or "", placement or "", backfill or "")
     contenders = [contender(text, slots) for text in checkpoint]
-    summaries = _evaluated(contenders, held, against or (), metric or (), count)
+    summaries = _evaluated(contenders, held, against or (), metrics, count)
     say_notes(summaries)
     if report is not None:
         compare.write_report(summaries, report)
