@@ -76,15 +76,8 @@ def compare(
     slots = (ordering, placement, backfill, preemption)
     plan = Plan(
         sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
-<<<<<<< HEAD
-        schedulers=tuple(
-            several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()), learned=learned)
-        ),
-        metrics=metrics or _default_metrics(list(firsts.values())),
-=======
         schedulers=tuple(several_schedulers(scheduler or (), slots, workloads, learned=learned, everything=everything)),
-        metrics=tuple(dict.fromkeys(metric or (all_metrics(workloads) if everything else usual_metrics(workloads)))),
->>>>>>> main
+        metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
@@ -109,27 +102,6 @@ def write_report(summaries: Sequence[Summary], folder: Path) -> None:
     path = write_studies(studies, folder)
     say(f"report: {path}")
     say(f"open it in a browser: {path.resolve().as_uri()}")
-
-
-<<<<<<< HEAD
-def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
-    from gpuyard.experiments.judging.logged import has_log
-
-    return LOG_METRICS if all(map(has_log, workloads)) else DEFAULT_METRICS
-=======
-def _check_names(schedulers: Sequence[str], estimates: Sequence[str], metrics: Sequence[str]) -> None:
-    """Find misspelt names before a log is read."""
-    from gpuyard.metrics import resolve
-    from gpuyard.policies import parse_scheduler
-    from gpuyard.traces import is_random
-
-    for text in schedulers:
-        parse_scheduler(text)
-    for text in estimates:
-        is_random(text)
-    for text in metrics:
-        resolve(text)
->>>>>>> main
 
 
 def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured) -> Source:
