@@ -36,6 +36,7 @@ from gpuyard.experiments.judging.statistics import (
 )
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
+from gpuyard.views import Displayed
 
 Over = Literal["seed", "training seed", "window", "workload", "time block"]
 NOTHING = 1e-9  # a bound that is smaller is 0 but for rounding
@@ -88,8 +89,8 @@ class Standing:
         return self.versus.difference if self.versus else None
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """All schedulers on one objective, over all Runs or those of a group."""
 
     objective: str
@@ -119,8 +120,8 @@ class Degradation:
     share: Interval
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Displayed):
     """Summary of results: a comparison for each objective, by groups, under changes, and notes."""
 
     results: Results

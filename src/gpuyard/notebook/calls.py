@@ -1,0 +1,109 @@
+"""The calls of `import gpuyard` that take texts, names and plain functions wherever the engine takes objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from gpuyard.engine import simulation as engine
+from gpuyard.engine.batch import checked_seed
+from gpuyard.errors import WrongTypeError
+from gpuyard.experiments import compare as comparing
+from gpuyard.experiments.judging.logged import has_log
+from gpuyard.experiments.judging.summary import Summary
+from gpuyard.model.result import Result
+from gpuyard.model.rules import Rules
+from gpuyard.notebook.accepted import ClusterLike, WorkloadLike, cluster_of, is_generator, workload_of
+from gpuyard.policies import AnyScheduler, Scheduler, as_scheduler, parse_scheduler
+from gpuyard.policies.slots import Function
+
+SchedulerLike = engine.AnyScheduler | Function | str | os.PathLike[str]
+METRICS = ("waiting", "bsld", "turnaround.p95", "utilization")
+SEEDS = 8
+MOST_THREADS = 8
+
+
+def simulate(
+    workload: WorkloadLike, cluster: ClusterLike | None, scheduler: SchedulerLike, seed: int = 0, *, rules: Rules | None = None,
+    segments: bool = False,
+) -> Result:  # fmt: skip
+    """Run a workload on a cluster under a scheduler to the end: `simulate("demo", "16x8:a100", "sjf/fewest/easy")`.
+
+    Each may be an object or the text that names it; a cluster may be None where one goes with the workload. A scheduler may also be a plain
+    ordering function, or anything with `decide(snapshot)`. The seed makes a generated workload and the engine's own draws. `segments` keeps
+    who held which devices when, which `result.gantt()` draws.
+    """
+    return simulate_many(workload, cluster, [scheduler], seed, rules=rules, segments=segments)[0]
+
+
+def simulate_many(
+    workload: WorkloadLike, cluster: ClusterLike | None, schedulers: Iterable[SchedulerLike], seed: int = 0, *,
+    rules: Rules | None = None, segments: bool = False,
+) -> list[Result]:  # fmt: skip
+    """Return what `simulate` returns for each scheduler, with the same bytes; runs of some hundred jobs take two thirds of the time."""
+    made = [_runnable(each) for each in listed(schedulers)]
+    jobs = workload_of(workload, checked_seed(seed))
+    machine = cluster_of(cluster, jobs, generated=is_generator(workload))
+    return engine.simulate_many(jobs, machine, made, seed, rules=_rules(rules), segments=segments)
+
+
+def compare(
+    schedulers: Iterable[SchedulerLike],
+    workload: WorkloadLike = "demo",
+    cluster: ClusterLike | None = None,
+    *,
+    metrics: str | Sequence[str] = METRICS,
+    seeds: int | Sequence[int] = SEEDS,
+    estimate: str | None = None,
+    baseline: str = "",
+    rules: Rules | None = None,
+    threads: int = 0,
+) -> Summary:
+    """Compare schedulers on the same jobs: `compare(["fcfs/fewest/easy", "sjf/fewest/easy", my_ordering], "demo", "16x8:a100")`.
+
+    Generated workloads are made for every seed (a number of them, or a list), a log is one sample. Differences are those of the first
+    metric, paired, with 95 % intervals, to the baseline: the scheduler of that name, unless given the log, or else the first scheduler.
+    `estimate` is a source of run-time estimates, such as `exact` or `noisy:0.3`. `threads`: simulations at a time; 0 is one per core.
+    """
+    made = tuple(as_scheduler(each) for each in listed(schedulers))
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(checked_seed(seed) for seed in seeds)
+    first = workload_of(workload, chosen[0] if chosen else 0)
+    generated = is_generator(workload)
+    machine = cluster_of(cluster, first, generated=generated)
+    source = comparing.Source(
+        first.name, load=lambda seed: workload_of(workload, seed) if generated else first, seeded=generated, clusters=(machine,)
+    )
+    known = [each.label for each in made]
+    plan = comparing.Plan(
+        sources=(source,),
+        schedulers=made,
+        metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
+        seeds=chosen,
+        estimates=(estimate,),
+        baseline=baseline if baseline in known or not baseline or has_log(first) else parse_scheduler(baseline).label,
+        rules=_rules(rules),
+    )
+    (summary,) = comparing.compare(plan, threads=threads or min(os.cpu_count() or 1, MOST_THREADS))
+    return summary
+
+
+def listed(schedulers: Iterable[SchedulerLike]) -> list[SchedulerLike]:
+    """List schedulers; refuse a single one, which is more often a slip than a list of letters."""
+    if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
+        raise WrongTypeError("schedulers", "a list of them", schedulers, hint="put it in brackets: [scheduler]")
+    return list(schedulers)
+
+
+def _runnable(given: SchedulerLike) -> engine.AnyScheduler:
+    """Return a scheduler as the engine takes it; an object that decides stays the one that the caller holds."""
+    if not isinstance(given, str | type) and (hasattr(given, "decide") or hasattr(given, "begin")):
+        decider: engine.AnyScheduler = given  # type: ignore[assignment]
+        return decider
+    found: AnyScheduler | Scheduler = as_scheduler(given)
+    return found
+
+
+def _rules(rules: Rules | None) -> Rules:
+    if rules is not None and not isinstance(rules, Rules):
+        raise WrongTypeError("rules", "Rules(…)", rules)
+    return rules or Rules()
