@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+HINT = "; hint: "  # between what is wrong and what to do
+
 
 class GpuyardError(Exception):
     """Base of everything gpuyard raises on purpose; the CLI prints it as one line and exits with `exit_code`."""
@@ -10,7 +18,7 @@ class GpuyardError(Exception):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         self.hint = hint
-        super().__init__(f"{message}; hint: {hint}" if hint else message)
+        super().__init__(f"{message}{HINT}{hint}" if hint else message)
 
 
 class UsageError(GpuyardError):
@@ -64,3 +72,35 @@ class NoChoiceError(SimulationError):
 
 class LearningError(GpuyardError):
     """Training could not go on; the message names the environment or the update, and the step."""
+
+
+class SeveralErrors(GpuyardError):
+    """Errors that do not depend on each other and were found together; each is shown on lines of its own."""
+
+    def __init__(self, errors: Sequence[GpuyardError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = tuple(errors)
+        self.exit_code = max(error.exit_code for error in errors)
+
+
+@contextmanager
+def together() -> Iterator[Callable[..., None]]:
+    """Collect the errors of independent checks: what is yielded calls a function, and the errors are raised at the end, all of them.
+
+    with together() as check:
+        check(resolve, "bsldd")
+        check(parse_scheduler, "sjff")
+    """
+    found: dict[str, GpuyardError] = {}
+
+    def check(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except GpuyardError as error:
+            found.setdefault(str(error), error)
+
+    yield check
+    if len(found) == 1:
+        raise next(iter(found.values()))
+    if found:
+        raise SeveralErrors(list(found.values()))

@@ -130,11 +130,34 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {slug(title) for title in titles}, f"{match['target']}: no such heading"
 
 
+def linked(page: Path) -> set[Path]:
+    """The pages that a page links to."""
+    targets = (match["target"].partition("#")[0] for match in LINK.finditer(page.read_text(encoding="utf-8")))
+    return {(page.parent / target).resolve() for target in targets if target.endswith(".md")}
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
-    index = ROOT / "docs" / "index.md"
-    linked = {(index.parent / m["target"].partition("#")[0]).resolve() for m in LINK.finditer(index.read_text(encoding="utf-8"))}
-    pages = {page.resolve() for page in ROOT.glob("docs/**/*.md")} - {index.resolve()}
-    assert not pages - linked
+    seen, todo = set[Path](), [ROOT / "docs" / "index.md"]
+    while todo:
+        page = todo.pop()
+        seen.add(page)
+        todo += linked(page) - seen
+    assert not {page.resolve() for page in ROOT.glob("docs/**/*.md")} - seen
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pictures_are_there(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s#]+)", prose) + re.findall(r'(?:src|srcset)="([^"#]+)"', prose)
+    assert [each for each in pictures if not (page.parent / each).is_file()] == []
+
+
+def test_pictures_are_used_and_small() -> None:
+    pages = [*PAGES, ROOT / "zensical.toml"]
+    prose = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    pictures = sorted((ROOT / "docs" / "images").iterdir())
+    assert [path.name for path in pictures if f"images/{path.name}" not in prose] == []
+    assert sum(path.stat().st_size for path in pictures) < 2_000_000
 
 
 def test_no_page_names_a_place_on_somebodys_machine() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gpuyard.cli.common.messages import progress_lines, say
 from gpuyard.experiments.judging.text import csv_text, json_text, short, shown_unit, with_interval
 from gpuyard.model.units import clean
 
@@ -66,12 +67,6 @@ def emit(output: Output, how: Format) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-
-
-def say(text: str) -> None:
-    """Print one line to stderr."""
-    sys.stderr.write(f"gpuyard: {clean(text)}\n")
-    sys.stderr.flush()
 
 
 # ── the formats ──
@@ -180,9 +175,10 @@ _WRITERS: Mapping[Format, Callable[[Output], str]] = {
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr after two seconds, if that is a terminal; call what it yields with how much is done."""
+    """Show a bar on stderr after two seconds, or a line every ten where that is no terminal; call what it yields with how much is done."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        lines = progress_lines(what)
+        yield lambda done: lines(done, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
