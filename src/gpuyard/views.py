@@ -18,6 +18,9 @@ def above(module: str) -> Any:
 class Displayed:
     """A noun that shows itself: a small table in a notebook, a few lines in a terminal."""
 
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Displayed.__repr__  # type: ignore[method-assign]  # in the class itself, so that `dataclass` writes no other
+
     def _repr_html_(self) -> str:
         return str(above("html").html_of(self))
 

@@ -78,7 +78,7 @@ class Nodes:
     __hash__ = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Cluster(Displayed):
     """Nodes with their types, partitions, speeds and outages.
 

@@ -88,7 +88,7 @@ _DTYPES = {"jobs": JOB, "runtime": _F8, "logged_start": _F8, "table": ROW, "time
 _OPTIONAL = frozenset({"logged_start"})
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Result(Displayed):
     """One simulated or measured run. Arrays are read-only; `totals` are run-wide sums by name."""
 

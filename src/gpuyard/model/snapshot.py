@@ -91,7 +91,7 @@ class MixRow(RecordRow):
 MIX = row_dtype(MixRow)  # what jobs ask for, the most frequent requests of each partition; rows by partition
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Snapshot(Displayed):
     """The waiting and running jobs (in index order), what they hold, and the state of the nodes.
 

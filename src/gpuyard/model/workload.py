@@ -33,7 +33,7 @@ class Machine:
     partitions: tuple[str, ...] = ()  # of the jobs that ran on it
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Workload(Displayed):
     """Jobs with their hidden run times. `estimate_source` says where `jobs.estimate` came from.
 

@@ -70,7 +70,7 @@ class CompiledScheduler(ABC):
         return SnapshotDecider(self.program())
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, init=False)
 class Scheduler(Displayed, CompiledScheduler):
     """One policy in each slot: `Scheduler(ordering=my_function, backfill="easy")`.
 
@@ -155,7 +155,7 @@ class Switch(FunctionPolicy):
         return compile_switch(function, len(self.params), cached=self.builtin)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Meta(Displayed, CompiledScheduler):
     """Several schedulers and a rule that switches between them, at every pass or every `every` seconds."""
 
@@ -255,7 +255,7 @@ class Several:
         return half_life_of(self.schedulers) or HALF_LIFE
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Decider(Displayed):
     """A class with `decide(snapshot)`, its parameters, and the scheduler, or the several, that it builds on (None: on none).
 

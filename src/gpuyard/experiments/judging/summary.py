@@ -89,7 +89,7 @@ class Standing:
         return self.versus.difference if self.versus else None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Comparison(Displayed):
     """All schedulers on one objective, over all Runs or those of a group."""
 
@@ -120,7 +120,7 @@ class Degradation:
     share: Interval
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Summary(Displayed):
     """Summary of results: a comparison for each objective, by groups, under changes, and notes."""
 
