@@ -11,6 +11,7 @@ from gpuyard.errors import WrongTypeError
 from gpuyard.experiments import compare as comparing
 from gpuyard.experiments.judging.logged import has_log
 from gpuyard.experiments.judging.summary import Summary
+from gpuyard.experiments.usual import usual_metrics, usual_schedulers
 from gpuyard.model.result import Result
 from gpuyard.model.rules import Rules
 from gpuyard.notebook.accepted import ClusterLike, WorkloadLike, cluster_of, is_generator, workload_of
@@ -18,7 +19,6 @@ from gpuyard.policies import AnyScheduler, Scheduler, as_scheduler, parse_schedu
 from gpuyard.policies.slots import Function
 
 SchedulerLike = engine.AnyScheduler | Function | str | os.PathLike[str]
-METRICS = ("waiting", "bsld", "turnaround.p95", "utilization")
 SEEDS = 8
 MOST_THREADS = 8
 
@@ -48,11 +48,11 @@ def simulate_many(
 
 
 def compare(
-    schedulers: Iterable[SchedulerLike],
+    schedulers: Iterable[SchedulerLike] = (),
     workload: WorkloadLike = "demo",
     cluster: ClusterLike | None = None,
     *,
-    metrics: str | Sequence[str] = METRICS,
+    metrics: str | Sequence[str] = (),
     seeds: int | Sequence[int] = SEEDS,
     estimate: str | None = None,
     baseline: str = "",
@@ -61,11 +61,12 @@ def compare(
 ) -> Summary:
     """Compare schedulers on the same jobs: `compare(["fcfs/fewest/easy", "sjf/fewest/easy", my_ordering], "demo", "16x8:a100")`.
 
-    Generated workloads are made for every seed (a number of them, or a list), a log is one sample. Differences are those of the first
-    metric, paired, with 95 % intervals, to the baseline: the scheduler of that name, unless given the log, or else the first scheduler.
-    `estimate` is a source of run-time estimates, such as `exact` or `noisy:0.3`. `threads`: simulations at a time; 0 is one per core.
+    Without a list it is the usual schedulers and metrics, as with `gpuyard compare`. Generated workloads are made for every seed (a number
+    of them, or a list), a log is one sample. Differences are those of the first metric, paired, with 95 % intervals, to the baseline: the
+    scheduler of that name, or else the log or first come, first served with EASY where it is there. `estimate` is a source of run-time
+    estimates, such as `exact` or `noisy:0.3`. `threads`: simulations at a time; 0 is one per core.
     """
-    made = tuple(as_scheduler(each) for each in listed(schedulers))
+    given = tuple(as_scheduler(each) for each in listed(schedulers))
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(checked_seed(seed) for seed in seeds)
     first = workload_of(workload, chosen[0] if chosen else 0)
     generated = is_generator(workload)
@@ -73,11 +74,12 @@ def compare(
     source = comparing.Source(
         first.name, load=lambda seed: workload_of(workload, seed) if generated else first, seeded=generated, clusters=(machine,)
     )
+    made = given or tuple(usual_schedulers([first]))
     known = [each.label for each in made]
     plan = comparing.Plan(
         sources=(source,),
         schedulers=made,
-        metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
+        metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics) or usual_metrics([first]),
         seeds=chosen,
         estimates=(estimate,),
         baseline=baseline if baseline in known or not baseline or has_log(first) else parse_scheduler(baseline).label,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
@@ -10,25 +10,21 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
-from gpuyard.experiments.judging.choice import gain_of_choice
-from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Standing, Summary
-from gpuyard.experiments.judging.text import count, metric_title, readable, short, shown_unit
-from gpuyard.experiments.judging.words import in_words, quantity
-from gpuyard.metrics import counts, measure, rejections, resolve
+from gpuyard.experiments.judging.answering.names import amount, duration, in_sentence, people_name, plain_title
+from gpuyard.experiments.judging.answering.plain import change_cell, in_order, plain_answer
+from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
+from gpuyard.experiments.judging.text import count, readable, short
+from gpuyard.metrics import counts, measure, rejections
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.model.units import format_seconds
 from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import SUFFIX
-from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler, parse_scheduler
+from gpuyard.policies import Decider, Meta, Scheduler, parse_scheduler
 from gpuyard.policies.learned import PROGRAM
 from gpuyard.traces.origin import date_of
 
-HEADLINES = {  # of one result
-    "waiting": "mean time in the queue", "wait.max": "longest wait", "bsld": "bounded slowdown, mean",
-    "utilization": "of the GPU time used",
-}  # fmt: skip
+HEADLINES = ("waiting", "wait.max", "bsld", "utilization")  # of one result
 POINTS = 160  # of a curve
 MOST_ROWS = 6  # of a table
 DAY = 86_400.0  # s
@@ -95,7 +91,7 @@ def _of_result(result: Result) -> Sheet:
     courses, span = courses_of(result)
     return Sheet(
         "Result", title, "" if title == result.scheduler else result.scheduler, about,
-        tuple((quantity_of(name, measured[name]), what) for name, what in HEADLINES.items()), courses, span, notes=notes,
+        tuple((amount(name, measured[name]), plain_title(name)) for name in HEADLINES), courses, span, notes=notes,
     )  # fmt: skip
 
 
@@ -104,21 +100,9 @@ def _titled(label: str) -> str:
     if any(mark in label for mark in (PROGRAM, SUFFIX, "table=")):
         return readable(label)
     try:
-        return _in_words(parse_scheduler(label))
+        return people_name(parse_scheduler(label))
     except GpuyardError:  # the label of a function that only the caller has
         return readable(label)
-
-
-def _in_words(scheduler: AnyScheduler) -> str:
-    return _capital(in_words(scheduler).removesuffix(f" ({scheduler.label})"))
-
-
-def quantity_of(metric: str, value: float) -> str:
-    """Write a value with its unit; a share as percent."""
-    shares = ("utilization", "fairness", "deadline_met")
-    if metric.startswith(shares) and value == value and resolve(metric)[0].unit == "1":
-        return f"{100 * value:.1f} %"
-    return quantity(metric, value)
 
 
 def courses_of(result: Result) -> tuple[tuple[Course, ...], tuple[str, str]]:
@@ -142,7 +126,7 @@ def _ends(workload: Workload, first: float, last: float) -> tuple[str, str]:
     begin, end = date_of(workload, first), date_of(workload, last)
     if begin is not None and end is not None:
         return f"{begin:%Y-%m-%d %H:%M}", f"{end:%Y-%m-%d %H:%M}"
-    return "0" if first == 0 else format_seconds(first), format_seconds(last)
+    return "0" if first == 0 else duration(first), duration(last)
 
 
 # ── what a result is made of ──
@@ -158,14 +142,14 @@ def _of_workload(workload: Workload) -> Sheet:
     people = len(np.unique(jobs.user)) if any(jobs.users) else 0
     about = [
         count(len(workload), "job"),
-        *([f"{format_seconds(span)} of submissions"] if span else []),
+        *([f"{duration(span)} of submissions"] if span else []),
         *([count(people, "user")] if people else []),
     ]
     per_bin = np.histogram(jobs.submit, POINTS // 2, (first, max(last, first + 1.0)))[0].astype(float)
     hourly = per_bin * 3600.0 * (POINTS // 2) / max(span, 1.0)
     figures = [
-        (format_seconds(float(np.median(workload.runtime))), "median run time"),
-        (format_seconds(float(workload.runtime.max())), "longest"),
+        (duration(float(np.median(workload.runtime))), "median run time"),
+        (duration(float(workload.runtime.max())), "longest"),
         (f"{jobs.gpus.mean():.3g}", "GPUs a job, mean"),
         (f"{work / 3600:,.0f}", "GPU-hours"),
     ]
@@ -225,13 +209,13 @@ def _left_out(number: int, shown: int) -> str:
 def _of_scheduler(scheduler: Scheduler) -> Sheet:
     slots = {name: getattr(scheduler, name) for name in ("ordering", "placement", "backfill", "preemption")}
     rows = [(name, policy.label, _capital(policy.title)) for name, policy in slots.items()]
-    return Sheet("Scheduler", _in_words(scheduler), scheduler.label, grid=Grid(("slot", "policy", ""), rows, {}, left=3), short=True)
+    return Sheet("Scheduler", people_name(scheduler), scheduler.label, grid=Grid(("slot", "policy", ""), rows, {}, left=3), short=True)
 
 
 @sheet_of.register
 def _of_meta(scheduler: Meta) -> Sheet:
-    rows = [(str(k), each.label, _in_words(each)) for k, each in enumerate(scheduler.schedulers)]
-    often = f"asked every {format_seconds(scheduler.every)}" if scheduler.every else "asked at every pass"
+    rows = [(str(k), each.label, people_name(each)) for k, each in enumerate(scheduler.schedulers)]
+    often = f"asked every {duration(scheduler.every)}" if scheduler.every else "asked at every pass"
     return Sheet(
         "Meta", _capital(scheduler.rule.title), scheduler.label, f"switches between {len(rows)} schedulers, {often}",
         grid=Grid(("", "scheduler", ""), rows, {}, left=3), short=True,
@@ -259,12 +243,10 @@ def _of_snapshot(snapshot: Snapshot) -> Sheet:
     rows = []
     for row in waiting[:MOST_ROWS].tolist():
         waited, estimate = snapshot.now - float(jobs.submit[row]), float(jobs.estimate[row])
-        rows.append((f"{jobs.id[row]}", f"{jobs.gpus[row]:g}", format_seconds(waited), format_seconds(estimate)))
+        rows.append((f"{jobs.id[row]}", f"{jobs.gpus[row]:g}", duration(waited), duration(estimate)))
     figures = ((f"{len(waiting):,}", "waiting"), (f"{len(snapshot.running):,}", "running"), (f"{free:,} of {gpus:,}", "GPUs free"))
     grid = Grid(("waiting job", "GPUs", "waited", "estimate"), rows, {}, more=_left_out(len(waiting), MOST_ROWS)) if rows else None
-    return Sheet(
-        "Snapshot", f"At {format_seconds(snapshot.now)}", about=readable(snapshot.cluster.name), figures=figures, grid=grid, short=True
-    )
+    return Sheet("Snapshot", f"At {duration(snapshot.now)}", about=readable(snapshot.cluster.name), figures=figures, grid=grid, short=True)
 
 
 # ── comparisons ──
@@ -272,90 +254,41 @@ def _of_snapshot(snapshot: Snapshot) -> Sheet:
 
 @sheet_of.register
 def _of_summary(summary: Summary) -> Sheet:
-    table = summary.table
+    grid = grid_of(in_order(summary), summary.table, summary.results.name)
     if not summary.single:
-        return Sheet("Summary", readable(summary.results.experiment.title), notes=summary.notes[:2], grid=grid_of(table, {}))
-    seeds = len(summary.seeds)
+        return Sheet("Summary", readable(summary.results.experiment.title), notes=summary.notes[:2], grid=grid)
+    seeds, found = len(summary.seeds), plain_answer(summary)
     place = f"{readable(summary.workload)} on {readable(summary.cluster)}, {'one sample' if seeds == 1 else f'{seeds} seeds'}"
-    return Sheet("Comparison", _winner(summary), about=place, grid=grid_of(table, dict(summary.results.titles)))
-
-
-def _winner(summary: Summary) -> str:
-    """Say in one sentence which scheduler is best and by how much, corrected for having chosen it among several."""
-    table, titles = summary.table, dict(summary.results.titles)
-    metric, base = table.objective, table.line(table.baseline)
-    best = ranked([line for line in table.lines if line is not summary.log], metric)[0]
-    first, second = (_named(line.scheduler, titles).partition("\n")[0] for line in (best, base))
-    second = titles.get(base.scheduler, second).removesuffix(f" ({base.scheduler})")
-    what = metric_title(metric)
-    if best is base:
-        return f"{first}, the baseline, has the best {what}: {quantity_of(metric, base.values[metric].mean)}"
-    choice = [line.scheduler for line in table.lines if line is not summary.log]
-    found = (gain_of_choice(summary, choice, base.scheduler) if len(choice) > 2 else None) or best.change
-    was, now = (quantity_of(metric, line.values[metric].mean) for line in (base, best))
-    if found is None or not found.clear or not base.values[metric].mean:
-        return f"None is clearly better than {second}: the best {what} is {now}, against {was}"
-    share = abs(found.mean / base.values[metric].mean)
-    less = "cuts" if found.mean < 0 else "raises"
-    return f"{first} {less} the {what} of {second} by about {short(100 * share)} %, from {was} to {now}"
+    notes = (found.sure, *found.pays[:1]) if found is not None else ()
+    return Sheet("Comparison", found.sentence if found is not None else place, about=place, notes=tuple(filter(None, notes)), grid=grid)
 
 
 @sheet_of.register
 def _of_comparison(table: Comparison) -> Sheet:
     about = f"{table.group}, " * bool(table.group) + f"{count(table.runs, 'run')} each, compared with {table.baseline}"
-    return Sheet("Comparison", _capital(metric_title(table.objective)), about=about, grid=grid_of(table, {}))
+    return Sheet("Comparison", _capital(plain_title(table.objective)), about=about, grid=grid_of(table.lines, table, str))
 
 
-def grid_of(table: Comparison, titles: dict[str, str]) -> Grid:
-    """Return a row per scheduler, best first: the change of the objective in words, and the mean of every metric."""
-    found = resolve(table.objective)[0]
-    lines = ranked(table.lines, table.objective)
+def grid_of(lines: Sequence[Standing], table: Comparison, name_of: Callable[[str], str]) -> Grid:
+    """Return a row per scheduler: its change of the objective in words, and the mean of every metric."""
     shown = list(lines[0].values)[: MOST_ROWS - 2]
-    units = {name: shown_unit(name, [line.values[name].mean for line in lines]) for name in shown}
-    header = ("scheduler", f"against {_base_name(table, titles)}", *(f"{metric_title(name)}\n{units[name][0]}" for name in shown))
-    rows: list[tuple[str, ...]] = []
-    tones: dict[tuple[int, int], str] = {}
-    for row, line in enumerate(lines):
-        words, tone = change_of(line, found.unit == "s")
-        means = (short(line.values[name].mean / units[name][1]) for name in shown)
-        rows.append((_named(line.scheduler, titles), words, *means))
-        if tone:
-            tones[row, 1] = tone
-    return Grid(header, rows, tones)
+    header = ("scheduler", f"against {in_sentence(name_of(table.baseline))}", *map(plain_title, shown))
+    tones = {True: "good", False: "bad"}
+    marked = {(row, 1): tones[line.versus.better] for row, line in enumerate(lines) if line.versus and line.versus.better is not None}
+    rows = [
+        (
+            _named(line.scheduler, name_of), change_cell(line, table.objective) or "baseline",
+            *(amount(metric, line.values[metric].mean) for metric in shown),
+        )
+        for line in lines
+    ]  # fmt: skip
+    return Grid(header, rows, marked)
 
 
-def ranked(lines: Sequence[Standing], metric: str) -> list[Standing]:
-    """Sort by a metric, best first; those without a value come last."""
-    means = {id(line): MINIMUM[resolve(metric)[0].better] * line.values[metric].mean for line in lines}
-    return sorted(lines, key=lambda line: (np.isnan(means[id(line)]), means[id(line)]))
-
-
-def _base_name(table: Comparison, titles: dict[str, str]) -> str:
-    return _named(table.baseline, titles).partition("\n")[0]
-
-
-def _named(label: str, titles: dict[str, str]) -> str:
+def _named(label: str, name_of: Callable[[str], str]) -> str:
     """Return a name for people, with the code below it."""
-    title = titles.get(label, label).removesuffix(f" ({label})")
-    return label if title == label else f"{_capital(title)}\n{label}"
-
-
-def change_of(line: Standing, time: bool) -> tuple[str, str]:
-    """Say how a scheduler differs from the baseline, `12 % shorter` and below it `8 to 16 %`, and whether that is good or bad."""
-    found = line.versus
-    if found is None:
-        return "baseline", ""
-    if not np.isfinite(found.share):
-        return "–", ""
-    less, more = ("shorter", "longer") if time else ("lower", "higher")
-    words = f"{short(100 * abs(found.share))} % {less if found.share < 0 else more}" if found.share else "the same"
-    if not (np.isfinite(found.share_low) and np.isfinite(found.share_high)):
-        return words, ""
-    low, high = sorted((100 * found.share_low, 100 * found.share_high))
-    if found.better is None:
-        return f"no clear change\n{short(low, '+')} to {short(high, '+')} %".replace("-", "−"), ""
-    least, most = sorted((abs(low), abs(high)))
-    return f"{words}\nbetween {short(least)} and {short(most)} %", "good" if found.better else "bad"
+    name = name_of(label)
+    return name if name == label else f"{name}\n{label}"
 
 
 def _capital(text: str) -> str:
