@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from gpuyard import __version__
-from gpuyard.cli import bench, check, compare, evaluate, explain, listing, report, show, simulate, trace, train
+from gpuyard.cli import bench, check, compare, evaluate, explain, listing, profile, report, show, simulate, trace, train
 from gpuyard.cli import run as running
 from gpuyard.cli.common.messages import say, say_error
 from gpuyard.cli.common.options import Settings, Verbose
@@ -25,17 +25,12 @@ from gpuyard.errors import GpuyardError
 INTERRUPTED = 130
 COLLECTIONS = (20_000, 20, 20)  # of Python's garbage; with its own thresholds it goes through all that is imported again and again
 app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-app.command("simulate")(simulate.simulate)
-app.command("compare")(compare.compare)
-app.command("list")(listing.listing)
-app.command("show")(show.show)
-app.command("check")(check.check)
-app.command("bench")(bench.bench)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("explain")(explain.explain)
-app.command("run")(running.run)
-app.command("report")(report.report)
+_VERBS = (
+    simulate.simulate, compare.compare, listing.listing, show.show, check.check, bench.bench, train.train, evaluate.evaluate,
+    explain.explain, running.run, report.report, profile.profile,
+)  # fmt: skip
+for _verb in _VERBS:
+    app.command({"listing": "list"}.get(_verb.__name__, _verb.__name__))(_verb)
 app.add_typer(trace.app)
 
 

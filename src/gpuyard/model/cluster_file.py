@@ -44,6 +44,9 @@ A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left ou
     start = "2h"                # a number is seconds
     end = "3h"
     gpus = 2                    # the whole node unless given
+
+    [profile]                   # where the figures come from, as `gpuyard profile` writes it; nothing else reads it
+    version = 1
 """
 
 from __future__ import annotations
@@ -79,6 +82,7 @@ from gpuyard.registry import unknown_name
 MAX_NODES = 1_000_000
 MAX_HOSTS = 100_000  # drawn from ranges
 MAX_FILE_BYTES = 64_000_000
+PROFILE_VERSION = 1  # of the table `profile` in a cluster file
 _GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
 _HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
@@ -219,8 +223,29 @@ def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Clu
         qos=_numbers(root.table("qos")),
         **factors,
     )
+    _check_profile(root)
     root.done()
     return cluster
+
+
+def _check_profile(root: Fields) -> None:
+    """Check the measurements behind the figures, if a cluster file has them. The cluster does not keep them."""
+    if "profile" not in root:
+        return
+    profile = root.table("profile")
+    version = profile.whole("version")
+    if version != PROFILE_VERSION:
+        raise profile.error("version", f"is not {PROFILE_VERSION}", hint="measure again with this gpuyard: gpuyard profile")
+    profile.text("made", "")
+    for row in profile.rows("devices"):
+        for key in ("kind", "title", "library"):
+            row.text(key)
+        row.whole("count", 1, low=1)
+        for key in ("memory", "tflops", "half_tflops", "bandwidth", "to_device", "from_device", "idle_watts", "busy_watts"):
+            row.number(key, 0.0)
+        row.texts("notes", ())
+        row.done()
+    profile.done()
 
 
 def _gpu_type(name: str, fields: Fields) -> GpuType:
