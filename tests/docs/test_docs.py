@@ -86,6 +86,7 @@ def test_what_a_page_says_to_do_works(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # what is printed is as wide as it needs to be
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
     for block in blocks(page):

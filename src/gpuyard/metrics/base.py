@@ -15,7 +15,7 @@ from gpuyard.errors import UsageError
 from gpuyard.metrics.facts import STACKING, stacked
 from gpuyard.model.result import Result
 from gpuyard.model.units import parse_assignments
-from gpuyard.registry import Registry, unknown_name
+from gpuyard.registry import Registry, respelt, unknown_name
 
 Kind: TypeAlias = Literal["job", "node", "run"]
 Better: TypeAlias = Literal["lower", "higher", "neither"]
@@ -54,6 +54,7 @@ class Metric:
             return self
         known = [each.name for each in fields(self.parameters)] if self.parameters is not None else []
         given = parse_assignments(arguments, f"metric {self.name}")
+        given = {respelt(name, known): value for name, value in given.items()}
         for name in given:
             if name not in known:
                 raise unknown_name(f"parameter of metric {self.name!r}:", name, known)

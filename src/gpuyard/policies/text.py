@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import gpuyard.policies.rules  # noqa: F401 - fills the registries
 from gpuyard.errors import PolicyError, UsageError
-from gpuyard.files import is_file, user_path
+from gpuyard.files import is_file, public_names, user_path
 from gpuyard.model.units import parse_seconds
 from gpuyard.networks.checkpoint import SUFFIX
 from gpuyard.policies.learned import (
@@ -25,6 +25,7 @@ from gpuyard.policies.learned import (
     learned_scheduler,
     learned_switch,
 )
+from gpuyard.policies.meant import names_file_alone, refuse_file_alone, refuse_misplaced, refuse_run_together, unknown_policy
 from gpuyard.policies.ranks import with_table
 from gpuyard.policies.schedulers import (
     DECIDERS,
@@ -118,7 +119,8 @@ def parse_scheduler(text: str) -> AnyScheduler:
         return decider
     name = text.partition(":")[0].partition("(")[0]
     if "/" not in text and ".py" not in text and not is_learned(text) and name not in (*ORDERINGS, "meta") and name:
-        raise unknown_name("ordering or decider", name, [*ORDERINGS, *DECIDERS])
+        refuse_run_together(text)
+        raise unknown_policy("ordering or decider", name, [*ORDERINGS, *DECIDERS])
     if not text.startswith("meta:"):
         return parse_filled(text)
     match = _META.fullmatch(text.strip())
@@ -210,6 +212,7 @@ def _slots_in(text: str) -> list[str]:
     parts = _slash_parts(text)
     if not 1 <= len(parts) <= 4 or not all(parts):
         raise UsageError(f"scheduler {text!r} is not ordering[/placement[/backfill[/preemption]]]", hint="e.g. sjf/best/easy")
+    refuse_misplaced(text, parts)
     return [*parts, *DEFAULT_SLOTS[len(parts) :]]
 
 
@@ -268,7 +271,11 @@ def _number(text: str, complaint: str) -> float:
 
 
 def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
+    if names_file_alone(text):
+        refuse_file_alone(text)
     name, values = _split(text)
+    if ".py:" not in name and name not in registry:
+        raise unknown_policy(registry.what, name, list(registry))
     found = _from_file(name, registry, make) if ".py:" in name else registry[name]
     return _with_params(found, values, registry.what)
 
@@ -303,8 +310,7 @@ def load_function(text: str) -> Function:
     module = load_module(Path(path_text))
     function = getattr(module, name, None)
     if not callable(function):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown_name(f"function in {path_text}", name, functions)
+        raise unknown_name(f"function in {path_text}", name, public_names(user_path(path_text)))
     return getattr(function, "py_func", function)  # type: ignore[no-any-return]  # numba's own decorator is taken off again
 
 
