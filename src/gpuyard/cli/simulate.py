@@ -40,7 +40,8 @@ def simulate(
     ] = None,
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     by: options.By = None,
-    save: options.Save = None, plot: options.Plot = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+    save: options.Save = None, jobs_out: options.JobsOut = None, plot: options.Plot = None, how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.common.schedulers import one_scheduler
@@ -53,6 +54,10 @@ def simulate(
         estimates=[estimate] if estimate is not None else (), metrics=metric or (), groups=by or (), reading=reading,
     )  # fmt: skip
     _check_plot(plot)
+    if jobs_out is not None:
+        from gpuyard.notebook.frames import check_jobs_file
+
+        check_jobs_file(jobs_out)
     made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
     clean = reading.read(workload, inputs.check_seed(seed))
     loaded = reading.changed(clean, seed)
@@ -69,6 +74,11 @@ def simulate(
     if save is not None:
         result.save(save)
         say(f"result saved in {save}")
+    if jobs_out is not None:
+        from gpuyard.notebook.frames import write_jobs
+
+        write_jobs(result, jobs_out)
+        say(f"{len(result):,} jobs written to {jobs_out}")
     if plot is not None:
         from gpuyard.report.gantt import save_figure
 
