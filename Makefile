@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_ARGS ?= compare demo --learned --checkpoint 10m --restart-cost 1m --report demo-report
+DEMO_ARGS ?= compare demo --checkpoint 10m --restart-cost 1m --report demo-report
 # compile the engine once before several processes ask for it
 WARM := @$(BIN)/python -c "from gpuyard.engine.compiler.entry import engine; engine()"
 # worksteal gives a worker whole files, so that what a file shares is made once and not once per worker
@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint format bench docs clean
 
-demo: $(STAMP)  ## compare built-in and trained schedulers on an embedded workload
+demo: $(STAMP)  ## compare the schedulers that matter on an embedded workload, and write a report
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
 test: $(STAMP)  ## all tests but the long ones

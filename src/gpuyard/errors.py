@@ -27,6 +27,25 @@ class UsageError(GpuyardError):
     exit_code = 2
 
 
+class WrongTypeError(UsageError, TypeError):
+    """An argument from Python is of a type that does not fit; the message says what was expected."""
+
+    def __init__(self, what: str, expected: str, given: object, *, hint: str = "") -> None:
+        super().__init__(f"{what}: expected {expected}, got {_described(given)}", hint=hint)
+
+
+def _described(given: object) -> str:
+    """Name the type of a value, and the value itself where it is short."""
+    if given is None:
+        return "None"
+    kind = type(given)
+    if kind.__module__ == "builtins" and isinstance(given, bool | int | float | str):
+        text = repr(given)
+        return f"{kind.__name__} {text if len(text) <= 40 else text[:39] + '…'}"
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ if package in ("builtins", "gpuyard", "__main__") else f"{package} {kind.__name__}"
+
+
 class UnknownNameError(UsageError):
     """A name is not in the registry."""
 

@@ -2,7 +2,7 @@
 
 What a page says in fenced blocks, from top to bottom, happens in a folder of its own:
 
-- a block with `file=NAME` in its first line is written to that file;
+- a block with `title="NAME"` in its first line is written to that file;
 - other `python` blocks are run, all blocks of a page in one namespace;
 - every line of a `sh` block that begins with `gpuyard` is run and must succeed, or give the exit code in a `# exit N` at its end;
 - `python examples/NAME.py > FILE` writes what the example prints;
@@ -44,7 +44,7 @@ def name_of(page: Path) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its options (`file=mine.py`), its text."""
+    """A fenced block: its language, its options (`title="mine.py"`), its text."""
 
     language: str
     options: dict[str, str]
@@ -54,7 +54,7 @@ class Block:
 def blocks(page: Path) -> Iterator[Block]:
     for match in FENCE.finditer(page.read_text(encoding="utf-8")):
         language, *words = match["info"].split() or [""]
-        yield Block(language, dict(word.split("=", 1) for word in words), match["body"])
+        yield Block(language, {name: value.strip('"') for name, _, value in (word.partition("=") for word in words)}, match["body"])
 
 
 def commands(text: str) -> Iterator[tuple[list[str], int]]:
@@ -86,11 +86,13 @@ def test_what_a_page_says_to_do_works(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # what is printed is as wide as it needs to be
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
     for block in blocks(page):
-        if "file" in block.options:
-            Path(block.options["file"]).write_text(block.text, encoding="utf-8")
+        assert set(block.options) <= {"title"}, "the site understands no other option"
+        if "title" in block.options:
+            Path(block.options["title"]).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             exec(compile(block.text, name_of(page), "exec"), namespace)  # noqa: S102
         elif block.language == "text" and printed is not None:

@@ -20,6 +20,7 @@ from gpuyard.cli import run as running
 from gpuyard.cli.common.messages import say, say_error
 from gpuyard.cli.common.options import Settings, Verbose
 from gpuyard.cli.common.usage import usage_error
+from gpuyard.cli.completion import verb as completing
 from gpuyard.errors import GpuyardError
 
 INTERRUPTED = 130
@@ -31,6 +32,7 @@ _VERBS = (
 )  # fmt: skip
 for _verb in _VERBS:
     app.command({"listing": "list"}.get(_verb.__name__, _verb.__name__))(_verb)
+app.command("completion")(completing.completion)
 app.add_typer(trace.app)
 
 
@@ -65,6 +67,9 @@ def run(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ★ gets a question mark, not an error
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [completing.CALL]:
+        return completing.complete(words[1:], _command())
     try:
         code = _command()(args=arguments, prog_name="gpuyard", standalone_mode=False, obj=settings)
     except Exception as error:

@@ -65,7 +65,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.files import is_file, read_toml, toml_text, write_bytes
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
-from gpuyard.model.presets import DEVICES, PRESETS, device
+from gpuyard.model.presets import DEVICES, PRESETS, check_type, device
 from gpuyard.model.speeds import speeds_text, with_speeds
 from gpuyard.model.units import (
     Range,
@@ -124,6 +124,8 @@ def _short_form(text: str) -> Cluster:
         if match is None:
             raise UsageError(f"cluster {shorten(text)}: {shorten(part)} is not COUNTxGPUS:TYPE", hint=_HINT)
         count, gpus, kind = match.groups()
+        if kind:
+            check_type(kind, f"cluster {shorten(text)}")
         groups.append({"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {}))
     return cluster_from_dict({"name": shorten(text)[1:-1], "nodes": groups}, where=f"cluster {shorten(text)[1:-1]}")
 
