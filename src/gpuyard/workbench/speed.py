@@ -36,6 +36,7 @@ class DeviceSpeed:
     title: str  # as the machine names it
     library: str  # what measured it, with its version
     count: int = 1  # equal devices
+    notes: tuple[str, ...] = ()
     memory: float = 0.0  # GB
     tflops: float = 0.0  # single precision (TF32 where the GPU has it)
     half_tflops: float = 0.0  # bfloat16
@@ -44,7 +45,6 @@ class DeviceSpeed:
     from_device: float = 0.0  # GB/s to the host
     idle_watts: float = 0.0
     busy_watts: float = 0.0
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ def _timed(kind: str, plan: DeviceWork, effort: Effort, watts: Watts) -> DeviceS
         rates[name] = amount / _best(call, effort.repeats)
         busy = max(busy, watts())
     return DeviceSpeed(
-        kind, plan.title, plan.library, plan.count, plan.memory,
+        kind, plan.title, plan.library, plan.count, plan.notes, plan.memory,
         tflops=rates.get("product", 0.0) / 1e12, half_tflops=rates.get("half", 0.0) / 1e12,
         bandwidth=rates.get("copy", 0.0) / GIGA, to_device=rates.get("to", 0.0) / GIGA, from_device=rates.get("from", 0.0) / GIGA,
-        idle_watts=idle, busy_watts=busy, notes=plan.notes,
+        idle_watts=idle, busy_watts=busy,
     )  # fmt: skip
 
 

@@ -20,13 +20,11 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
-from gpuyard.errors import DataError, GpuyardError
-from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
-from gpuyard.model.fields import Fields
+from gpuyard.errors import GpuyardError
+from gpuyard.experiments.real.traces import read_record, write_record
 from gpuyard.workbench.task import KINDS, TaskRequest, library_for
 from gpuyard.workbench.work import TELL, WorkRequest, work
 
-VERSION = 1
 PATIENCE = 120.0  # s until a job must have done its first steps
 FOREVER = 1e8  # s
 Crowd = tuple[str, ...]  # kinds of work that run at once, in the order of KINDS
@@ -60,21 +58,13 @@ class Rates:
     def save(self, path: Path) -> None:
         """Write it as JSON."""
         rows = [{"crowd": list(crowd), "rates": dict(rates)} for crowd, rates in self.crowds.items()]
-        table = {
-            "format": "gpuyard-rates",
-            "version": VERSION,
-            "device": self.device,
-            "device_name": self.device_name,
-            "library": self.library,
-        }
-        write_bytes(path, json_bytes({**table, "crowds": rows}))
+        table = {"device": self.device, "device_name": self.device_name, "library": self.library, "crowds": rows}
+        write_record(path, "rates", table)
 
     @classmethod
     def load(cls, path: Path) -> Rates:
         """Read what `save` wrote."""
-        fields = Fields(parse_json(read_bytes(path, 1_000_000, "rates"), str(path), strict=True), str(path))
-        if fields.text("format") != "gpuyard-rates" or fields.whole("version") != VERSION:
-            raise DataError(f"{path}: not rates, or of another version")
+        fields = read_record(path, "rates")
         crowds: dict[Crowd, dict[str, float]] = {}
         for row in fields.rows("crowds"):
             rates = row.table("rates")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def overheads(calibration: Replay) -> Mapping[str, float]:
 def workload_of(trace: RealTrace, gpus: float, beside: Mapping[str, float]) -> Workload:
     """Return the trace as a workload; each job is a class of its own."""
     jobs = trace.jobs
-    columns = {
+    columns: dict[str, Any] = {
         "submit": [job.submit for job in jobs], "gpus": [gpus] * len(jobs), "deadline": [job.deadline for job in jobs],
         "priority": [job.priority for job in jobs], "transfer": [beside.get(job.kind, 0.0) for job in jobs],
         "job_class": np.arange(len(jobs)),
@@ -94,7 +95,7 @@ def _mean_rates(result: Result, kinds: Sequence[str], beside: Sequence[float], r
         if len(marks) < 2:
             continue
         middles, spans = (marks[1:] + marks[:-1]) / 2, np.diff(marks)
-        present = [[kinds[j] for j in others if start[j] <= at < end[j]] for at in middles.tolist()]
+        present = [[kinds[j] for j in others.tolist() if start[j] <= at < end[j]] for at in middles.tolist()]
         found[k] = float(np.dot(spans, [1 / rates.slowdown(kind, each) for each in present]) / spans.sum())
     return found
 

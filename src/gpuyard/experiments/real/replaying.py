@@ -19,13 +19,12 @@ from typing import Any
 
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.real.measuring import Rates
-from gpuyard.experiments.real.traces import RealJob, RealTrace
-from gpuyard.files import is_file, json_bytes, parse_json, read_bytes, write_bytes
+from gpuyard.experiments.real.traces import RealJob, RealTrace, read_record, write_record
+from gpuyard.files import is_file
 from gpuyard.live.node.client import NodeClient, NodeError
 from gpuyard.live.node.jobs import NodeJob, RunState, Submission
 from gpuyard.model.fields import Fields
 
-VERSION = 1
 STARTING = 300.0  # s that a daemon, its scheduler and its template may take to begin: the engine may have to be compiled
 STEP = 0.02  # s between looks while a trace is submitted
 WARM_MODULES = {
@@ -55,10 +54,10 @@ class ReplayedJob:
     start: float
     end: float
     state: str
+    steps: int
     priority: float
     deadline: float
     work: float  # s of steps alone, as planned
-    steps: int
     loop: float  # s of steps, as it ran
     setup: float  # s until its first step was done, by its own clock
     joules: float
@@ -71,10 +70,10 @@ class Replay:
     trace: str
     scheduler: str
     slots: int
+    made: float  # s since 1970
     gpu: bool
     device_name: str
     library: str
-    made: float  # s since 1970
     jobs: tuple[ReplayedJob, ...]
     decisions: tuple[float, ...] = ()  # s that the scheduler took, as far as they were seen
     trouble: str = ""  # why another scheduler took over
@@ -86,29 +85,27 @@ class Replay:
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
-        write_bytes(
-            path, json_bytes({"format": "gpuyard-replay", "version": VERSION, **asdict(self), "jobs": [asdict(j) for j in self.jobs]})
-        )
+        write_record(path, "replay", asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> Replay:
         """Read what `save` wrote."""
-        root = Fields(parse_json(read_bytes(path, 50_000_000, "a replay"), str(path), strict=True), str(path))
-        if root.text("format") != "gpuyard-replay" or root.whole("version") != VERSION:
-            raise root.error("version", "is not a replay's, or of another version")
-        jobs = []
-        for row in root.rows("jobs"):
-            texts = {name: row.text(name) for name in ("kind", "state")}
-            steps = row.whole("steps")
-            names = ("submit", "start", "end", "priority", "deadline", "work", "loop", "setup", "joules")
-            jobs.append(ReplayedJob(**texts, steps=steps, **{name: row.number(name, low=-1e12) for name in names}))
-            row.done()
+        root = read_record(path, "replay")
+        jobs = [_replayed(row) for row in root.rows("jobs")]
         made = cls(
-            root.text("trace"), root.text("scheduler"), root.whole("slots"), root.flag("gpu"), root.text("device_name"),
-            root.text("library"), root.number("made"), tuple(jobs), root.numbers("decisions"), root.text("trouble", "", limit=5000),
+            root.text("trace"), root.text("scheduler"), root.whole("slots"), root.number("made"), root.flag("gpu"),
+            root.text("device_name"), root.text("library"), tuple(jobs), root.numbers("decisions"), root.text("trouble", "", limit=5000),
         )  # fmt: skip
         root.done()
         return made
+
+
+def _replayed(row: Fields) -> ReplayedJob:
+    about: dict[str, Any] = {name: row.text(name) for name in ("kind", "state")} | {"steps": row.whole("steps")}
+    for name in ("submit", "start", "end", "priority", "deadline", "work", "loop", "setup", "joules"):
+        about[name] = row.number(name, low=-1e12)
+    row.done()
+    return ReplayedJob(**about)
 
 
 def replay_file(folder: Path, trace: str, scheduler: str, slots: int) -> Path:
@@ -171,7 +168,7 @@ def replay(trace: RealTrace, scheduler: str, machine: Machine, rates: Rates) -> 
         status = node.call("status")
     device = rates.device_name
     return Replay(
-        trace.name, scheduler, machine.slots, machine.gpu, device, rates.library, origin, jobs, tuple(seen.decisions),
+        trace.name, scheduler, machine.slots, origin, machine.gpu, device, rates.library, jobs, tuple(seen.decisions),
         str(status.get("trouble", "")),
     )  # fmt: skip
 
@@ -238,8 +235,8 @@ def _environment() -> dict[str, str]:
 def _measured(place: Path, job: NodeJob, planned: RealJob, origin: float, steps: int) -> ReplayedJob:
     said = _said(place / "jobs" / str(job.id) / "output.log")
     return ReplayedJob(
-        planned.kind, planned.submit, job.start - origin, job.end - origin, job.state.value, planned.priority, planned.deadline,
-        planned.seconds, int(said.get("steps", steps)), float(said.get("seconds", 0.0)), float(said.get("setup_seconds", 0.0)), job.energy,
+        planned.kind, planned.submit, job.start - origin, job.end - origin, job.state.value, int(said.get("steps", steps)),
+        planned.priority, planned.deadline, planned.seconds, float(said.get("seconds", 0.0)), float(said.get("setup_seconds", 0.0)), job.energy,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,18 @@ class RealSettings:
     """What is replayed; times in s."""
 
     traces: int = 3
-    jobs: int = 50  # of a trace
-    compress: float = 200.0  # jobs of 30–900 s become jobs of 0.15–4.5 s
     schedulers: str = "fcfs priority edf srpt dynamic learned:meta"  # as `gpuyard simulate` takes them, with blanks between
+    jobs: int = 50  # of a trace
+    workload: str = ""  # a file or generator in the place of the held-out traces, e.g. trace_001.csv
+    compress: float = 200.0  # jobs of 30–900 s become jobs of 0.15–4.5 s
+    library: str = "auto"
     slots: int = 4  # jobs that share the GPU; on a CPU at most its cores
+    scale: str = "auto"
     alone: int = 1  # traces that are also replayed with one job at a time
-    alone_jobs: int = 16
     alone_schedulers: str = "fcfs srpt"
+    alone_jobs: int = 16  # the first jobs of such a trace
     seconds: float = 1e9  # after which no replay is begun
     measure: float = 2.0  # s for which each pair of kinds is measured
-    library: str = "auto"
-    scale: str = "auto"
-    workload: str = ""  # a file or generator in the place of the held-out traces, e.g. trace_001.csv
 
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():
@@ -58,7 +58,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 
 def settings_of(values: Mapping[str, str]) -> RealSettings:
     """Read settings as a person types them."""
-    kinds = {each.name: type(each.default) for each in fields(RealSettings)}
+    usual = asdict(RealSettings())
+    kinds = {name: type(value) for name, value in usual.items()}
     found: dict[str, Any] = {}
     for name, text in values.items():
         if name not in kinds:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from gpuyard.workbench.task import KINDS
 VERSION = 1
 CALIBRATION = "calibration"
 MOST_JOBS = 10_000
+MOST_BYTES = 50_000_000  # of a file of the study
 SHAPES = ("base", "bursty", "diurnal", "shifted_diurnal")
 FIRST_SEED = 77_000  # of the held-out seeds: no policy that comes with gpuyard was trained, chosen or judged on it before
 _BY_CLASS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -61,20 +63,29 @@ class RealTrace:
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
-        write_bytes(
-            path, json_bytes({"format": "gpuyard-real-trace", "version": VERSION, **asdict(self), "jobs": [asdict(j) for j in self.jobs]})
-        )
+        write_record(path, "trace", asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> RealTrace:
         """Read what `save` wrote."""
-        fields = Fields(parse_json(read_bytes(path, 10_000_000, "a trace"), str(path), strict=True), str(path))
-        if fields.text("format") != "gpuyard-real-trace" or fields.whole("version") != VERSION:
-            raise DataError(f"{path}: not a trace of a real machine, or of another version")
+        fields = read_record(path, "trace")
         jobs = tuple(_job(row) for row in fields.rows("jobs"))
         made = cls(fields.text("name"), fields.text("source"), fields.number("compress", above=0.0), jobs)
         fields.done()
         return made
+
+
+def write_record(path: Path, what: str, table: Mapping[str, Any]) -> None:
+    """Write a file of the study."""
+    write_bytes(path, json_bytes({"format": f"gpuyard-real-{what}", "version": VERSION, **table}))
+
+
+def read_record(path: Path, what: str) -> Fields:
+    """Read a file of the study; another file, or one of another version, is refused."""
+    fields = Fields(parse_json(read_bytes(path, MOST_BYTES, f"a {what} of the study"), str(path), strict=True), str(path))
+    if fields.text("format", "") != f"gpuyard-real-{what}" or fields.whole("version", 0) != VERSION:
+        raise DataError(f"{path}: not a {what} of a real machine, or of another version")
+    return fields
 
 
 def _job(row: Fields) -> RealJob:

@@ -10,12 +10,12 @@ from pathlib import Path
 from gpuyard.live.node.devices import Gpus, NoGpus
 
 
-def find_gpus(folder: Path | None = None) -> tuple[Gpus, str]:
-    """Return the GPUs of this machine, and why there are none; readings are kept in `folder`."""
+def find_gpus(folder: Path | None = None) -> Gpus:
+    """Return the GPUs of this machine; readings are kept in `folder`."""
     from gpuyard.live.gpus.nvml import NvmlLibrary
     from gpuyard.live.gpus.watching import NvmlGpus
 
     library = NvmlLibrary()
     if not library.open():
-        return NoGpus(), library.problem
-    return NvmlGpus(library, folder), ""
+        return NoGpus(library.problem)
+    return NvmlGpus(library, folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gpuyard.errors import UsageError
@@ -43,6 +43,7 @@ class NodeSettings:
     cpus: int = 0  # CPU slots, or cores for jobs; 0: those of the machine
     patience: float = 10.0  # s that the scheduler may take
     cgroup: bool = True  # put jobs into control groups where that is possible
+    templates: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a warm process → modules that it imports
 
 
 class Node:

@@ -22,11 +22,13 @@ from pathlib import Path
 
 from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.files import claim
+from gpuyard.live.gpus import find_gpus
 from gpuyard.live.node.api import LONGEST, SOCKET, Message, decode, encode
 from gpuyard.live.node.client import NodeError, short_path
 from gpuyard.live.node.core import Node, NodeSettings
-from gpuyard.live.node.devices import Gpus, find_gpus
+from gpuyard.live.node.devices import Gpus
 from gpuyard.live.node.running.executor import Launcher
+from gpuyard.live.node.running.template import WarmTemplate
 from gpuyard.live.node.verbs import CHANGING, VERBS, ids_of, shown
 from gpuyard.model.fields import Fields
 
@@ -344,7 +346,8 @@ def serve(
     with (folder / "lock").open("a+", encoding="ascii") as lock:
         if not claim(lock):
             raise NodeError(f"a node runs in {folder} already", hint="gpuyard node status")
-        daemon = Daemon(Node(folder, settings, gpus or find_gpus(), launchers))
+        warm = {name: WarmTemplate(modules, folder / f"template-{name}.log") for name, modules in settings.templates.items()}
+        daemon = Daemon(Node(folder, settings, gpus or find_gpus(folder / "gpus"), {**warm, **(launchers or {})}))
         ready(daemon)
         daemon.run()
 

@@ -43,6 +43,10 @@ class GpuUse:
 class Gpus(Protocol):
     """Reads the GPUs in the background. The daemon asks about once a second and never waits for a driver."""
 
+    @property
+    def problem(self) -> str:
+        """Say why there are no GPUs, or why their readings are not kept; empty if nothing is wrong."""
+
     def latest(self) -> Sequence[GpuReading]:
         """Return the last reading of every GPU, by index; at once, and without raising. A lost GPU stays in the list."""
 
@@ -57,7 +61,10 @@ class Gpus(Protocol):
 
 
 class NoGpus:
-    """A machine without GPUs."""
+    """A machine without GPUs, and why there are none."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.problem = problem
 
     def latest(self) -> Sequence[GpuReading]:
         return ()
@@ -70,8 +77,3 @@ class NoGpus:
 
     def close(self) -> None:
         return
-
-
-def find_gpus() -> Gpus:
-    """Return the GPUs of this machine."""
-    return NoGpus()

@@ -157,6 +157,7 @@ def _status(node: Node, given: Fields) -> Message:
         "version": gpuyard.__version__, "pid": os.getpid(), "folder": str(node.folder), "draining": node.draining, "jobs": counts,
         "scheduler": advisor.text, "used": advisor.now_used, "ready": advisor.ready, "trouble": advisor.trouble, "took": advisor.took,
         "gpus": node.yard.has_gpus, "share": node.yard.slots, "cgroup": bool(node.executor.cgroup), "now": node.clock.now(),
+        "templates": node.executor.warm, "gpu_problem": node.gpus.problem,
         "devices": _devices(node), "slots": node.yard.devices, "busy": sum(node.sizes[number] for number in node.running),
     }  # fmt: skip
 

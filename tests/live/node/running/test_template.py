@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gpuyard.live.node.running.attempts import AttemptFiles, Fate, Seen, job_folder
 
 from gpuyard.live.node.running import shim
+from gpuyard.live.node.running.attempts import AttemptFiles, Fate, Seen, job_folder
 from gpuyard.live.node.running.template import WarmTemplate
 
 SAY = "import json, os, sys; print(json.dumps([sys.argv, os.getcwd(), os.environ['A'], 'colorsys' in sys.modules]))"

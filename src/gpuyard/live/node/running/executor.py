@@ -26,12 +26,18 @@ def reached(point: str) -> None:
 class Launcher(Protocol):
     """Starts the shim of an attempt."""
 
+    @property
+    def warm(self) -> bool:
+        """Return whether it has imported everything."""
+
     def launch(self, folder: Path, attempt: int) -> Callable[[], bool]:
         """Start a shim; return what tells whether it is surely gone. OSError if it cannot be started."""
 
 
 class FreshProcess:
     """Starts each shim as a new process."""
+
+    warm = True
 
     def __init__(self) -> None:
         self._children: list[subprocess.Popen[bytes]] = []
@@ -59,6 +65,11 @@ class Executor:
         self.on_watch: Callable[[int, int], None] = lambda job, file: None  # a pidfd is to be watched
         self.on_forget: Callable[[int], None] = lambda file: None  # … and will be closed
         self._gone: dict[int, Callable[[], bool]] = {}  # job → whether the shim that was started for it is gone
+
+    @property
+    def warm(self) -> dict[str, bool]:
+        """Return whether each template is ready, by name."""
+        return {name: launcher.warm for name, launcher in self._launchers.items() if name}
 
     def files(self, job: NodeJob) -> AttemptFiles:
         """Return the files of the job's present attempt."""

@@ -44,10 +44,18 @@ class WarmTemplate:
         mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = mine
         command = [sys.executable, "-m", "gpuyard.live.node.running.template", str(other.fileno()), *modules]
-        # no job's process may think that it sees the GPUs of this one: each gets its own list
+        paths = [str(Path(each).absolute()) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}  # the process runs in another folder
         with other, log.open("ab") as stream:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, cwd="/", pass_fds=(other.fileno(),), start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                cwd="/",
+                env=variables,
+                pass_fds=(other.fileno(),),
+                start_new_session=True,
             )
         self._warm = False
 
