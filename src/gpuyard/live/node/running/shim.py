@@ -29,7 +29,7 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.
 
 
 def reached(point: str) -> None:
-    """Mark a point of the protocol: lock, identity, exec, exit-record. Tests stop or kill processes there."""
+    """Mark a point of the protocol: begin, lock, identity, exec, exit-record. Tests stop or kill processes there."""
 
 
 class Spec:
@@ -84,6 +84,7 @@ def supervise(folder: str, attempt: int, instead: Callable[[Spec], None] | None 
     os.umask(0o077)
     name = f"{folder}/{attempt}"
     wake = _listen()
+    reached("begin")
     lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
