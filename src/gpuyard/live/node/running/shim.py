@@ -33,7 +33,7 @@ def reached(point: str) -> None:
 
 
 class Spec:
-    """What to run. On disk it is the mark, then for each key: the key, the number of its values, the values; each ends with NUL."""
+    """The command and its surroundings. On disk: the mark, then the key, the number of values and the values of each; all end with NUL."""
 
     def __init__(self, values: dict[str, list[str]]) -> None:
         self.argv = values["argv"]
@@ -94,7 +94,7 @@ def supervise(folder: str, attempt: int, instead: Callable[[Spec], None] | None 
     if os.path.exists(f"{name}.fence") or os.path.exists(f"{name}.id"):  # noqa: PTH110
         return FENCED
     try:
-        run = Run(Spec.read(f"{name}.spec"), folder, name, wake)
+        run = Supervised(Spec.read(f"{name}.spec"), folder, name, wake)
         run.lock = lock
         run.set_aside()
         write_whole(f"{name}.id", run.identity())
@@ -196,7 +196,7 @@ def send(pids: set[int], number: int) -> None:
             continue
 
 
-class Run:
+class Supervised:
     """One run of a command and of everything that it starts."""
 
     def __init__(self, spec: Spec, folder: str, name: str, wake: int) -> None:
