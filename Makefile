@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_ARGS ?= compare demo --learned --checkpoint 10m --restart-cost 1m --report demo-report
+DEMO_ARGS ?= compare demo --checkpoint 10m --restart-cost 1m --report demo-report
 # compile the engine once before several processes ask for it
 WARM := @$(BIN)/python -c "from gpuyard.engine.compiler.entry import engine; engine()"
 # worksteal gives a worker whole files, so that what a file shares is made once and not once per worker
@@ -11,9 +11,9 @@ PYTEST_ARGS ?=
 # the tests start many processes, which would each compile every source they import
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all lint format bench docs clean
 
-demo: $(STAMP)  ## compare built-in and trained schedulers on an embedded workload
+demo: $(STAMP)  ## compare the schedulers that matter on an embedded workload, and write a report
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
 test: $(STAMP)  ## all tests but the long ones
@@ -24,21 +24,26 @@ test-all: $(STAMP)  ## every test
 	$(WARM)
 	$(PYTEST) $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## style, strict types and import contracts
+lint: $(STAMP)  ## style, strict types, import contracts, links of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/zensical build --strict
 
 format: $(STAMP)  ## rewrite to the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP)  ## the documentation as a site in site/
+	$(BIN)/zensical build --strict
+	@echo "open site/index.html in a browser"
+
 bench: $(STAMP)  ## speed and published-protocol tables
 	$(BIN)/gpuyard bench
 
 clean:  ## everything that can be made again
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements/dev.lock

@@ -94,7 +94,7 @@ def run_all(given: argparse.Namespace) -> tuple[dict[str, float], list[str]]:
 def write_pages(given: argparse.Namespace) -> int:
     """Write the pages from the folders that are complete."""
     there = [str(folder(name, given)) for name in studies() if is_complete(name, given)]
-    results = [sys.executable, "benchmarks/results_page.py", *(["--browser"] if given.browser else []), *there]
+    results = [sys.executable, "benchmarks/results_page.py", *there]
     claims = [sys.executable, "docs/pages/claims.py", str(given.out)]
     return max(subprocess.run(each, check=False, cwd=ROOT).returncode for each in (results, claims))
 
@@ -105,7 +105,6 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, help="folder of the public traces; they are fetched unless given")
     parser.add_argument("--train", action="store_true", help="also the studies that train agents first")
     parser.add_argument("--quick", action="store_true", help="the short forms, and no pages")
-    parser.add_argument("--browser", action="store_true", help="open the reports in Chromium and keep pictures of them")
     parser.add_argument("--workers", type=int, help="processes; as many as there are cores unless given")
     given = parser.parse_args()
     given.out = given.out.resolve()

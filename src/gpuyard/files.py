@@ -5,6 +5,7 @@ Everything that gpuyard saves and every JSON or TOML file that it reads passes t
 
 from __future__ import annotations
 
+import ast
 import errno
 import fcntl
 import gzip
@@ -367,3 +368,16 @@ def from_plain(value: Any, depth: int = 0) -> Any:
             return float(value[_NONFINITE])
         return {key: from_plain(item, depth + 1) for key, item in value.items()}
     return [from_plain(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
+# ── Python files ──
+
+
+def public_names(path: Path) -> list[str]:
+    """Return the functions and classes that a Python file defines, without running it; none of a file that cannot be read."""
+    try:
+        tree = ast.parse(path.read_bytes() if path.stat().st_size <= MAX_TOML_BYTES else b"")
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    defined = (ast.FunctionDef, ast.ClassDef)
+    return [each.name for each in tree.body if isinstance(each, defined) and not each.name.startswith("_")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from gpuyard.errors import UnknownNameError
@@ -37,12 +37,16 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         try:
-            return self._things[name]
+            return self._things[self.spelt(name)]
         except KeyError:
             raise unknown_name(self.what, name, self._things) from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._things
+        return isinstance(name, str) and self.spelt(name) in self._things
+
+    def spelt(self, name: str) -> str:
+        """Return the name as it is registered, if it is, in British or American spelling."""
+        return respelt(name, self._things)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._things)
@@ -54,10 +58,22 @@ class Registry(Generic[T]):
         return iter(self._things.items())
 
 
+def respelt(name: str, known: Iterable[str]) -> str:
+    """Return the known name that differs by British or American spelling alone (`utilisation`, `utilization`), or the name itself."""
+    if name in known or "ation" not in name:
+        return name
+    return next((each for each in known if american(each) == american(name)), name)
+
+
+def american(name: str) -> str:
+    """Return a name in the spelling that names of metrics have."""
+    return name.replace("isation", "ization")
+
+
 def unknown_name(what: str, name: str, known: Iterator[str] | dict[str, T] | tuple[str, ...] | list[str]) -> UnknownNameError:
     """Return the error for an unknown `name`; its hint is the nearest known name, or all of them."""
     names = [each if len(each) <= LONGEST else each[:LONGEST] + "…" for each in known]  # names may come from a file that we did not write
     near = difflib.get_close_matches(name[:LONGEST].lower(), names, n=1, cutoff=0.5)
     listed = ", ".join(names)
-    known_names = f"known: {listed if len(listed) <= MOST_LISTED else listed[:MOST_LISTED] + ' …'}"
+    known_names = f"known: {listed if len(listed) <= MOST_LISTED else listed[:MOST_LISTED] + ' …'}" if names else "there are none"
     return UnknownNameError(f"unknown {what} {name!r}", hint=f"did you mean {near[0]!r}?" if near else known_names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from argparse import Namespace
@@ -42,7 +43,7 @@ def script(name: str) -> ModuleType:
 
 
 def options(folder: Path, **more: Any) -> Namespace:
-    return Namespace(**{"out": folder, "traces": None, "train": False, "quick": False, "browser": False, "workers": None} | more)
+    return Namespace(**{"out": folder, "traces": None, "train": False, "quick": False, "workers": None} | more)
 
 
 def test_every_study_is_run_with_a_command_that_exists(tmp_path: Path) -> None:
@@ -78,19 +79,20 @@ def test_what_is_complete_or_trains_is_left_out_and_failures_are_told(tmp_path: 
     assert "ablation" in called
 
 
-def test_the_page_of_results_has_a_section_with_figures_for_each_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = script("results_page")
+def test_results_have_a_page_for_each_folder_with_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    pages = importlib.import_module("results_page")
     folder, images, page = tmp_path / "small", tmp_path / "images", tmp_path / "results.md"
     run(parse_experiment(SMALL, "small.toml"), folder, backend_of("local", 1), command="gpuyard run small.toml")
     images.mkdir()
     (images / "small-old.png").write_bytes(b"")
-    for name, value in (("ROOT", tmp_path), ("IMAGES", images), ("PAGE", page)):
+    for name, value in (("ROOT", tmp_path), ("IMAGES", images), ("PAGE", page), ("FOLDER", tmp_path / "results")):
         monkeypatch.setattr(pages, name, value)
     monkeypatch.setattr(sys, "argv", ["results_page.py", str(folder)])
     pages.main()
-    text = page.read_text("utf-8")
-    assert "| [small](#small) | edf | slowdown | srpt |" in text and "\n## small\n" in text
+    assert "| [small](results/small.md) | Small |" in page.read_text("utf-8")
+    text = (tmp_path / "results" / "small.md").read_text("utf-8")
+    assert "| edf | slowdown | srpt |" in text and "\n## Tables\n" in text
     assert sorted(path.name for path in images.iterdir()) == ["small-objective-slowdown.png", "small-versus-slowdown.png"]
-    assert all(f"![small-{name}](../images/small-{name}.png)" in text for name in ("versus-slowdown", "objective-slowdown"))
-    assert "report-small-desktop.png" not in text  # there is no picture of the report
+    assert all(f"![small-{name}](../../images/small-{name}.png)" in text for name in ("versus-slowdown", "objective-slowdown"))
     assert "`gpuyard run small.toml`" in text

@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from gpuyard.cli.listing import KINDS
+from gpuyard.cli.listing import KINDS, POLICIES
+from support.complaints import complaints
 
 NAMES = [record["name"] for records in KINDS.values() for record in records()]
 
@@ -31,7 +32,7 @@ def test_the_overview_names_everything(cli):
 
 
 def test_an_unknown_kind(cli):
-    code, _, err = cli("list", "ordering")
+    code, _, err = cli("list", "orderinx")
     assert code == 2
     assert "did you mean 'orderings'?" in err
 
@@ -85,6 +86,25 @@ def test_a_saved_result(cli, tmp_path):
     assert data["counts"]["jobs"] == 30
 
 
+def test_list_policies_has_all_slots_and_deciders(cli):
+    shown = cli("list", "policies")
+    assert shown.code == 0
+    assert all(f"\n{kind}\n" in f"\n{shown.out}" for kind in POLICIES)
+    found = json.loads(cli("list", "policies", "-f", "json").out)
+    assert {kind: [each["name"] for each in found[kind]] for kind in POLICIES} == {
+        kind: [each["name"] for each in KINDS[kind]()] for kind in POLICIES
+    }
+    rows = list(csv.DictReader(io.StringIO(cli("list", "policies", "-f", "csv").out)))
+    assert len(rows) == sum(map(len, found.values()))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [("metric", "metrics"), ("device", "devices"), ("switch", "switches"), ("presets", "clusters"), ("gpus", "devices")]
+)
+def test_a_kind_is_found_in_the_singular_and_by_other_names(cli, given, kind):
+    assert cli("list", given, "-f", "json") == cli("list", kind, "-f", "json")
+
+
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
@@ -102,8 +122,8 @@ def test_what_is_not_there(cli, tmp_path, monkeypatch, text, code, told):
     monkeypatch.chdir(tmp_path)
     outcome = cli("show", text)
     assert (outcome.code, outcome.out) == (code, "")
-    assert told in outcome.err
-    assert outcome.err.count("\n") == 1
+    (complaint,) = complaints(outcome.err)
+    assert told in complaint
 
 
 def test_a_damaged_result(cli, tmp_path):

@@ -2,7 +2,7 @@
 
 What a page says in fenced blocks, from top to bottom, happens in a folder of its own:
 
-- a block with `file=NAME` in its first line is written to that file;
+- a block with `title="NAME"` in its first line is written to that file;
 - other `python` blocks are run, all blocks of a page in one namespace;
 - every line of a `sh` block that begins with `gpuyard` is run and must succeed, or give the exit code in a `# exit N` at its end;
 - `python examples/NAME.py > FILE` writes what the example prints;
@@ -44,7 +44,7 @@ def name_of(page: Path) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its options (`file=mine.py`), its text."""
+    """A fenced block: its language, its options (`title="mine.py"`), its text."""
 
     language: str
     options: dict[str, str]
@@ -54,7 +54,7 @@ class Block:
 def blocks(page: Path) -> Iterator[Block]:
     for match in FENCE.finditer(page.read_text(encoding="utf-8")):
         language, *words = match["info"].split() or [""]
-        yield Block(language, dict(word.split("=", 1) for word in words), match["body"])
+        yield Block(language, {name: value.strip('"') for name, _, value in (word.partition("=") for word in words)}, match["body"])
 
 
 def commands(text: str) -> Iterator[tuple[list[str], int]]:
@@ -86,11 +86,13 @@ def test_what_a_page_says_to_do_works(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # what is printed is as wide as it needs to be
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
     for block in blocks(page):
-        if "file" in block.options:
-            Path(block.options["file"]).write_text(block.text, encoding="utf-8")
+        assert set(block.options) <= {"title"}, "the site understands no other option"
+        if "title" in block.options:
+            Path(block.options["title"]).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             exec(compile(block.text, name_of(page), "exec"), namespace)  # noqa: S102
         elif block.language == "text" and printed is not None:
@@ -130,11 +132,34 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {slug(title) for title in titles}, f"{match['target']}: no such heading"
 
 
+def linked(page: Path) -> set[Path]:
+    """The pages that a page links to."""
+    targets = (match["target"].partition("#")[0] for match in LINK.finditer(page.read_text(encoding="utf-8")))
+    return {(page.parent / target).resolve() for target in targets if target.endswith(".md")}
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
-    index = ROOT / "docs" / "index.md"
-    linked = {(index.parent / m["target"].partition("#")[0]).resolve() for m in LINK.finditer(index.read_text(encoding="utf-8"))}
-    pages = {page.resolve() for page in ROOT.glob("docs/**/*.md")} - {index.resolve()}
-    assert not pages - linked
+    seen, todo = set[Path](), [ROOT / "docs" / "index.md"]
+    while todo:
+        page = todo.pop()
+        seen.add(page)
+        todo += linked(page) - seen
+    assert not {page.resolve() for page in ROOT.glob("docs/**/*.md")} - seen
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pictures_are_there(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s#]+)", prose) + re.findall(r'(?:src|srcset)="([^"#]+)"', prose)
+    assert [each for each in pictures if not (page.parent / each).is_file()] == []
+
+
+def test_pictures_are_used_and_small() -> None:
+    pages = [*PAGES, ROOT / "zensical.toml"]
+    prose = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    pictures = sorted((ROOT / "docs" / "images").iterdir())
+    assert [path.name for path in pictures if f"images/{path.name}" not in prose] == []
+    assert sum(path.stat().st_size for path in pictures) < 2_000_000
 
 
 def test_no_page_names_a_place_on_somebodys_machine() -> None:

@@ -90,7 +90,7 @@ def test_names():
     ("name", "hint"),
     [
         ("turnarond", "'turnaround'"),
-        ("utilisation", "'utilization'"),
+        ("utilisatoin", "'utilization'"),
         ("wait.p96", "'p9"),
         ("wait.average", "known: mean"),
         ("", "known: wait"),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gpuyard.experiments.judging.summary import Summary
     from gpuyard.model.workload import Workload
 
-DEFAULT_METRICS = ("bsld", "bsld.p95", "waiting", "turnaround", "turnaround.p95", "utilization", "fairness_users", "deadline_met")
-LOG_METRICS = ("waiting", "waiting.p95", "bsld", "turnaround", "utilization", "queue_max", "fairness_users")  # of a log with start times
 DEFAULT_SEEDS = 8
 MAX_SEEDS = 10_000
 MAX_THREADS = 64
@@ -38,7 +36,7 @@ def compare(
     backfill: options.SlotList = None, preemption: options.SlotList = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="S", help="The scheduler to compare with; unless given, the log itself, or else the first scheduler."),
+        typer.Option(metavar="S", help="The scheduler to compare with; unless given, the log itself, or else FCFS + EASY, or the first."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(metavar="N", help=f"Seeds 0 … N−1; {DEFAULT_SEEDS} unless given.")] = None,
     seed: Annotated[list[int] | None, typer.Option(metavar="K", help="A seed; repeatable, instead of --seeds.")] = None,
@@ -47,32 +45,39 @@ def compare(
     ] = None,
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     learned: Annotated[bool, typer.Option("--learned", help="Also compare the trained policies that come with the package.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every built-in and trained scheduler, and every usual metric, with all intervals.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
-    """Compare schedulers on the same workloads: means with 95 % intervals, and paired differences to a baseline.
+    """Compare schedulers on the same workloads, best first, and say who wins, by how much, how sure that is and who pays for it.
 
     Every repeatable option is an axis, and all combinations are run. Differences are those of the first metric.
-    For a log that says when its jobs started, the first row shows what actually happened.
+    For a log that says when its jobs started, one row shows what actually happened, and the others are compared with it.
     """
     from gpuyard.cli.common.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan
     from gpuyard.experiments.compare import compare as compared
     from gpuyard.experiments.judging.logged import LABEL
+    from gpuyard.experiments.usual import all_metrics, usual_metrics
     from gpuyard.policies import parse_scheduler
 
     count, chosen = thread_count(threads), _seeds(seeds, seed)
-    _check_names(scheduler or (), estimate or (), metric or ())
+    metrics = inputs.check_names(
+        workloads=workload, clusters=cluster or (), schedulers=[*(scheduler or ()), *({baseline or LABEL} - {LABEL})],
+        estimates=estimate or (), metrics=metric or (), reading=reading,
+    )  # fmt: skip
     if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
         scheduler = [*scheduler, baseline]
     measured = inputs.Measured.of(speeds)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
+    workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
+    slots = (ordering, placement, backfill, preemption)
     plan = Plan(
         sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
-        schedulers=tuple(
-            several_schedulers(scheduler or (), (ordering, placement, backfill, preemption), list(firsts.values()), learned=learned)
-        ),
-        metrics=tuple(dict.fromkeys(metric or _default_metrics(list(firsts.values())))),
+        schedulers=tuple(several_schedulers(scheduler or (), slots, workloads, learned=learned, everything=everything)),
+        metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
@@ -81,9 +86,9 @@ def compare(
     with progress_bar("simulating", plan.cells()) as progress:
         summaries = compared(plan, threads=count, progress=progress)
     say_notes(summaries)
+    emit(describe(summaries, full=everything or how is Format.md), how)
     if report is not None:
         write_report(summaries, report)
-    emit(describe(summaries), how)
 
 
 def write_report(summaries: Sequence[Summary], folder: Path) -> None:
@@ -94,27 +99,9 @@ def write_report(summaries: Sequence[Summary], folder: Path) -> None:
     command = shlex.join(["gpuyard", *sys.argv[1:]])
     results = [replace(summary.results, about={**summary.results.about, "command": command}) for summary in summaries]
     studies = [Study(found, replace(summary, results=found)) for found, summary in zip(results, summaries, strict=True)]
-    say(f"report: {write_studies(studies, folder)}")
-
-
-def _check_names(schedulers: Sequence[str], estimates: Sequence[str], metrics: Sequence[str]) -> None:
-    """Find misspelt names before a log is read."""
-    from gpuyard.metrics import resolve
-    from gpuyard.policies import parse_scheduler
-    from gpuyard.traces import is_random
-
-    for text in schedulers:
-        parse_scheduler(text)
-    for text in estimates:
-        is_random(text)
-    for text in metrics:
-        resolve(text)
-
-
-def _default_metrics(workloads: Sequence[Workload]) -> tuple[str, ...]:
-    from gpuyard.experiments.judging.logged import has_log
-
-    return LOG_METRICS if all(map(has_log, workloads)) else DEFAULT_METRICS
+    path = write_studies(studies, folder)
+    say(f"report: {path}")
+    say(f"open it in a browser: {path.resolve().as_uri()}")
 
 
 def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured) -> Source:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli import compare
-from gpuyard.cli.common import options, tables
+from gpuyard.cli.common import inputs, options, tables
 from gpuyard.cli.common.output import Format, Output, emit, progress_bar
 from gpuyard.cli.common.tables import say_notes
 from gpuyard.errors import UsageError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.studies.evaluation import Contender, Held
 
 _HELD = "Held-out workloads"
+MOST_OTHERS = 4  # schedulers in the table beside the checkpoints and the baseline
 
 
 def evaluate(
@@ -45,6 +46,7 @@ def evaluate(
     against: Annotated[list[str] | None, typer.Option(metavar="S", help="A further scheduler to compare with; repeatable.")] = None,
     ordering: options.OrderingOption = None, placement: options.PlacementOption = None, backfill: options.BackfillOption = None,
     metric: options.Metrics = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every scheduler, with all intervals.")] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
@@ -55,22 +57,20 @@ def evaluate(
     """
     from gpuyard.experiments.design.spec import parse_seeds
     from gpuyard.experiments.studies.evaluation import Held, Slots, contender
-    from gpuyard.metrics import resolve
     from gpuyard.traces.splits import check_split
 
-    for name in metric or ():
-        resolve(name)
+    metrics = inputs.check_names(metrics=metric or (), schedulers=against or (), clusters=[cluster] if cluster else ())
     count = compare.thread_count(threads)
     held = Held(
         tuple(workload or ()), cluster or "", check_split(split), parse_seeds(seeds or "", "--seeds"), jobs or "", _batches(batches),
     )  # fmt: skip
     slots = Slots(ordering or "", placement or "", backfill or "")
     contenders = [contender(text, slots) for text in checkpoint]
-    summaries = _evaluated(contenders, held, against or (), metric or (), count)
+    summaries = _evaluated(contenders, held, against or (), metrics, count)
     say_notes(summaries)
+    emit(describe(summaries, full=everything or how is Format.md), how)
     if report is not None:
         compare.write_report(summaries, report)
-    emit(describe(summaries), how)
 
 
 def _batches(count: int | None) -> int:
@@ -90,9 +90,9 @@ def _evaluated(contenders: Sequence[Contender], held: Held, against: Sequence[st
         return run(contenders, held, against=against, metrics=metrics, threads=threads, progress=lambda done, _: progress(done))
 
 
-def describe(summaries: Sequence[Summary]) -> Output:
+def describe(summaries: Sequence[Summary], *, full: bool = False) -> Output:
     """Describe as `compare` does; the data have a verdict for each checkpoint and workload."""
-    plain = tables.describe(summaries)
+    plain = tables.describe(summaries, full=full, most=MOST_OTHERS)
     verdicts = [_verdict(summary, line) for summary in summaries for line in summary.lines if line.challenger]
     return replace(plain, data={"verdicts": verdicts, "comparisons": plain.data})
 

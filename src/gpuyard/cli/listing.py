@@ -30,8 +30,14 @@ def listing(
         records = [{"kind": r["kind"], "name": n} for r in overview for n in r["names"]]
         emit(Output([table], {str(r["kind"]): r["names"] for r in overview}, records), how)
         return
+    kind = _OTHER_KINDS.get(kind, kind)
+    if kind + "s" in KINDS:  # `list metric`
+        kind += "s"
+    if kind == "policies":
+        _list_policies(how)
+        return
     if kind not in KINDS:
-        raise unknown_name("kind", kind, list(KINDS))
+        raise unknown_name("kind", kind, [*KINDS, "policies"])
     records = KINDS[kind]()
     if not records:
         raise UsageError(f"no {kind} are available", hint="learners need pip install 'gpuyard[learn]'" if kind == "learners" else "")
@@ -39,6 +45,19 @@ def listing(
     rows = [tuple(short(v) if isinstance(v, float) else str(v) for v in record.values()) for record in records]
     numeric = {k for k, name in enumerate(header) if isinstance(records[0][name], float)}
     emit(Output([Table(header, rows, left=frozenset(range(len(header))) - numeric)], records, records), how)
+
+
+def _list_policies(how: Format) -> None:
+    """List what may stand in each slot of a scheduler, and the deciders."""
+    found = {kind: KINDS[kind]() for kind in POLICIES}
+    header = ("name", "is", "parameters")
+    records = [{"kind": kind} | {name: record[name] for name in header} for kind, each in found.items() for record in each]
+    tables = [
+        Table(header, [tuple(str(record[name]) for name in header) for record in each], kind, left=frozenset(range(len(header))))
+        for kind, each in found.items()
+    ]
+    text = ["A scheduler is ORDERING/PLACEMENT/BACKFILL/PREEMPTION, e.g. sjf/fewest/easy, or a decider."]
+    emit(Output(tables, found, records, text), how)
 
 
 def parameters_text(params: Iterable[tuple[str, Any]]) -> str:
@@ -146,3 +165,9 @@ KINDS: Mapping[str, Callable[[], list[Record]]] = {
     "learners": _learners,
     "experiments": _experiments,
 }
+POLICIES = ("orderings", "placements", "backfills", "preemptions", "switches", "deciders")
+_OTHER_KINDS = {
+    "policy": "policies", "schedulers": "policies", "scheduler": "policies", "switch": "switches", "presets": "clusters",
+    "generators": "workloads", "traces": "datasets", "gpus": "devices", "formats": "readers", "checkpoints": "learned",
+    "agents": "learned", "envs": "environments", "studies": "experiments", "perturbations": "transforms", "changes": "transforms",
+}  # fmt: skip

@@ -15,26 +15,24 @@ import typer
 from typer.main import get_command
 
 from gpuyard import __version__
-from gpuyard.cli import bench, check, compare, evaluate, explain, listing, report, show, simulate, trace, train
+from gpuyard.cli import bench, check, compare, evaluate, explain, listing, profile, report, show, simulate, trace, train
 from gpuyard.cli import run as running
+from gpuyard.cli.common.messages import say, say_error
 from gpuyard.cli.common.options import Settings, Verbose
-from gpuyard.cli.common.output import clean
+from gpuyard.cli.common.usage import usage_error
+from gpuyard.cli.completion import verb as completing
 from gpuyard.errors import GpuyardError
 
 INTERRUPTED = 130
 COLLECTIONS = (20_000, 20, 20)  # of Python's garbage; with its own thresholds it goes through all that is imported again and again
 app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-app.command("simulate")(simulate.simulate)
-app.command("compare")(compare.compare)
-app.command("list")(listing.listing)
-app.command("show")(show.show)
-app.command("check")(check.check)
-app.command("bench")(bench.bench)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("explain")(explain.explain)
-app.command("run")(running.run)
-app.command("report")(report.report)
+_VERBS = (
+    simulate.simulate, compare.compare, listing.listing, show.show, check.check, bench.bench, train.train, evaluate.evaluate,
+    explain.explain, running.run, report.report, profile.profile,
+)  # fmt: skip
+for _verb in _VERBS:
+    app.command({"listing": "list"}.get(_verb.__name__, _verb.__name__))(_verb)
+app.command("completion")(completing.completion)
 app.add_typer(trace.app)
 
 
@@ -62,50 +60,37 @@ def _command() -> Any:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit code. Errors are one line on stderr; `-v` adds the traceback."""
+    """Run the command and return its exit code. An error is a line on stderr, and one with a hint; `-v` adds the traceback."""
     gc.set_threshold(*COLLECTIONS)
     atexit.register(gc.freeze)  # else the interpreter looks for garbage in all that is imported before it ends, 0.1 s
     settings = Settings()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ★ gets a question mark, not an error
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [completing.CALL]:
+        return completing.complete(words[1:], _command())
     try:
         code = _command()(args=arguments, prog_name="gpuyard", standalone_mode=False, obj=settings)
-    except GpuyardError as error:
-        return _failed(str(error), error.exit_code, settings)
     except Exception as error:
-        message = _usage_message(error)
-        if message:
-            return _failed(message, 2, settings)
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        return _failed(f"{what}; this is a bug in gpuyard; hint: add -v for the traceback", 1, settings)
+        return _failed(error, settings)
     if code == INTERRUPTED:
-        _error("interrupted")
+        say("interrupted")
         sys.stdout.flush()
         os._exit(INTERRUPTED)  # threads inside a kernel do not notice it and would be waited for
     return code if isinstance(code, int) else 0
 
 
-def _usage_message(error: Exception) -> str:
-    """Return what typer says about wrong usage, with the verb whose help says more; empty for other errors."""
-    if not hasattr(error, "format_message"):
-        return ""
-    context = getattr(error, "ctx", None)
-    verb = context.command_path if context is not None else "gpuyard"
-    message = str(error.format_message()).rstrip(".")
-    return f"{message}; hint: {verb} --help" if message else f"see {verb} --help"
-
-
-def _failed(message: str, code: int, settings: Settings) -> int:
+def _failed(error: Exception, settings: Settings) -> int:
+    """Say what went wrong; return the exit code."""
     if settings.verbose:
         traceback.print_exc()
-    _error(f"error: {message}")
-    return code
-
-
-def _error(message: str) -> None:
-    sys.stderr.write(f"gpuyard: {clean(message).replace(chr(10), ' ')}\n")
-    sys.stderr.flush()
+    known = error if isinstance(error, GpuyardError) else usage_error(error)
+    if known is None:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        known = GpuyardError(f"{what}; this is a bug in gpuyard", hint="add -v for the traceback")
+    say_error(known)
+    return known.exit_code
 
 
 if __name__ == "__main__":

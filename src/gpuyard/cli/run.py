@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import options
+from gpuyard.cli.common.messages import progress_lines
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.cli.common.tables import comparison_table
 from gpuyard.errors import UsageError
@@ -144,9 +145,10 @@ def _tell(outcome: RunOutcome, folder: Path) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Show one bar on stderr, if that is a terminal: first agents, then Runs."""
+    """Show one bar on stderr, or a line every ten seconds where that is no terminal: first agents, then Runs."""
     if not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        lines = {"agents": progress_lines("training agents"), "runs": progress_lines("runs")}
+        yield lambda what, done, total: lines["agents" if what == "agents" else "runs"](done, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,20 +40,24 @@ def simulate(
     ] = None,
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     by: options.By = None,
-    save: options.Save = None, plot: options.Plot = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+    save: options.Save = None, jobs_out: options.JobsOut = None, plot: options.Plot = None, how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.common.schedulers import one_scheduler
     from gpuyard.engine.simulation import simulate as run
-    from gpuyard.metrics import GROUPINGS, resolve
-    from gpuyard.registry import unknown_name
+    from gpuyard.metrics import resolve
     from gpuyard.traces import with_estimate
 
-    for name in metric or ():
-        resolve(name)
-    if by is not None and by not in GROUPINGS:
-        raise unknown_name("grouping", by, list(GROUPINGS))
+    metrics = inputs.check_names(
+        workloads=[workload], clusters=[cluster] if cluster is not None else (), schedulers=[scheduler] if scheduler is not None else (),
+        estimates=[estimate] if estimate is not None else (), metrics=metric or (), groups=by or (), reading=reading,
+    )  # fmt: skip
     _check_plot(plot)
+    if jobs_out is not None:
+        from gpuyard.notebook.frames import check_jobs_file
+
+        check_jobs_file(jobs_out)
     made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
     clean = reading.read(workload, inputs.check_seed(seed))
     loaded = reading.changed(clean, seed)
@@ -64,19 +68,24 @@ def simulate(
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
-    shown = metric or DEFAULT_METRICS
+    shown = metrics or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)
     result = run(loaded, machine, made, seed, rules=rules, segments=segments)
     if save is not None:
         result.save(save)
         say(f"result saved in {save}")
+    if jobs_out is not None:
+        from gpuyard.notebook.frames import write_jobs
+
+        write_jobs(result, jobs_out)
+        say(f"{len(result):,} jobs written to {jobs_out}")
     if plot is not None:
         from gpuyard.report.gantt import save_figure
 
         save_figure(result, plot)
         say(f"figure drawn in {plot}")
     tell(result)
-    emit(describe(result, shown, by, metric or GROUP_METRICS), how)
+    emit(describe(result, shown, tuple(dict.fromkeys(by or ())), metrics or GROUP_METRICS), how)
 
 
 def _check_plot(plot: Path | None) -> None:
@@ -98,8 +107,8 @@ def tell(result: Result) -> None:
         say(f"note: {count:,} jobs rejected: {reason}")
 
 
-def describe(result: Result, metrics: Sequence[str], by: str | None = None, group_metrics: Sequence[str] = GROUP_METRICS) -> Output:
-    """Show the metrics of a result as a table, and what was simulated."""
+def describe(result: Result, metrics: Sequence[str], by: Sequence[str] = (), group_metrics: Sequence[str] = GROUP_METRICS) -> Output:
+    """Show the metrics of a result as a table, one more for each grouping in `by`, and what was simulated."""
     from gpuyard.metrics import counts, measure, measure_by, rejections, resolve
 
     measured = measure(result, metrics)
@@ -115,9 +124,8 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
     report = result.manifest.get("decider", {})
     if report:
         tables.append(Table((result.scheduler, ""), [(name, short(float(value))) for name, value in report.items()]))
-    groups = measure_by(result, group_metrics, by) if by else []
-    if by:
-        tables.append(_group_table(by, group_metrics, groups))
+    groups = {name: measure_by(result, group_metrics, name) for name in by}
+    tables += [_group_table(name, group_metrics, rows) for name, rows in groups.items()]
     data: dict[str, Any] = {
         "workload": result.workload.name, "cluster": result.cluster.name, "scheduler": result.scheduler, "seed": result.seed,
         "estimate": result.workload.estimates, "counts": ended, "rejected": rejections(result),
@@ -126,9 +134,14 @@ def describe(result: Result, metrics: Sequence[str], by: str | None = None, grou
     }  # fmt: skip
     if report:
         data["decider"] = dict(report)
-    if by:
-        data |= {"by": by, "groups": groups}
-    return Output(tables, data, groups or records)
+    if groups:
+        data["groups"] = groups
+    return Output(tables, data, _flat(groups) or records)
+
+
+def _flat(groups: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Put the rows of several groupings below each other: `by` says which grouping a row belongs to, `group` which group it is."""
+    return [{"by": by, "group": row[by]} | {key: value for key, value in row.items() if key != by} for by in groups for row in groups[by]]
 
 
 def _title(result: Result) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.messages import say_error
 from gpuyard.cli.common.output import Format, Output, Table, emit, progress_bar, say, short
 from gpuyard.errors import DataError, GpuyardError, UsageError
 
@@ -43,7 +44,7 @@ def info(
         except GpuyardError as error:
             if len(files) == 1:
                 raise
-            say(f"error: {error}")
+            say_error(error)
             continue
         data.append(data_of(workload, text, form))
         if len(files) == 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.messages import Pace
 from gpuyard.cli.common.output import Format, Output, Table, clean, emit, say, short
 from gpuyard.errors import UsageError
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuyard.policies.ranks import RunTimesTable
 
 _LEARNING, _RUN = "Learning", "Run"
-PAUSE = 10.0  # s between lines
 REFRESH = 0.25  # s between refreshes of the panel
 _INTERRUPTED = 130
 
@@ -233,25 +232,18 @@ def _change(best: float, value: float) -> str:
 def view() -> Iterator[Callable[[Trainer], None]]:
     """Yield a function that shows the trainer after each update: a live panel on a terminal, else a line every ten seconds, on stderr."""
     if not sys.stderr.isatty():
-        yield _paced(PAUSE, time.monotonic(), lambda trainer: say(", ".join(map(" ".join, facts(trainer, nearest=True)))))
+        yield _paced(Pace(), lambda trainer: say(", ".join(map(" ".join, facts(trainer, nearest=True)))))
         return
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield _paced(REFRESH, 0.0, lambda trainer: live.update(_grid(trainer), refresh=True))
+        yield _paced(Pace(REFRESH, at_once=True), lambda trainer: live.update(_grid(trainer), refresh=True))
 
 
-def _paced(pause: float, last: float, show: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
-    """Show the trainer only where `pause` seconds have passed since the last time."""
-
-    def watch(trainer: Trainer) -> None:
-        nonlocal last
-        if time.monotonic() - last >= pause:
-            last = time.monotonic()
-            show(trainer)
-
-    return watch
+def _paced(pace: Pace, show: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
+    """Show the trainer only where the pause is over."""
+    return lambda trainer: show(trainer) if pace.due() else None
 
 
 def _grid(trainer: Trainer) -> Any:

@@ -23,7 +23,7 @@ from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PRE
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.snapshots import ended_since, snapshot_of
-from gpuyard.errors import SimulationError
+from gpuyard.errors import SimulationError, WrongTypeError
 from gpuyard.model.cluster import EPS, Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.result import Result
@@ -77,6 +77,10 @@ class Simulation:
         half_life: float = HALF_LIFE,
         tallying: bool = False,
     ) -> None:
+        if not isinstance(workload, Workload):
+            raise WrongTypeError("workload", "a Workload", workload, hint="load_workload('demo') makes one")
+        if not isinstance(cluster, Cluster):
+            raise WrongTypeError("cluster", "a Cluster", cluster, hint="load_cluster('16x8:a100') makes one")
         self.workload = workload
         self.cluster = cluster
         self.seed = checked_seed(seed)

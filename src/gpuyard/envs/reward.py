@@ -89,4 +89,3 @@ for _objective in (
     ),
 ):
     OBJECTIVES.add(_objective.name, _objective)
-OBJECTIVES.add("utilization", OBJECTIVES["utilisation"])  # as its metric is spelt

@@ -27,11 +27,13 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.design.cells import parts_of
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.hypothesis import what_if
+from gpuyard.experiments.judging.answering.names import LOG_NAME, in_words, is_wait, people_name
+from gpuyard.experiments.judging.answering.waits import Groups, Waits, WaitSums, groups_of, pieces_of, wait_sums
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
-from gpuyard.experiments.judging.words import in_words
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
+from gpuyard.experiments.usual import TODAY, WAIT
 from gpuyard.metrics import aggregate, counts, rejections, resolve
 from gpuyard.metrics.base import values_of
 from gpuyard.metrics.facts import stacked
@@ -66,7 +68,7 @@ class Plan:
     metrics: tuple[str, ...]
     seeds: tuple[int, ...] = tuple(range(8))
     estimates: tuple[str | None, ...] = (None,)  # None: the workload's own
-    baseline: str = ""  # a scheduler's label; empty: the log, or else the first scheduler
+    baseline: str = ""  # a scheduler's label; empty: the log, or else what sites run today (FCFS + EASY), or else the first scheduler
     challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline is the best of the rivals
     rules: Rules = field(default_factory=Rules)
 
@@ -77,6 +79,12 @@ class Plan:
     @property
     def labels(self) -> list[str]:
         return [scheduler.label for scheduler in self.schedulers]
+
+    @property
+    def wait(self) -> str:
+        """The metric by which it is said who waits longer: the first one if it is a wait."""
+        first = self.metrics[0].partition(".")[0]
+        return first if is_wait(first) else WAIT
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -105,6 +113,7 @@ class _Measured:
     preempted: bool  # some job was stopped, and not by an outage
     limited: int  # times that a decider reached its time limit
     accuracy: Mapping[str, float]  # of the estimates
+    waits: WaitSums
 
 
 @dataclass
@@ -232,19 +241,25 @@ def _call(plan: Plan, table: _Pending, workload: Workload, schedulers: Sequence[
     """Return the call that measures some lines; without schedulers, that of the log."""
     lone = len(table.seeds) == 1
     if not schedulers:
-        return lambda: [_measured(logged_result(workload, table.cluster), plan.metrics, lone, table.counted)]
+        return lambda: [_measured(logged_result(workload, table.cluster), plan, lone, table.counted, *_grouped(workload, lone))]
     segments = any(resolve(name)[0].segments for name in plan.metrics)
     cluster = table.source.change(table.cluster, workload, seed) if table.source.change else table.cluster
 
     def measured() -> list[_Measured]:
         results = simulate_many(workload, cluster, schedulers, seed, rules=plan.rules, segments=segments)
         stacked(results)  # so that what their metrics share is worked out for all of them at once
-        return [_measured(result, plan.metrics, lone, table.counted) for result in results]
+        return [_measured(result, plan, lone, table.counted, *_grouped(workload, lone)) for result in results]
 
     return measured
 
 
-def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Array | None) -> _Measured:
+def _grouped(workload: Workload, lone: bool) -> tuple[Groups, Array]:
+    """Return the groups by which waits are summed, and (jobs,) the stretch of time of each job; of many seeds each is one unit."""
+    return groups_of(workload), pieces_of(workload) if lone else np.zeros(len(workload), np.int64)
+
+
+def _measured(result: Result, plan: Plan, lone: bool, counted: Array | None, groups: Groups, unit: Array) -> _Measured:
+    metrics = plan.metrics
     values: dict[str, float] = {}
     intervals: dict[str, Interval] = {}
     per_job = None
@@ -261,7 +276,7 @@ def _measured(result: Result, metrics: tuple[str, ...], lone: bool, counted: Arr
     limited = int(result.manifest.get("decider", {}).get("limit_struck", 0))
     return _Measured(
         values, intervals, counts(result), rejections(result), per_job, not result.manifest.get("measured"), stops > 0, limited,
-        accuracy(result.workload),
+        accuracy(result.workload), wait_sums(result, plan.wait, groups, unit, counted),
     )  # fmt: skip
 
 
@@ -273,7 +288,7 @@ def _results(plan: Plan, table: _Pending) -> Results:
     _refuse_all_rejected(table, workload)
     labels = (LABEL, *plan.labels) if table.log else tuple(plan.labels)
     rivals = plan.rivals if plan.challengers else ()
-    baseline = "" if plan.challengers else plan.baseline if plan.baseline in labels else labels[0]
+    baseline = "" if plan.challengers else plan.baseline if plan.baseline in labels else _today(labels)
     experiment = Experiment(
         "comparison", f"{table.source.name} on {table.cluster.name}", "", "simulations",
         Axes((table.source.name,), (table.cluster.name,), ("",), (workload.estimates,), labels, table.seeds, plan.metrics[:1]),
@@ -283,10 +298,17 @@ def _results(plan: Plan, table: _Pending) -> Results:
     return Results(
         None, experiment, {"gpuyard": __version__, "python": platform.python_version(), "platform": platform.platform()},
         _columns(plan, table, experiment.axes), sample=_sample(table, labels, workload) if len(table.seeds) == 1 else None,
+        names={LABEL: LOG_NAME} | {scheduler.label: people_name(scheduler) for scheduler in plan.schedulers},
+        waits=Waits.joined(labels, [[cell.waits for cell in row] for row in table.cells], by_time=len(table.seeds) == 1),
         titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
         what_if=None if table.counted is None else what_if(workload, table.cluster, plan.rules, table.counted),
     )  # fmt: skip
+
+
+def _today(labels: Sequence[str]) -> str:
+    """Choose what happened, or else what sites run today, or else the first scheduler."""
+    return labels[0] if LABEL in labels or TODAY not in labels else TODAY
 
 
 def _accuracy(table: _Pending) -> dict[str, float]:

@@ -13,6 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.experiments.judging.statistics import Interval, block_ratio
 from gpuyard.experiments.judging.text import change_in_words
+from gpuyard.experiments.usual import kind_of_site
 from gpuyard.metrics import METRICS
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster
@@ -69,7 +70,7 @@ def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) 
     stated = workload.jobs.stated.get("preemptible", np.zeros(0))
     if (stated > 0).any() or not counted.any() or len(workload) > MOST_JOBS:
         return None
-    ranked = f"{RANKED}:table={_table(workload)}"
+    ranked = f"{RANKED}:table={kind_of_site(workload)}"
     supposed = apply(workload, SUPPOSED, 0)
     results = [simulate(work, cluster, parse_scheduler(text), rules=rules) for work, text in ((workload, PLAIN), (supposed, ranked))]
     (before, after), slow = (_values(results, name, counted) for name in ("delay", "bsld"))
@@ -91,8 +92,3 @@ def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) 
 def _values(results: list[Result], metric: str, counted: Array) -> list[Array]:
     """Return for each result (jobs,) values of the jobs that count; the others have none."""
     return [np.where(counted, values_of(each, METRICS[metric]), np.nan) for each in results]
-
-
-def _table(workload: Workload) -> str:
-    """Choose the shipped table: the one for HPC goes by requested times, the one for GPU clusters by estimates."""
-    return "hpc" if np.isfinite(workload.jobs.walltime).mean() > 0.5 else "gpu"

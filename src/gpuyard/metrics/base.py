@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from gpuyard.arrays import Array, quantiles
-from gpuyard.errors import UsageError
+from gpuyard.errors import UsageError, WrongTypeError
 from gpuyard.metrics.facts import STACKING, stacked
 from gpuyard.model.result import Result
 from gpuyard.model.units import parse_assignments
-from gpuyard.registry import Registry, unknown_name
+from gpuyard.registry import Registry, respelt, unknown_name
 
 Kind: TypeAlias = Literal["job", "node", "run"]
 Better: TypeAlias = Literal["lower", "higher", "neither"]
@@ -54,6 +54,7 @@ class Metric:
             return self
         known = [each.name for each in fields(self.parameters)] if self.parameters is not None else []
         given = parse_assignments(arguments, f"metric {self.name}")
+        given = {respelt(name, known): value for name, value in given.items()}
         for name in given:
             if name not in known:
                 raise unknown_name(f"parameter of metric {self.name!r}:", name, known)
@@ -149,14 +150,37 @@ def values_of(result: Result, found: Metric) -> Array:
     return values
 
 
-def measure(result: Result, names: Iterable[str]) -> dict[str, float]:
-    """Return numbers by name, in the order asked for. Each metric is computed once, whatever aggregations are taken of it."""
+@overload
+def measure(result: Result, names: str) -> float: ...  # type: ignore[overload-overlap]  # a text is also many texts
+@overload
+def measure(result: Result, names: Iterable[str]) -> dict[str, float]: ...
+def measure(result: Result, names: str | Iterable[str]) -> float | dict[str, float]:
+    """Return one number for one name (`measure(result, "bsld")`), or numbers by name in the order asked for.
+
+    Each metric is computed once, whatever aggregations are taken of it.
+    """
+    if not isinstance(result, Result):
+        raise WrongTypeError("measure", "a Result", result, hint="simulate(workload, cluster, scheduler) gives one")
+    if isinstance(names, str):
+        return measure_many([result], [names])[0][names]
     return measure_many([result], names)[0]
+
+
+def listed(names: Iterable[str]) -> list[str]:
+    """List the names of metrics; refuse what is not one."""
+    expected = "the name of a metric, or a list of them"
+    if not isinstance(names, Iterable):
+        raise WrongTypeError("metrics", expected, names)
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise WrongTypeError("metrics", expected, name)
+    return listed
 
 
 def measure_many(results: Sequence[Result], names: Iterable[str]) -> list[dict[str, float]]:
     """Return what `measure` returns for each result, to the bit; short runs of the same jobs are measured sooner together."""
-    wanted = [(name, *resolve(name)) for name in names]
+    wanted = [(name, *resolve(name)) for name in listed(names)]
     stack = stacked(results)
     values: dict[str, Sequence[Array] | Array] = {}
     measured: list[dict[str, float]] = [{} for _ in results]

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.metrics.base import Metric, Values, aggregate, resolve, values_of
+from gpuyard.metrics.base import Metric, Values, aggregate, listed, resolve, values_of
 from gpuyard.metrics.facts import HORIZON, LAST_SUBMIT, horizon, last_submit
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.result import REASONS, STATUS, Result
@@ -52,7 +52,7 @@ GROUPINGS: Mapping[str, Callable[[Jobs], Key]] = MappingProxyType(
 )
 
 
-def measure_by(result: Result, names: Iterable[str], by: str) -> list[Row]:
+def measure_by(result: Result, names: str | Iterable[str], by: str) -> list[Row]:
     """Return a row per group of jobs: {by: label, jobs, done, killed, rejected, unfinished, name: number …}.
 
     Priorities run from the highest down, the others in the order of their labels in the workload; groups without jobs have no
@@ -60,7 +60,7 @@ def measure_by(result: Result, names: Iterable[str], by: str) -> list[Row]:
     """
     if by not in GROUPINGS:
         raise unknown_name("grouping", by, list(GROUPINGS))
-    wanted = [(name, *resolve(name)) for name in names]
+    wanted = [(name, *resolve(name)) for name in listed(names)]
     group, label = GROUPINGS[by](result.workload.jobs)
     values: Values = {m.name: values_of(result, m) for _, m, _ in wanted if m.kind == "job"}
     totals = MappingProxyType({**result.totals, HORIZON: horizon(result), LAST_SUBMIT: last_submit(result)})

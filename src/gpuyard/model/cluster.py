@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
+from gpuyard.views import Displayed
 
 EPS = 1e-6  # tolerance of every comparison of cpus, memory, GPU shares and quotas
 MAX_TYPES = 62  # allowed types of a job are a bit set in an int64
@@ -78,7 +79,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(Displayed):
     """Nodes with their types, partitions, speeds and outages.
 
     `speed[job class][type name]` overrides the type's own speed; `qos[name]` is the priority of a quality of service.

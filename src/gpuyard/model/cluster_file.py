@@ -44,6 +44,9 @@ A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left ou
     start = "2h"                # a number is seconds
     end = "3h"
     gpus = 2                    # the whole node unless given
+
+    [profile]                   # where the figures come from, as `gpuyard profile` writes it; nothing else reads it
+    version = 1
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ from gpuyard.errors import DataError, UsageError
 from gpuyard.files import is_file, read_toml, toml_text, write_bytes
 from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
 from gpuyard.model.fields import Fields
-from gpuyard.model.presets import DEVICES, PRESETS, device
+from gpuyard.model.presets import DEVICES, PRESETS, check_type, device
 from gpuyard.model.speeds import speeds_text, with_speeds
 from gpuyard.model.units import (
     Range,
@@ -79,6 +82,7 @@ from gpuyard.registry import unknown_name
 MAX_NODES = 1_000_000
 MAX_HOSTS = 100_000  # drawn from ranges
 MAX_FILE_BYTES = 64_000_000
+PROFILE_VERSION = 1  # of the table `profile` in a cluster file
 _GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
 _HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
@@ -120,6 +124,8 @@ def _short_form(text: str) -> Cluster:
         if match is None:
             raise UsageError(f"cluster {shorten(text)}: {shorten(part)} is not COUNTxGPUS:TYPE", hint=_HINT)
         count, gpus, kind = match.groups()
+        if kind:
+            check_type(kind, f"cluster {shorten(text)}")
         groups.append({"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {}))
     return cluster_from_dict({"name": shorten(text)[1:-1], "nodes": groups}, where=f"cluster {shorten(text)[1:-1]}")
 
@@ -219,8 +225,29 @@ def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Clu
         qos=_numbers(root.table("qos")),
         **factors,
     )
+    _check_profile(root)
     root.done()
     return cluster
+
+
+def _check_profile(root: Fields) -> None:
+    """Check the measurements behind the figures, if a cluster file has them. The cluster does not keep them."""
+    if "profile" not in root:
+        return
+    profile = root.table("profile")
+    version = profile.whole("version")
+    if version != PROFILE_VERSION:
+        raise profile.error("version", f"is not {PROFILE_VERSION}", hint="measure again with this gpuyard: gpuyard profile")
+    profile.text("made", "")
+    for row in profile.rows("devices"):
+        for key in ("kind", "title", "library"):
+            row.text(key)
+        row.whole("count", 1, low=1)
+        for key in ("memory", "tflops", "half_tflops", "bandwidth", "to_device", "from_device", "idle_watts", "busy_watts"):
+            row.number(key, 0.0)
+        row.texts("notes", ())
+        row.done()
+    profile.done()
 
 
 def _gpu_type(name: str, fields: Fields) -> GpuType:

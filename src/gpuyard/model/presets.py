@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from gpuyard.errors import UsageError
 from gpuyard.model.cluster import GpuType
 from gpuyard.model.units import MIB
 from gpuyard.registry import Registry
@@ -68,10 +70,27 @@ for _name, _sheet in _DATASHEETS.items():
 DEVICES.add("cpu", GpuType("cpu", 1.0, 0.078, 0.0, 1.5, 4.4, transfer=0.0))
 
 
+_NEAR = 0.7  # of difflib
+# Types that exist and that we have no figures of: not misspelt, however near they are to those that we have.
+_OTHERS = (
+    "a2", "a16", "a800", "a100-80gb", "a4000", "a5000", "a6000", "b100", "b300", "gb200", "gb300", "gh200", "h20", "h800", "h100-nvl", "l2",
+    "l20", "l40", "m40", "m60", "mi50", "mi100", "mi210", "mi250", "mi300a", "mi325x", "mi355x", "p4", "p40", "v100-32gb", "v100s",
+)  # fmt: skip
+_FAMILIES = ("rtx", "gtx", "quadro", "tesla", "titan", "tpu", "gaudi")
+
+
 def device(name: str) -> GpuType:
     """Return the known type of that name, in upper or lower case, or a new type of speed 1."""
     known = name.lower()
     return DEVICES[known] if known in DEVICES else GpuType(name)
+
+
+def check_type(name: str, where: str) -> None:
+    """Refuse a type that looks like a misspelt one; one that is known to exist, though not to us, is accepted."""
+    near = get_close_matches(name.lower(), DEVICES, n=1, cutoff=_NEAR)
+    if near and name.lower() not in (*DEVICES, *_OTHERS) and not name.lower().startswith(_FAMILIES):
+        hint = f"did you mean {near[0]!r}? A type of your own is declared in a .toml file, in [types.{name}]"
+        raise UsageError(f"{where}: unknown GPU type {name!r}", hint=hint)
 
 
 @dataclass(frozen=True)

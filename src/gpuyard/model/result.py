@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -20,6 +20,7 @@ from gpuyard.model.fields import Fields
 from gpuyard.model.jobs import COLUMNS, JOB, LABELS
 from gpuyard.model.storage import ARRAYS, MANIFEST, read_folder, save_folder
 from gpuyard.model.workload import Workload
+from gpuyard.views import Displayed, above
 
 if TYPE_CHECKING:
     from gpuyard.arrays import f8, i2, i4, u8
@@ -88,7 +89,7 @@ _OPTIONAL = frozenset({"logged_start"})
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(Displayed):
     """One simulated or measured run. Arrays are read-only; `totals` are run-wide sums by name."""
 
     workload: Workload
@@ -117,6 +118,29 @@ class Result:
         return mine == theirs and self.same_bytes(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def jobs(self, kind: str = "polars") -> Any:
+        """Return a frame with a row per job, in index order: what was asked for, when it ran, where, and how it ended.
+
+        `kind` is `polars` or `pandas`. Users, partitions, nodes, status and reason are names; times are seconds from the workload's origin.
+        """
+        return above("frames").jobs_of(self, kind)
+
+    def summary(self, metrics: Sequence[str] = (), *, by: str = "", kind: str = "polars") -> Any:
+        """Return a frame with a row per metric, or with `by` (user, partition, job_class, priority …) a row per group of jobs."""
+        return above("frames").summary_of(self, metrics, by, kind)
+
+    def gantt(self, start: float | None = None, end: float | None = None) -> Any:
+        """Draw which job held which GPUs when, with the queue and the GPUs in use below: a matplotlib figure.
+
+        `start` and `end`, in seconds, choose the window; without them it is all, or the stretch around the longest queue where that is
+        too much to see. The run must have kept segments: `simulate(…, segments=True)`.
+        """
+        return above("pictures").gantt(self, start, end)
+
+    def plot_queue(self) -> Any:
+        """Draw the jobs waiting and the GPUs in use over time: a matplotlib figure."""
+        return above("pictures").queue(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a folder, whole or not at all; an earlier result there is replaced, anything else is refused. About 200 bytes a job."""

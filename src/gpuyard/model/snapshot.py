@@ -11,6 +11,7 @@ from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN, Rules, terms_table
+from gpuyard.views import Displayed
 
 if TYPE_CHECKING:
     from gpuyard.arrays import b1, f8, i4, i8, u8
@@ -91,7 +92,7 @@ MIX = row_dtype(MixRow)  # what jobs ask for, the most frequent requests of each
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class Snapshot(Displayed):
     """The waiting and running jobs (in index order), what they hold, and the state of the nodes.
 
     Hidden run times are not in it: a decision made from a snapshot cannot be clairvoyant.

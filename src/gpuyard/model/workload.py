@@ -15,6 +15,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.units import MAX_TIME
+from gpuyard.views import Displayed, above
 
 if TYPE_CHECKING:
     from gpuyard.model.estimator import Predictor
@@ -33,7 +34,7 @@ class Machine:
 
 
 @dataclass(frozen=True, eq=False)
-class Workload:
+class Workload(Displayed):
     """Jobs with their hidden run times. `estimate_source` says where `jobs.estimate` came from.
 
     `requested` and `given` become `exact` where no job requests a time and the run times stand in for it.
@@ -104,6 +105,17 @@ class Workload:
             jobs, truth, name, "requested" if missing.all() else "given",
             dropped=MappingProxyType(dict(dropped or {})), logged_start=start, notes=tuple(notes), machines=tuple(machines), preset=preset,
         )  # fmt: skip
+
+    @classmethod
+    def from_frame(cls, frame: object, *, columns: Mapping[str, str] | None = None, unit: str = "s", name: str = "frame") -> Workload:
+        """Make a workload of a pandas or polars frame, or of a dictionary of columns: one row per job.
+
+        Columns and rules are those of a table read from a file: `submit`, and `runtime` or both `start` and `end`, are needed; `columns`
+        maps our names to the frame's. Users, partitions and other labels are texts. Times are dates, time deltas or numbers in `unit` (us,
+        ms, s, min, h, d). Rows without submit, run time or GPUs are dropped and counted.
+        """
+        made: Workload = above("frames").workload_from(frame, columns or {}, unit, name)
+        return made
 
     def __len__(self) -> int:
         return len(self.jobs)

@@ -37,6 +37,7 @@ from gpuyard.policies.slots import (
     preemption,
 )
 from gpuyard.policies.text import (
+    as_scheduler,
     fill_slots,
     make_meta,
     parse_backfill,
@@ -51,8 +52,9 @@ from gpuyard.policies.text import (
 
 __all__ = [
     "BACKFILLS", "DECIDERS", "ORDERINGS", "PLACEMENTS", "PREEMPTIONS", "SWITCHES", "AnyScheduler", "Backfill", "Decider", "Meta",
-    "Ordering", "Placement", "Preemption", "Scheduler", "Several", "Switch", "decider", "fill_slots", "make_decider", "make_meta",
-    "make_ordering", "make_placement", "make_preemption", "make_switch", "ordering", "parse_backfill", "parse_filled", "parse_ordering",
-    "parse_placement", "parse_preemption", "parse_scheduler", "parse_slots", "parse_switch", "placement", "preemption", "switch",
+    "Ordering", "Placement", "Preemption", "Scheduler", "Several", "Switch", "as_scheduler", "decider", "fill_slots", "make_decider",
+    "make_meta", "make_ordering", "make_placement", "make_preemption", "make_switch", "ordering", "parse_backfill", "parse_filled",
+    "parse_ordering", "parse_placement", "parse_preemption", "parse_scheduler", "parse_slots", "parse_switch", "placement",
+    "preemption", "switch",
 ]  # fmt: skip
 del _devices, _gavel, _migrate, _milp, _online, _strategies

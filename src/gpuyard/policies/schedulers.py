@@ -7,8 +7,9 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from gpuyard.engine.compiler.compile import compile_switch, parameters_of
 from gpuyard.engine.decide import DeciderPool, SnapshotDecider
@@ -31,6 +32,7 @@ from gpuyard.policies.slots import (
     Preemption,
     TrainedNetwork,
     check_period,
+    filled,
     is_builtin,
     label_of,
     reads,
@@ -40,6 +42,7 @@ from gpuyard.policies.slots import (
     values_of,
 )
 from gpuyard.registry import Registry
+from gpuyard.views import Displayed
 
 FACTORS = tuple(FACTOR_ROW.names or ())
 
@@ -67,16 +70,30 @@ class CompiledScheduler(ABC):
         return SnapshotDecider(self.program())
 
 
-@dataclass(frozen=True)
-class Scheduler(CompiledScheduler):
-    """One policy in each slot."""
+@dataclass(frozen=True, init=False)
+class Scheduler(Displayed, CompiledScheduler):
+    """One policy in each slot: `Scheduler(ordering=my_function, backfill="easy")`.
+
+    A slot takes a policy, the text that names one (`sjf`, `wfp3:power=2`, `./mine.py:rule`, a checkpoint) or a plain function.
+    What is left out is first come, first served, on the fewest nodes, without backfilling and preemption.
+    """
 
     ordering: Ordering
     placement: Placement
     backfill: Backfill
     preemption: Preemption
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        ordering: Ordering | Function | str = DEFAULT_SLOTS[0],
+        placement: Placement | Function | str = DEFAULT_SLOTS[1],
+        backfill: Backfill | str = DEFAULT_SLOTS[2],
+        preemption: Preemption | Function | str = DEFAULT_SLOTS[3],
+    ) -> None:
+        given = {"ordering": ordering, "placement": placement, "backfill": backfill, "preemption": preemption}
+        for name, slot in given.items():
+            object.__setattr__(self, name, filled(name, slot))
+        object.__setattr__(self, "_pool", DeciderPool())
         half_life_of((self,))  # refuses two half-lives in one scheduler
         if self.preemption.rank and (self.ordering.name != "saf" or self.backfill.name != "easy" or self.backfill.depth):
             what = f"preemption {self.preemption.name} orders and backfills by itself, as an extension of saf and easy"
@@ -139,7 +156,7 @@ class Switch(FunctionPolicy):
 
 
 @dataclass(frozen=True)
-class Meta(CompiledScheduler):
+class Meta(Displayed, CompiledScheduler):
     """Several schedulers and a rule that switches between them, at every pass or every `every` seconds."""
 
     schedulers: tuple[Scheduler, ...]
@@ -239,7 +256,7 @@ class Several:
 
 
 @dataclass(frozen=True)
-class Decider:
+class Decider(Displayed):
     """A class with `decide(snapshot)`, its parameters, and the scheduler, or the several, that it builds on (None: on none).
 
     `every`, if it is a parameter, is the period in seconds at which it is also asked, as long as jobs wait.
@@ -261,7 +278,7 @@ class Decider:
 
     @property
     def every(self) -> float:
-        return dict(self.params).get("every", 0.0)
+        return dict(self.params).get("every", getattr(self.make, "period", 0.0))
 
     @property
     def half_life(self) -> float:
@@ -278,6 +295,20 @@ class Decider:
 
 
 AnyScheduler = Scheduler | Meta | Decider
+
+
+class Copies:
+    """Makes deciders of an object that decides: each simulation gets a copy of it, or what its `begin()` makes."""
+
+    def __init__(self, thing: object) -> None:
+        self.thing = thing
+        self.made_of = type(thing)
+        self.period = float(getattr(thing, "every", 0.0))  # s
+        self.__name__, self.__module__ = self.made_of.__name__, self.made_of.__module__
+
+    def __call__(self) -> Decides:
+        begin = getattr(self.thing, "begin", None)
+        return cast(Decides, deepcopy(self.thing) if begin is None else begin())
 
 
 class OwnDecider:
@@ -314,6 +345,7 @@ def _read_only(cluster: Cluster) -> Cluster:
 def _place(made_by: Callable[..., Any], error: BaseException | None = None) -> str:
     """file:line name of a user's class, at the last line of its file that an error went through."""
     name = getattr(made_by, "__name__", repr(made_by))
+    made_by = getattr(made_by, "made_of", made_by)
     try:
         file, line = inspect.getfile(made_by), inspect.getsourcelines(made_by)[1]
     except (OSError, TypeError):

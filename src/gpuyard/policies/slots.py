@@ -8,15 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from os import PathLike, fspath
 from types import CodeType
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
 from gpuyard.engine.ranking import RANK_CLOCK, RANK_NETWORK, RANK_NONE, RANK_TABLE, RANK_TIME
 from gpuyard.engine.state import CLOCK_FALLS, CLOCK_NO, CLOCK_STATE, CLOCK_YES
-from gpuyard.errors import UsageError
+from gpuyard.errors import UsageError, WrongTypeError
 from gpuyard.policies.trends import alike, falls
 from gpuyard.registry import Registry
 
@@ -320,6 +321,40 @@ def make_placement(function: Function, name: str, title: str = "", *, span: Span
 def placement(name: str, *, title: str = "", span: Span = "score") -> Callable[[F], F]:
     """Register a placement."""
     return PLACEMENTS.register(name, lambda function: make_placement(function, name, title, span=span))
+
+
+# ── what a person writes in a slot ──
+
+FROM_TEXT: dict[
+    str, Callable[[str], FunctionPolicy | Backfill]
+] = {}  # slot → reader of its texts; a text may name a network, so policies.text fills it
+_SLOTS: dict[str, tuple[type, Registry[Any], Callable[[Function, str], FunctionPolicy] | None, str]] = {
+    "ordering": (Ordering, ORDERINGS, make_ordering, "(jobs, j, now)"),
+    "placement": (Placement, PLACEMENTS, make_placement, "(nodes, n, jobs, j)"),
+    "backfill": (Backfill, BACKFILLS, None, ""),
+    "preemption": (Preemption, PREEMPTIONS, make_preemption, "(jobs, j, now)"),
+}
+
+
+def filled(slot: str, given: object) -> FunctionPolicy | Backfill:
+    """Return the policy for a slot: itself, the one that a text names (`sjf`, `easy:depth=100`), or the one that a plain function is."""
+    kind, registry, make, arguments = _SLOTS[slot]
+    if isinstance(given, kind):
+        return cast("FunctionPolicy | Backfill", given)
+    if isinstance(given, str | PathLike):
+        return FROM_TEXT[slot](fspath(given))
+    if make is not None and callable(given) and not isinstance(given, type):
+        function = getattr(given, "py_func", given)  # numba's own decorator is taken off again
+        decorated = (policy for _, policy in registry.items() if policy.function is function)
+        name = getattr(function, "__name__", type(given).__name__)
+        return next(decorated, None) or make(function, "lambda" if name == "<lambda>" else name)
+    function_of = f", a function {arguments}" if make is not None else ""
+    known = ", ".join(list(registry)[:4])
+    raise WrongTypeError(slot, f"a name such as {known}{function_of} or {_article(kind.__name__)}", given)
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}"
 
 
 def is_builtin(function: Function) -> bool:

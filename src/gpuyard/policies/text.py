@@ -8,12 +8,13 @@ import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
 import gpuyard.policies.rules  # noqa: F401 - fills the registries
-from gpuyard.errors import PolicyError, UsageError
-from gpuyard.files import is_file, user_path
+from gpuyard.errors import PolicyError, UsageError, WrongTypeError
+from gpuyard.files import is_file, public_names, user_path
 from gpuyard.model.units import parse_seconds
 from gpuyard.networks.checkpoint import SUFFIX
 from gpuyard.policies.learned import (
@@ -25,11 +26,13 @@ from gpuyard.policies.learned import (
     learned_scheduler,
     learned_switch,
 )
+from gpuyard.policies.meant import names_file_alone, refuse_file_alone, refuse_misplaced, refuse_run_together, unknown_policy
 from gpuyard.policies.ranks import with_table
 from gpuyard.policies.schedulers import (
     DECIDERS,
     SWITCHES,
     AnyScheduler,
+    Copies,
     Decider,
     Meta,
     Scheduler,
@@ -41,6 +44,7 @@ from gpuyard.policies.schedulers import (
 from gpuyard.policies.slots import (
     BACKFILLS,
     DEFAULT_SLOTS,
+    FROM_TEXT,
     ORDERINGS,
     PLACEMENTS,
     PREEMPTIONS,
@@ -55,6 +59,7 @@ from gpuyard.policies.slots import (
     make_ordering,
     make_placement,
     make_preemption,
+    summary_of,
 )
 from gpuyard.registry import Registry, unknown_name
 
@@ -105,6 +110,9 @@ def parse_backfill(text: str) -> Backfill:
     return found
 
 
+FROM_TEXT |= {"ordering": parse_ordering, "placement": parse_placement, "backfill": parse_backfill, "preemption": parse_preemption}
+
+
 def parse_scheduler(text: str) -> AnyScheduler:
     """`ordering[/placement[/backfill[/preemption]]]`, several with a switch rule, `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`, or a decider.
 
@@ -118,13 +126,33 @@ def parse_scheduler(text: str) -> AnyScheduler:
         return decider
     name = text.partition(":")[0].partition("(")[0]
     if "/" not in text and ".py" not in text and not is_learned(text) and name not in (*ORDERINGS, "meta") and name:
-        raise unknown_name("ordering or decider", name, [*ORDERINGS, *DECIDERS])
+        refuse_run_together(text)
+        raise unknown_policy("ordering or decider", name, [*ORDERINGS, *DECIDERS])
     if not text.startswith("meta:"):
         return parse_filled(text)
     match = _META.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"scheduler {text!r} is not meta:RULE(SCHEDULER, SCHEDULER …)[@PERIOD]")
     return make_meta(match["rule"], _listed(match["of"]), match["every"] or "0")
+
+
+def as_scheduler(given: object) -> AnyScheduler:
+    """Return the scheduler that something stands for: a text, a checkpoint's path, a plain function (an ordering), or what decides.
+
+    A class with `decide(snapshot)` is made anew for every simulation, an object with it is copied, or asked for a new one by `begin()`.
+    """
+    if isinstance(given, Scheduler | Meta | Decider):
+        return given
+    if isinstance(given, str | PathLike):
+        return parse_scheduler(fspath(given))
+    if isinstance(given, type) and hasattr(given, "decide"):
+        return _decider_of(given, given.__name__)
+    if hasattr(given, "decide") or hasattr(given, "begin"):
+        return make_decider(Copies(given), str(getattr(given, "label", type(given).__name__)), summary_of(type(given)))
+    if callable(given) and not isinstance(given, type):
+        return Scheduler(given)
+    expected = "a text such as 'sjf/fewest/easy', a Scheduler, an ordering function (jobs, j, now), or something with decide(snapshot)"
+    raise WrongTypeError("scheduler", expected, given)
 
 
 def _parse_decider(text: str) -> Decider | None:
@@ -181,13 +209,16 @@ def _listed(text: str) -> list[str]:
 
 
 def _decider_from_file(name: str) -> Decider | None:
-    """`./mine.py:CLASS`; None where it names a function. A class whose first argument may be given by position builds on a scheduler."""
+    """`./mine.py:CLASS`; None where it names a function."""
     make = load_function(name)
-    if not isinstance(make, type) or not hasattr(make, "decide"):
-        return None
+    return _decider_of(make, _split(name)[0]) if isinstance(make, type) and hasattr(make, "decide") else None
+
+
+def _decider_of(make: Function, name: str) -> Decider:
+    """Make a decider of a class. One whose first argument may be given by position builds on a scheduler."""
     arguments = inspect.signature(make).parameters.values()
     builds_on = any(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in arguments)
-    return make_decider(make, _split(name)[0], inner=parse_slots(DEFAULT_SLOTS[0]) if builds_on else None)
+    return make_decider(make, name, inner=Scheduler() if builds_on else None)
 
 
 def make_meta(rule: str, schedulers: Sequence[str], every: str) -> Meta:
@@ -210,6 +241,7 @@ def _slots_in(text: str) -> list[str]:
     parts = _slash_parts(text)
     if not 1 <= len(parts) <= 4 or not all(parts):
         raise UsageError(f"scheduler {text!r} is not ordering[/placement[/backfill[/preemption]]]", hint="e.g. sjf/best/easy")
+    refuse_misplaced(text, parts)
     return [*parts, *DEFAULT_SLOTS[len(parts) :]]
 
 
@@ -268,7 +300,11 @@ def _number(text: str, complaint: str) -> float:
 
 
 def _parse(text: str, registry: Registry[P], make: Callable[[Function, str], P]) -> P:
+    if names_file_alone(text):
+        refuse_file_alone(text)
     name, values = _split(text)
+    if ".py:" not in name and name not in registry:
+        raise unknown_policy(registry.what, name, list(registry))
     found = _from_file(name, registry, make) if ".py:" in name else registry[name]
     return _with_params(found, values, registry.what)
 
@@ -303,8 +339,7 @@ def load_function(text: str) -> Function:
     module = load_module(Path(path_text))
     function = getattr(module, name, None)
     if not callable(function):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown_name(f"function in {path_text}", name, functions)
+        raise unknown_name(f"function in {path_text}", name, public_names(user_path(path_text)))
     return getattr(function, "py_func", function)  # type: ignore[no-any-return]  # numba's own decorator is taken off again
 
 

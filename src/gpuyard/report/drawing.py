@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -11,16 +13,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+SHOWN = 80.0  # dots per inch on a screen; drawn with twice as many
+
+
+@cache
+def _kind() -> type[Figure]:
+    """Return the class of figures, which show themselves in a notebook whatever the backend."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
+            stream = BytesIO()
+            self.savefig(stream, format="png", dpi=2 * SHOWN, facecolor="white")
+            return stream.getvalue(), {"width": self.get_figwidth() * SHOWN}
+
+    return NotebookFigure
+
+
 def new_figure(width: float, height: float) -> Figure:
     import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
 
     matplotlib.rcParams.update(
         {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "gpuyard", "pdf.fonttype": 42}
     )
-    return Figure(figsize=(width, height), layout="constrained")
+    return _kind()(figsize=(width, height), layout="constrained")
 
 
 def write_figure(figure: Figure, target: Path | BinaryIO, kind: str = "") -> None:

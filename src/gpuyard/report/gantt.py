@@ -20,6 +20,7 @@ from gpuyard.report.static import draw_gantt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_PARTS = 400  # spans that a reader can still tell apart
 MOST_ROWS = 256  # devices in it
@@ -165,28 +166,50 @@ def _shared(group: Sequence[Any], row: int) -> list[Span]:
 
 def save_figure(result: Result, path: Path) -> None:
     """Draw the Gantt chart (a window of it where there is much), queue length and utilisation over time."""
+    write_figure(draw_result(result), path)
+
+
+def draw_result(result: Result, window: tuple[float, float] | None = None) -> Figure:
+    """Draw the Gantt chart of a window, or of the one that `window_of` chooses, with queue and use over the whole time below."""
     rows = rows_of(result)
     height = min(max(2.2, 0.045 * rows.total), 7.0)
     figure = new_figure(11.0, height + 3.8)
     gantt, queue, use = figure.subplots(3, 1, height_ratios=[height, 1.5, 1.5])
-    title = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
-    figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
-    window = window_of(result, len(rows.first))
+    _name(figure, result)
+    window = window or window_of(result, len(rows.first))
     drawn = gantt_of(result, window)
     draw_gantt(gantt, drawn)
     jobs = len({span.job for span in drawn.spans})
     gantt.set_title(f"{jobs:,} jobs on devices by node{rows.left_out}", fontsize=9, loc="left")
-    _draw_course(queue, result, "jobs waiting", ("queue_max", PALETTE[5], 0.4, "most"), ("queue", PALETTE[0], "-", "mean"))
-    _draw_course(use, result, "GPUs", ("busy", PALETTE[2], 0.6, "in use"), ("up", GREY, "--", "up"))
-    queue.set_ylim(0, max(1.0, 1.05 * float(result.timeline["queue_max"].max(initial=0.0))))
-    use.set_ylim(bottom=0)
-    use.set_xlabel(unit_of(span_of(result))[0], fontsize=8)
+    _draw_courses(queue, use, result)
     if window != span_of(result):
         _, size = unit_of(span_of(result))
         for axes in (queue, use):
             axes.axvspan(window[0] / size, window[1] / size, color=GREY, alpha=0.15, lw=0)
         queue.annotate("shown above", (window[0] / size, 1.0), xycoords=("data", "axes fraction"), fontsize=7, color=GREY, va="bottom")
-    write_figure(figure, path)
+    return figure
+
+
+def draw_queue(result: Result) -> Figure:
+    """Draw queue length and utilisation over time."""
+    figure = new_figure(11.0, 3.8)
+    queue, use = figure.subplots(2, 1)
+    _name(figure, result)
+    _draw_courses(queue, use, result)
+    return figure
+
+
+def _name(figure: Figure, result: Result) -> None:
+    title = f"{result.workload.name} on {result.cluster.name} under {result.scheduler}"
+    figure.suptitle(clean(title), fontsize=11, x=0.01, ha="left")
+
+
+def _draw_courses(queue: Axes, use: Axes, result: Result) -> None:
+    _draw_course(queue, result, "jobs waiting", ("queue_max", PALETTE[5], 0.4, "most"), ("queue", PALETTE[0], "-", "mean"))
+    _draw_course(use, result, "GPUs", ("busy", PALETTE[2], 0.6, "in use"), ("up", GREY, "--", "up"))
+    queue.set_ylim(0, max(1.0, 1.05 * float(result.timeline["queue_max"].max(initial=0.0))))
+    use.set_ylim(bottom=0)
+    use.set_xlabel(unit_of(span_of(result))[0], fontsize=8)
 
 
 def _draw_course(axes: Axes, result: Result, title: str, area: tuple[str, str, float, str], line: tuple[str, str, str, str]) -> None:

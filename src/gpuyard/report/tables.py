@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.design.spec import USUAL
+from gpuyard.experiments.judging.answering.plain import plain_answer
 from gpuyard.experiments.judging.deltas import deltas, hardships
 from gpuyard.experiments.judging.statistics import Difference, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Standing, Summary
@@ -193,6 +194,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "workload": summary.workload, "cluster": summary.cluster, "estimate": summary.estimate, "seeds": list(summary.seeds),
         "primary": metrics[0], "baseline": table.baseline, "units": {name: resolve(name)[0].unit for name in metrics},
         "better": {name: resolve(name)[0].better for name in metrics}, "notes": list(summary.notes), "answer": answer(summary),
+        "in_short": plain.lines if (plain := plain_answer(summary)) else [],
         "estimate_accuracy": dict(summary.results.accuracy), "stand_in": table.stand_in or None,
         "schedulers": [
             {

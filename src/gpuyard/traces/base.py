@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gpuyard.errors import DataError, UsageError
+from gpuyard.errors import DataError, UnknownNameError, UsageError
 from gpuyard.files import user_path
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
@@ -83,6 +83,20 @@ def load_workload(text: str, seed: int = 0, *, reader: str | None = None, **opti
     return _read(path, chosen, options)
 
 
+def check_workload(text: str, reader: str | None = None) -> None:
+    """Refuse a text that names neither a generator nor a dataset nor a file, and an unknown reader. Nothing is read."""
+    name, _, arguments = text.partition(":")
+    if reader is not None:
+        READERS[reader]
+    elif name in GENERATORS:
+        return
+    path = user_path(text)
+    if name == "dataset":
+        DATASETS[arguments]
+    elif not os.path.exists(path):  # noqa: PTH110 - unlike Path.exists it never raises
+        raise _not_found(text, path, name)
+
+
 def _reader_of_dataset(name: str) -> Reader | None:
     return READERS[DATASETS[name].reader] if DATASETS[name].reader else None
 
@@ -120,6 +134,8 @@ def reader_of(path: Path) -> Reader:
 
 def _not_found(text: str, path: Path, name: str) -> Exception:
     if not any(mark in name for mark in "/\\.~"):
+        if name in DATASETS:
+            return UnknownNameError(f"unknown workload {name!r}", hint=f"it is a public dataset: dataset:{name}")
         return unknown_name("workload", name, list(GENERATORS))
     try:
         siblings = [entry.name for entry in path.parent.iterdir()]

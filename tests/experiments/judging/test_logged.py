@@ -10,8 +10,9 @@ import pytest
 from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.compare import Plan, Source, compare
+from gpuyard.experiments.judging.answering.names import in_words
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
-from gpuyard.experiments.judging.words import answer, in_words
+from gpuyard.experiments.judging.words import answer
 from gpuyard.metrics import measure
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload

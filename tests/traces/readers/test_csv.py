@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuyard.errors import DataError, UnknownNameError, UsageError
 from gpuyard.traces import load_workload
-from gpuyard.traces.readers.csv import COLUMNS
+from gpuyard.traces.readers.tables import COLUMNS
 
 
 def _write(folder: Path, text: str, name: str = "jobs.csv") -> str:

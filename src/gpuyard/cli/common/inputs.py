@@ -42,6 +42,32 @@ def reading_of(
     return Reading(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, changes)
 
 
+def check_names(
+    *, workloads: Sequence[str] = (), clusters: Sequence[str] = (), schedulers: Sequence[str] = (), estimates: Sequence[str] = (),
+    metrics: Sequence[str] = (), groups: Sequence[str] = (), reading: Reading | None = None,
+) -> tuple[str, ...]:  # fmt: skip
+    """Refuse names that are wrong before anything is read, all at once; return the metrics as they are spelt here."""
+    from gpuyard.errors import together
+    from gpuyard.metrics import GROUPINGS, resolve
+    from gpuyard.model.cluster_file import load_cluster
+    from gpuyard.policies import parse_scheduler
+    from gpuyard.registry import american, unknown_name
+    from gpuyard.traces import is_random
+
+    def group(name: str) -> None:
+        if name not in GROUPINGS:
+            raise unknown_name("grouping", name, list(GROUPINGS))
+
+    first = (reading.check, workloads) if reading is not None else (str, ())
+    with together() as check:
+        for function, texts in (
+            first, (load_cluster, clusters), (parse_scheduler, schedulers), (is_random, estimates), (resolve, metrics), (group, groups),
+        ):  # fmt: skip
+            for text in texts:
+                check(function, text)
+    return tuple(dict.fromkeys(american(name) for name in metrics))
+
+
 def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:
     """Return the clusters that were asked for, or one that goes with the workload (and say so)."""
     from gpuyard.model.cluster_file import load_cluster

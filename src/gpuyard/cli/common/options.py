@@ -92,8 +92,9 @@ SchedulerList = Annotated[
 SlotList = Annotated[list[str] | None, _slot("NAME", "Repeatable: every combination of the four slots is compared.")]
 
 # ── what is written ──
-By = Annotated[str | None, _output("GROUP", "Also by priority, user, partition, job_class, qos or account.")]
+By = Annotated[list[str] | None, _output("GROUP", "Also by priority, user, partition, job_class, qos or account; repeatable.", "--by")]
 Save = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).")]
+JobsOut = Annotated[Path | None, _output("FILE", "Write a row per job (start, wait, nodes, status …): .csv or .parquet.", "--jobs-out")]
 Plot = Annotated[Path | None, _output("FILE", "Draw Gantt chart, queue and utilisation: .png, .pdf, .svg.")]
 Report = Annotated[Path | None, _output("DIR", "Also write a report with figures and tables there.")]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gpuyard.cli.common.messages import progress_lines, say
 from gpuyard.experiments.judging.text import csv_text, json_text, short, shown_unit, with_interval
 from gpuyard.model.units import clean
 
@@ -22,6 +23,8 @@ __all__ = [
 
 WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
 RULE = 200  # columns of a rule, there
+NARROWEST = 40  # columns, however few are asked for
+NAME = 24  # columns that a column of names needs at least: names are folded
 STAR = "★"
 _DELAY = 2.0  # s before a progress bar appears
 
@@ -68,12 +71,6 @@ def emit(output: Output, how: Format) -> None:
         raise SystemExit(0) from None
 
 
-def say(text: str) -> None:
-    """Print one line to stderr."""
-    sys.stderr.write(f"gpuyard: {clean(text)}\n")
-    sys.stderr.flush()
-
-
 # ── the formats ──
 
 
@@ -103,13 +100,13 @@ def _md_cell(text: str) -> str:
 
 
 def _table_text(output: Output) -> str:
-    """Lay out tables and text as wide as the terminal, or as wide as needed where stdout is not a terminal."""
+    """Lay out tables and text as wide as the terminal; where stdout is none, as wide as COLUMNS says, or else as needed."""
     import io
 
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    width = Console(file=sys.stdout).width if terminal else WIDE
+    width = Console(file=sys.stdout).width if terminal else _asked_width()
     console = Console(file=io.StringIO(), width=width, highlight=False, emoji=False, force_terminal=terminal or None)
     for table in output.tables:
         if table.title:
@@ -125,6 +122,12 @@ def _table_text(output: Output) -> str:
     return text if terminal else "\n".join(map(_unpadded, text.splitlines())) + "\n"
 
 
+def _asked_width() -> int:
+    """The width that the environment asks for in COLUMNS."""
+    asked = os.environ.get("COLUMNS", "")
+    return max(int(asked[:6]), NARROWEST) if asked.isascii() and asked.isdigit() and int(asked) else WIDE
+
+
 def _unpadded(line: str) -> str:
     """Strip blanks at the end; cut a rule at the width of a page."""
     return line[:RULE] if line and set(line) == {"─"} else line.rstrip()
@@ -137,11 +140,12 @@ def _plain_text(text: str, style: str = "") -> Any:
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
-    """Split columns into blocks that fit the width; the first column is repeated in every block."""
+    """Split columns into blocks that fit the width; the first column, which may be folded, is repeated in every block."""
     widths = [
-        max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 3
+        max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 2
         for k in range(len(table.header))
     ]
+    widths[0] = min(widths[0], NAME) if 0 in table.left else widths[0]
     blocks = [[0]]
     for k in range(1, len(widths)):
         if len(blocks[-1]) > 1 and sum(widths[c] for c in blocks[-1]) + widths[k] > width:
@@ -154,7 +158,7 @@ def _rich_table(table: Table, columns: Sequence[int]) -> Any:
     from rich import box
     from rich.table import Table as RichTable
 
-    made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for k in columns:
         made.add_column(
             _plain_text(table.header[k]), justify="left" if k in table.left else "right", no_wrap=k not in table.left, overflow="fold"
@@ -180,9 +184,10 @@ _WRITERS: Mapping[Format, Callable[[Output], str]] = {
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr after two seconds, if that is a terminal; call what it yields with how much is done."""
+    """Show a bar on stderr after two seconds, or a line every ten where that is no terminal; call what it yields with how much is done."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        lines = progress_lines(what)
+        yield lambda done: lines(done, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from gpuyard.model.workload import Workload
     from gpuyard.policies import AnyScheduler
 
-LONG = 5_000  # jobs; for longer workloads conservative, 50 times slower than EASY on many nodes, is not a default
-# The first is the baseline: what a cluster does without a real scheduler.
-DEFAULTS = (
-    "fcfs", "fcfs/fewest/easy", "fcfs/fewest/conservative:depth=100", "multifactor/fewest/easy", "sjf/fewest/easy", "ljf/fewest/easy",
-    "saf/fewest/easy", "wfp3/fewest/easy", "unicep/fewest/easy", "f1/fewest/easy", "edf/fewest/easy", "priority/fewest/easy",
-    "dynamic/fewest/easy", "srpt/fewest/easy/srpt", "las/fewest/easy/las", "tiresias/fewest/easy/tiresias",
-    "meta:backlog(fcfs/fewest/easy, sjf/fewest/easy)",
-)  # fmt: skip
-
 
 def one_scheduler(
     scheduler: str | None, slots: Sequence[str | None], meta: str | None, of: Sequence[str] | None, every: str | None
@@ -48,33 +39,23 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
 
 
 def several_schedulers(
-    texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], *, learned: bool = False
-) -> list[AnyScheduler]:
-    """Return the schedulers of `--scheduler`, then all combinations of the slots' options; else the defaults. `learned` adds those shipped.
+    texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], *, learned: bool = False,
+    everything: bool = False,
+) -> list[AnyScheduler]:  # fmt: skip
+    """Return the schedulers of `--scheduler`, then all combinations of the slots' options; without any, the usual ones.
 
-    Defaults that read deadlines or priorities are left out where no job has any, and conservative for long workloads.
+    `learned` adds those that are shipped, `everything` all built-in ones as well.
     """
-    from gpuyard.networks.checkpoint import PREFIX, shipped_names
+    from gpuyard.experiments.usual import all_schedulers, shipped, usual_schedulers
     from gpuyard.policies import parse_scheduler
 
     found: list[AnyScheduler] = [parse_scheduler(text) for text in texts]
     if any(slots):
         found += crossed(slots)
-    if not found:
-        idle = _idle_orderings(workloads)
-        long = any(len(workload) > LONG for workload in workloads)
-        found = [
-            parse_scheduler(text) for text in DEFAULTS if text.partition("/")[0] not in idle and not (long and "/conservative" in text)
-        ]
+    if everything:
+        found += all_schedulers(workloads)
+    elif not found:
+        found = usual_schedulers(workloads)
     if learned:
-        found += [parse_scheduler(f"{PREFIX}{name}") for name in shipped_names()]
+        found += shipped()
     return list({scheduler.label: scheduler for scheduler in found}.values())
-
-
-def _idle_orderings(workloads: Sequence[Workload]) -> set[str]:
-    """Return the orderings that read what no workload has."""
-    import numpy as np
-
-    deadlines = any(np.isfinite(workload.jobs.deadline).any() for workload in workloads)
-    priorities = any(np.ptp(workload.jobs.priority) > 0 for workload in workloads if len(workload))
-    return (set() if deadlines else {"edf", "dynamic"}) | (set() if priorities else {"priority"})

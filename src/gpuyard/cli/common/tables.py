@@ -10,7 +10,7 @@ from gpuyard.cli.common.output import STAR, Output, Table, say, short, shown_uni
 
 if TYPE_CHECKING:
     from gpuyard.experiments.judging.statistics import Difference, Interval
-    from gpuyard.experiments.judging.summary import Comparison, Summary
+    from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
 
 STOPS = "†"  # behind a scheduler that may stop running jobs
 MOST_OTHERS = 4  # metrics beside the objective of an experiment
@@ -23,17 +23,90 @@ class _TableColumn:
     marked: Sequence[bool] = ()
 
 
-def describe(summaries: Sequence[Summary]) -> Output:
-    """Describe comparisons, each of one workload on one cluster: a table each, for people and as data."""
+def describe(summaries: Sequence[Summary], *, full: bool = False, most: int = 0) -> Output:
+    """Describe comparisons, each of one workload on one cluster: a table and the answer for people, and everything as data.
+
+    `full`: tables have every interval, and the answer its statistics. `most`: other rows than challengers and the baseline; 0: all.
+    """
     from gpuyard.experiments.judging.words import answer
     from gpuyard.report.tables import as_data, as_record, by_place
 
     records = [as_record(summary, line) for summary in summaries for line in summary.lines]
-    tables = [comparison_table(summary, summary.table) for summary in summaries]
+    tables = [comparison_table(summary, summary.table) if full else best_first(summary, most) for summary in summaries]
     tables += [_by_estimate(group) for group in by_place(summaries)]
     several = len(summaries) > 1
-    text = [sentence for summary in summaries for sentence in ([f"{_title(summary)}:"] if several else []) + answer(summary)]
+    text = []
+    for summary in summaries:
+        text += ["", f"{_title(summary)}:"] if several else []
+        text += _answer(summary)
+        text += answer(summary) if full else []
     return Output(tables, [as_data(summary) for summary in summaries], records, text)
+
+
+def _answer(summary: Summary) -> list[str]:
+    """Say in everyday words who wins, by how much, how sure that is and who pays; and draw who gains and who pays."""
+    from gpuyard.cli.common.bars import gains_chart
+    from gpuyard.experiments.judging.answering.plain import plain_answer
+    from gpuyard.experiments.judging.words import answer
+
+    found = plain_answer(summary)
+    if found is None:
+        return answer(summary)
+    challengers = answer(summary) if any(line.challenger for line in summary.lines) else []
+    return [*gains_chart(summary, found), *challengers, *found.lines]
+
+
+def best_first(summary: Summary, most: int = 0) -> Table:
+    """A row per scheduler, the best first, with its name, its code below it, its change against the baseline, and the means."""
+    from gpuyard.experiments.judging.answering.names import amount, plain_title
+    from gpuyard.experiments.judging.answering.plain import in_order
+
+    every, first = in_order(summary), summary.table.objective
+    others = [line for line in every if not (line.challenger or line.versus is None)]
+    left_out = others[most:] if most else []
+    lines = [line for line in every if line not in left_out]
+    header = ["scheduler", f"{plain_title(first)}\nvs {_base_word(summary)}", *(_heading(plain_title(name)) for name in summary.metrics)]
+    rows = []
+    for line in lines:
+        name = f"{summary.results.name(line.scheduler)}{f' {STOPS}' if line.preempts else ''}"
+        code = "" if summary.results.name(line.scheduler) == line.scheduler or line is summary.log else f"\n{line.scheduler}"
+        rows.append([name + code, _against(summary, line), *(amount(metric, line.values[metric].mean) for metric in summary.metrics)])
+    marked = frozenset((r, k + 2) for r, line in enumerate(lines) for k, name in enumerate(summary.metrics) if name in line.best)
+    return Table(tuple(header), rows, _title(summary), marked=marked, caption=_short_caption(summary, len(left_out)))
+
+
+def _heading(title: str) -> str:
+    """Break a heading after its first word, so that columns are narrow."""
+    return title.replace(" ", "\n", 1)
+
+
+def _base_word(summary: Summary) -> str:
+    return "the log" if summary.log is not None and summary.table.baseline == summary.log.scheduler else "baseline"
+
+
+def _against(summary: Summary, line: Standing) -> str:
+    """`51 % shorter`, and below it the interval."""
+    from gpuyard.experiments.judging.answering.plain import change_cell
+
+    return change_cell(line, summary.table.objective) or ("the log" if line is summary.log else "baseline")
+
+
+def _short_caption(summary: Summary, left_out: int) -> str:
+    from gpuyard.experiments.judging.statistics import FEWEST
+
+    n = len(summary.seeds)
+    few = f", and {n} seeds are too few to tell" if 1 < n < FEWEST else ""
+    jobs = summary.results.counts(summary.lines[-1].scheduler)
+    over = f"{n} seeds" if n > 1 else "blocks of time"
+    base = summary.results.name(summary.table.baseline)
+    lines = [
+        f"baseline: {base} ({summary.table.baseline}); second lines: 95 % interval over {over}{few}; {jobs['jobs']:,} jobs",
+    ]
+    if any(line.preempts for line in summary.lines):
+        lines.append(f"{STOPS} may stop running jobs, where these may be stopped")
+    if left_out:
+        lines.append(f"{left_out} more schedulers are worse: --all shows them")
+    return "\n".join(lines)
 
 
 def say_notes(summaries: Sequence[Summary]) -> None:

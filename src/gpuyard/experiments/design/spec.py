@@ -49,7 +49,7 @@ from gpuyard.experiments.design.varying import check_varied, varied_of, without_
 from gpuyard.files import MAX_TOML_BYTES, merge_tables, parse_toml, read_bytes, user_path
 from gpuyard.model.fields import Fields
 from gpuyard.model.units import shorten
-from gpuyard.registry import unknown_name
+from gpuyard.registry import american, unknown_name
 
 SPECS = Path(__file__).parents[1] / "specs"
 SUFFIX = ".toml"
@@ -94,6 +94,9 @@ class Judging:
     metrics: tuple[str, ...] = ()  # besides the objectives
     groups: tuple[str, ...] = ()  # parameters of the workloads, by whose values there are tables too
     rivals: tuple[str, ...] = ()  # the baseline is one of these; empty: all that are not challengers
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", tuple(map(american, self.metrics)))
 
 
 @dataclass(frozen=True)

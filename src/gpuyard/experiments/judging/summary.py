@@ -36,6 +36,7 @@ from gpuyard.experiments.judging.statistics import (
 )
 from gpuyard.experiments.running.results import PLACE, Results
 from gpuyard.metrics import resolve
+from gpuyard.views import Displayed
 
 Over = Literal["seed", "training seed", "window", "workload", "time block"]
 NOTHING = 1e-9  # a bound that is smaller is 0 but for rounding
@@ -89,7 +90,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Displayed):
     """All schedulers on one objective, over all Runs or those of a group."""
 
     objective: str
@@ -120,7 +121,7 @@ class Degradation:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Displayed):
     """Summary of results: a comparison for each objective, by groups, under changes, and notes."""
 
     results: Results

@@ -18,7 +18,6 @@ from gpuyard.experiments.judging.switching import switch_findings
 from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, rounded, short, shown_unit, value_text
 from gpuyard.metrics import resolve
 from gpuyard.model.units import format_seconds
-from gpuyard.policies import AnyScheduler, Scheduler
 
 MOST_NAMED = 2  # challengers that the first paragraph has a sentence for
 SURE = 0.05  # p values below it, after correction
@@ -291,7 +290,7 @@ def against_best(summary: Summary, line: Standing) -> list[str]:
 
 def _stopping(summary: Summary) -> list[str]:
     """Name the best of all where it may stop running jobs, and the best baseline may not."""
-    top, base = _best(summary), summary.table.line(summary.table.baseline)
+    top, base = best_of(summary, candidates(summary)), summary.table.line(summary.table.baseline)
     found = [top] if top is not None and top.preempts and not (top.challenger or base.preempts) else []
     return [f"{one.scheduler}, which may stop running jobs, has a {_title(summary.metrics[0])} of {_value(summary, one)}." for one in found]
 
@@ -333,8 +332,8 @@ def _of_log(summary: Summary, log: Standing) -> list[str]:
     """
     metric, stand_in, title = summary.metrics[0], summary.stand_in, summary.results.title
     assert stand_in is not None
-    patient, any_ = (_best(summary, preempting=preempting) for preempting in (False, True))
-    patients, all_ = (_candidates(summary, preempting=preempting) for preempting in (False, True))
+    patients, all_ = (candidates(summary, preempting=preempting) for preempting in (False, True))
+    patient, any_ = best_of(summary, patients), best_of(summary, all_)
     against_log = f"The log has a {_title(metric)} of {_value(summary, log)}."
     if patient is not None and patient.change is not None and summary.table.baseline == log.scheduler:
         chosen = f", the best of {len(patients)} that stop no running job," if len(patients) > 1 else ""
@@ -346,15 +345,15 @@ def _of_log(summary: Summary, log: Standing) -> list[str]:
     elif patient is stand_in:
         simulated = f"Of the simulated schedulers that stop no running job, {title(stand_in.scheduler)} is the best."
     order = [against_log, _fidelity(summary, log, stand_in), simulated]
-    if not _close(metric, log, stand_in):
+    if not is_close(metric, log, stand_in):
         order = [simulated, order[1], f"Against the log itself: {against_log}"]
-    found = [*_cautions(summary, log), *filter(None, order)]
+    found = [*cautions(summary, log), *filter(None, order)]
     if any_ is not None and any_ is not patient and any_.to_stand_in is not None:
         found.append(f"With preemption: {title(any_.scheduler)} {_changed(summary, all_, stand_in, any_)}.")
     return found + ([summary.results.what_if.words] if summary.results.what_if is not None else [])
 
 
-def _cautions(summary: Summary, log: Standing) -> list[str]:
+def cautions(summary: Summary, log: Standing) -> list[str]:
     """Say why no answer can rest on this log."""
     found = []
     if summary.results.paired < FEW:
@@ -368,7 +367,8 @@ def _cautions(summary: Summary, log: Standing) -> list[str]:
     return found
 
 
-def _close(metric: str, log: Standing, stand_in: Standing) -> bool:
+def is_close(metric: str, log: Standing, stand_in: Standing) -> bool:
+    """Whether simulating what a site runs gives about what its log says."""
     was = log.values[metric].mean
     return abs(stand_in.values[metric].mean - was) <= FAITHFUL * abs(was)
 
@@ -383,7 +383,7 @@ def _fidelity(summary: Summary, log: Standing, stand_in: Standing) -> str:
     pairs = ", ".join(f"{_title(each)} {_value(summary, stand_in, each)} (log: {_value(summary, log, each)})" for each in shown)
     close = (
         "close to the log"
-        if _close(metric, log, stand_in)
+        if is_close(metric, log, stand_in)
         else "far from the log; what is not simulated (priorities, limits, reservations, outages) may be why, and is in every difference"
         " to the log"
     )
@@ -391,7 +391,7 @@ def _fidelity(summary: Summary, log: Standing, stand_in: Standing) -> str:
 
 
 def _of_seeds(summary: Summary) -> str:
-    metric, top = summary.metrics[0], _best(summary)
+    metric, top = summary.metrics[0], best_of(summary, candidates(summary))
     if top is None:
         return f"No scheduler can be called best on {metric}."
     base = summary.table.line(summary.table.baseline)
@@ -400,12 +400,12 @@ def _of_seeds(summary: Summary) -> str:
     mine, other = (summary.results.title(line.scheduler) for line in (top, base))
     if mine.removesuffix(f" ({top.scheduler})") == other.removesuffix(f" ({base.scheduler})"):  # such as two placements
         mine, other = top.scheduler, base.scheduler
-    return f"{mine} is the best of {len(summary.lines)}: against {other} it {_changed(summary, _candidates(summary), base, top)}."
+    return f"{mine} is the best of {len(summary.lines)}: against {other} it {_changed(summary, candidates(summary), base, top)}."
 
 
-def _best(summary: Summary, *, preempting: bool = True) -> Standing | None:
-    """The best simulated scheduler; of those that stop no running job, unless `preempting`; of equals, the one in use today."""
-    metric, table, known = summary.metrics[0], summary.table, _candidates(summary, preempting=preempting)
+def best_of(summary: Summary, known: Sequence[Standing]) -> Standing | None:
+    """Choose the best mean on the first metric; of equals, the one in use today."""
+    metric, table = summary.metrics[0], summary.table
     better = resolve(metric)[0].better
     if better == "neither" or not known:
         return None
@@ -413,24 +413,10 @@ def _best(summary: Summary, *, preempting: bool = True) -> Standing | None:
     return min(known, key=lambda line: (MINIMUM[better] * line.values[metric].mean, line.scheduler not in usual))
 
 
-def _candidates(summary: Summary, *, preempting: bool = True) -> list[Standing]:
+def candidates(summary: Summary, *, preempting: bool = True) -> list[Standing]:
     """The simulated schedulers that have a mean; of those that stop no running job, unless `preempting`."""
     lines = [line for line in summary.lines if line is not summary.log and not math.isnan(line.values[summary.metrics[0]].mean)]
     return [line for line in lines if preempting or not line.preempts]
-
-
-_BACKFILLS = {
-    "none": "without backfilling", "skip": "with whoever fits passing", "easy": "with EASY",
-    "conservative": "with conservative backfilling",
-}  # fmt: skip
-
-
-def in_words(scheduler: AnyScheduler) -> str:
-    """`shortest job first with EASY (sjf/fewest/easy)`; what is not made of four slots, or is learned, by its label."""
-    if not isinstance(scheduler, Scheduler) or scheduler.ordering.network is not None or scheduler.placement.network is not None:
-        return scheduler.label  # the title of a checkpoint is not its name
-    stops = ", preempting," if scheduler.preemption.stops else ""
-    return f"{scheduler.ordering.title}{stops} {_BACKFILLS[scheduler.backfill.name]} ({scheduler.label})"
 
 
 def _title(metric: str) -> str:

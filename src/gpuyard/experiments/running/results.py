@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from gpuyard.experiments.hypothesis import WhatIf
+    from gpuyard.experiments.judging.answering.waits import Waits
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,9 @@ class Results:
     columns: Mapping[str, Array]
     windows: bool = False  # seeds number windows of logs, not draws of a generator
     sample: OneSample | None = None
-    titles: Mapping[str, str] = field(default_factory=dict)  # scheduler → its name for a sentence
+    titles: Mapping[str, str] = field(default_factory=dict)  # scheduler → its name for a sentence, with its code
+    names: Mapping[str, str] = field(default_factory=dict)  # scheduler → its name for people, without
+    waits: Waits | None = None  # who waited how long, by groups of jobs; None: nothing was kept
     accuracy: Mapping[str, float] = field(default_factory=dict)  # of the estimates
     paired: int = 0  # jobs that every line of a log is measured over
     notes: tuple[str, ...] = ()
@@ -68,6 +71,10 @@ class Results:
     def title(self, scheduler: str) -> str:
         """Name a scheduler in a sentence: `shortest job first with EASY (sjf/fewest/easy)`."""
         return self.titles.get(scheduler, scheduler)
+
+    def name(self, scheduler: str) -> str:
+        """Name a scheduler for people: `Shortest job first + EASY`; its label where no other name is known."""
+        return self.names.get(scheduler, scheduler)
 
     def counts(self, scheduler: str) -> dict[str, int]:
         """Count the jobs of a scheduler over all its Runs: jobs, done, killed, rejected, unfinished."""

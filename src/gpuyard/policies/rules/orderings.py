@@ -107,7 +107,7 @@ def least_attained(jobs: JobTable, j: int, now: float) -> float:
     return jobs.attained[j]
 
 
-@ordering("multifactor", title="Slurm's multifactor priority with decayed fair-share", source="Slurm, priority/multifactor")
+@ordering("multifactor", title="Slurm's fair share (multifactor priority)", source="Slurm, priority/multifactor")
 def multifactor(
     jobs: JobTable,
     j: int,

@@ -14,30 +14,20 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
-from gpuyard.model.jobs import LABELS as LABELLED
-from gpuyard.model.rules import FLAGS, STATED
+from gpuyard.model.jobs import LABELS
+from gpuyard.model.rules import FLAGS
 from gpuyard.model.units import ESCAPED, clean, csv_label
 from gpuyard.model.workload import Workload
-from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
-from gpuyard.traces.checks import Rows, check_count, check_ids, check_values, no_usable_job, usable_rows
+from gpuyard.traces.checks import Rows, check_count, check_ids
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
-from gpuyard.traces.origin import origin_note
+from gpuyard.traces.readers.tables import LABEL_COLUMNS, UNITS, YES_NO, chosen_columns, places_of, quantities, workload_of
 from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
     import polars as pl
 
-INSTANTS = ("submit", "start", "end", "deadline")  # numbers from the file's origin, or ISO timestamps
-SPANS = ("runtime", "estimate", "walltime", "transfer")
-NUMBERS = ("gpus", "cpus", "memory", "priority", "chunk")
-LABELS = ("user", "partition", "job_class", "gpu_type", "qos", "account")
-TERMS = ("checkpoint", "checkpoint_cost", "drain", "restart_cost")  # times on which a job may be stopped; empty: as the rules say
-COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABELS, *STATED)
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
 MAX_COLUMNS = 10_000
-_DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
-_FLAGS = {**FLAGS, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
@@ -75,7 +65,7 @@ def read_csv(
     names, delimiter = _header(path, text, delimiter)
     if not columns:
         _refuse_known(path, names)
-    table = TextTable(path, *_frame(path, text, names, _sources(path, names, columns or {}), delimiter, limits))
+    table = TextTable(path, *_frame(path, text, names, chosen_columns(f"{path}:1", names, columns or {}), delimiter, limits))
     values, notes = quantities(table, UNITS[unit])
     return workload_of(table, values, notes)
 
@@ -99,18 +89,8 @@ def table_in(path: Path, text: io.BytesIO, form: Form, limits: Limits) -> TextTa
     """Read a known table from text that is already in memory."""
     text.seek(0)
     names = list(form.names) or _header(path, text, form.delimiter)[0]
-    places = _places(path, names, {**form.columns, **{name: name for name in form.also}})
+    places = places_of(f"{path}:1", names, {**form.columns, **{name: name for name in form.also}})
     return TextTable(path, *_frame(path, text, names, places, form.delimiter, limits))
-
-
-def quantities(table: TextTable, unit: float = 1.0) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return times in seconds, other numbers and ids by our names, and notes about them."""
-    values, notes = _times(table, unit)
-    values |= {name: table.numbers(name) for name in NUMBERS if name in table}
-    values |= {name: table.numbers(name) * unit for name in TERMS if name in table}
-    values |= {name: table.flags(name) for name in ("preemptible",) if name in table}
-    ids, id_notes = _ids(table)
-    return values | {"id": ids}, (*notes, *id_notes)
 
 
 def what_table(names: Sequence[str]) -> str:
@@ -147,30 +127,6 @@ def _header(path: Path, text: io.BytesIO, delimiter: str) -> tuple[list[str], st
     if len(names) > MAX_COLUMNS:
         raise DataError(f"{path}:1: {len(names):,} columns; at most {MAX_COLUMNS:,}", hint="is this a table of jobs?")
     return [name.strip() for name in names], delimiter
-
-
-def _sources(path: Path, names: list[str], given: Mapping[str, str]) -> dict[str, int]:
-    """Map our columns to positions in the table."""
-    for ours in given:
-        if ours not in COLUMNS:
-            raise unknown_name("column", ours, COLUMNS)
-    wanted = {name: name for name in COLUMNS if name in names} | dict(given)
-    places = _places(path, names, wanted)
-    has_runtime = "runtime" in wanted or {"start", "end"} <= set(wanted)
-    for ours, there in (("submit", "submit" in wanted), ("runtime", has_runtime)):
-        if not there:
-            raise DataError(f"{path}:1: no column for {ours!r}", hint=f"name it, {ours}=NAME; the table has: {', '.join(names)[:300]}")
-    return places
-
-
-def _places(path: Path, names: list[str], wanted: Mapping[str, str]) -> dict[str, int]:
-    for ours, theirs in wanted.items():
-        if theirs not in names:
-            error = unknown_name("column", theirs, names)
-            raise DataError(f"{path}:1: no column {theirs!r} (for {ours!r})", hint=error.hint)
-        if names.count(theirs) > 1:
-            raise DataError(f"{path}:1: column {theirs!r} occurs twice")
-    return {ours: names.index(theirs) for ours, theirs in wanted.items()}
 
 
 def _frame(
@@ -302,12 +258,12 @@ class TextTable:
         import polars as pl
 
         text = self.frame[name]
-        value = text.str.to_lowercase().replace_strict(_FLAGS, default=None, return_dtype=pl.Float64)
+        value = text.str.to_lowercase().replace_strict(YES_NO, default=None, return_dtype=pl.Float64)
         self._refuse(name, value.is_null() & text.is_not_null(), "is not yes, no or once")
         return value.to_numpy()
 
-    def is_text(self, name: str) -> bool:
-        """Whether the first value is not a number."""
+    def is_stamped(self, name: str) -> bool:
+        """Whether the first value is not a number, as that of a column of timestamps."""
         import polars as pl
 
         first = self.frame[name].drop_nulls().head(1)
@@ -324,93 +280,32 @@ class TextTable:
             found = text.unique().sort()
         return tuple(found.to_list()), text.cast(pl.Enum(found)).to_physical().to_numpy()
 
+    def is_empty(self, name: str) -> bool:
+        """Whether no row has a value."""
+        return bool(self.frame[name].null_count() == len(self.lines))
+
+    def ids(self) -> tuple[Array, tuple[str, ...]]:
+        """Return the ids if they are numbers, else row numbers and a note; refuse an id that occurs twice."""
+        numbered = np.arange(1, len(self.lines) + 1)
+        if "id" not in self:
+            return numbered, ()
+        text = self.frame["id"]
+        if text.is_null().any():
+            raise self.rows.error(int(text.is_null().arg_true()[0]), "no id")
+        if not text.str.contains(r"^-?\d{1,15}$").all():
+            again = (~text.is_first_distinct()).arg_true()
+            if len(again):
+                raise self.rows.error(int(again[0]), f"id {text[int(again[0])][:40]!r} occurs twice")
+            return numbered, ("ids are row numbers: those of the table are not numbers",)
+        ids = self.numbers("id")
+        check_ids(self.rows, ids)
+        return ids.astype(np.int64), ()
+
     def _refuse(self, name: str, bad: Any, why: str) -> None:
         at = bad.fill_null(False).arg_true()
         if len(at):
             value = self.frame[name][int(at[0])]
             raise self.rows.error(int(at[0]), f"{name} = {value[:40]!r} {why}")
-
-
-def _times(table: TextTable, unit: float) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return instants and spans in seconds; for timestamps, time 0 is the first submit."""
-    instants = [name for name in INSTANTS if name in table]
-    stamped = [name for name in instants if table.is_text(name)]
-    notes: tuple[str, ...] = ()
-    if stamped:
-        for name in instants:
-            if name not in stamped and table.frame[name].null_count() < len(table.lines):
-                raise DataError(f"{table.path}: {stamped[0]} has timestamps but {name} has numbers; their origins may differ")
-        values = {name: table.seconds(name) for name in instants}
-        if np.isnan(values["submit"]).all():
-            raise DataError(f"{table.path}: no usable job (no submit times)")
-        origin = float(np.nanmin(values["submit"]))
-        values = {name: seconds - origin for name, seconds in values.items()}
-        notes = (origin_note(origin),)
-    else:
-        values = {name: table.numbers(name) * unit for name in instants}
-    values |= {name: table.numbers(name) * unit for name in SPANS if name in table}
-    if "runtime" not in values and {"start", "end"} <= set(values):
-        values["runtime"] = values["end"] - values["start"]
-    return values, notes
-
-
-def _ids(table: TextTable) -> tuple[Array, tuple[str, ...]]:
-    """Return the ids if they are numbers, else row numbers and a note; refuse an id that occurs twice."""
-    numbered = np.arange(1, len(table.lines) + 1)
-    if "id" not in table:
-        return numbered, ()
-    text = table.frame["id"]
-    if text.is_null().any():
-        raise table.rows.error(int(text.is_null().arg_true()[0]), "no id")
-    if not text.str.contains(r"^-?\d{1,15}$").all():
-        again = (~text.is_first_distinct()).arg_true()
-        if len(again):
-            raise table.rows.error(int(again[0]), f"id {text[int(again[0])][:40]!r} occurs twice")
-        return numbered, ("ids are row numbers: those of the table are not numbers",)
-    ids = table.numbers("id")
-    check_ids(table.rows, ids)
-    return ids.astype(np.int64), ()
-
-
-def workload_of(
-    table: TextTable, values: Mapping[str, Array], notes: tuple[str, ...] = (), *, unwanted: Mapping[str, Array] | None = None,
-    preset: str = "",
-) -> Workload:  # fmt: skip
-    """Build the workload from the rows that can be used. `unwanted` maps a reason to a mask of rows that are dropped unchecked."""
-    values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}
-    first, lost = usable_rows(len(table.lines), unwanted or {})
-    if lost:
-        table, values = table.take(first), {name: v[first] for name, v in values.items()}
-    check_values(table.rows, values)
-    keep, dropped = _usable(values)
-    dropped = lost | dropped
-    if len(keep) == 0:
-        raise no_usable_job(table.path, dropped)
-    kept = {name: column[keep] for name, column in values.items()}
-    runtime, start = kept.pop("runtime"), kept.pop("start", None)
-    kept.pop("end", None)
-    labels: dict[str, tuple[str, ...]] = {}
-    for name in LABELS:
-        if name in table:
-            labels[name], kept[name] = table.labels(name, keep)
-    return Workload.build(
-        kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset,
-        users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
-        classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
-        qoses=labels.get("qos", ("",)), accounts=labels.get("account", ("",)),
-    )  # fmt: skip
-
-
-def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
-    """Return the rows to keep, and how many are dropped for each reason."""
-    count = len(values["submit"])
-    gpus = values.get("gpus", np.ones(count))
-    nothing = (gpus == 0) & (values.get("cpus", np.zeros(count)) == 0) & (values.get("memory", np.zeros(count)) == 0)
-    reasons = {
-        "no submit time": np.isnan(values["submit"]), "no run time": np.isnan(values["runtime"]),
-        "no GPU count": np.isnan(gpus), "no GPU, CPU or memory asked for": nothing,
-    }  # fmt: skip
-    return usable_rows(count, reasons)
 
 
 def write_csv(workload: Workload, path: Path | str) -> None:
@@ -442,8 +337,8 @@ def _texts(workload: Workload) -> dict[str, Iterator[str]]:
     found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}
     for name, column in jobs.stated.items():
         found[name] = map(_flag_text, column.tolist()) if name == "preemptible" else number_texts(column, infinite="inf")
-    for name, labelled in LABELLED.items():
-        if name in LABELS and any(getattr(jobs, labelled)):
+    for name, labelled in LABELS.items():
+        if name in LABEL_COLUMNS and any(getattr(jobs, labelled)):
             labels = [csv_label(label) for label in getattr(jobs, labelled)]
             found[name] = map(labels.__getitem__, getattr(jobs, name).tolist())
     return found
@@ -454,7 +349,7 @@ def _flag_text(value: float) -> str:
 
 
 def _lost(workload: Workload) -> list[str]:
-    labels = {label for name in LABELS for label in getattr(workload.jobs, LABELLED[name])} - {""}
+    labels = {label for name in LABEL_COLUMNS for label in getattr(workload.jobs, LABELS[name])} - {""}
     odd = {label for label in labels if label in MISSING or label != label.strip()}
     unclean = {label for label in labels if label != clean(label)} - odd
     shown, replaced = (", ".join(repr(label) for label in sorted(each)[:3]) for each in (odd, unclean))

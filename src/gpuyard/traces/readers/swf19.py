@@ -14,7 +14,8 @@ from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, blocks, check_comments
-from gpuyard.traces.readers.csv import Form, TextTable, quantities, table_in, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, table_in
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 if TYPE_CHECKING:
     import polars as pl

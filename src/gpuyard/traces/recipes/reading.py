@@ -11,6 +11,7 @@ from gpuyard.files import user_path
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.workload import Workload
 from gpuyard.traces import DATASETS, GENERATORS, READERS, apply_all, apply_all_to_cluster, fetch, load_workload, reader_of
+from gpuyard.traces.base import check_workload
 from gpuyard.traces.changes.transform import check_transform
 
 
@@ -36,6 +37,11 @@ class Reading:
             given["columns"] = self.columns
         workload = load_workload(text, seed, reader=self.reader, **given)
         return workload if self.jobs is None else workload.head(self.jobs)
+
+    def check(self, text: str) -> None:
+        """Refuse a text that names no workload, without reading one."""
+        self._refuse_foreign(text)
+        check_workload(text, self.reader)
 
     def changed(self, workload: Workload, seed: int) -> Workload:
         """Apply the changes that concern workloads."""

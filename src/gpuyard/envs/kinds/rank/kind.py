@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from gpuyard.errors import UsageError
 from gpuyard.features.ranks import RANK
 from gpuyard.metrics import measure
 from gpuyard.model.estimator import fitted_before
+from gpuyard.model.result import Result
 from gpuyard.model.snapshot import HALF_LIFE
 from gpuyard.networks.inside import judge_by_network
 from gpuyard.networks.network import Network
@@ -113,7 +114,7 @@ def as_the_table(spec: NetworkSpec, arrays: Mapping[str, Array]) -> Mapping[str,
 
 def _mixed(options: JudgeTimes) -> Criterion:
     def mix(result: object) -> float:
-        found = measure(result, ["bsld", "turnaround"])  # type: ignore[arg-type]
+        found = measure(cast(Result, result), ["bsld", "turnaround"])
         return found["bsld"] + found["turnaround"] / MIX_SECONDS
 
     return Criterion("mix", "lower", mix)

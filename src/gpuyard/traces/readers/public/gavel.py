@@ -15,7 +15,8 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
-from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 COLUMNS = ("job_type", "command", "steps_argument", "needs_data", "steps", "arrival", "gpus")
 _FORM = Form({"submit": "arrival", "gpus": "gpus", "job_class": "job_type"}, also=("steps",), names=COLUMNS, delimiter="\t")

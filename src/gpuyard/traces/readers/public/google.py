@@ -10,7 +10,8 @@ from gpuyard.arrays import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
-from gpuyard.traces.readers.csv import Form, TextTable, open_table, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table
+from gpuyard.traces.readers.tables import workload_of
 
 COLUMNS = ("time", "missing", "job", "event", "user", "class", "name", "logical_name")
 SUBMIT, SCHEDULE = 0, 1

@@ -10,7 +10,8 @@ from gpuyard.model.presets import PRESETS
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
-from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 SERVICE_HEADER = ("job_id", "arrival_s", "service_sec", "gpu_count")
 LOG_HEADER = (

@@ -13,7 +13,8 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
 from gpuyard.traces.parameters import Seconds
-from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 HEADER = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase",

@@ -8,7 +8,8 @@ from gpuyard.model.units import GIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Limits
-from gpuyard.traces.readers.csv import Form, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, open_table
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 INSTANCE_HEADER = (
     "instance_sn", "role", "app_name", "cpu_request", "cpu_limit", "gpu_request", "gpu_limit", "rdma_request", "rdma_limit",

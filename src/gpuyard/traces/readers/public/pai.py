@@ -11,8 +11,9 @@ from gpuyard.errors import DataError
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
-from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table
 from gpuyard.traces.readers.public.helios import is_service_table, read_service_table
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 TASK_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type",

@@ -10,8 +10,9 @@ from gpuyard.arrays import Array
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, head_of
-from gpuyard.traces.readers.csv import Form, TextTable, open_table, quantities, workload_of
+from gpuyard.traces.readers.csv import Form, TextTable, open_table
 from gpuyard.traces.readers.public import philly_log
+from gpuyard.traces.readers.tables import quantities, workload_of
 
 VC_HEADER = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
 SHAPE_HEADER = ("#job id", "arrival time (sec)", "topology", "shape", "size", "duration (sec)")

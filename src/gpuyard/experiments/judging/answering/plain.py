@@ -1,0 +1,287 @@
+"""The answer in everyday words: who is best, by how much, how sure that is, and who pays for it. No codes and no p values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuyard.experiments.judging.answering.names import MAY_STOP, amount, duration, in_sentence, is_wait, plain_title
+from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change
+from gpuyard.experiments.judging.choice import gain_of_choice
+from gpuyard.experiments.judging.statistics import FEWEST, Interval
+from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
+from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
+from gpuyard.experiments.judging.words import best_of, candidates, cautions, is_close
+from gpuyard.metrics import resolve
+
+NEAR = 0.02  # of the reference: a change below it is called about the same
+_LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One scheduler against the one that is used today, on the first metric."""
+
+    best: Standing
+    today: Standing  # the log where its simulation is faithful, else what stands in for it; without a log the baseline
+    share: Interval  # the change as a share of today's mean, corrected for the choice of the best; below 0 is less
+    chosen_from: int  # schedulers that the best was chosen from
+
+    @property
+    def better(self) -> bool | None:
+        """Whether it is surely better, surely worse, or neither."""
+        if self.share.n < FEWEST or not (self.share.low > 0 or self.share.high < 0):
+            return None
+        return (self.share.mean < 0) == self.lower_wins
+
+    lower_wins: bool = True
+
+    @property
+    def untested(self) -> bool:
+        """Whether there are too few values to say how sure it is."""
+        return self.share.n < FEWEST or not math.isfinite(self.share.low)
+
+
+@dataclass(frozen=True)
+class PlainAnswer:
+    """The answer for a reader in a hurry: one word, one sentence, who pays, how sure, what to do next."""
+
+    word: str  # Yes, Perhaps, No
+    sentence: str
+    sure: str
+    pays: tuple[str, ...]
+    further: tuple[str, ...]  # rules that may stop jobs, how faithful the simulation is, cautions
+    next: str
+    verdict: Verdict | None
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer as the last lines of a table."""
+        return [f"{self.sentence} {self.sure}".strip(), *self.pays, *self.further]
+
+
+def plain_answer(summary: Summary) -> PlainAnswer | None:
+    """PlainAnswer for one workload on one cluster; None where nothing can be compared."""
+    found = verdict_of(summary)
+    if found is None:
+        return None
+    if found.best.scheduler == found.today.scheduler:
+        return PlainAnswer("No", _nothing_better(summary, found), "", (), _further(summary, found), _next(summary, found), found)
+    word = {True: "Yes", False: "No", None: "Perhaps"}[found.better]
+    pays = tuple(_pays(summary, found)) if found.better is not False else ()
+    return PlainAnswer(word, _sentence(summary, found), _sure(summary, found), pays, _further(summary, found), _next(summary, found), found)
+
+
+def verdict_of(summary: Summary, *, preempting: bool = False) -> Verdict | None:
+    """Choose the best scheduler and judge it against today's; a rule that stops running jobs only if `preempting`."""
+    challengers = [line for line in summary.lines if line.challenger]
+    known = challengers or candidates(summary, preempting=preempting)
+    best = best_of(summary, known)
+    today = today_of(summary)
+    if best is None or today is None:
+        return None
+    return _judged(summary, best, today, known)
+
+
+def today_of(summary: Summary) -> Standing | None:
+    """Find what the reader has today: of a log what happened if simulating it is faithful, else its stand-in; else the baseline."""
+    log, stand_in = summary.log, summary.stand_in
+    if log is not None and stand_in is not None and summary.table.baseline == log.scheduler:
+        return log if is_close(summary.metrics[0], log, stand_in) else stand_in
+    return summary.table.line(summary.table.baseline)
+
+
+def in_order(summary: Summary) -> list[Standing]:
+    """The lines of the first objective, the best mean first; what has no mean comes last."""
+    sign = MINIMUM[resolve(summary.table.objective)[0].better]
+
+    def rank(line: Standing) -> float:
+        mean = sign * line.values[summary.table.objective].mean
+        return math.inf if math.isnan(mean) else mean
+
+    return sorted(summary.lines, key=rank)
+
+
+def change_cell(line: Standing, metric: str) -> str:
+    """`51 % shorter`, and in a second line the interval, `40 to 60 %`; empty for the baseline."""
+    found = line.versus
+    if found is None:
+        return ""
+    share, (less, more) = found.share_interval, comparatives(metric)
+    if not math.isfinite(share.mean):
+        return "–"
+    width = 100 * (share.high - share.low)
+    if not math.isfinite(width):
+        return f"{short(abs(100 * share.mean))} % {less if share.mean < 0 else more}"
+    if share.mean == 0 and width == 0:
+        return "the same"
+    if share.low > 0 or share.high < 0:
+        mean = f"{rounded(abs(100 * share.mean), width, most=0)} % {less if share.mean < 0 else more}"
+        return mean + f"\n{' to '.join(rounded(each, width, most=0) for each in sorted((abs(100 * share.low), abs(100 * share.high))))} %"
+    ends = " to ".join(rounded(100 * end, width, "+", most=0).replace("-", "−") for end in (share.low, share.high))
+    return f"unclear\n{ends} %"
+
+
+def comparatives(metric: str) -> tuple[str, str]:
+    """The words for less and more of a metric."""
+    return ("shorter", "longer") if is_wait(metric) else ("lower", "higher")
+
+
+def _judged(summary: Summary, best: Standing, today: Standing, known: Sequence[Standing]) -> Verdict:
+    metric = summary.metrics[0]
+    lower = MINIMUM[resolve(metric)[0].better] > 0
+    plain = best.change if today.scheduler == summary.table.baseline else best.to_stand_in
+    several = sum(line.scheduler != today.scheduler for line in known) > 1
+    corrected = gain_of_choice(summary, [line.scheduler for line in known], today.scheduler) if several and not best.challenger else None
+    change, was = corrected or plain, abs(today.values[metric].mean)
+    if change is None or not was > 0:
+        return Verdict(best, today, Interval(math.nan, math.nan, math.nan, 0), len(known), lower)
+    n = change.n if change.of == "seed" else max(best.values[metric].n, FEWEST if math.isfinite(change.low) else 0)
+    least = -1.0 if today.values[metric].low >= 0 else -math.inf  # nothing can fall by more than all of it
+    low, high = (max(end / was, least) if math.isfinite(end) else math.nan for end in (change.low, change.high))
+    return Verdict(best, today, Interval(change.mean / was, low, high, n), len(known), lower)
+
+
+# ── sentences ──
+
+
+def by_how_much(share: Interval, metric: str) -> str:
+    """`between 45 and 60 % less`, or `it may be 3 % more or 12 % less`."""
+    less, more = comparatives(metric)
+    low, high = 100 * share.low, 100 * share.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{short(abs(100 * share.mean))} % {less if share.mean < 0 else more}"
+    width = high - low
+    if low > 0 or high < 0:
+        least, most = (rounded(each, width, most=0) for each in sorted((abs(low), abs(high))))
+        span = f"{most} %" if least == most else f"between {least} and {most} %"
+        return f"{span} {less if share.mean < 0 else more}"
+    return f"between {rounded(-low, width, most=0)} % {less} and {rounded(high, width, most=0)} % {more}"
+
+
+def _sentence(summary: Summary, found: Verdict) -> str:
+    metric, name = summary.metrics[0], summary.results.name
+    best, today = name(found.best.scheduler), in_sentence(name(found.today.scheduler))
+    before, after = (amount(metric, line.values[metric].mean) for line in (found.today, found.best))
+    what, log = plain_title(metric), summary.log is not None
+    among = f", the best of {count(found.chosen_from, 'scheduler')} that stop no job," if not found.best.challenger else ""
+    if found.better is True:
+        verb = "would have cut" if log else "cuts"
+        verb = verb if found.lower_wins else ("would have raised" if log else "raises")
+        by = by_how_much(found.share, metric)
+        against = f" under {today}" if found.today is not summary.log else ""
+        return f"{best}{among} {verb} the {what} from {before}{against} to {after} ({by})."
+    if found.better is False:
+        return f"{best} gives a {what} of {after}, {today} gives {before}: it is surely worse ({by_how_much(found.share, metric)})."
+    return f"Nothing is surely better than {today}, with a {what} of {before}. {best}{among} gives {after}."
+
+
+def _nothing_better(summary: Summary, found: Verdict) -> str:
+    metric = summary.metrics[0]
+    value = amount(metric, found.best.values[metric].mean)
+    others = f" of {count(found.chosen_from, 'scheduler')} that stop no job" if found.chosen_from > 1 else ""
+    return f"{summary.results.name(found.best.scheduler)}, as today, is the best{others}: {plain_title(metric)} {value}."
+
+
+def _sure(summary: Summary, found: Verdict) -> str:
+    n, over = found.share.n, "seeds" if summary.results.sample is None else "blocks of time"
+    chosen = f", allowing for the choice among {found.chosen_from}" if found.chosen_from > 1 and not found.best.challenger else ""
+    if found.untested:
+        return "How sure: there is too little to tell; take it as a hint."
+    if found.better is None:
+        by = by_how_much(found.share, summary.metrics[0])
+        return f"How sure: the true change may be {by} (95 % interval{chosen}): this may be chance."
+    versus = found.best.versus
+    wins = ""
+    if versus is not None and found.today.scheduler == summary.table.baseline and summary.results.sample is None:
+        wins = f" It is better in {versus.wins} of {versus.wins + versus.ties + versus.losses} seeds."
+    return f"How sure: the range is a 95 % interval over {n} {over}{chosen}.{wins}"
+
+
+def _pays(summary: Summary, found: Verdict) -> list[str]:
+    waits = summary.results.waits
+    if waits is None:
+        return []
+    mine, base = found.best.scheduler, found.today.scheduler
+    parts = []
+    for grouping in (LENGTH, SIZE, PARTITION):
+        losers = [each for each in waits.changes(grouping, mine, base) if each.longer and each.sure]
+        parts += [f"{who_of(grouping, each)} wait {by_how_much(each.share, 'wait')}" for each in losers[:2]]
+    perhaps = [who_of(LENGTH, each) for each in waits.changes(LENGTH, mine, base) if each.longer and not each.sure]
+    parts += [f"perhaps {perhaps[-1]}"] if perhaps else []
+    users = waits.changes(USER, mine, base)
+    if users:
+        losing = [each for each in users if each.longer]
+        worst = max(losing, key=lambda each: each.after - each.before, default=None)
+        most = f", the most by {duration(worst.after - worst.before)}" if worst is not None else ""
+        parts.append(f"{len(losing):,} of {count(len(users), 'user')} {'wait' if len(losing) != 1 else 'waits'} longer on average{most}")
+    before, after = waits.longest[base], waits.longest[mine]
+    if abs(after - before) > _LONGEST_CHANGE * before:
+        verb = "grows" if after > before else "falls"
+        parts.append(f"the longest wait {verb} from {duration(before)} to {duration(after)}")
+    else:
+        parts.append(f"the longest wait stays about the same, {duration(after)}")
+    text = "; ".join(parts)
+    return [f"Who pays: {text}."]
+
+
+def who_of(grouping: str, change: Change) -> str:
+    """`jobs over 12 h`, `jobs with 2 to 8 GPUs`, `jobs in partition gpu`."""
+    words = {LENGTH: f"jobs of {change.group}", SIZE: f"jobs on {change.group} GPUs", PARTITION: f"jobs in partition {change.group}"}
+    return words[grouping].replace("jobs of under", "jobs under").replace("jobs of over", "jobs over")
+
+
+def _further(summary: Summary, found: Verdict) -> tuple[str, ...]:
+    lines = [] if summary.log is None else _trust(summary, summary.log)
+    stopping = [line for line in candidates(summary) if line.preempts and not line.challenger]
+    top = best_of(summary, stopping)
+    if top is not None and not found.best.preempts:
+        lines.append(_with_stops(summary, _judged(summary, top, found.today, stopping), found.best))
+    if summary.results.what_if is not None:
+        lines.append(_supposed(summary))
+    return tuple(lines)
+
+
+def _trust(summary: Summary, log: Standing) -> list[str]:
+    """Say how near the simulation of what sites run is to what happened, and what speaks against any answer."""
+    metric, stand_in = summary.metrics[0], summary.stand_in
+    assert stand_in is not None
+    simulated, happened = (amount(metric, line.values[metric].mean) for line in (stand_in, log))
+    close = is_close(metric, log, stand_in)
+    far = "" if close else ", so the answer compares simulations; priorities, limits, reservations and outages are not simulated"
+    name = in_sentence(summary.results.name(stand_in.scheduler))
+    text = f"How faithful: simulating {name} gives a {plain_title(metric)} of {simulated}, the log says {happened}"
+    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}."]
+
+
+def _with_stops(summary: Summary, found: Verdict, other: Standing) -> str:
+    metric, name = summary.metrics[0], summary.results.name
+    value, today = amount(metric, found.best.values[metric].mean), in_sentence(name(found.today.scheduler))
+    by = by_how_much(found.share, metric)
+    sure = f"{by} than under {today}" if found.better is not None else f"not surely different from {today}"
+    best = amount(metric, other.values[metric].mean)
+    longest = summary.results.waits.longest[found.best.scheduler] if summary.results.waits else math.nan
+    tail = f"; the longest wait is {duration(longest)}" if math.isfinite(longest) else ""
+    who = in_sentence(name(found.best.scheduler)).removesuffix(MAY_STOP)
+    return f"Where jobs may be stopped: {who} gives a {plain_title(metric)} of {value} (without stops {best}), {sure}{tail}."
+
+
+def _supposed(summary: Summary) -> str:
+    found = summary.results.what_if
+    assert found is not None
+    before, after = map(duration, found.wait)
+    change = change_in_words(found.change, ("falls", "rises", "stays as it is", "does not clearly change"))
+    return (
+        "If half of the jobs could be stopped, which this log does not say (checkpoints every 10 min, 1 min to restart): ranked by what"
+        f" is probably left of them, the mean wait under smallest area first + EASY {change}, from {before} to {after}."
+    )
+
+
+def _next(summary: Summary, found: Verdict) -> str:
+    name = summary.results.name(found.best.scheduler)
+    if found.best.scheduler == found.today.scheduler or found.better is False:
+        return "Keep what you have; try a longer log, a higher load or rules that may stop jobs before changing anything."
+    if found.better is None:
+        return "Do not change anything on this evidence. A longer log, or several, would tell."
+    return f"Check {in_sentence(name)} on another stretch of time and with your limits and priorities, then run it in the shadow."

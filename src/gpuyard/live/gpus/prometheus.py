@@ -1,0 +1,43 @@
+"""Readings as text that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuyard.live.node.devices import GpuReading
+
+_GB = 1e9
+_GAUGES: Sequence[tuple[str, str, Callable[[GpuReading], float]]] = (
+    ("gpu_lost", "1 if the GPU cannot be used.", lambda each: float(bool(each.lost))),
+    ("gpu_utilisation_ratio", "Share of the last second in which a kernel ran.", lambda each: each.utilisation),
+    ("gpu_memory_bytes", "Memory of the GPU.", lambda each: each.memory * _GB),
+    ("gpu_memory_free_bytes", "Free memory of the GPU.", lambda each: each.free * _GB),
+    ("gpu_power_watts", "Power that the GPU draws.", lambda each: each.watts),
+    ("gpu_temperature_celsius", "Temperature of the GPU.", lambda each: each.celsius),
+    ("gpu_processes", "Processes that use the GPU, of anybody.", lambda each: float(len(each.processes))),
+)
+
+
+def prometheus_text(readings: Sequence[GpuReading], jobs: Mapping[str, int] | None = None) -> str:
+    """Return the readings, and the number of jobs in each state, in the text format 0.0.4."""
+    lines = []
+    for name, about, value in _GAUGES:
+        lines += [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} gauge"]
+        lines += [
+            f"gpuyard_{name}{_labels(gpu=str(each.index), uuid=each.uuid, name=each.name)} {_number(value(each))}" for each in readings
+        ]
+    if jobs is not None:
+        lines += ["# HELP gpuyard_jobs Jobs in each state.", "# TYPE gpuyard_jobs gauge"]
+        lines += [f"gpuyard_jobs{_labels(state=state)} {count}" for state, count in jobs.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(**labels: str) -> str:
+    def escaped(text: str) -> str:
+        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    return "{" + ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items()) + "}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.15g}"
