@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpuyard.live.node.client import NodeError
 from gpuyard.live.node.jobs import NodeJob, RunState
-from gpuyard.live.node.store import AttemptRow, Store
+from gpuyard.live.node.store import AttemptRow, NodeStore
 
 Change = tuple[NodeJob | None, NodeJob]  # a job before and after a commit
 
@@ -19,7 +19,7 @@ Change = tuple[NodeJob | None, NodeJob]  # a job before and after a commit
 class Book:
     """The jobs of a node. `then` is called after the next commit, in order, and dropped if that fails."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: NodeStore) -> None:
         self.store = store
         self.jobs = {job.id: job for job in store.unfinished()}
         self._last = store.last_id()

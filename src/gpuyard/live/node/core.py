@@ -23,9 +23,9 @@ from gpuyard.live.node.running.attempts import writable_cgroup
 from gpuyard.live.node.running.executor import Executor, Launcher
 from gpuyard.live.node.running.lifecycle import Lifecycle
 from gpuyard.live.node.running.shim import descendants
-from gpuyard.live.node.store import Store
-from gpuyard.live.node.yard import Yard, shares
-from gpuyard.live.state.table import JobTable, SeenJob
+from gpuyard.live.node.store import NodeStore
+from gpuyard.live.node.yard import NodeDevices, shares
+from gpuyard.live.state.table import LiveJobs, SeenJob
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.rules import Rules, StopTerms
 from gpuyard.model.site.eligibility import Conditions, why_not
@@ -51,7 +51,7 @@ class Node:
 
     def __init__(self, folder: Path, settings: NodeSettings, gpus: Gpus, launchers: Mapping[str, Launcher] | None = None) -> None:
         self.folder, self.settings, self.gpus = folder, settings, gpus
-        self.store = Store(folder)
+        self.store = NodeStore(folder)
         self.book = Book(self.store)
         history = self.store.ended(REMEMBERED)
         known = [max(job.submit, job.start, job.end) for job in (*history, *self.book.jobs.values())]
@@ -63,7 +63,7 @@ class Node:
         self.advisor = Advisor(settings.scheduler, settings.patience, folder / "scheduler.log")
         self.estimator = HistoryEstimator()
         self.yard = self._make_yard()
-        self.table = JobTable()
+        self.table = LiveJobs()
         self.sizes: dict[int, float] = {}  # job → devices that it takes
         self.pending: dict[int, tuple[float, float]] = {}  # waiting job → devices, and GB on each
         self.running: set[int] = set()
@@ -88,10 +88,10 @@ class Node:
         for job in list(self.book.jobs.values()):
             self.runs.adopt(job, rebooted)
 
-    def _make_yard(self) -> Yard:
+    def _make_yard(self) -> NodeDevices:
         cores = self.settings.cpus or len(os.sched_getaffinity(0))
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-        return Yard(self.gpus.latest(), cores, memory, self.settings.share)
+        return NodeDevices(self.gpus.latest(), cores, memory, self.settings.share)
 
     # ── requests ──
 

@@ -64,7 +64,7 @@ class AttemptRow:
     energy: float = 0.0  # J
 
 
-class Store:
+class NodeStore:
     """The database of one node. One process writes it."""
 
     def __init__(self, folder: Path) -> None:

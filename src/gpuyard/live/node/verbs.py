@@ -1,4 +1,4 @@
-"""What a client may ask for: the verbs of the protocol, each a function of the node and the request's arguments."""
+"""The verbs that a client may use, each a function of the node and the request's arguments."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.live.node.devices import GpuReading
 from gpuyard.live.node.jobs import NodeJob, Submission
-from gpuyard.live.state.table import Holding, nodes_up
+from gpuyard.live.state.table import HeldDevices, nodes_up
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster, GpuType, Nodes
 from gpuyard.model.decision import Part
 
@@ -29,8 +29,8 @@ class Group:
     memory: float  # GB of the machine
 
 
-class Yard:
-    """What the machine has. `slots`: jobs that may share a GPU."""
+class NodeDevices:
+    """The machine's devices. `slots`: jobs that may share a GPU."""
 
     def __init__(self, readings: Sequence[GpuReading], cpus: int, memory: float, slots: int) -> None:
         self.slots = slots
@@ -137,18 +137,18 @@ class Yard:
 
     # ── placing ──
 
-    def holdings(self, job: NodeJob, gpus: float) -> list[Holding]:
+    def holdings(self, job: NodeJob, gpus: float) -> list[HeldDevices]:
         """Return what a running job holds."""
         places = [self.place[uuid] for uuid in job.devices if uuid in self.place]
         if not places:
-            return [Holding(job.id, 0, 0)]
+            return [HeldDevices(job.id, 0, 0)]
         if 0 < gpus < 1:
-            return [Holding(job.id, places[0][0], 0, places[0][1])]
+            return [HeldDevices(job.id, places[0][0], 0, places[0][1])]
         found = []
         for node in sorted({node for node, _ in places}):
             mine = [device for where, device in places if where == node]
             tracked = len(self.groups[node].devices) <= MAX_DEVICES
-            found.append(Holding(job.id, node, len(mine), -1, sum(1 << device for device in mine) if tracked else 0))
+            found.append(HeldDevices(job.id, node, len(mine), -1, sum(1 << device for device in mine) if tracked else 0))
         return found
 
     def choose(self, parts: Sequence[Part], gpus: float, memory: float, held: Mapping[str, float]) -> tuple[str, ...] | None:

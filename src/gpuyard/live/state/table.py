@@ -37,7 +37,7 @@ class SeenJob:
 
 
 @dataclass(frozen=True)
-class Holding:
+class HeldDevices:
     """The devices that a running job holds on one node. A share has its device, whole ones a bit set (0: interchangeable)."""
 
     index: int
@@ -47,7 +47,7 @@ class Holding:
     devices: int = 0
 
 
-class JobTable:
+class LiveJobs:
     """Rows of jobs that have not ended, in the order of submission."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class JobTable:
             self._kept[at] = False
 
     def snapshot(
-        self, now: float, cluster: Cluster, offered: Iterable[int] | None, held: Iterable[Holding], nodes: Array, **other: Any
+        self, now: float, cluster: Cluster, offered: Iterable[int] | None, held: Iterable[HeldDevices], nodes: Array, **other: Any
     ) -> Snapshot:
         """Return the running jobs and those that are offered (None: all of them), with what the former hold."""
         kept = self._kept[: self._used] & self._live["running"][: self._used] if offered is not None else self._kept[: self._used]

@@ -10,17 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 REASONS: Mapping[str, str] = {  # name → what a person reads
-    "held": "it is held",
-    "begin": "its begin time has not come",
+    "held": "it is held", "begin": "its begin time has not come",
     "after": "a job that must end first has not ended",
     "after-failed": "a job that had to succeed first did not; it will never run",
     "array-limit": "as many jobs of its array run as may run at once",
-    "gpu-memory": "no GPU has as much free memory as it asks for",
+    "gpu-memory": "no GPU has as much free memory as it asks for", "gpu-lost": "too few GPUs are in working order",
     "gpu-foreign": "processes of others use the GPUs that it could have",
-    "gpu-lost": "too few GPUs are in working order",
     "start-failed": "it could not be started a moment ago and is tried again soon",
     "drain": "the node is being drained and starts nothing",
-}
+}  # fmt: skip
 NEVER = frozenset({"after-failed"})  # a job that is ineligible for these stays so
 
 

@@ -28,7 +28,7 @@ WRITING = 5.0  # s that the process may take to read a snapshot
 
 @dataclass(frozen=True)
 class Advice:
-    """What the scheduler wants."""
+    """The scheduler's answer."""
 
     decisions: Sequence[Decision] = ()
     order: Sequence[int] = ()  # the first waiting jobs, in its order; empty: it does not say

@@ -25,7 +25,7 @@ MOST_BYTES = 65_536  # of a record
 
 
 class Fate(Enum):
-    """What has become of an attempt."""
+    """The fate of an attempt."""
 
     settling = "settling"  # its shim is about to say who it is
     alive = "alive"

@@ -105,6 +105,7 @@ class Executor:
 
     def look(self, job: NodeJob) -> Seen:
         """Find out what has become of the job's attempt, and watch its shim if it lives."""
+        job_folder(self.folder, job.id)  # the daemon may have been killed before it made it
         seen = self.files(job).look()
         if seen.fate is Fate.alive and job.id not in self._shims:
             found = open_shim(seen.record)

@@ -29,11 +29,11 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.
 
 
 def reached(point: str) -> None:
-    """Mark a point of the protocol: lock, identity, exec, exit-record. Tests stop or kill processes there."""
+    """Mark a point of the protocol: begin, lock, identity, exec, exit-record. Tests stop or kill processes there."""
 
 
 class Spec:
-    """What to run. On disk it is the mark, then for each key: the key, the number of its values, the values; each ends with NUL."""
+    """The command and its surroundings. On disk: the mark, then the key, the number of values and the values of each; all end with NUL."""
 
     def __init__(self, values: dict[str, list[str]]) -> None:
         self.argv = values["argv"]
@@ -84,6 +84,7 @@ def supervise(folder: str, attempt: int, instead: Callable[[Spec], None] | None 
     os.umask(0o077)
     name = f"{folder}/{attempt}"
     wake = _listen()
+    reached("begin")
     lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +94,7 @@ def supervise(folder: str, attempt: int, instead: Callable[[Spec], None] | None 
     if os.path.exists(f"{name}.fence") or os.path.exists(f"{name}.id"):  # noqa: PTH110
         return FENCED
     try:
-        run = Run(Spec.read(f"{name}.spec"), folder, name, wake)
+        run = Supervised(Spec.read(f"{name}.spec"), folder, name, wake)
         run.lock = lock
         run.set_aside()
         write_whole(f"{name}.id", run.identity())
@@ -195,7 +196,7 @@ def send(pids: set[int], number: int) -> None:
             continue
 
 
-class Run:
+class Supervised:
     """One run of a command and of everything that it starts."""
 
     def __init__(self, spec: Spec, folder: str, name: str, wake: int) -> None:
