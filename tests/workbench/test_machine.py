@@ -15,10 +15,10 @@ from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
 from gpuyard.workbench.machine import device_type, machine_table, speed
 from gpuyard.workbench.speed import DeviceSpeed, Effort, measure_machine
 
-CPU = DeviceSpeed("cpu", "A Processor 9000", "numpy 2", memory=64.0, tflops=1.0, bandwidth=100.0, idle_watts=24.0, busy_watts=70.4)
+CPU = DeviceSpeed("cpu", "A Processor 9000", "numpy 2", memory=64.0, products=(1.0, 0.0), bandwidth=100.0, watts=(24.0, 70.4))
 GPU = DeviceSpeed(
-    "gpu", "NVIDIA H200", "torch 2.11", count=2, memory=141.0, tflops=50.0, half_tflops=700.0, bandwidth=4000.0, to_device=32.0,
-    from_device=30.0, idle_watts=116.0, busy_watts=650.0,
+    "gpu", "NVIDIA H200", "torch 2.11", count=2, memory=141.0, products=(50.0, 700.0), bandwidth=4000.0, transfer=(32.0, 30.0),
+    watts=(116.0, 650.0),
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_the_cluster_holds_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_intensity_weighs_arithmetic_against_memory() -> None:
-    faster_products = DeviceSpeed("gpu", "x", "x", tflops=100.0, bandwidth=100.0)
+    faster_products = DeviceSpeed("gpu", "x", "x", products=(100.0, 0.0), bandwidth=100.0)
     assert speed(0.0, faster_products, CPU) == 1.0
     assert speed(1.0, faster_products, CPU) == 100.0
     assert speed(0.5, faster_products, CPU) == pytest.approx(1 / (0.5 / 100 + 0.5), abs=1e-4)

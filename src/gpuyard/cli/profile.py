@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from gpuyard.workbench.speed import DeviceSpeed
 
 _BAR = 24  # characters of the longest bar
-_COLUMNS = {
-    "tflops": "TFLOP/s\nsingle", "half_tflops": "TFLOP/s\nbfloat16", "bandwidth": "memory\nGB/s", "to_device": "to it\nGB/s",
-    "from_device": "from it\nGB/s", "busy_watts": "power\nW",
-}  # fmt: skip
+_COLUMNS: Mapping[str, tuple[str, Callable[[DeviceSpeed], float]]] = {
+    "tflops": ("TFLOP/s\nsingle", lambda each: each.products[0]),
+    "half_tflops": ("TFLOP/s\nbfloat16", lambda each: each.products[1]),
+    "bandwidth": ("memory\nGB/s", lambda each: each.bandwidth),
+    "to_device": ("to it\nGB/s", lambda each: each.transfer[0]),
+    "from_device": ("from it\nGB/s", lambda each: each.transfer[1]),
+    "busy_watts": ("power\nW", lambda each: each.watts[1]),
+}
 
 
 def profile(
@@ -66,14 +70,18 @@ def _watts() -> Any:
 
 def describe(devices: Sequence[DeviceSpeed]) -> Output:
     """Show a row per device, with a bar of its matrix products."""
-    records = [{"device": each.title, "kind": each.kind, "count": each.count, "library": each.library, "memory": each.memory}
-               | {key: getattr(each, key) for key in _COLUMNS} for each in devices]  # fmt: skip
-    shown = [key for key in _COLUMNS if any(record[key] for record in records)]
-    rows = [
-        [f"{each.title}{f' ×{each.count}' if each.count > 1 else ''}\n{each.library}", *(_cell(getattr(each, key)) for key in shown), bar]
-        for each, bar in zip(devices, _bars([max(each.tflops, each.half_tflops) for each in devices]), strict=True)
+    records: list[dict[str, Any]] = [
+        {"device": each.title, "kind": each.kind, "count": each.count, "library": each.library, "memory": each.memory}
+        | {key: figure(each) for key, (_, figure) in _COLUMNS.items()}
+        for each in devices
     ]
-    header = ("device", *(_COLUMNS[key] for key in shown), "matrix products")
+    shown = [key for key in _COLUMNS if any(record[key] for record in records)]
+    bars = _bars([max(each.products) for each in devices])
+    rows = [
+        [f"{each.title}{f' ×{each.count}' if each.count > 1 else ''}\n{each.library}", *(_cell(record[key]) for key in shown), bar]
+        for each, record, bar in zip(devices, records, bars, strict=True)
+    ]
+    header = ("device", *(_COLUMNS[key][0] for key in shown), "matrix products")
     notes = list(dict.fromkeys(note for each in devices for note in each.notes))
     return Output([Table(header, rows, "This machine", left=frozenset({0, len(header) - 1}), caption="; ".join(notes))], records, records)
 

@@ -83,6 +83,7 @@ MAX_NODES = 1_000_000
 MAX_HOSTS = 100_000  # drawn from ranges
 MAX_FILE_BYTES = 64_000_000
 PROFILE_VERSION = 1  # of the table `profile` in a cluster file
+PROFILE_FIGURES = ("memory", "bandwidth", "tflops", "half_tflops", "to_device", "from_device", "idle_watts", "busy_watts")  # of a device
 _GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
 _HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
@@ -243,7 +244,7 @@ def _check_profile(root: Fields) -> None:
         for key in ("kind", "title", "library"):
             row.text(key)
         row.whole("count", 1, low=1)
-        for key in ("memory", "tflops", "half_tflops", "bandwidth", "to_device", "from_device", "idle_watts", "busy_watts"):
+        for key in PROFILE_FIGURES:
             row.number(key, 0.0)
         row.texts("notes", ())
         row.done()

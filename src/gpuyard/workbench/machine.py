@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from gpuyard.model.cluster_file import PROFILE_VERSION
+from gpuyard.model.cluster_file import PROFILE_FIGURES, PROFILE_VERSION
 from gpuyard.model.presets import DEVICES, TASK_INTENSITIES
 from gpuyard.model.presets import device as device_figures
 from gpuyard.workbench.speed import DeviceSpeed
@@ -51,24 +50,25 @@ def device_type(device: DeviceSpeed) -> str:
 
 def speed(c: float, device: DeviceSpeed, cpu: DeviceSpeed) -> float:
     """Return how many times as fast as the CPU the device does tasks of compute intensity c."""
-    products = device.tflops / cpu.tflops if cpu.tflops and device.tflops else 1.0
+    products = device.products[0] / cpu.products[0] if cpu.products[0] and device.products[0] else 1.0
     memory = device.bandwidth / cpu.bandwidth if cpu.bandwidth and device.bandwidth else 1.0
     return round(1 / (c / products + (1 - c) / memory), 4)
 
 
 def _figures(name: str, device: DeviceSpeed, cpu: DeviceSpeed) -> dict[str, float]:
     known = device_figures(name)
-    watts = {"idle_watts": round(device.idle_watts or known.idle_watts, 1), "busy_watts": round(device.busy_watts or known.busy_watts, 1)}
+    watts = {"idle_watts": round(device.watts[0] or known.idle_watts, 1), "busy_watts": round(device.watts[1] or known.busy_watts, 1)}
     if device.kind == "cpu":
-        return {"speed": 1.0, "tflops": round(device.tflops, 4), "transfer": 0.0, **watts}
+        return {"speed": 1.0, "tflops": round(device.products[0], 4), "transfer": 0.0, **watts}
     figures = {
         "speed": speed(0.5, device, cpu),
-        "tflops": round(max(device.half_tflops, device.tflops), 2),
+        "tflops": round(max(device.products), 2),
         "memory": round(device.memory or known.memory, 1),
     }
-    return figures | watts | ({"transfer": round(LINK / device.to_device, 4)} if device.to_device else {})
+    return figures | watts | ({"transfer": round(LINK / device.transfer[0], 4)} if device.transfer[0] else {})
 
 
 def _record(device: DeviceSpeed) -> dict[str, Any]:
-    record = {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in asdict(device).items()}
-    return record | {"notes": list(device.notes)}
+    figures = dict(zip(PROFILE_FIGURES, (device.memory, device.bandwidth, *device.products, *device.transfer, *device.watts), strict=True))
+    about = {"kind": device.kind, "title": device.title, "library": device.library, "count": device.count, "notes": list(device.notes)}
+    return about | {key: float(f"{value:.5g}") for key, value in figures.items()}

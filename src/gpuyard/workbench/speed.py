@@ -36,15 +36,12 @@ class DeviceSpeed:
     title: str  # as the machine names it
     library: str  # what measured it, with its version
     count: int = 1  # equal devices
-    notes: tuple[str, ...] = ()
     memory: float = 0.0  # GB
-    tflops: float = 0.0  # single precision (TF32 where the GPU has it)
-    half_tflops: float = 0.0  # bfloat16
     bandwidth: float = 0.0  # GB/s of its memory, bytes read and written
-    to_device: float = 0.0  # GB/s from the host
-    from_device: float = 0.0  # GB/s to the host
-    idle_watts: float = 0.0
-    busy_watts: float = 0.0
+    products: tuple[float, float] = (0.0, 0.0)  # TFLOP/s of matrix products in single precision (TF32 where it has it) and bfloat16
+    transfer: tuple[float, float] = (0.0, 0.0)  # GB/s from the host and to it
+    watts: tuple[float, float] = (0.0, 0.0)  # idle and busy
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def measure_machine(effort: Effort, *, library: str = "auto", watts: Watts = lam
     """Measure the CPU and, if some library sees one, the GPU."""
     core = DEVICES["cpu"]
     cpu = _timed("cpu", _cpu(effort), effort, lambda: 0.0)
-    cpu = replace(cpu, idle_watts=core.idle_watts * cores(), busy_watts=core.busy_watts * cores())
+    cpu = replace(cpu, watts=(core.idle_watts * cores(), core.busy_watts * cores()))
     found = _gpu(effort, library)
     return [cpu] if found is None else [cpu, _timed("gpu", found, effort, watts)]
 
@@ -91,11 +88,11 @@ def _timed(kind: str, plan: DeviceWork, effort: Effort, watts: Watts) -> DeviceS
     for name, (call, amount) in plan.work.items():
         rates[name] = amount / _best(call, effort.repeats)
         busy = max(busy, watts())
+    rate = rates.get
     return DeviceSpeed(
-        kind, plan.title, plan.library, plan.count, plan.notes, plan.memory,
-        tflops=rates.get("product", 0.0) / 1e12, half_tflops=rates.get("half", 0.0) / 1e12,
-        bandwidth=rates.get("copy", 0.0) / GIGA, to_device=rates.get("to", 0.0) / GIGA, from_device=rates.get("from", 0.0) / GIGA,
-        idle_watts=idle, busy_watts=busy,
+        kind, plan.title, plan.library, plan.count, plan.memory, rate("copy", 0.0) / GIGA,
+        products=(rate("product", 0.0) / 1e12, rate("half", 0.0) / 1e12), transfer=(rate("to", 0.0) / GIGA, rate("from", 0.0) / GIGA),
+        watts=(idle, busy), notes=plan.notes,
     )  # fmt: skip
 
 

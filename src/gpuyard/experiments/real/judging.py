@@ -1,4 +1,4 @@
-"""What a study of a real machine says: schedulers as they were measured, and how well the simulator predicted each job."""
+"""The findings of a study of a real machine: schedulers as they were measured, and how well the simulator predicted each job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from gpuyard.errors import DataError
 from gpuyard.experiments.real.measuring import Rates
 from gpuyard.experiments.real.predicting import errors, measured_result, overheads, predict
-from gpuyard.experiments.real.replaying import Replay
+from gpuyard.experiments.real.replaying import TraceReplay
 from gpuyard.experiments.real.study import HEURISTICS, load_study
 from gpuyard.experiments.real.traces import CALIBRATION, RealTrace
 from gpuyard.metrics import measure
@@ -96,11 +96,11 @@ def judge(folder: Path) -> RealSummary:
     return RealSummary(rates, beside, tuple(found), min(each.made for each in replays))
 
 
-def _can_be_judged(replay: Replay, traces: Mapping[str, RealTrace], beside: Mapping[int, object]) -> bool:
+def _can_be_judged(replay: TraceReplay, traces: Mapping[str, RealTrace], beside: Mapping[int, object]) -> bool:
     return replay.trace != CALIBRATION and replay.trace in traces and replay.slots in beside
 
 
-def _judged(trace: RealTrace, replay: Replay, rates: Rates, beside: Mapping[str, float]) -> JudgedReplay:
+def _judged(trace: RealTrace, replay: TraceReplay, rates: Rates, beside: Mapping[str, float]) -> JudgedReplay:
     measured = measured_result(trace, replay, beside)
     prediction = predict(trace, replay.scheduler, replay.slots, replay.gpu, rates, beside)
     real, guess = (result.table["end"] - result.table["start"] for result in (measured, prediction.result))

@@ -121,7 +121,7 @@ def _measure(asked: TaskRequest, crowd: Crowd, seconds: float, warm: float) -> t
     return {kind: sum(each) / len(each) for kind, each in mean.items()}, about[0]
 
 
-class Worker:
+class EndlessJob:
     """A forked process that works without end and says how far it is."""
 
     def __init__(self, asked: TaskRequest) -> None:
@@ -185,11 +185,11 @@ def _work_forever(asked: TaskRequest, writer: int) -> None:
 
 
 @contextmanager
-def _started(asked: TaskRequest, crowd: Crowd) -> Iterator[list[Worker]]:
-    workers: list[Worker] = []
+def _started(asked: TaskRequest, crowd: Crowd) -> Iterator[list[EndlessJob]]:
+    workers: list[EndlessJob] = []
     try:
         for number, kind in enumerate(crowd):
-            workers.append(Worker(TaskRequest(kind, asked.library, asked.device, asked.scale, asked.seed + number, asked.threads)))
+            workers.append(EndlessJob(TaskRequest(kind, asked.library, asked.device, asked.scale, asked.seed + number, asked.threads)))
         yield workers
     finally:
         for worker in workers:

@@ -17,7 +17,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.experiments.real.measuring import Rates
-from gpuyard.experiments.real.replaying import Replay
+from gpuyard.experiments.real.replaying import TraceReplay
 from gpuyard.experiments.real.traces import RealTrace
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import cluster_from_dict
@@ -33,14 +33,14 @@ DEVICE = "device"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the simulator says of a trace."""
+    """The simulation of a trace that stands for its replay."""
 
     result: Result
     rounds: int
     agreed: bool  # whether the rounds came to rest
 
 
-def overheads(calibration: Replay) -> Mapping[str, float]:
+def overheads(calibration: TraceReplay) -> Mapping[str, float]:
     """Return what a job of each kind takes beside its steps (s)."""
     spent: dict[str, list[float]] = {}
     for job in calibration.jobs:
@@ -103,7 +103,7 @@ def _mean_rates(result: Result, kinds: Sequence[str], beside: Sequence[float], r
 # ── what was measured ──
 
 
-def measured_result(trace: RealTrace, replay: Replay, beside: Mapping[str, float]) -> Result:
+def measured_result(trace: RealTrace, replay: TraceReplay, beside: Mapping[str, float]) -> Result:
     """Return a replay as a result, for the same metrics as of a simulation."""
     gpus = 1 / replay.slots if replay.gpu and replay.slots > 1 else 1.0
     workload = workload_of(trace, gpus, beside)

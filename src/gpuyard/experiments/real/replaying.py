@@ -36,8 +36,8 @@ _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV",
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What the jobs of a replay run on."""
+class ReplayMachine:
+    """The slots that the jobs of a replay run on."""
 
     slots: int  # jobs at once: shares of one GPU, or CPU slots
     gpu: bool
@@ -64,7 +64,7 @@ class ReplayedJob:
 
 
 @dataclass(frozen=True)
-class Replay:
+class TraceReplay:
     """One trace under one scheduler."""
 
     trace: str
@@ -72,9 +72,9 @@ class Replay:
     slots: int
     made: float  # s since 1970
     gpu: bool
+    jobs: tuple[ReplayedJob, ...]
     device_name: str
     library: str
-    jobs: tuple[ReplayedJob, ...]
     decisions: tuple[float, ...] = ()  # s that the scheduler took, as far as they were seen
     trouble: str = ""  # why another scheduler took over
 
@@ -88,13 +88,13 @@ class Replay:
         write_record(path, "replay", asdict(self))
 
     @classmethod
-    def load(cls, path: Path) -> Replay:
+    def load(cls, path: Path) -> TraceReplay:
         """Read what `save` wrote."""
         root = read_record(path, "replay")
         jobs = [_replayed(row) for row in root.rows("jobs")]
         made = cls(
-            root.text("trace"), root.text("scheduler"), root.whole("slots"), root.number("made"), root.flag("gpu"),
-            root.text("device_name"), root.text("library"), tuple(jobs), root.numbers("decisions"), root.text("trouble", "", limit=5000),
+            root.text("trace"), root.text("scheduler"), root.whole("slots"), root.number("made"), root.flag("gpu"), tuple(jobs),
+            root.text("device_name"), root.text("library"), root.numbers("decisions"), root.text("trouble", "", limit=5000),
         )  # fmt: skip
         root.done()
         return made
@@ -132,7 +132,7 @@ class Budget:
 
 
 def replay_all(
-    traces: Sequence[RealTrace], schedulers: Sequence[str], machine: Machine, rates: Rates, folder: Path, budget: Budget,
+    traces: Sequence[RealTrace], schedulers: Sequence[str], machine: ReplayMachine, rates: Rates, folder: Path, budget: Budget,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> int:  # fmt: skip
     """Replay every trace under every scheduler, as far as the time allows; return how many are missing."""
@@ -154,7 +154,7 @@ def replay_all(
     return missing
 
 
-def replay(trace: RealTrace, scheduler: str, machine: Machine, rates: Rates) -> Replay:
+def replay(trace: RealTrace, scheduler: str, machine: ReplayMachine, rates: Rates) -> TraceReplay:
     """Replay one trace on a daemon in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="gpuyard-real-") as place, running_node(Path(place), scheduler, machine, rates.library) as node:
         _warm_up(node, machine, rates)
@@ -167,8 +167,8 @@ def replay(trace: RealTrace, scheduler: str, machine: Machine, rates: Rates) -> 
         )
         status = node.call("status")
     device = rates.device_name
-    return Replay(
-        trace.name, scheduler, machine.slots, origin, machine.gpu, device, rates.library, jobs, tuple(seen.decisions),
+    return TraceReplay(
+        trace.name, scheduler, machine.slots, origin, machine.gpu, jobs, device, rates.library, tuple(seen.decisions),
         str(status.get("trouble", "")),
     )  # fmt: skip
 
@@ -197,7 +197,7 @@ class _Seen:
                 return jobs
 
 
-def _submit_at(node: NodeClient, origin: float, job: RealJob, machine: Machine, rates: Rates, number: int, seen: _Seen) -> int:
+def _submit_at(node: NodeClient, origin: float, job: RealJob, machine: ReplayMachine, rates: Rates, number: int, seen: _Seen) -> int:
     while (left := origin + job.submit - time.time()) > 0:
         if left > 2 * STEP:
             seen.look()
@@ -209,7 +209,7 @@ def _steps(job: RealJob, rates: Rates) -> int:
     return max(round(job.seconds * rates.alone(job.kind)), 1)
 
 
-def _submission(job: RealJob, machine: Machine, rates: Rates, number: int, origin: float) -> Submission:
+def _submission(job: RealJob, machine: ReplayMachine, rates: Rates, number: int, origin: float) -> Submission:
     return Submission(
         work_command(job.kind, _steps(job, rates), machine, number), cwd="/tmp", env=_environment(), name=f"{job.kind}-{number}",
         gpus=1 / machine.slots if machine.gpu and machine.slots > 1 else float(machine.gpu), cpus=1.0, estimate=max(job.seconds, 0.001),
@@ -217,7 +217,7 @@ def _submission(job: RealJob, machine: Machine, rates: Rates, number: int, origi
     )  # fmt: skip
 
 
-def work_command(kind: str, steps: int, machine: Machine, seed: int) -> tuple[str, ...]:
+def work_command(kind: str, steps: int, machine: ReplayMachine, seed: int) -> tuple[str, ...]:
     """Return the command of a job of the workbench."""
     device = "gpu" if machine.gpu else "cpu"
     words = (sys.executable, "-m", "gpuyard.workbench", kind, "--steps", str(steps), "--device", device, "--scale", machine.scale)
@@ -236,7 +236,8 @@ def _measured(place: Path, job: NodeJob, planned: RealJob, origin: float, steps:
     said = _said(place / "jobs" / str(job.id) / "output.log")
     return ReplayedJob(
         planned.kind, planned.submit, job.start - origin, job.end - origin, job.state.value, int(said.get("steps", steps)),
-        planned.priority, planned.deadline, planned.seconds, float(said.get("seconds", 0.0)), float(said.get("setup_seconds", 0.0)), job.energy,
+        planned.priority, planned.deadline, planned.seconds, float(said.get("seconds", 0.0)), float(said.get("setup_seconds", 0.0)),
+        job.energy,
     )  # fmt: skip
 
 
@@ -253,7 +254,7 @@ def _said(path: Path) -> Mapping[str, Any]:
 
 
 @contextmanager
-def running_node(folder: Path, scheduler: str, machine: Machine, library: str) -> Iterator[NodeClient]:
+def running_node(folder: Path, scheduler: str, machine: ReplayMachine, library: str) -> Iterator[NodeClient]:
     """Run a daemon in a folder for the block; it and all its jobs are gone afterwards."""
     settings = {
         "scheduler": scheduler, "share": machine.slots if machine.gpu else 1, "cpus": 0 if machine.gpu else machine.slots,
@@ -293,7 +294,7 @@ def _await(node: NodeClient, daemon: subprocess.Popen[bytes], log: Path) -> None
     raise NodeError(f"the node did not begin: {' '.join(said.split()) or 'no answer'}")
 
 
-def _warm_up(node: NodeClient, machine: Machine, rates: Rates) -> None:
+def _warm_up(node: NodeClient, machine: ReplayMachine, rates: Rates) -> None:
     """Let the scheduler decide once and every kind of work run once, so that nothing is loaded for the first time during the trace."""
     kinds = {kind for crowd in rates.crowds for kind in crowd}
     jobs = [RealJob(0.0, kind, 0.05, 1e9, 0.0) for kind in sorted(kinds)]

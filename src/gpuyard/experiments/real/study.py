@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuyard.errors import UsageError
 from gpuyard.experiments.real.measuring import Crowd, Rates, measure_rates
-from gpuyard.experiments.real.replaying import Budget, Machine, Replay, replay_all
+from gpuyard.experiments.real.replaying import Budget, ReplayMachine, TraceReplay, replay_all
 from gpuyard.experiments.real.traces import RealTrace, calibration, held_out, trace_of
 from gpuyard.files import is_file, locked
 from gpuyard.registry import unknown_name
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RealSettings:
-    """What is replayed; times in s."""
+    """Settings of the study; times in s."""
 
     traces: int = 3
     schedulers: str = "fcfs priority edf srpt dynamic learned:meta"  # as `gpuyard simulate` takes them, with blanks between
@@ -93,7 +93,8 @@ def run_study(folder: Path, settings: RealSettings, say: Say = lambda text: None
     with locked(folder):
         rates = measure_contention(folder, settings, say)
         gpu = rates.device == "gpu"
-        shared = Machine(settings.slots if gpu else min(settings.slots, len(os.sched_getaffinity(0))), gpu, rates.library, settings.scale)
+        slots = settings.slots if gpu else min(settings.slots, len(os.sched_getaffinity(0)))
+        shared = ReplayMachine(slots, gpu, rates.library, settings.scale)
         alone = replace(shared, slots=1)
         traces, first = study_traces(folder, settings)
         budget = Budget(settings.seconds, began)
@@ -129,9 +130,9 @@ def _kept(folder: Path, trace: RealTrace) -> RealTrace:
     return trace
 
 
-def load_study(folder: Path) -> tuple[Rates, dict[str, RealTrace], list[Replay]]:
+def load_study(folder: Path) -> tuple[Rates, dict[str, RealTrace], list[TraceReplay]]:
     """Read what a study wrote, finished or not."""
     rates = Rates.load(folder / "rates.json")
     traces = {path.stem: RealTrace.load(path) for path in sorted((folder / "traces").glob("*.json"))}
-    replays = [Replay.load(path) for path in sorted((folder / "replays").glob("*.json"))]
+    replays = [TraceReplay.load(path) for path in sorted((folder / "replays").glob("*.json"))]
     return rates, traces, replays
