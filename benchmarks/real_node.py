@@ -200,12 +200,12 @@ def _contention(summary: Any) -> str:
     taken = "; ".join(f"{'one job at a time' if slots == 1 else f'{slots} at once'}: {text}" for slots, text in sorted(beside.items()))
     return f"""## How much jobs slow each other down
 
-How many times as long a step takes beside one job of each kind, and beside one of each other kind at once: as measured, and as the sum of what each pair added, which is
-what the predictions below use.
+How many times as long a step takes beside one job of each kind, and beside one of each other kind at once: as measured, and as the sum
+of what each pair added, which is what the predictions below use.
 
 {_rows(("kind", "steps/s alone", *(f"beside {kind}" for kind in kinds), "all at once", "by the sum"), rows)}
-What a job takes beside its steps, from the decision to start it to its recorded end (a process forked from a warm one, libraries, the first step, the end):
-{taken}.
+What a job takes beside its steps, from the decision to start it to its recorded end (a process forked from a warm one, libraries, the
+first step, the end): {taken}.
 """
 
 
@@ -245,7 +245,8 @@ def _measured(summary: Any) -> str:
     traces = sorted({each.trace for each in summary.of(slots)})
     return f"""## The schedulers, measured
 
-Means over {len(traces)} traces ({", ".join(traces)}), {slots} jobs at once. The best heuristic is that of each trace, known only afterwards.
+Means over {len(traces)} traces ({", ".join(traces)}), {slots} jobs at once. The best heuristic is that of each trace, known only
+afterwards. Energy is that of the GPU while jobs held it.
 
 {_rows(header, rows)}
 {chr(10).join(troubles)}
@@ -291,10 +292,11 @@ def _predicted(summary: Any) -> str:
 def _reading(summary: Any) -> str:
     return """How to read it:
 
-- A job's turnaround is its end minus its submission, by the clock of the node; the prediction knows the trace, the steps per second of each kind alone, the table of pairs and what a job takes
-  beside its steps, all measured before.
-- **The engine has no slowdown of jobs that share a device.** Each job of a predicted trace therefore has a speed of its own: the mean over its run of 1 / slowdown beside those that run then. Simulation and
-  speeds are repeated until they agree ("came to rest"). A job that starts in another order than predicted meets other neighbours; that is the larger part of the errors of shared replays.
+- A job's turnaround is its end minus its submission, by the clock of the node. The prediction knows the trace, the steps per second of
+  each kind alone, the table of pairs, and what a job takes beside its steps, all measured before.
+- **The engine has no slowdown of jobs that share a device.** Each job of a predicted trace therefore has a speed of its own: the mean
+  over its run of 1 / slowdown beside those that run then. Simulation and speeds are repeated until they agree ("came to rest"). A job
+  that starts in another order than predicted meets other neighbours; that is the larger part of the errors of shared replays.
 - Traces of a minute have few jobs: differences of some per cent between schedulers are within what one more replay may change.
 """
 

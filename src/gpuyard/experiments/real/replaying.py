@@ -120,15 +120,11 @@ class Budget:
 
     seconds: float
     began: float = field(default_factory=time.monotonic)
-    longest: float = 0.0  # of the replays so far
+    last: float = 0.0  # s that the last replay took
 
     def allows_one_more(self) -> bool:
-        """Return whether a replay as long as the longest so far, and a fifth more, would end in time."""
-        return time.monotonic() - self.began + 1.2 * self.longest + 5.0 < self.seconds
-
-    def spent(self, seconds: float) -> None:
-        """Note how long one took."""
-        self.longest = max(self.longest, seconds)
+        """Return whether one that takes half as long again as the last would end in time."""
+        return time.monotonic() - self.began + 1.5 * self.last + 5.0 < self.seconds
 
 
 def replay_all(
@@ -148,9 +144,9 @@ def replay_all(
             began = time.monotonic()
             made = replay(trace, scheduler, machine, rates)
             made.save(path)
-            budget.spent(time.monotonic() - began)
+            budget.last = time.monotonic() - began
             mean = sum(job.end - job.submit for job in made.jobs) / len(made.jobs)
-            on_progress(f"{trace.name} under {scheduler}: {budget.longest:.0f} s at most, mean JCT {mean:.2f} s, {made.lost} lost")
+            on_progress(f"{trace.name} under {scheduler}: {budget.last:.0f} s, mean JCT {mean:.2f} s, {made.lost} lost")
     return missing
 
 
