@@ -14,7 +14,7 @@ from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.ground import Ground, ground_of
 from gpuyard.engine.memory import FIELD, Memory, header_of
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.ranking import BURDEN_LEVELS, BURDEN_ROW
+from gpuyard.engine.ranking import OCTAVES, RATIOS_AT
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
@@ -116,7 +116,7 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         "shadow_devices": ground.devices if tracking else 1,
         "plan_first": m if program.plans else 1,
         "scratch": max(program.scratch, 1),
-        "rank_table": len(program.run_times),
+        "rank_table": len(program.run_times) + 1,
         "rank_factors": n if program.judges else 1,
     }
     if program.ranks:
@@ -124,7 +124,7 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         own |= {"ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}
     else:
         own |= dict.fromkeys(RANK_SCRATCH, 1)
-    own["burden"] = BURDEN_LEVELS * BURDEN_ROW if program.ranks or program.accounts else 1
+    own["burden"] = RATIOS_AT + OCTAVES if program.ranks or program.accounts else 1
     lengths = list(ground.lengths)
     for name, length in own.items():
         lengths[FIELD[name]] = length

@@ -359,12 +359,14 @@ class ControlRow(RecordRow):
     stoppable: i8  # some job says that it may be stopped
     learned: i8  # jobs that have ended and from which a table of run times could learn
     excess: f8  # by what part jobs that may be stopped have waited longer than others of their size
+    tested: i8  # jobs that are done and by which the table of run times was tested
+    evidence: f8  # bits that estimates told more about them than the table
+    misfit: f8  # the same a job
     attention: i8  # address of a word that is not 0 when Python wants the kernels to return; 0: none
 
 
 SHORT = 10.0  # s: in the bounded slowdown, shorter jobs count as this long
-# Where the terms of the balanced objective are capped: a slowdown, s of wait, waiting jobs, watts.
-MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0
+MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0  # caps in the balanced objective: 1, s, jobs, watts
 
 
 class TallyRow(RecordRow):
@@ -400,7 +402,7 @@ PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE, PART_RANK = range(5)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
-PARAMS = 16  # numbers that a policy is given
+PARAMS = 17  # numbers that a policy is given
 OWN_PARAMS = 8  # of them parameters of its function, at most
 EXPLOSION = 200  # jobs waiting
 INDEX_FROM = 16  # nodes in a partition from which the index of free nodes pays
@@ -474,7 +476,7 @@ class State(NamedTuple):
     outputs: Reals  # (OUTPUTS,) f8 scratch: what a network says of each action
     busy_until: Reals  # (nodes,) f8 scratch: s, when the last job of a node is estimated to end
     host_sums: Reals  # (HOST_SUMS,) f8 scratch: see gpuyard.features.hosts
-    rank_table: Reals  # f8: tables of run times, one behind the other, see gpuyard.engine.ranking
+    rank_table: Reals  # f8: tables of run times, one behind the other, see gpuyard.engine.ranking, and a place for an estimate
     ranked: Vector[RankedRow]  # (jobs,) with a rank rule: scratch of a pass, like those below
     ranked_parts: Vector[PartRow]  # what jobs that are to start would hold
     ranked_nodes: Vector[NodeRow]
@@ -484,7 +486,7 @@ class State(NamedTuple):
     rank_factors: Reals  # (jobs,) f8 with a learned rank: what the network multiplies the time of a job by, in the pass under way
     rank_level: Ints  # (jobs,) i4, of a run that may be stopped: its level, known up to the time below
     rank_until: Reals  # (jobs,) f8
-    burden: Reals  # (BURDEN_LEVELS × BURDEN_ROW,) f8, see gpuyard.engine.ranking; (1,): no account is kept
+    burden: Reals  # (RATIOS_AT + OCTAVES,) f8, see gpuyard.engine.ranking; (1,): no account is kept
 
     @classmethod
     def of(cls, **arrays: Any) -> State:

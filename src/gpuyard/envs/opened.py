@@ -28,11 +28,10 @@ from gpuyard.policies import Meta, Scheduler
 # How the fields of a state are brought back for a new episode; those not named have contents that last no longer than a pass.
 _SHARED = (
     "table", "runtime", "speed", "type_rank", "allowed", "mix", "mix_at", "partition_of", "qos_factor", "slots", "params", "terms",
-    "rank_table",
 )  # fmt: skip
 _COPIED = (
     "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "recent_work", "outages", "free_index", "history",
-    "tally",
+    "tally", "rank_table", "burden",
 )  # fmt: skip
 _KEPT = (
     "bins", "timeline", "log", "system", "legal", "scratch", "notes", "plan_time", "plan_used", "plan_free", "plan_cells",

@@ -227,6 +227,7 @@ class RankRule(Preemption):
     burden: float = math.inf  # jobs that may be stopped wait at most so much longer than others of their size; 0.25: a quarter
     writing: float = math.inf  # a run writes checkpoints if this share of what it keeps from others is worth more; inf: always
     online: float = 0.0  # every so many jobs that end, the run time of one takes the place of a quantile of its class; 0: none does
+    trust: float = math.inf  # jobs are judged by estimates if these told so many bits a job more about run times than the table
     table: RunTimes | None = None
 
     def __post_init__(self) -> None:
@@ -235,7 +236,7 @@ class RankRule(Preemption):
             raise UsageError(f"preemption {self.name}: hysteresis = {self.hysteresis} is not a factor of 1 or more")
         for name in RANK_SETTINGS[1:]:
             value = getattr(self, name)
-            if not (0 <= value < math.inf or (value == math.inf and name in ("burden", "writing"))):
+            if not (0 <= value < math.inf or (value == math.inf and name in ("burden", "writing", "trust"))):
                 raise UsageError(f"preemption {self.name}: {name} = {value} is not a number of 0 or more")
         if self.online != int(self.online) or (self.online > 0 and self.table is None):
             raise UsageError(
@@ -269,7 +270,7 @@ class RankRule(Preemption):
 
 
 # Settings of rank rules, in the order of gpuyard.engine.ranking.HYSTERESIS_AT and those behind it.
-RANK_SETTINGS = ("hysteresis", "width", "pay", "ageing", "stretch", "burden", "writing", "online")
+RANK_SETTINGS = ("hysteresis", "width", "pay", "ageing", "stretch", "burden", "writing", "online", "trust")
 
 # ── registries ──
 

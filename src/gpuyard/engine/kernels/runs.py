@@ -12,7 +12,7 @@ from gpuyard.engine.kernels.accounts import charge
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
 from gpuyard.engine.kernels.ranks.area import next_halving, waiting_area
-from gpuyard.engine.kernels.ranks.terms import begin_terms, learn_run_time, share_burden, terms_at
+from gpuyard.engine.kernels.ranks.terms import begin_terms, learn_run_time, share_burden, terms_at, test_table
 from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
 from gpuyard.model.jobs import JOB
 
@@ -286,6 +286,7 @@ def end_job(s: State, j: Int) -> None:
         _tally(s, row)
     if len(s.burden) > 1:
         share_burden(s, row)
+        test_table(s, row)
         learn_run_time(s, row)
 
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 GOLDEN = 0.6180339887498949
 MOST_BARREN = 60
 MOST_HALVINGS = 60
+OCTAVES = 32
+RATIO_FROM = -24
+SETTLING = 25  # jobs that count as if table and estimates had told as much about them
+CAUTION = 4.0  # by estimates, stops must gain so many times more
 
 
 class LearningTable:
@@ -41,18 +45,53 @@ class LearningTable:
         row.sort()
 
 
+class Doubt:
+    """How much better estimates have told the run times of jobs that are done than a table did, in bits a job."""
+
+    def __init__(self) -> None:
+        self.ratios: list[int] = []  # ⌊log₂ run time / estimate⌋ of the jobs so far
+        self.evidence = 0.0
+        self.bits = 0.0
+
+    def add(self, job: JobState, quantiles: list[float]) -> None:
+        """Take a job that is done into account: what its class in the table and what the ratios so far gave for its run time."""
+        octave = _octave(job.runtime, 0, OCTAVES - 1)
+        ratio = _octave(job.runtime / max(job.estimate, 1.0), RATIO_FROM, RATIO_FROM + OCTAVES - 1)
+        by_table = (sum(_octave(x, 0, OCTAVES - 1) == octave for x in quantiles) + 0.5) / (len(quantiles) + OCTAVES / 2)
+        by_estimate = (self.ratios.count(ratio) + 0.25) / (len(self.ratios) + OCTAVES / 4)
+        self.ratios.append(ratio)
+        self.evidence += _bits(by_estimate) - _bits(by_table)
+        self.bits = self.evidence / (len(self.ratios) + SETTLING)
+
+
+def _octave(x: float, least: int, most: int) -> int:
+    """Return ⌊log₂ x⌋, from `least` to `most`."""
+    return min(max(math.frexp(x)[1] - 1, least), most) if x > 0 else least
+
+
+def _bits(x: float) -> float:
+    """Return log₂ x, with straight lines between powers of two."""
+    mantissa, exponent = math.frexp(x)
+    return exponent - 1 + (2.0 * mantissa - 1.0)
+
+
 class LearningTables:
-    """The tables of several schedulers; that of the active one learns from jobs that are done."""
+    """The tables of several schedulers; that of the active one is tested on jobs that are done, and may learn from them."""
 
     def __init__(self, schedulers: Sequence[Any]) -> None:
         self.rules = [scheduler.preemption for scheduler in schedulers]
         self.tables = [LearningTable(rule.table) if getattr(rule, "table", None) is not None else None for rule in self.rules]
         self.learned = 0
+        self.doubt = Doubt()
 
     def learn_from(self, job: JobState, active: int) -> None:
         """Take a job that has ended into account, if it is its turn."""
         table, every = self.tables[active], getattr(self.rules[active], "online", 0)
-        if table is None or every == 0 or job.status != "done":
+        if table is None or job.status != "done":
+            return
+        if self.rules[active].trust < math.inf:
+            self.doubt.add(job, table.of(job))
+        if every == 0:
             return
         self.learned += 1
         if self.learned % every == 0:
@@ -101,6 +140,7 @@ class RankPass:
         running = self.simulation.refreshed(self.partition)
         waiting = self.simulation.with_status("waiting", self.partition)
         self.pressure = len(waiting) / self.devices if self.devices > 0 else 0.0
+        self.by_estimate = self.simulation.tables.doubt.bits > self.rule.trust
         self.order = self.ordered(running)
         fixed: set[int] = set()
         while True:
@@ -118,8 +158,8 @@ class RankPass:
     # --- the order --------------------------------------------------------------------------------------------------
 
     def competes(self, job: JobState) -> bool:
-        """Whether a running job may be stopped now: it may be at all, has not just started, and has had time to make good barren stops."""
-        if self.simulation.burden.excess > self.rule.burden:
+        """Whether a running job may be stopped now: it may be at all, keeps something, has not just started, and made good barren stops."""
+        if job.silent or self.simulation.burden.excess > self.rule.burden:
             return False
         elapsed = self.now - job.run_start
         if job.once and elapsed > ONCE_WITHIN:
@@ -131,7 +171,7 @@ class RankPass:
         """Return the rule's time for a job that has done so much work."""
         if self.rule.table is not None:
             table = self.simulation.tables.tables[self.simulation.schedulers.index(self.simulation.active)]
-            return gittins_time(table.of(job), job, age)
+            return gittins_time([max(job.estimate, 1.0)] if self.by_estimate else table.of(job), job, age)
         if self.rule.function is None:
             raise PolicyError(f"preemption {self.rule.name}: neither a function nor a table")
         time: float = self.simulation.call(f"preemption {self.rule.name}", self.rule.function, self.rule.params, job)
@@ -139,7 +179,7 @@ class RankPass:
 
     def credit(self, job: JobState, until: float) -> float:
         """Return the factor by which a job counts less for what it has waited."""
-        if self.rule.ageing <= 0 or not self.simulation.stoppable:
+        if self.rule.ageing <= 0 or not self.simulation.stoppable or self.by_estimate:
             return 1.0
         period = max(self.rule.ageing * 3600.0, self.rule.stretch * job.estimate)
         return float(2.0 ** -min(max(math.floor((until - job.submit - job.ran) / period), 0), MOST_HALVINGS))
@@ -188,7 +228,8 @@ class RankPass:
             self.settle_writing(job)
             before = RankPlan(plan.yard.without([]), dict(plan.held), list(plan.starts), list(plan.stopped))
             parts, aside = self.find(job, plan, list(movable))
-            if parts and head is not None and not job.may_be_stopped and not self.leaves_reservation(job, parts, head):
+            bound = not job.may_be_stopped or job.silent or self.by_estimate
+            if parts and head is not None and bound and not self.leaves_reservation(job, parts, head):
                 parts = []
             if parts:
                 plan.yard.take(job, parts)
@@ -207,6 +248,9 @@ class RankPass:
         """Let a job write checkpoints in the run that may begin now, if that is worth what it costs."""
         if not job.may_be_silent:
             return
+        if self.by_estimate:
+            job.silent = True
+            return
         price = self.pressure * job.gpus
         cost = (1.0 / job.said_working_part - 1.0) * (1.0 + price)
         job.silent = not (self.rule.writing == math.inf or self.rule.writing * price > cost)
@@ -218,8 +262,12 @@ class RankPass:
         own = max(self.time_of(job, job.done) if job.may_be_stopped else job.estimate - job.done, 1.0)
         cost = 0.0
         for each in reversed([other for other in self.order if other in stopped]):
-            cost += (own + each.restart) / math.sqrt(self.length_of(each))
-        time = self.now + self.rule.pay * math.sqrt(own) * cost
+            length = self.length_of(each)
+            price = each.restart
+            if self.by_estimate:
+                price = (each.restart + min(each.checkpoint, length)) * (1.0 + self.pressure * each.gpus)
+            cost += (own + price) / math.sqrt(length)
+        time = self.now + self.rule.pay * (CAUTION if self.by_estimate else 1.0) * math.sqrt(own) * cost
         running = self.simulation.with_status("running", self.partition)
         gone = [each for each in running if each not in plan.stopped and each.expected_end(self.now) <= time]
         later = plan.yard.without([])

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.ranks.network import judged_time
-from gpuyard.engine.ranking import AGEING_AT, RANK_TABLE, STRETCH_AT, TABLE_HEAD
+from gpuyard.engine.ranking import AGEING_AT, RANK_TABLE, STRETCH_AT, TABLE_HEAD, TRUST_AT
 from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE
 
 if TYPE_CHECKING:
@@ -69,9 +69,26 @@ def class_of(s: State, slot: SlotRow, row: JobRow) -> Any:
 
 
 @inner
+def is_doubted(s: State) -> Any:
+    """Whether estimates have told so much more about run times than the table that jobs are judged by them."""
+    control = s.control[0]
+    return control.misfit > s.params[params_at(control.active, PREEMPTION) + TRUST_AT]
+
+
+@inner
+def quantiles_of(s: State, slot: SlotRow, row: JobRow) -> Any:
+    """Return where the quantiles begin by which a job is judged, and how many there are: those of its class, or its estimate alone."""
+    if not is_doubted(s):
+        return class_of(s, slot, row)
+    place = len(s.rank_table) - 1
+    s.rank_table[place] = max(row.estimate, 1.0)
+    return place, 1
+
+
+@inner
 def time_by_table(s: State, slot: SlotRow, row: JobRow, age: Real) -> Any:
     """Return the time (s) by which the table judges a job of an age: all that is known of it is that it takes longer than ever seen."""
-    first, count = class_of(s, slot, row)
+    first, count = quantiles_of(s, slot, row)
     return gittins_time(s.rank_table, first, count, age, max(age, row.reached))
 
 
@@ -117,7 +134,7 @@ def _period_of(s: State, row: JobRow) -> Any:
     """Return the time (s) of waiting after which a job counts for half as much; inf: it does not age."""
     at = params_at(s.control[0].active, PREEMPTION)
     hours = s.params[at + AGEING_AT]
-    if hours <= 0 or s.control[0].stoppable == 0:
+    if hours <= 0 or s.control[0].stoppable == 0 or is_doubted(s):
         return math.inf
     return max(hours * HOUR, s.params[at + STRETCH_AT] * row.estimate)
 

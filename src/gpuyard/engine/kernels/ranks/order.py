@@ -12,10 +12,10 @@ from gpuyard.engine.kernels.queue import before
 from gpuyard.engine.kernels.ranks.area import (
     HIGHEST,
     LOWEST,
-    class_of,
     credit_of,
     level_of,
     may_be_stopped,
+    quantiles_of,
     time_by_table,
 )  # fmt: skip
 from gpuyard.engine.kernels.ranks.network import judged_time
@@ -61,7 +61,7 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     for i in range(lo, lo + part.running):
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
-        if not may_be_stopped(s, row) or row.run_start == control.now:
+        if not may_be_stopped(s, row) or row.silent == 1 or row.run_start == control.now:
             continue
         if s.terms[row.terms].stops == MAY_STOP_ONCE:
             if control.now - row.run_start > ONCE_WITHIN:
@@ -106,7 +106,7 @@ def levels_stand(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         if now < s.rank_until[j]:
             continue
         row = s.rows[j]
-        if not may_be_stopped(s, row) or (row.barren > 0 and now - row.run_start < _shield_of(s, row)):
+        if not may_be_stopped(s, row) or row.silent == 1 or (row.barren > 0 and now - row.run_start < _shield_of(s, row)):
             continue
         level = s.rank_level[j]
         _weigh_run(s, part, slot, j, 0.0)
@@ -153,7 +153,7 @@ def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real)
         low, high = 2.0**level / factor, 2.0 ** (level + 1) / factor
         interval = s.terms[terms_at(s, row)].interval
         renewed = math.inf if interval == 0 or np.isinf(interval) else (interval - useful % interval) * row.rate
-        first, quantiles = class_of(s, slot, row)
+        first, quantiles = quantiles_of(s, slot, row)
         work = steady_work(s.rank_table, first, quantiles, age, max(age, row.reached), restart, lost, low, high, renewed)
         s.rank_until[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
 

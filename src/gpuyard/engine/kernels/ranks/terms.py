@@ -6,14 +6,16 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
-from gpuyard.engine.kernels.ranks.area import class_of, level_of, may_be_stopped
-from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, ONLINE_AT, RANK_TABLE, WRITING_AT
+from gpuyard.engine.kernels.ranks.area import class_of, is_doubted, level_of, may_be_stopped
+from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, OCTAVES, ONLINE_AT, RANK_TABLE, RATIOS_AT, TRUST_AT, WRITING_AT
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Real
+    from gpuyard.arrays import Int, Real
     from gpuyard.engine.state import JobRow, State
 
 GOLDEN = 0.6180339887498949  # the places that multiples of it name are spread evenly
+RATIO_FROM = -24  # the first octave of run times over estimates
+SETTLING = 25.0  # jobs that count as if table and estimates had told as much about them
 SLACK = 600.0  # s by which the account of waits may be exceeded in any case, all jobs together
 
 
@@ -41,6 +43,9 @@ def _may_be_silent(s: State, row: JobRow) -> Any:
 def settle_writing(s: State, row: JobRow, pressure: Real) -> None:
     """Let a job that may be stopped write checkpoints in its next run if that is worth it, with so many jobs waiting for each device."""
     if not _may_be_silent(s, row):
+        return
+    if is_doubted(s):
+        row.silent = 1
         return
     share = s.params[params_at(s.control[0].active, PREEMPTION) + WRITING_AT]
     price = pressure * row.gpus  # jobs that wait for each second that the job holds its devices
@@ -74,6 +79,53 @@ def share_burden(s: State, row: JobRow) -> None:
 
 
 @inner
+def test_table(s: State, row: JobRow) -> None:
+    """Compare what the table gave for the run time of a job that is done with what estimates did, by their ratios so far."""
+    control = s.control[0]
+    slot = s.slots[control.active]
+    if slot.rank < RANK_TABLE or row.overrun == 1 or s.params[params_at(control.active, PREEMPTION) + TRUST_AT] == math.inf:
+        return
+    first, count = class_of(s, slot, row)
+    octave = _octave(row.runtime, 0)
+    alike = 0
+    for k in range(first, first + count):
+        alike += 1 if _octave(s.rank_table[k], 0) == octave else 0
+    at = RATIOS_AT + _octave(row.runtime / max(row.estimate, 1.0), RATIO_FROM) - RATIO_FROM
+    by_table = (alike + 0.5) / (count + OCTAVES / 2)
+    by_estimate = (s.burden[at] + 0.25) / (control.tested + OCTAVES / 4)
+    s.burden[at] += 1.0
+    was = is_doubted(s)
+    control.tested += 1
+    control.evidence += _bits(by_estimate) - _bits(by_table)
+    control.misfit = control.evidence / (control.tested + SETTLING)
+    if is_doubted(s) != was:
+        _judge_again(s)
+
+
+@inner
+def _octave(x: Real, least: Int) -> Any:
+    """Return ⌊log₂ x⌋, from `least` on, of OCTAVES."""
+    return min(max(level_of(x), least), least + OCTAVES - 1)
+
+
+@inner
+def _bits(x: Real) -> Any:
+    """Return log₂ x, with straight lines between powers of two: the same bytes everywhere."""
+    mantissa, exponent = math.frexp(x)
+    return exponent - 1 + (2.0 * mantissa - 1.0)
+
+
+@inner
+def _judge_again(s: State) -> None:
+    """Let nothing count that was worked out from the table."""
+    for j in range(s.control[0].next_job):
+        s.rank_until[j] = -math.inf
+    for p in range(len(s.partitions)):
+        s.partitions[p].settled = 0
+        s.partitions[p].ageing = 0.0
+
+
+@inner
 def learn_run_time(s: State, row: JobRow) -> None:
     """Let the run time of a job that is done take the place of a quantile of its class, if the table learns and it is its turn."""
     control = s.control[0]
@@ -94,11 +146,7 @@ def learn_run_time(s: State, row: JobRow) -> None:
         s.rank_table[k] = s.rank_table[k - 1]
         k -= 1
     s.rank_table[k] = row.runtime
-    for j in range(control.next_job):
-        s.rank_until[j] = -math.inf
-    for p in range(len(s.partitions)):
-        s.partitions[p].settled = 0
-        s.partitions[p].ageing = 0.0
+    _judge_again(s)
 
 
 @inner

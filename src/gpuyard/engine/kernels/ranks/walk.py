@@ -12,7 +12,7 @@ from gpuyard.engine.kernels.nodes import room_on
 from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_queue
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
-from gpuyard.engine.kernels.ranks.area import may_be_stopped, next_halving, time_by_table, waiting_time
+from gpuyard.engine.kernels.ranks.area import is_doubted, may_be_stopped, next_halving, time_by_table, waiting_time
 from gpuyard.engine.kernels.ranks.network import judge_jobs
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, levels_stand, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
@@ -30,6 +30,8 @@ from gpuyard.engine.kernels.ranks.yard import (
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
 from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE
+
+CAUTION = 4.0  # by estimates, stops must gain so many times more
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -111,7 +113,7 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
         picked = 0 if hopeless else _find_with_stops(s, p, i, slot, last)
         if picked < 0:
             return failed(s, picked, np.int64(entry.job))
-        if picked > 0 and head >= 0 and not may_be_stopped(s, row) and not may_start_behind(s, p, head, i, picked):
+        if picked > 0 and head >= 0 and _must_give_way(s, row) and not may_start_behind(s, p, head, i, picked):
             picked = 0
         if picked > 0 and entry.later >= 0 and pay > 0:
             pays = _stops_pay(s, p, i, slot, picked, last, parts)
@@ -125,6 +127,12 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
             head = i
             reserve_for(s, p, head, count)
     return 0
+
+
+@inner
+def _must_give_way(s: State, row: JobRow) -> Any:
+    """Whether a job must respect the reservation: nobody could have it stopped for the head, or jobs are judged by estimates."""
+    return not may_be_stopped(s, row) or row.silent == 1 or is_doubted(s)
 
 
 @inner
@@ -205,11 +213,23 @@ def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, 
     while k > i:
         entry = s.ranked[k]
         if entry.state == STOPPED and entry.cause == i:
-            cost += (own + s.terms[s.rows[entry.job].terms].restart) / math.sqrt(_expected_length(s, slot, np.int64(entry.job)))
+            length = _expected_length(s, slot, np.int64(entry.job))
+            cost += (own + _price_of_stop(s, part, s.rows[entry.job], length)) / math.sqrt(length)
         k = entry.earlier
     drop_taken(s, part, i)
     _set_back(s, part, i)
-    return cost == 0.0 or not _fits_by(s, p, i, last, s.control[0].now + pay * math.sqrt(own) * cost)
+    factor = pay * CAUTION if is_doubted(s) else pay
+    return cost == 0.0 or not _fits_by(s, p, i, last, s.control[0].now + factor * math.sqrt(own) * cost)
+
+
+@inner
+def _price_of_stop(s: State, part: PartitionRow, row: JobRow, length: Real) -> Any:
+    """Return what a stop costs (s): the restart; by estimates also the most work that it can lose, and what both keep from others."""
+    terms = s.terms[row.terms]
+    if not is_doubted(s):
+        return terms.restart
+    pressure = (part.tail - part.head) / part.total if part.total > 0 else 0.0
+    return (terms.restart + min(terms.interval, length)) * (1.0 + pressure * row.gpus)
 
 
 @inner
