@@ -22,6 +22,7 @@ from gpuyard.cli.common.options import Settings, Verbose
 from gpuyard.cli.common.usage import usage_error
 from gpuyard.cli.completion import verb as completing
 from gpuyard.errors import GpuyardError
+from gpuyard.extras import missing
 
 INTERRUPTED = 130
 COLLECTIONS = (20_000, 20, 20)  # of Python's garbage; with its own thresholds it goes through all that is imported again and again
@@ -86,6 +87,8 @@ def _failed(error: Exception, settings: Settings) -> int:
     if settings.verbose:
         traceback.print_exc()
     known = error if isinstance(error, GpuyardError) else usage_error(error)
+    if isinstance(error, ModuleNotFoundError):
+        known = known or missing(error)
     if known is None:
         what = " ".join(f"{type(error).__name__}: {error}".split())
         known = GpuyardError(f"{what}; this is a bug in gpuyard", hint="add -v for the traceback")

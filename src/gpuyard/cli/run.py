@@ -16,6 +16,7 @@ from gpuyard.cli.common.messages import progress_lines
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.cli.common.tables import comparison_table
 from gpuyard.errors import UsageError
+from gpuyard.extras import require
 
 if TYPE_CHECKING:
     from gpuyard.experiments.design.spec import Experiment
@@ -60,6 +61,7 @@ def run(
 
     If it is interrupted or killed, the same command continues where it stopped and ends with the same numbers.
     """
+    require("polars")
     backend = None if dry_run or on != "local" else _begun(workers)
     from gpuyard.experiments.design.spec import load_experiment
     from gpuyard.experiments.running.runner import backend_of

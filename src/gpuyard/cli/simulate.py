@@ -11,6 +11,7 @@ import typer
 from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
+from gpuyard.extras import require
 
 if TYPE_CHECKING:
     from gpuyard.model.result import Result
@@ -93,6 +94,8 @@ def _check_plot(plot: Path | None) -> None:
         raise UsageError(f"--plot {plot}: unknown kind of figure", hint="end the name with .png, .pdf or .svg")
     if plot is not None and not plot.parent.is_dir():
         raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
+    if plot is not None:
+        require("matplotlib")
 
 
 def tell(result: Result) -> None:

@@ -25,7 +25,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     for name in _COPIED:
         live[name] = rows[name]
     live["running"] = rows["status"] == st.RUNNING
-    _revise_ends(live, table["walltime"], float(s.control["now"][0]), rules)
+    revise_ends(live, table["walltime"], float(s.control["now"][0]), rules)
     live["attained"] = rows["ran"] * rows["gpus"]
     nodes = np.zeros(len(cluster.nodes), NODE)
     usable = s.nodes["mask"].copy()
@@ -74,7 +74,7 @@ def ended_since(s: st.State, reported: Array) -> Array:
     return ended
 
 
-def _revise_ends(live: Array, walltime: Array, now: float, rules: Rules) -> None:
+def revise_ends(live: Array, walltime: Array, now: float, rules: Rules) -> None:
     """Double the estimates of running jobs that have outlived them until the ends lie ahead, as a pass would."""
     late = np.flatnonzero(live["running"] & (live["est_end"] <= now))
     for k in late.tolist():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpuyard.errors import DataError
+from gpuyard.extras import needing_extras
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +32,8 @@ def _kind() -> type[Figure]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    import matplotlib
+    with needing_extras():
+        import matplotlib
 
     matplotlib.rcParams.update(
         {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "gpuyard", "pdf.fonttype": 42}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gpuyard.errors import DataError, UnknownNameError, UsageError
+from gpuyard.extras import needing_extras
 from gpuyard.files import user_path
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
@@ -103,7 +104,8 @@ def _reader_of_dataset(name: str) -> Reader | None:
 
 def _read(path: Path, chosen: Reader | None, options: dict[str, Any]) -> Workload:
     found = chosen or reader_of(path)
-    return found.call(options, path)
+    with needing_extras():
+        return found.call(options, path)
 
 
 def _generate(found: Generator, text: str, seed: int, given: dict[str, Any]) -> Workload:

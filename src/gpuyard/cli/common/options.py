@@ -13,6 +13,7 @@ import typer
 
 from gpuyard.cli.common import inputs
 from gpuyard.cli.common.output import Format
+from gpuyard.extras import require
 
 
 def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
@@ -96,7 +97,21 @@ By = Annotated[list[str] | None, _output("GROUP", "Also by priority, user, parti
 Save = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).")]
 JobsOut = Annotated[Path | None, _output("FILE", "Write a row per job (start, wait, nodes, status …): .csv or .parquet.", "--jobs-out")]
 Plot = Annotated[Path | None, _output("FILE", "Draw Gantt chart, queue and utilisation: .png, .pdf, .svg.")]
-Report = Annotated[Path | None, _output("DIR", "Also write a report with figures and tables there.")]
+
+
+def _with_figures(folder: Path | None) -> Path | None:
+    """Refuse a report now rather than after the work, where figures cannot be drawn."""
+    if folder is not None:
+        require("matplotlib")
+    return folder
+
+
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Also write a report with figures and tables there.", rich_help_panel="Output", callback=_with_figures
+    ),
+]
 
 # ── groups: several options that become one argument of a verb ──
 _READING: dict[str, tuple[Any, Any]] = {

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuyard.arrays import Array
-from gpuyard.errors import UsageError
+from gpuyard.extras import needing_extras
 
 Numbers = npt.ArrayLike
 # One thread and one seed: the same model gives the same answer. The rest is for models that take milliseconds and come with a good start:
@@ -150,10 +150,8 @@ class Solver:
 
     def _ready(self) -> Any:
         if self._highs is None:
-            try:
+            with needing_extras():
                 import highspy
-            except ImportError:
-                raise UsageError("this scheduler needs HiGHS", hint="install gpuyard again: it brings highspy") from None
             self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
             for name, value in OPTIONS.items():
                 self._highs.setOptionValue(name, value)

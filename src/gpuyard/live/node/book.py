@@ -1,0 +1,108 @@
+"""The jobs that have not ended, in memory, and the changes that wait to be committed together.
+
+What is read includes the changes. If they cannot be committed they are forgotten, so that memory never runs ahead of the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuyard.live.node.client import NodeError
+from gpuyard.live.node.jobs import NodeJob, RunState
+from gpuyard.live.node.store import AttemptRow, NodeStore
+
+Change = tuple[NodeJob | None, NodeJob]  # a job before and after a commit
+
+
+class Book:
+    """The jobs of a node. `then` is called after the next commit, in order, and dropped if that fails."""
+
+    def __init__(self, store: NodeStore) -> None:
+        self.store = store
+        self.jobs = {job.id: job for job in store.unfinished()}
+        self._last = store.last_id()
+        self._new: dict[int, tuple[NodeJob, str]] = {}
+        self._changed: dict[int, NodeJob] = {}
+        self._attempts: list[AttemptRow] = []
+        self._decisions: list[tuple[float, int, str, str]] = []
+        self._meta: dict[str, str] = {}
+        self._effects: list[Callable[[], None]] = []
+
+    @property
+    def dirty(self) -> bool:
+        """Return whether anything waits to be committed."""
+        return bool(self._new or self._changed or self._attempts or self._meta or self._effects)
+
+    def find(self, number: int) -> NodeJob:
+        """Return a job as it will be after the commit; an unknown number is refused."""
+        found = self._changed.get(number) or (self._new[number][0] if number in self._new else None) or self.jobs.get(number)
+        found = found or self.store.job(number)
+        if found is None:
+            raise NodeError(f"there is no job {number}", hint="gpuyard queue --all lists jobs")
+        return found
+
+    def next_number(self) -> int:
+        """Return the number of the next job."""
+        self._last += 1
+        return self._last
+
+    def add(self, job: NodeJob, token: str) -> None:
+        """Add a job, submitted under a token."""
+        self._new[job.id] = (job, token)
+
+    def put(self, job: NodeJob) -> None:
+        """Change a job."""
+        if job.id in self._new:
+            self._new[job.id] = (job, self._new[job.id][1])
+        else:
+            self._changed[job.id] = job
+
+    def note_attempt(self, row: AttemptRow) -> None:
+        self._attempts.append(row)
+
+    def note_decision(self, at: float, job: int, action: str, reason: str) -> None:
+        self._decisions.append((at, job, action, reason))
+
+    def note(self, key: str, value: str) -> None:
+        """Set a fact about the node."""
+        self._meta[key] = value
+
+    def then(self, effect: Callable[[], None]) -> None:
+        """Call something once the changes so far are on record."""
+        self._effects.append(effect)
+
+    def commit(self) -> tuple[list[Change], list[Callable[[], None]]]:
+        """Write all changes in one transaction; return what has changed and what is to be done now.
+
+        If it fails, nothing has changed and NodeError says why.
+        """
+        new, changed, effects = dict(self._new), dict(self._changed), list(self._effects)
+        try:
+            if self.dirty or self._decisions:
+                self.store.write(list(new.values()), changed.values(), self._attempts, self._decisions, self._meta)
+        except sqlite3.Error as error:
+            self._last = min([self._last, *(number - 1 for number in new)])
+            raise NodeError(f"{self.store.path}: cannot be written: {error}", hint="is the disk full, or the folder read-only?") from None
+        finally:
+            for waiting in (self._new, self._changed, self._attempts, self._decisions, self._meta, self._effects):
+                waiting.clear()
+        slim = [without_environment(job) for job in (*(job for job, _ in new.values()), *changed.values())]
+        found: list[Change] = []
+        for job in slim:
+            found.append((self.jobs.get(job.id), job))
+            if job.state.ended:
+                self.jobs.pop(job.id, None)
+            else:
+                self.jobs[job.id] = job
+        return found, effects
+
+    def waiting(self) -> list[NodeJob]:
+        """Return the jobs that wait, by number."""
+        return [job for job in self.jobs.values() if job.state is RunState.pending]
+
+
+def without_environment(job: NodeJob) -> NodeJob:
+    """Return the job with an empty environment: those of 10,000 jobs would take 100 MB."""
+    return replace(job, asked=replace(job.asked, env={})) if job.asked.env else job

@@ -1,0 +1,335 @@
+"""The node itself: what it is asked for, and what the scheduler's decisions lead to. It knows no sockets.
+
+Every change goes through the book. `commit` puts it on record and brings in step what is derived from the jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from gpuyard.errors import UsageError
+from gpuyard.live.estimator import HistoryEstimator, kind_of
+from gpuyard.live.node.advice.advisor import Advice, Advisor
+from gpuyard.live.node.book import Book, Change
+from gpuyard.live.node.client import NodeError
+from gpuyard.live.node.clock import NodeClock
+from gpuyard.live.node.devices import Gpus
+from gpuyard.live.node.jobs import NodeJob, RunState, submission_of
+from gpuyard.live.node.running.attempts import writable_cgroup
+from gpuyard.live.node.running.executor import Executor, Launcher
+from gpuyard.live.node.running.lifecycle import Lifecycle
+from gpuyard.live.node.running.shim import descendants
+from gpuyard.live.node.store import NodeStore
+from gpuyard.live.node.yard import NodeDevices, shares
+from gpuyard.live.state.table import LiveJobs, SeenJob
+from gpuyard.model.decision import Action, Decision
+from gpuyard.model.rules import Rules, StopTerms
+from gpuyard.model.site.eligibility import Conditions, why_not
+
+REMEMBERED = 1000  # jobs of the history that the estimator learns from at a start
+RULES = Rules(walltime_kill=True)
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """The settings of a node, kept from one start to the next."""
+
+    scheduler: str = "fcfs/fewest/easy"
+    share: int = 1  # jobs that may share a GPU
+    cpus: int = 0  # CPU slots, or cores for jobs; 0: those of the machine
+    patience: float = 10.0  # s that the scheduler may take
+    cgroup: bool = True  # put jobs into control groups where that is possible
+
+
+class Node:
+    """A queue for one machine."""
+
+    def __init__(self, folder: Path, settings: NodeSettings, gpus: Gpus, launchers: Mapping[str, Launcher] | None = None) -> None:
+        self.folder, self.settings, self.gpus = folder, settings, gpus
+        self.store = NodeStore(folder)
+        self.book = Book(self.store)
+        history = self.store.ended(REMEMBERED)
+        known = [max(job.submit, job.start, job.end) for job in (*history, *self.book.jobs.values())]
+        self.clock = NodeClock(max(known, default=0.0))
+        self.origin = float(self.store.meta("origin") or self.clock.now())
+        self.draining = self.store.meta("draining") == "yes"
+        self.executor = Executor(folder / "jobs", writable_cgroup() if settings.cgroup else "", launchers)
+        self.runs = Lifecycle(self.book, self.clock, self.executor, gpus)
+        self.advisor = Advisor(settings.scheduler, settings.patience, folder / "scheduler.log")
+        self.estimator = HistoryEstimator()
+        self.yard = self._make_yard()
+        self.table = LiveJobs()
+        self.sizes: dict[int, float] = {}  # job → devices that it takes
+        self.pending: dict[int, tuple[float, float]] = {}  # waiting job → devices, and GB on each
+        self.running: set[int] = set()
+        self.reasons: dict[int, str] = {}  # waiting jobs that were not offered to the scheduler → why
+        self.order: Sequence[int] = ()  # the first waiting jobs, as the scheduler orders them
+        self.wanted = True  # something has happened that the scheduler should see
+        self._next_ask = 0.0
+        self._conditional: set[int] = set()  # waiting jobs with conditions of their own
+        self._succeeded: dict[int, bool] = {}  # jobs that others wait for and that have ended
+        self._arrays: dict[int, int] = {}  # array → its running jobs
+        for job in reversed(history):
+            self._learn(job)
+        for job in self.book.jobs.values():
+            self._took(None, job)
+
+    def begin(self) -> None:
+        """Find out what has become of the jobs that ran when the last daemon ended."""
+        rebooted = self.store.meta("boot") not in ("", self.runs.boot)
+        settings = json.dumps(asdict(self.settings))
+        for key, value in {"origin": repr(self.origin), "boot": self.runs.boot, "settings": settings}.items():
+            self.book.note(key, value)
+        for job in list(self.book.jobs.values()):
+            self.runs.adopt(job, rebooted)
+
+    def _make_yard(self) -> NodeDevices:
+        cores = self.settings.cpus or len(os.sched_getaffinity(0))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+        return NodeDevices(self.gpus.latest(), cores, memory, self.settings.share)
+
+    # ── requests ──
+
+    def submit(self, data: object, token: str, user: str) -> list[int]:
+        """Queue a job, or one for each number of an array, and return their numbers; a token gives the same numbers each time."""
+        known = self.store.ids_of_token(token) if token else []
+        if known:
+            return known
+        asked = submission_of(data)
+        gpus = self.yard.gpus_of(asked)
+        for needed in (*asked.after, *asked.after_any):
+            self.book.find(needed)
+        now, made = self.clock.now(), list[int]()
+        guess = self.estimator.estimate(user, kind_of(asked.job_class, asked.name, asked.command), asked.walltime, asked.estimate)
+        one = replace(asked, array=(), gpus=asked.gpus if asked.gpus < 0 else gpus)
+        for number in asked.array or (0,):
+            made.append(self.book.next_number())
+            array = (made[0], number) if asked.array else (0, 0)
+            job = NodeJob(made[-1], one, RunState.pending, now, user, array=array, held=asked.held, queued=now, expected=guess.expected)
+            self.book.add(job, token)
+        return made
+
+    def cancel(self, numbers: Sequence[int]) -> list[int]:
+        """End jobs: those that wait at once, those that run by TERM and, after a grace, KILL. Ended ones stay as they are."""
+        for job in map(self.book.find, numbers):
+            if job.state is RunState.pending:
+                self.book.put(replace(job, state=RunState.killed, reason="cancelled", end=self.clock.now(), held=False))
+            elif not job.state.ended:
+                self.runs.stop(job, "cancel")
+        return list(numbers)
+
+    def hold(self, numbers: Sequence[int], held: bool) -> list[int]:
+        """Keep waiting jobs from starting, or let them."""
+        for job in map(self.book.find, numbers):
+            if job.state is not RunState.pending:
+                raise NodeError(f"job {job.id} is {job.state.value}, not PENDING", hint="only jobs that wait can be held or released")
+            self.book.put(replace(job, held=held))
+        return list(numbers)
+
+    def retry(self, numbers: Sequence[int]) -> list[int]:
+        """Queue jobs again that have FAILED, were KILLED or are LOST; without numbers all that have FAILED or are LOST."""
+        again = (RunState.failed, RunState.lost)
+        numbers = numbers or sorted(job.id for job in self.store.ended(10_000) if job.state in again)
+        for job in map(self.book.find, numbers):
+            if job.state not in (*again, RunState.killed):
+                raise NodeError(f"job {job.id} is {job.state.value}", hint="only jobs that are FAILED, KILLED or LOST run again")
+            self.book.put(self.runs.again(job, f"{job.state.value}: {job.reason or 'run again'}"))
+        return list(numbers)
+
+    def drain(self, draining: bool) -> None:
+        """Start nothing more, or go on."""
+        self.draining, self.wanted = draining, True
+        self.book.note("draining", "yes" if draining else "no")
+
+    # ── what is derived from the jobs ──
+
+    def commit(self) -> list[Change]:
+        """Put on record what has happened, then do what follows from it. NodeError: nothing has happened."""
+        changes, effects = self.book.commit()
+        for old, new in changes:
+            self._took(old, new)
+        for effect in effects:
+            effect()
+        return changes
+
+    def _took(self, old: NodeJob | None, job: NodeJob) -> None:
+        self.wanted = True
+        was, state = old is not None and _runs(old), _runs(job)
+        if job.array[0]:
+            self._arrays[job.array[0]] = self._arrays.get(job.array[0], 0) + state - was
+        (self.running.add if state else self.running.discard)(job.id)
+        self.pending.pop(job.id, None)
+        self._conditional.discard(job.id)
+        if job.state.ended:
+            self._leave(job)
+            return
+        if job.id not in self.sizes:
+            self.sizes[job.id] = self._size(job)
+            self.table.add(self._seen(job))
+        if job.state is RunState.pending:
+            self.pending[job.id] = (self.sizes[job.id], job.asked.gpu_memory)
+            if self._conditions(job).any or job.id in self.runs.troubles:
+                self._conditional.add(job.id)
+        self.table.set(job.id, **self._columns(job))
+
+    def _columns(self, job: NodeJob) -> dict[str, float]:
+        gpus, begun = self.sizes[job.id], job.start - self.origin
+        found: dict[str, float] = {"running": _runs(job), "ran": job.ran, "attained": job.ran * gpus, "done": job.ran}
+        found |= {"preemptions": job.preemptions, "queued": job.queued - self.origin}
+        if _runs(job):
+            found |= {"run_start": begun, "est_end": begun + max(job.expected - job.ran, 1.0)}
+        return found | ({"start": begun} if job.start else {})
+
+    def _leave(self, job: NodeJob) -> None:
+        self.table.remove(job.id)
+        self.sizes.pop(job.id, None)
+        self.reasons.pop(job.id, None)
+        self.runs.forget(job)
+        if job.id in self._succeeded or any(job.id in _needed(self.book.jobs[number]) for number in self._conditional):
+            self._succeeded[job.id] = job.state is RunState.done
+        self._learn(job)
+
+    def _learn(self, job: NodeJob) -> None:
+        if job.state in (RunState.done, RunState.failed) and job.end > job.start > 0:
+            self.estimator.observe(job.user, kind_of(job.asked.job_class, job.asked.name, job.asked.command), job.ran + job.end - job.start)
+
+    def _size(self, job: NodeJob) -> float:
+        try:
+            return self.yard.gpus_of(job.asked)
+        except UsageError:
+            return max(job.asked.gpus, 1.0)  # the machine has changed: it waits until it fits again
+
+    def _seen(self, job: NodeJob) -> SeenJob:
+        asked, origin = job.asked, self.origin
+        terms = StopTerms(preemptible=asked.preemptible, checkpoint=asked.checkpoint if asked.checkpoint else float("nan"))
+        return SeenJob(
+            job.id, job.submit - origin, self.sizes[job.id], max(job.expected, 1.0), asked.walltime, asked.deadline - origin,
+            asked.cpus if self.yard.has_gpus else 0.0, asked.memory, asked.priority, job.user, job_class=asked.job_class, terms=terms,
+        )  # fmt: skip
+
+    # ── eligibility ──
+
+    def _conditions(self, job: NodeJob) -> Conditions:
+        asked = job.asked
+        return Conditions(job.held, asked.begin, asked.after, asked.after_any, job.array[0], asked.array_limit)
+
+    def why_not(self, job: NodeJob, now: float) -> str:
+        """Return the name of the reason why a waiting job is not offered to the scheduler; empty if it is."""
+        for needed in _needed(job):
+            if needed not in self._succeeded and (found := self.book.find(needed)).state.ended:
+                self._succeeded[needed] = found.state is RunState.done
+        reason = why_not(self._conditions(job), now, self._succeeded, self._arrays)
+        if not reason and self.runs.troubles.get(job.id, (0, 0.0, ""))[1] > now:
+            reason = "start-failed"
+        return reason or self.yard.lacking(self.sizes[job.id], job.asked.gpu_memory)
+
+    def _ineligible(self, now: float) -> dict[int, str]:
+        """Return the waiting jobs that are not offered now, and why. Of an array no more are offered than may start."""
+        found = {number: reason for number in self._conditional if (reason := self.why_not(self.book.jobs[number], now))}
+        lacking = {shape: reason for shape in set(self.pending.values()) if (reason := self.yard.lacking(*shape))}
+        if lacking:
+            found |= {number: lacking[shape] for number, shape in self.pending.items() if shape in lacking and number not in found}
+        room: dict[int, int] = {}
+        for number in sorted(self._conditional - found.keys()):
+            job = self.book.jobs[number]
+            if job.asked.array_limit:
+                left = room.setdefault(job.array[0], job.asked.array_limit - self._arrays.get(job.array[0], 0))
+                room[job.array[0]] = left - 1
+                if left <= 0:
+                    found[number] = "array-limit"
+        return found
+
+    # ── decisions ──
+
+    def ask(self) -> bool:
+        """Ask the scheduler what to do now, if anything waits; return whether it was asked."""
+        self.wanted = False
+        if self.draining or not self.pending:
+            return False
+        now = self.clock.now()
+        self.reasons = self._ineligible(now)
+        if len(self.reasons) == len(self.pending):
+            return False
+        offered = self.pending.keys() - self.reasons.keys() if self.reasons else None
+        held = [each for number in self.running for each in self.yard.holdings(self.book.jobs[number], self.sizes[number])]
+        self.advisor.ask(self.table.snapshot(now - self.origin, self.yard.cluster, offered, held, self.yard.nodes(), rules=RULES))
+        return True
+
+    def follow(self, advice: Advice) -> None:
+        """Do what the scheduler wants, as far as it is possible by now; what is not is logged."""
+        self.order = advice.order
+        now = self.clock.now()
+        self._next_ask = now + advice.every if advice.every else 0.0
+        held = shares((self.book.jobs[number], self.sizes[number]) for number in self.running)
+        for decision in advice.decisions:
+            refused = self._carry_out(decision, held, now)
+            what = f"{decision.action.value}{' refused' if refused else ''}"
+            self.book.note_decision(now, decision.job, what, refused or decision.reason or self.advisor.now_used)
+
+    def _carry_out(self, decision: Decision, held: dict[str, float], now: float) -> str:
+        """Carry out one decision; return why that cannot be, or nothing."""
+        job = self.book.jobs.get(decision.job)
+        if job is None or self.book.find(decision.job) is not job:
+            return "it has changed meanwhile"
+        if decision.action in (Action.PREEMPT, Action.MIGRATE):
+            if job.state is not RunState.running or not job.asked.preemptible:
+                return f"it is {job.state.value} and {'may' if job.asked.preemptible else 'must not'} be stopped"
+            self.runs.stop(job, "preempt")
+            return ""
+        if decision.action is not Action.START:
+            return ""
+        if job.id not in self.pending or self.draining or (job.id in self._conditional and self.why_not(job, now)):
+            return "it may not start now"
+        gpus = self.sizes[job.id]
+        devices = self.yard.choose(decision.parts, gpus, job.asked.gpu_memory, held)
+        if devices is None or (gpus > 0 and not devices):
+            return "its devices are not free"
+        for uuid in devices:
+            held[uuid] = held.get(uuid, 0.0) + min(gpus, 1.0)
+        self.runs.start(job, devices, self.yard.has_gpus)
+        return ""
+
+    # ── every second ──
+
+    def tick(self) -> None:
+        """Look at the GPUs, and see that jobs whose time has come are offered."""
+        readings = self.gpus.latest()
+        if self.yard.unknown(readings):
+            self.yard = self._make_yard()
+        if self.yard.has_gpus:
+            self.wanted |= self.yard.see(readings, self._owner(), self._claims())
+        self.runs.tick()
+        self.wanted |= bool(self._conditional) or bool(self._next_ask and self.clock.now() >= self._next_ask)
+
+    def _owner(self) -> Callable[[int], int | None]:
+        """Return what names the job that a process belongs to."""
+        found: dict[int, int] = {}
+        for job, pid in self.executor.pids.items():
+            found |= dict.fromkeys({pid, *descendants({pid})}, job)
+        return found.get
+
+    def _claims(self) -> dict[str, dict[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for number in self.running:
+            job = self.book.jobs[number]
+            for uuid in job.devices:
+                found.setdefault(uuid, {})[number] = job.asked.gpu_memory
+        return found
+
+    def close(self) -> None:
+        """End what belongs to the daemon; jobs go on."""
+        self.advisor.close()
+        self.gpus.close()
+        self.store.close()
+
+
+def _runs(job: NodeJob) -> bool:
+    return job.state in (RunState.starting, RunState.running)
+
+
+def _needed(job: NodeJob) -> tuple[int, ...]:
+    return (*job.asked.after, *job.asked.after_any)

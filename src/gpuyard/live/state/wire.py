@@ -1,0 +1,68 @@
+"""A snapshot as bytes, for a process of our own: a line of JSON with all that is small, then the arrays."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from gpuyard.errors import DataError
+from gpuyard.files import from_plain, to_plain
+from gpuyard.model.cluster import Cluster
+from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
+from gpuyard.model.jobs import JOB, LABELS, Jobs
+from gpuyard.model.rules import Rules
+from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
+
+_ARRAYS = {"jobs": JOB, "live": LIVE, "held": HELD, "nodes": NODE, "ended": ENDED}
+
+
+class SnapshotWriter:
+    """Writes snapshots one after the other. The cluster and the rules are sent when they change."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+
+    def write(self, snapshot: Snapshot) -> bytes:
+        """Return a snapshot as bytes."""
+        arrays = {"jobs": snapshot.jobs.table, **{name: getattr(snapshot, name) for name in _ARRAYS if name != "jobs"}}
+        head: dict[str, Any] = {
+            "now": snapshot.now, "submitted": snapshot.submitted, "labels": snapshot.jobs.labels,
+            "counts": {name: len(array) for name, array in arrays.items()},
+        }  # fmt: skip
+        if snapshot.cluster is not self._cluster:
+            head["cluster"] = to_plain(cluster_to_dict(snapshot.cluster), "cluster")
+            head["rules"] = to_plain(vars(snapshot.rules), "rules")
+            self._cluster = snapshot.cluster
+        return b"".join([json.dumps(head).encode(), b"\n", *(np.ascontiguousarray(array).tobytes() for array in arrays.values())])
+
+
+class SnapshotReader:
+    """Reads what a `SnapshotWriter` wrote, in the same order. Equal clusters are one object, so that deciders keep their state."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+        self._rules = Rules()
+        self._labels: dict[str, Any] = {}
+
+    def read(self, data: bytes) -> Snapshot:
+        """Return the snapshot."""
+        line, _, rest = data.partition(b"\n")
+        head = json.loads(line)
+        if "cluster" in head:
+            self._cluster = cluster_from_dict(from_plain(head["cluster"]))
+            self._rules = Rules(**from_plain(head["rules"]))
+        if self._cluster is None:
+            raise DataError("snapshot: it has no cluster, and is the first")
+        labels = {name: tuple(head["labels"][name]) for name in LABELS.values()}
+        if labels != self._labels:
+            self._labels = labels
+        found: dict[str, Any] = {}
+        at = 0
+        for name, kind in _ARRAYS.items():
+            count = head["counts"][name]
+            found[name] = np.frombuffer(rest, kind, count, at).copy()
+            at += count * kind.itemsize
+        jobs = Jobs(found.pop("jobs"), **self._labels)
+        return Snapshot(head["now"], jobs, cluster=self._cluster, rules=self._rules, seed=0, submitted=head["submitted"], **found)
