@@ -19,7 +19,7 @@ COLOURS = 64  # enough for charts and text; a third of the bytes
 def shrink(path: Path, colours: int = COLOURS) -> None:
     """Rewrite a PNG file with a palette, without dithering."""
     with Image.open(path) as opened:
-        small = opened.convert("RGB").quantize(colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        small = opened.convert("RGB").quantize(colours, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 

@@ -9,19 +9,32 @@ lie in docs/images, in few colours, so that all of them together stay below 2 MB
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+import io
+import json
+import os
+import pty
+import shlex
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from PIL import Image
 
 from gpuyard import Result, load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.arrays import Array
+from gpuyard.experiments.judging.answering.names import duration, in_sentence, people_name
 from gpuyard.report.gantt import gantt_of
-from pictures import shrink
+from pictures import opened, shrink
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -66,8 +79,6 @@ def day() -> list[Path]:
 
 
 def _day(result: Result, window: tuple[float, float], scheme: Scheme) -> Path:
-    import matplotlib
-
     look, names = LOOKS[scheme], list(result.workload.jobs.classes)
     kinds = result.workload.jobs.job_class
     drawn = gantt_of(result, window)
@@ -114,6 +125,165 @@ def _waiting(result: Result, window: tuple[float, float]) -> tuple[Array, Array]
 def _label_hours(axes: object, window: tuple[float, float]) -> None:
     hours = np.arange(np.ceil(window[0] / HOUR / 6) * 6, window[1] / HOUR + 1e-9, 6)
     axes.set_xticks(hours * HOUR / DAY, [f"{h % 24:02.0f}:00" if h % 24 else f"day {h / 24 + 1:.0f}" for h in hours])  # type: ignore[attr-defined]
+
+
+# ── six schedulers ──
+
+DEMO = "gpuyard compare demo --checkpoint 10m --restart-cost 1m"  # as `make demo` calls it, without the report
+COLOURS: dict[Scheme, tuple[str, str]] = {"light": ("#0a7d4f", "#9aa3ad"), "dark": ("#4cc38a", "#6b747d")}  # better, baseline
+
+
+@picture
+def waits() -> list[Path]:
+    """The mean wait under the schedulers that the demo compares."""
+    (compared,) = json.loads(subprocess.run([*shlex.split(DEMO), "-f", "json"], check=True, capture_output=True, cwd=ROOT).stdout)
+    return [_waits(compared, scheme) for scheme in SCHEMES]
+
+
+def _waits(compared: Mapping[str, Any], scheme: Scheme) -> Path:
+    metric, look, (good, grey) = compared["primary"], LOOKS[scheme], COLOURS[scheme]
+    lines = sorted(compared["schedulers"], key=lambda line: -line["metrics"][metric]["mean"])
+    clear = [line["scheduler"] for line in lines if line["difference"] and line["difference"]["high"] < 0]
+    name = {line["scheduler"]: people_name(parse_scheduler(line["scheduler"])) for line in lines}
+    with matplotlib.rc_context({"text.color": look.ink, "xtick.color": look.muted, "ytick.color": look.ink, "font.size": 7.5,
+                                "axes.facecolor": look.ground, "axes.edgecolor": look.line}):  # fmt: skip
+        figure = Figure(figsize=(9.0, 2.5), facecolor=look.ground, layout="constrained", dpi=200)
+        axes = figure.subplots()
+        for row, line in enumerate(lines):
+            wait = {key: line["metrics"][metric][key] / 60 for key in ("low", "mean", "high")}
+            colour = good if line["scheduler"] in clear else grey
+            axes.plot([wait["low"], wait["high"]], [row, row], color=colour, lw=2.2, solid_capstyle="round")
+            axes.plot(wait["mean"], row, "o", color=colour, ms=6)
+            axes.annotate(
+                duration(60 * wait["mean"]), (wait["high"], row), (6, 0), textcoords="offset points", va="center", color=look.muted
+            )
+        axes.set_yticks(range(len(lines)), [f"{name[line['scheduler']]}{' †' if line['may_stop_jobs'] else ''}" for line in lines])
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter("{x:.0f} min")
+        axes.grid(axis="x", color=look.line, lw=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        among = f"all {len(clear)}" if len(clear) == len(lines) - 1 else f"{len(clear)} of {len(lines) - 1}"
+        baseline = in_sentence(name[compared["baseline"]])
+        figure.suptitle(f"Jobs wait clearly less under {among} others than under {baseline}",
+                        x=0.01, ha="left", fontsize=9.5, fontweight="bold")  # fmt: skip
+        axes.set_title(f"Mean wait, 95 % interval over {len(compared['seeds'])} seeds. Clearly: the paired difference excludes 0",
+                       loc="left", fontsize=7, color=look.muted)  # fmt: skip
+        path = IMAGES / f"waits-{scheme}.png"
+        figure.savefig(path)
+    shrink(path)
+    return path
+
+
+# ── what a terminal shows ──
+
+PAGE = """<!doctype html><meta charset="utf-8"><style>
+body {{ margin: 0; background: {ground}; }}
+main {{ display: inline-block; padding: 18px 22px; color: {ink}; white-space: pre; font: 14px/1.3 "DejaVu Sans Mono", monospace; }}
+</style><main><span style="color:#4cc38a">$</span> {command}
+{code}</main>"""
+
+
+@picture
+def terminal() -> list[Path]:
+    """The demo in a terminal with 80 and with 120 columns."""
+    return [_terminal(DEMO, columns) for columns in (80, 120)]
+
+
+def _terminal(command: str, columns: int) -> Path:
+    """Run a command in a terminal of its own, and draw what it printed there."""
+    from rich.console import Console
+    from rich.terminal_theme import TerminalTheme
+    from rich.text import Text
+
+    look = LOOKS["dark"]
+    theme = TerminalTheme((13, 17, 23), (232, 234, 236), [(90, 98, 108), (240, 135, 90), (76, 195, 138), (224, 165, 38), (91, 184, 224),
+                          (200, 160, 230), (91, 200, 200), (232, 234, 236)])  # fmt: skip
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(printed(command, columns).rstrip()), soft_wrap=True)
+    code = console.export_html(theme=theme, code_format="{code}", inline_styles=True)
+    page = PAGE.format(ground=look.ground, ink=look.ink, command=command, code=code)
+    path = IMAGES / f"terminal-{columns}.png"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "terminal.html"
+        file.write_text(page, encoding="utf-8")
+        with opened(file.as_uri(), 1600, 900, sharpness=1.5) as (shown, _):
+            shown.locator("main").screenshot(path=path)
+    shrink(path)
+    return path
+
+
+def printed(command: str, columns: int) -> str:
+    """What a command writes to stdout, a terminal with so many columns; what it says on stderr is left out."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (200, columns))
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)}
+    with subprocess.Popen(shlex.split(command), stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment) as process:
+        os.close(theirs)
+        parts: list[bytes] = []
+        with contextlib.suppress(OSError):  # on Linux, reading after the end is an error
+            while part := os.read(ours, 65536):
+                parts.append(part)
+        os.close(ours)
+    if process.returncode:
+        raise SystemExit(f"{command}: exit code {process.returncode}")
+    return b"".join(parts).decode("utf-8").replace("\r\n", "\n")
+
+
+# ── reports and the site ──
+
+
+@picture
+def report() -> list[Path]:
+    """The report of the made-up log of the guides: its first screen on a desk and on a phone, and the pages that it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = subprocess.run([sys.executable, "examples/sacct_demo.py"], check=True, capture_output=True, cwd=ROOT).stdout
+        Path(folder, "sacct.txt").write_bytes(log)
+        _quietly("gpuyard compare sacct.txt --report answer", Path(folder))
+        address = Path(folder, "answer", "report.html").as_uri()
+        return [_page(address, "report-1280", 1280, 800), _page(address, "report-390", 390, 844), *_printed_pages(address, Path(folder))]
+
+
+@picture
+def site() -> list[Path]:
+    """The first page of the documentation."""
+    _quietly(f"{sys.executable} -m zensical build --strict")
+    address = (ROOT / "site" / "index.html").as_uri()
+    return [_page(address, "site-1280", 1280, 800), _page(address, "site-390", 390, 844, "dark")]
+
+
+def _quietly(command: str, folder: Path = ROOT) -> None:
+    subprocess.run(shlex.split(command), check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _page(address: str, name: str, width: int, height: int, scheme: Scheme = "light") -> Path:
+    """Keep what is in a window of that size when the page has loaded."""
+    path = IMAGES / f"{name}.png"
+    with opened(address, width, height, scheme) as (page, outside):
+        page.wait_for_timeout(500)
+        page.screenshot(path=path)
+    if outside:
+        raise SystemExit(f"{address} asks for {outside[0]}")
+    shrink(path)
+    return path
+
+
+def _printed_pages(address: str, folder: Path) -> list[Path]:
+    """Print a page as PDF and draw its sheets side by side, as many as there are."""
+    with opened(address, 1280, 800) as (page, _):
+        page.pdf(path=folder / "report.pdf", format="A4", prefer_css_page_size=True, print_background=True)
+    _quietly(f"pdftoppm -r 70 -png {folder}/report.pdf {folder}/sheet")
+    sheets = [Image.open(file).convert("RGB") for file in sorted(folder.glob("sheet*.png"))]
+    gap = 12
+    width = sum(sheet.width for sheet in sheets) + gap * (len(sheets) + 1)
+    whole = Image.new("RGB", (width, max(sheet.height for sheet in sheets) + 2 * gap), "#d5d9dd")
+    for k, sheet in enumerate(sheets):
+        whole.paste(sheet, (gap + k * (sheet.width + gap), gap))
+    path = IMAGES / "report-printed.png"
+    whole.save(path)
+    shrink(path)
+    return [path]
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ from gpuyard.experiments.running.runner import backend_of, run
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE: dict[str, Any] = tomllib.loads((ROOT / "docs" / "pages" / "claims.toml").read_text("utf-8"))
+README = (ROOT / "README.md").read_text("utf-8")
 CLAIMS: list[dict[str, Any]] = TABLE["claims"]
 CHECKS = [(claim["row"], check) for claim in CLAIMS for check in claim.get("checks", ())]
 ROWS = {"A": 11, "B": 8, "C": 6, "D": 7, "E": 5}
@@ -159,3 +161,17 @@ def test_the_page_comes_from_this_script(claims: ModuleType) -> None:
     text = (ROOT / "docs" / "reference" / "claims.md").read_text("utf-8")
     assert text.startswith(claims.INTRODUCTION)
     assert all(f"| {claim['row']} | {claim['claim']} |" in text for claim in CLAIMS)
+
+
+def test_the_readme_names_only_gains_that_are_sure() -> None:
+    """What the README says of stopping jobs are the cells of docs/reference/preemption.md whose interval excludes 0."""
+    page = (ROOT / "docs" / "reference" / "preemption.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| `saf/fewest/easy/gittins` |"))  # the first: all may be stopped
+    waits = [cell.split(" / ")[0].strip() for cell in row.strip("| ").split(" | ")[1:]]
+    sure = [int(cell[:-1]) for cell in waits if cell.endswith("*")]
+    assert all(gain < 0 for gain in sure)
+    said = re.search(r"on seven production logs.*?by (\d+) to (\d+) % on (\w+); on the other (\w+)", " ".join(README.split()))
+    assert said is not None
+    numbers = ("zero", "one", "two", "three", "four", "five", "six", "seven")
+    assert (int(said[1]), int(said[2])) == (-max(sure), -min(sure))
+    assert (numbers.index(said[3]), numbers.index(said[4])) == (len(sure), len(waits) - len(sure)) and len(waits) == 7
