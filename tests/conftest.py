@@ -50,6 +50,12 @@ def _share_jax_programs(options: Any) -> None:
     options.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+@pytest.fixture(autouse=True)
+def _as_wide_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are not folded to the terminal in which the tests run."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def optimised() -> Iterator[None]:
     """Compile JAX programs with all optimisations."""

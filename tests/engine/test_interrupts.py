@@ -23,9 +23,10 @@ PATIENCE = 120.0  # s; a hang would last for ever
 SCRIPT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets commands in the background ignore it
-from gpuyard import load_cluster, load_workload, simulate
+from gpuyard import load_cluster, load_workload
 from gpuyard.engine.compiler.compile import compile_keys
 from gpuyard.engine.compiler.entry import engine
+from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import Program, Slot
 
 def endless(jobs, j, now):
