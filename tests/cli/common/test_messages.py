@@ -76,3 +76,13 @@ def test_a_line_of_progress_every_ten_seconds(said: Said, monkeypatch: pytest.Mo
         "gpuyard: simulating: 20 of 100, 1m 20s left; Ctrl-C stops",
         "gpuyard: simulating: 30 of 100, 1m 10s left; Ctrl-C stops",
     ]
+
+
+def test_a_slow_first_piece_is_not_taken_for_the_others(said: Said, monkeypatch: pytest.MonkeyPatch):
+    now = 0.0
+    monkeypatch.setattr(messages.time, "monotonic", lambda: now)
+    show = progress_lines("simulating")
+    for done, at in ((1, 30.0), (2, 31.0), (12, 41.0)):
+        now = at
+        show(done, 48)
+    assert said() == ["gpuyard: simulating: 1 of 48; Ctrl-C stops", "gpuyard: simulating: 12 of 48, 36s left; Ctrl-C stops"]

@@ -54,15 +54,23 @@ class Pace:
 
 
 def progress_lines(what: str) -> Callable[[int, int], None]:
-    """Return a function of how much is done, of how much: it says so every ten seconds, with the time that is left."""
+    """Return a function of how much is done, of how much: it says so every ten seconds, with the time that is left.
+
+    The first piece, with which the engine may have been compiled, is not taken for the others.
+    """
     from gpuyard.model.units import format_seconds
 
-    began, pace = time.monotonic(), Pace()
+    pace = Pace()
+    first: tuple[float, int] | None = None
 
     def show(done: int, total: int) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if done and first is None:
+            first = now, done
         if pace.due():
-            passed = time.monotonic() - began
-            left = f", {format_seconds(passed / done * (total - done))} left" if done else ""
+            since = (now - first[0], done - first[1]) if first else (0.0, 0)
+            left = f", {format_seconds(since[0] / since[1] * (total - done))} left" if since[1] else ""
             say(f"{what}: {done:,} of {total:,}{left}; Ctrl-C stops")
 
     return show
