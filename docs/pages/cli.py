@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from gpuyard.cli.main import app
+from gpuyard.cli.verbs import app
 
 INTRODUCTION = """\
 # Command line
@@ -37,7 +37,9 @@ def _sections(path: str, group: Any) -> list[str]:
 def _section(name: str, verb: Any) -> str:
     arguments = [p for p in verb.params if p.param_type_name == "argument"]
     given = [p for p in verb.params if p.param_type_name == "option" and not p.hidden]
-    usage = " ".join([name, *(_metavar(p) for p in arguments), "[OPTIONS]"])
+    words = [_metavar(p) for p in arguments]
+    first = verb.context_settings.get("allow_interspersed_args") is False  # options come before the command that follows
+    usage = " ".join([name, "[OPTIONS]", "--", *words] if first else [name, *words, "[OPTIONS]"])
     lines = [f"## {name}", "", f"`{usage}`", "", inspect.cleandoc(verb.help or ""), "", "| option | is |", "|---|---|"]
     lines += [f"| `{_metavar(p)}` | {_cell(p.help or '')} |" for p in arguments]
     lines += [f"| {_names(p)} | {_cell(p.help or '')}{_default(p)} |" for p in given]

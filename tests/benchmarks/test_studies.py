@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from gpuyard.cli.main import app
+from gpuyard.cli.verbs import app
 from gpuyard.experiments.design.spec import load_experiment, parse_experiment, shipped
 from gpuyard.experiments.running.runner import backend_of, run
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import gpuyard
-from gpuyard.cli.main import app
+from gpuyard.cli.verbs import app
 from support.complaints import complaints
 
 COMMAND = [sys.executable, "-m", "gpuyard"]

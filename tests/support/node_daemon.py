@@ -53,6 +53,8 @@ class PausingShims:
 class GpusOfFile:
     """Reads GPUs from a JSON file: a list of readings."""
 
+    problem = ""
+
     def __init__(self, path: Path) -> None:
         self._path = path
 

@@ -17,7 +17,7 @@ import pytest
 
 from gpuyard.cli.completion.verb import SCRIPTS, WHERE, answer, split
 from gpuyard.cli.completion.words import FILE, VALUES
-from gpuyard.cli.main import _command
+from gpuyard.cli.verbs import command
 
 ROOT = Path(__file__).parents[3]
 BREAKS = " \t\n\"'><=;|&(:"
@@ -25,16 +25,18 @@ FREE = {  # parameters whose values nobody can list: numbers, times, texts of on
     "seed", "seeds", "column", "with_", "jobs", "preemptible", "checkpoint", "restart_cost", "checkpoint_cost", "drain", "every", "threads",
     "limit", "runs", "steps", "updates", "envs", "set_", "workers", "batches", "episodes", "top", "until", "from_", "user", "partition",
     "keep", "batch", "load", "shell", "options",
+    "gpus", "gpu_memory", "cpus", "memory", "walltime", "begin", "deadline", "priority", "after", "after_any", "array", "job_class",
+    "retry", "grace", "output_limit", "env", "template", "share", "patience", "ids", "job", "timeout", "tail", "since",
 }  # fmt: skip
 
 
 def bash(line: str) -> list[str]:
     """The words that bash is offered, without what else is possible."""
-    return [each.partition("\t")[0] for each in answer(["bash", line, BREAKS], _command()).splitlines()[1:]]
+    return [each.partition("\t")[0] for each in answer(["bash", line, BREAKS], command()).splitlines()[1:]]
 
 
 def flags(line: str) -> str:
-    return answer(["bash", line, BREAKS], _command()).splitlines()[0]
+    return answer(["bash", line, BREAKS], command()).splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,10 @@ def flags(line: str) -> str:
         ("gpuyard train PickH", ["PickHost"]),
         ("gpuyard run rob", ["robustness"]),
         ("gpuyard completion fi", ["fish"]),
+        ("gpuyard node st", ["start", "stop", "status"]),
+        ("gpuyard node start --scheduler sjf/fewest/ea", ["sjf/fewest/easy"]),
+        ("gpuyard submit --gpu", ["--gpus", "--gpu-memory"]),
+        ("gpuyard submit --signal US", ["USR1", "USR2"]),
         ("gpuyard nonsense x", []),
         ("gpuyard simulate demo --seed ", []),
     ],
@@ -94,7 +100,7 @@ def test_every_parameter_is_completed_or_free():
         if not inner:
             yield command
 
-    parameters = {each.name for command in commands(_command()) for each in command.params if not getattr(each, "is_flag", False)}  # type: ignore[attr-defined]
+    parameters = {each.name for command in commands(command()) for each in command.params if not getattr(each, "is_flag", False)}  # type: ignore[attr-defined]
     assert parameters - set(VALUES) - FREE == set(), "say in VALUES of cli/completion/words.py what it may be"
 
 

@@ -17,7 +17,7 @@ from gpuyard.model.units import clean
 
 __all__ = [
     "STAR", "Format", "Output", "Table",
-    "clean", "csv_text", "emit", "json_text", "md_plain", "md_text", "progress_bar", "say", "short", "shown_unit",
+    "clean", "csv_text", "emit", "json_text", "md_plain", "md_text", "progress_bar", "rich_parts", "say", "short", "shown_unit",
     "with_interval",
 ]  # fmt: skip
 
@@ -108,18 +108,24 @@ def _table_text(output: Output) -> str:
     terminal = sys.stdout.isatty()
     width = Console(file=sys.stdout).width if terminal else _asked_width()
     console = Console(file=io.StringIO(), width=width, highlight=False, emoji=False, force_terminal=terminal or None)
-    for table in output.tables:
-        if table.title:
-            console.print(_plain_text(table.title, "bold"))
-        for columns in _blocks(table, console.width):
-            console.print(_rich_table(table, columns))
-        if table.caption:
-            console.print(_plain_text(table.caption, "dim"))
-        console.print()
-    for paragraph in output.text:
-        console.print(_plain_text(paragraph))
+    for part in rich_parts(output, console.width):
+        console.print(part)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return text if terminal else "\n".join(map(_unpadded, text.splitlines())) + "\n"
+
+
+def rich_parts(output: Output, width: int) -> Iterator[Any]:
+    """Yield what is printed for people, piece by piece, as rich shows it."""
+    for table in output.tables:
+        if table.title:
+            yield _plain_text(table.title, "bold")
+        for columns in _blocks(table, width):
+            yield _rich_table(table, columns)
+        if table.caption:
+            yield _plain_text(table.caption, "dim")
+        yield ""
+    for paragraph in output.text:
+        yield _plain_text(paragraph)
 
 
 def _asked_width() -> int:

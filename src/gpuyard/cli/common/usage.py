@@ -20,6 +20,7 @@ EXAMPLES = {
     "explain": "gpuyard explain learned:gpu",
     "run": "gpuyard run core --quick",
     "report": "gpuyard report results/core",
+    "submit": "gpuyard submit -- python train.py",
     "trace info": "gpuyard trace info log.swf.gz",
     "trace convert": "gpuyard trace convert log.swf.gz jobs.csv",
     "trace generate": "gpuyard trace generate family:shape=bursty jobs.csv",

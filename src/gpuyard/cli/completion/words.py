@@ -9,6 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpuyard.live.node.jobs import CHECKPOINT_SIGNALS
+
 FILE = Path(__file__).parent / "names.json"
 SLOTS = ("orderings", "placements", "backfills", "preemptions")
 
@@ -216,7 +218,8 @@ VALUES: Mapping[str, Callable[[str], Candidates]] = {
     "objective": _kinds("objectives"), "experiment": _kinds("experiments", files=True), "checkpoint": _kinds("learned", files=True),
     "start": _kinds("learned", "orderings", "placements", files=True), "network": _fixed("kernel", "attention"),
     "device": _fixed("cpu", "gpu"), "split": _fixed("test", "validation", "train"), "on": _fixed("local", "ray", "auto"),
-    "how": _fixed("table", "json", "csv", "md"),
+    "how": _fixed("table", "json", "csv", "md"), "signal": _fixed(*CHECKPOINT_SIGNALS), "command": _files, "cwd": _files,
+    "prometheus": _files,
     "shell": _fixed("bash", "zsh", "fish"), "file": _files, "folder": _files, "out": _files, "save": _files, "plot": _files,
     "report": _files, "config": _files, "speeds": _files, "library": _files, "jobs_out": _files,
 }  # fmt: skip

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpuyard.live.gpus.prometheus import prometheus_text
 from gpuyard.live.node.devices import Gpus, NoGpus
+
+__all__ = ["find_gpus", "prometheus_text"]
 
 
 def find_gpus(folder: Path | None = None) -> Gpus:

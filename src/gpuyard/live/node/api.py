@@ -15,7 +15,7 @@ A connection carries any number of requests, one after the other. A line holds a
 | status | | what the node is and does |
 | drain, resume | | draining |
 | stop | | stopped |
-| history | since, limit | jobs that have ended |
+| history | since, limit; runs: also what makes it a measured result | jobs that have ended, newest first |
 | decisions | limit | what the policy decided, and why |
 """
 

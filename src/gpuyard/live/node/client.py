@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,10 @@ PATIENCE = 30.0  # s that the daemon may take to answer
 
 class NodeError(GpuyardError):
     """The node refused a request, or cannot be reached."""
+
+
+class NoNodeError(NodeError):
+    """No daemon runs in the folder."""
 
 
 class NodeClient:
@@ -88,14 +91,14 @@ class NodeClient:
 
     def _unreachable(self, error: OSError) -> NodeError:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-            return NodeError(f"no node runs in {self.folder}", hint="gpuyard node start")
+            return NoNodeError(f"no node runs in {self.folder}", hint="gpuyard node start")
         return NodeError(f"{self.folder}: the node cannot be reached: {error.strerror or error}", hint="gpuyard node status")
 
     # ── verbs ──
 
     def submit(self, job: Submission, *, patience: float = PATIENCE) -> list[int]:
         """Submit a job, or an array, and return the ids. A daemon that is being restarted is waited for; nothing is submitted twice."""
-        token, until = secrets.token_hex(8), time.monotonic() + patience
+        token, until = os.urandom(8).hex(), time.monotonic() + patience
         while True:
             try:
                 return [int(each) for each in self.call("submit", job=job.plain(), token=token)["ids"]]

@@ -169,7 +169,7 @@ class Node:
             self._leave(job)
             return
         if job.id not in self.sizes:
-            self.sizes[job.id] = self._size(job)
+            self.sizes[job.id] = self.size_of(job)
             self.table.add(self._seen(job))
         if job.state is RunState.pending:
             self.pending[job.id] = (self.sizes[job.id], job.asked.gpu_memory)
@@ -198,7 +198,8 @@ class Node:
         if job.state in (RunState.done, RunState.failed) and job.end > job.start > 0:
             self.estimator.observe(job.user, kind_of(job.asked.job_class, job.asked.name, job.asked.command), job.ran + job.end - job.start)
 
-    def _size(self, job: NodeJob) -> float:
+    def size_of(self, job: NodeJob) -> float:
+        """Return how many devices of the cluster a job takes."""
         try:
             return self.yard.gpus_of(job.asked)
         except UsageError:

@@ -325,12 +325,12 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.stat()
         if about.st_uid != os.geteuid():
-            raise NodeError(f"{folder}: belongs to another user", hint="give a folder of your own: --dir DIR")
+            raise NodeError(f"{folder}: belongs to another user", hint="give a folder of your own: --folder DIR")
         if about.st_mode & 0o077:
             folder.chmod(0o700)
     except OSError as error:
         raise NodeError(
-            f"{folder}: cannot be used: {error.strerror}", hint="give a folder on a local disk that you can write: --dir DIR"
+            f"{folder}: cannot be used: {error.strerror}", hint="give a folder on a local disk that you can write: --folder DIR"
         ) from None
 
 

@@ -9,12 +9,14 @@ from contextlib import suppress
 from functools import lru_cache
 
 import gpuyard
+from gpuyard.files import to_plain
 from gpuyard.live.node.api import Message
 from gpuyard.live.node.core import Node
 from gpuyard.live.node.jobs import NodeJob, RunState
 from gpuyard.live.node.planning import outlook
 from gpuyard.live.node.running.executor import OUTPUT
 from gpuyard.live.node.running.shim import descendants
+from gpuyard.model.cluster_file import cluster_to_dict
 from gpuyard.model.fields import Fields
 from gpuyard.registry import Registry
 
@@ -138,7 +140,14 @@ def _logs(node: Node, given: Fields) -> Message:
 @verb("history")
 def _history(node: Node, given: Fields) -> Message:
     since, limit = given.number("since", 0.0), given.whole("limit", 1000, high=MOST_LISTED)
-    return {"jobs": [job.plain() for job in node.store.ended(limit, since)]}
+    jobs = node.store.ended(limit, since)
+    answer: Message = {"jobs": [job.plain() | {"size": node.size_of(job)} for job in jobs], "now": node.clock.now()}
+    if not given.flag("runs", False):
+        return answer
+    runs = [[each.job, each.began, each.ended, each.devices] for each in node.store.attempts([job.id for job in jobs])]
+    cluster = to_plain(cluster_to_dict(node.yard.cluster), "cluster")
+    about = {"scheduler": node.settings.scheduler, "version": gpuyard.__version__, "places": node.yard.place}
+    return answer | {"runs": runs, "cluster": cluster} | about
 
 
 @verb("decisions")
@@ -172,7 +181,8 @@ def _devices(node: Node) -> list[Message]:
             {
                 "index": reading.index, "uuid": reading.uuid, "name": reading.name, "state": state, "jobs": jobs, "memory": reading.memory,
                 "free": reading.free, "utilisation": reading.utilisation, "watts": reading.watts, "celsius": reading.celsius,
-                "processes": [each.pid for each in reading.processes], "lost": reading.lost,
+                "processes": [each.pid for each in reading.processes], "strangers": node.yard.strangers.get(reading.uuid, []),
+                "lost": reading.lost,
             }
         )  # fmt: skip
     return found

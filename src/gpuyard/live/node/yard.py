@@ -42,6 +42,7 @@ class NodeDevices:
         self.cluster = _cluster(self.groups)
         self.readings: dict[str, GpuReading] = {}
         self.blocked: dict[str, str] = {}  # device → gpu-lost or gpu-foreign
+        self.strangers: dict[str, list[int]] = {}  # device → processes on it that belong to no job
         self._claimed: dict[str, float] = {}  # device → GB that our jobs may still take
         self.see(readings, lambda _: None, {})
 
@@ -56,7 +57,7 @@ class NodeDevices:
         """
         before = dict(self.blocked)
         self.readings = {each.uuid: each for each in readings}
-        self.blocked, self._claimed = {}, {}
+        self.blocked, self.strangers, self._claimed = {}, {}, {}
         for uuid in self.place if self.has_gpus else ():
             reading = self.readings.get(uuid)
             if reading is None or reading.lost:
@@ -67,6 +68,7 @@ class NodeDevices:
                 job = owner(process.pid)
                 if job is None:
                     self.blocked[uuid] = "gpu-foreign"
+                    self.strangers.setdefault(uuid, []).append(process.pid)
                 else:
                     used[job] = used.get(job, 0.0) + process.memory
             self._claimed[uuid] = sum(max(claim - used.get(job, 0.0), 0.0) for job, claim in claims.get(uuid, {}).items())
