@@ -126,19 +126,25 @@ def options_of(kind: EnvKind, settings: Mapping[str, Any]) -> Any:
     return kind.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
 
 
+def texts_of(kind: EnvKind, workload: str | Sequence[str]) -> list[str]:
+    """Return the texts of workloads; the kind's own where none is given."""
+    texts = [workload] if isinstance(workload, str) else list(workload)
+    return [text for text in texts if text] or [kind.workload or kind.example]
+
+
 def source_of(kind: EnvKind, workload: str | Sequence[str], cluster: str, split: str) -> EpisodeSource:
-    """Return the source of episodes; the kind's own workload where none is given."""
+    """Return the source of episodes."""
     if cluster and not workload:
         raise UsageError(f"{kind.id}: a cluster without a workload", hint="give workload=… too")
-    texts = [workload] if isinstance(workload, str) else list(workload)
-    return Workloads([text for text in texts if text] or [kind.workload or kind.example], cluster).part(check_split(split))
+    return Workloads(texts_of(kind, workload), cluster).part(check_split(split))
 
 
 class SchedulingEnv(OneEnv):
     """A simulation with one decision left open; a new workload for every episode. `settings` are the options of the kind.
 
     At the end `info["episode_facts"]` has the value of the objective's metric under its name, `jobs`, `choices`, `illegal` (choices),
-    `return` and `number`, that of the episode in the source.
+    `return` and `number`, that of the episode in the source. `purpose` is what `gpuyard.networks.export` must know about a network that
+    was trained here.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
@@ -158,6 +164,7 @@ class SchedulingEnv(OneEnv):
         self.render_mode = render_mode
         self.source = source_of(self.kind, workload, cluster, split)
         self.options = options_of(self.kind, settings)
+        self.purpose = self.kind.purpose(self.options, texts_of(self.kind, workload), cluster, self.source)
         self._opened = dataclasses.replace(self.options.left_open(), recorded=True)
         self._seed, self._number, self._turn = 0, 0, 0
         self.envs = self._made(0)  # a batch of one, with the episode that is under way
@@ -222,8 +229,9 @@ class VectorGym(VectorEnv[Seen, Array, Array]):
     ) -> None:
         self.kind = find_env(kind)
         self._facts = facts
-        source = source_of(self.kind, workload, cluster, split)
-        made = make_envs(source, options_of(self.kind, settings), num_envs, 0, recorded=facts)
+        source, options = source_of(self.kind, workload, cluster, split), options_of(self.kind, settings)
+        self.purpose = self.kind.purpose(options, texts_of(self.kind, workload), cluster, source)
+        made = make_envs(source, options, num_envs, 0, recorded=facts)
         self.envs = made
         self.num_envs = num_envs
         self.single_action_space = spaces.Discrete(made.actions)

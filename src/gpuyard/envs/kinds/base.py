@@ -22,6 +22,7 @@ from gpuyard.metrics import METRICS, is_metric, measure, resolve
 from gpuyard.model.decision import Decision
 from gpuyard.model.result import Result
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.networks.export import Purpose
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import Scheduler
 from gpuyard.registry import Registry, unknown_name
@@ -137,6 +138,10 @@ class EnvKind:
         if found.better == "neither":
             raise UsageError(f"objective {name!r}: neither lower nor higher is better")
         return Criterion(name, found.better, lambda result: measure(result, [name])[name])
+
+    def purpose(self, options: Any, workloads: Sequence[str], cluster: str, source: EpisodeSource) -> Purpose:
+        """Return what a network is for that was trained on these workloads, of which `source` is the part that it saw."""
+        return Purpose(self.schema, self.choices(options), options.objective, tuple(workloads), cluster, source.uses)
 
     def demonstrator(self, source: EpisodeSource, options: Any, teacher: str, count: int, seed: int) -> Demonstrator:
         """Let a heuristic choose in `count` environments over the episodes that a training with the same seed has."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.envs.base import Observation
-from gpuyard.envs.gym import OneEnv, options_of, source_of
+from gpuyard.envs.gym import OneEnv, options_of, source_of, texts_of
 from gpuyard.envs.kinds.base import find_env, instances_of
 from gpuyard.envs.kinds.device.batch import DeviceConfig, DeviceEnvs, MakeInstance
 from gpuyard.errors import UsageError
@@ -20,7 +20,7 @@ class PickDeviceEnv(OneEnv):
 
     Episodes come from `workload`, `cluster` and `split` as in the other environments, or from a `source` of your own; `settings` are the
     options of the kind (see `gpuyard.envs.kinds.device.kind`), or all of them and more are in a `config`. At the end
-    `info["episode_facts"]` has `turnaround`, the tasks' mean in s, and `jobs`.
+    `info["episode_facts"]` has `turnaround`, the tasks' mean in s, and `jobs`. Without a `source` there is a `purpose`, as elsewhere.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
@@ -44,7 +44,11 @@ class PickDeviceEnv(OneEnv):
         if config is not None and settings:
             raise UsageError(f"{self.kind.id}: a config, and {', '.join(settings)} too", hint="give one or the other")
         options = options_of(self.kind, settings)
-        self.envs = DeviceEnvs(source or instances_of(source_of(self.kind, workload, cluster, split)), 1, config or options.config())
+        if source is None:
+            known = source_of(self.kind, workload, cluster, split)
+            self.purpose = self.kind.purpose(options, texts_of(self.kind, workload), cluster, known)
+            source = instances_of(known)
+        self.envs = DeviceEnvs(source, 1, config or options.config())
         self._fresh = False  # an episode has begun in which nothing was chosen yet
         super().__init__(self.kind, self.envs.schema, self.envs.actions, self.envs.actions)
 
