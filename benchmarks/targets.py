@@ -65,7 +65,7 @@ def load(path: Path) -> dict[str, float]:
     found = parse_json(read_bytes(path, MAX_BYTES, "a benchmark"), str(path))
     rows = found.get("lines") if isinstance(found, dict) and found.get("format") == FORMAT else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("what"), str) for row in rows):
-        raise DataError(f"{path}: not a saved benchmark", hint="make one with gpuyard bench --save FILE")
+        raise DataError(f"{path}: not a saved benchmark", hint="make one with gpuyard bench --out FILE")
     return {row["what"]: float(row["ratio"]) for row in rows if isinstance(row.get("ratio"), int | float)}
 
 

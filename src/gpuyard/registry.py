@@ -20,6 +20,7 @@ class Registry(Generic[T]):
     def __init__(self, what: str) -> None:
         self.what = what
         self._things: dict[str, T] = {}
+        self._by_hand: dict[str, str] = {}  # name → function of a notebook or a script that has it
 
     def add(self, name: str, thing: T) -> None:
         if name in self._things:
@@ -27,10 +28,18 @@ class Registry(Generic[T]):
         self._things[name] = thing
 
     def register(self, name: str, make: Callable[[F], T]) -> Callable[[F], F]:
-        """Return a decorator that adds `make(function)` under `name` and leaves the function itself unchanged."""
+        """Return a decorator that adds `make(function)` under `name` and leaves the function itself unchanged.
+
+        A cell of a notebook is run again after every change: there a function takes the place of the one that it was.
+        """
 
         def decorate(function: F) -> F:
-            self.add(name, make(function))
+            made, mine = make(function), function.__qualname__ if function.__module__ == "__main__" else ""
+            if mine and self._by_hand.get(name) == mine:
+                self._things[name] = made
+                return function
+            self.add(name, made)
+            self._by_hand[name] = mine
             return function
 
         return decorate

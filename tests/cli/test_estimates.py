@@ -40,7 +40,7 @@ def told(note: str, talk: str) -> bool:
 
 def test_simulate(cli: Callable, case: tuple[str, str, str], tmp_path: Path) -> None:
     text, source, note = case
-    _, out, err = cli("simulate", text, "--cluster", "8", "--metric", "wait", "--save", tmp_path / "saved")
+    _, out, err = cli("simulate", text, "--cluster", "8", "--metric", "wait", "--out", tmp_path / "saved")
     assert f"(estimates: {source}, seed 0)" in out
     assert told(note, err)
     data = json.loads(cli("simulate", text, "--cluster", "8", "--metric", "wait", "-f", "json").out)

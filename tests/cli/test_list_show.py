@@ -76,7 +76,7 @@ def test_files(cli, tmp_path):
 
 
 def test_a_saved_result(cli, tmp_path):
-    cli("simulate", "demo:jobs=30", "--cluster", "node8", "--save", tmp_path / "kept")
+    cli("simulate", "demo:jobs=30", "--cluster", "node8", "--out", tmp_path / "kept")
     code, out, _ = cli("show", tmp_path / "kept")
     assert code == 0
     assert "manifest" in out

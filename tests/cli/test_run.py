@@ -167,3 +167,22 @@ def test_a_damaged_file_is_named(cli: Callable, file: Path) -> None:
     done = cli("run", file, "--workers", 1, "--out", "x")
     assert done.code == 1
     assert "x/runs.parquet: damaged" in done.err
+
+
+def test_what_was_run_is_read_back_and_gives_the_same_bytes(cli: Callable, file: Path, tmp_path: Path) -> None:
+    assert cli("run", "short.toml", "--quick", "--out", "first").code == 0
+    assert cli("run", "first/experiment.json", "--out", "second").code == 0
+    assert (tmp_path / "first" / "runs.parquet").read_bytes() == (tmp_path / "second" / "runs.parquet").read_bytes()
+    refused = cli("run", "first/experiment.json", "--quick")
+    assert (refused.code, complaints(refused.err)) == (
+        2, ["first/experiment.json: what was run has no --quick and nothing to --set; hint: change a .toml file instead"],
+    )  # fmt: skip
+
+
+def test_a_program_that_what_was_run_names_is_not_run(cli: Callable, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def rule(jobs, j, now):\n    return 0.0\n")
+    file.write_text(TEXT.replace('"sjf"]', '"./mine.py:rule"]').replace('["sjf"]', '["./mine.py:rule"]').replace("oracle", "# oracle"))
+    assert cli("run", "short.toml", "--quick", "--out", "first").code == 0
+    refused = cli("run", "first/experiment.json", "--out", "second")
+    assert refused.code == 2
+    assert "names a program, './mine.py:rule', which is not run" in refused.err

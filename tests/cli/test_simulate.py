@@ -25,7 +25,7 @@ def test_the_table_says_what_was_run(cli):
 
 
 def test_the_table_says_that_predicted_estimates_are_the_simulations_own(cli, tmp_path):
-    out = cli(*SMALL, "--estimate", "rolling", "--save", tmp_path / "saved").out
+    out = cli(*SMALL, "--estimate", "rolling", "--out", tmp_path / "saved").out
     assert "(estimates: rolling, made inside each simulation, seed 0)" in out
     saved = Result.load(tmp_path / "saved")
     expected = simulate(with_estimate(load_workload("demo:jobs=60"), "rolling"), load_cluster("4x8:a100"), parse_scheduler("fcfs"))
@@ -127,7 +127,7 @@ def test_only_the_first_jobs(cli):
 
 
 def test_a_saved_result_loads_back(cli, tmp_path):
-    code, _, err = cli(*SMALL, "--scheduler", "sjf", "--save", tmp_path / "kept")
+    code, _, err = cli(*SMALL, "--scheduler", "sjf", "--out", tmp_path / "kept")
     assert code == 0
     assert "result saved in" in err
     expected = simulate(load_workload("demo:jobs=60"), load_cluster("4x8:a100"), parse_scheduler("sjf"))
@@ -256,7 +256,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
         (["nan.csv", *MACHINE, "--reader", "sfw"], 2, "did you mean 'swf'?"),
         ([*DEMO, "--plot", "figure.bmp"], 2, "unknown kind of figure"),
         ([*DEMO, "--plot", "absent/figure.png"], 2, "no such folder"),
-        ([*DEMO, "--save", "directory.csv/../broken.toml"], 1, "broken.toml"),
+        ([*DEMO, "--out", "directory.csv/../broken.toml"], 1, "broken.toml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

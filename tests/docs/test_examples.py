@@ -10,6 +10,7 @@ import pytest
 
 from gpuyard import load_cluster
 from gpuyard.cli.main import run
+from gpuyard.metrics import METRICS
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 POLICIES = sorted(FOLDER.glob("*_policies.py"))
@@ -23,6 +24,7 @@ def test_a_script_runs_and_says_something(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(METRICS, "_things", dict(METRICS.items()))  # an example may register one
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out.strip()
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"

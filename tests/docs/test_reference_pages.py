@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import gpuyard
 from gpuyard.policies import BACKFILLS, DECIDERS, ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("cli", "metrics", "policies")
+PAGES = ("cli", "metrics", "policies", "python")
 BUILT_IN = "gpuyard."
 
 
@@ -38,3 +39,12 @@ def test_every_built_in_policy_is_on_it(registry) -> None:
         function = getattr(policy, "function", None) or getattr(policy, "make", None)
         if function is None or function.__module__.startswith(BUILT_IN):
             assert f"| `{name}` |" in text
+
+
+def test_every_public_name_is_on_the_page_of_the_python_api() -> None:
+    lines = made("python").splitlines()
+    assert [name for name in gpuyard.__all__ if f"### {name}" not in lines] == []
+    silent = [
+        place for place, line in enumerate(lines) if line == "```" and place + 2 < len(lines) and lines[place + 2].startswith(("#", "`"))
+    ]
+    assert [lines[place - 1] for place in silent] == []  # each call is followed by what it does

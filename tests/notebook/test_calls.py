@@ -94,6 +94,23 @@ def test_a_function_registered_under_a_name_keeps_it(monkeypatch):
     assert gy.Scheduler(ordering=named, backfill="easy").label == "my-widest/fewest/easy"
 
 
+def test_a_cell_of_a_notebook_can_be_run_again(monkeypatch):
+    monkeypatch.setattr(ORDERINGS, "_things", dict(ORDERINGS.items()))
+
+    def cell(sign):
+        def rule(jobs, j, now):
+            return sign * jobs.gpus[j]
+
+        rule.__module__ = "__main__"
+        return gy.ordering("mine")(rule)
+
+    results = [gy.simulate(WORK, CLUSTER, gy.Scheduler(cell(sign))) for sign in (1.0, -1.0)]
+    assert not results[0].same_bytes(results[1])
+    assert gy.Scheduler("mine").label == "mine"
+    with pytest.raises(ValueError, match="ordering 'mine' is registered twice"):
+        gy.ordering("mine")(widest)
+
+
 def test_a_lambda_has_a_readable_name():
     assert gy.Scheduler(lambda jobs, j, now: jobs.gpus[j]).label == "lambda"
 

@@ -68,15 +68,25 @@ def test_the_summary_by_group_has_a_row_per_group(result):
     assert frame["rejected"].sum() == 1
 
 
+def test_both_spellings_are_accepted(result):
+    assert result.summary("utilisation")["value"].item() == gy.measure(result, "utilization") == gy.measure(result, "utilisation")
+    assert len(gy.measure_by(result, "utilisation", "user")) == 3
+    found = gy.compare(["fcfs", "sjf"], result.workload, result.cluster, metrics="utilisation")
+    assert found.table.line("fcfs").values["utilisation"].mean == gy.measure(result, "utilization")
+
+
 def test_an_unknown_library_is_refused(result):
     with pytest.raises(GpuyardError, match=r"unknown kind of frame 'panda'.*did you mean 'pandas'"):
         result.jobs("panda")
 
 
-def test_a_library_that_is_absent_is_named(result, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(GpuyardError, match=r"pandas is not installed.*pip install pandas, or ask for 'polars'"):
-        result.jobs("pandas")
+@pytest.mark.parametrize(("absent", "other"), [("pandas", "polars"), ("polars", "pandas")])
+def test_a_library_that_is_absent_is_named_and_the_other_does(result, monkeypatch, absent, other):
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(GpuyardError, match=rf"{absent} is not installed.*pip install {absent}, or ask for '{other}'"):
+        result.jobs(absent)
+    assert len(result.jobs(other)) == 3
+    assert gy.Workload.from_frame({"submit": [0], "runtime": [1], "user": ["ann"]}).jobs.users == ("ann",)
 
 
 def test_a_spreadsheet_runs_nothing(result, tmp_path):

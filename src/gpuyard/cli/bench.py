@@ -56,7 +56,7 @@ def bench(
     large: Annotated[bool, typer.Option("--large", help="Also time 1 M gang jobs on 1,000 × 8 GPUs.")] = False,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs of each case; the median counts.")] = 5,
     short_: Annotated[bool, typer.Option("--short", help="Run this built-in benchmark even where benchmarks/bench.py exists.")] = False,
-    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep this run, to compare later ones with.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep this run, to compare later ones with.")] = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -73,10 +73,10 @@ def bench(
         raise UsageError(f"--runs {runs} does not lie in 1..1000")
     if SCRIPT.is_file() and not short_:
         say(f"running {SCRIPT.relative_to(SCRIPT.parents[1])}; --short for the built-in benchmark")
-        further = [word for name, file in (("--save", save), ("--against", against)) if file for word in (name, str(file))]
+        further = [word for name, file in (("--out", out), ("--against", against)) if file for word in (name, str(file))]
         raise typer.Exit(subprocess.run([sys.executable, str(SCRIPT), *further], check=False).returncode)
-    if save or against:
-        raise UsageError("--save and --against need benchmarks/bench.py of a checkout", hint="-f json shows the numbers of this one")
+    if out or against:
+        raise UsageError("--out and --against need benchmarks/bench.py of a checkout", hint="-f json shows the numbers of this one")
     emit(describe([measure(case, runs) for case in (*CASES, *((LARGE,) if large else ()))]), how)
 
 

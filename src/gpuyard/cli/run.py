@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import options
-from gpuyard.cli.common.messages import progress_lines
+from gpuyard.cli.common.messages import every_pause, progress_lines
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.cli.common.tables import comparison_table
 from gpuyard.errors import UsageError
@@ -29,7 +29,10 @@ _SHORT_LIST = 12  # values of an axis that are shown
 
 
 def run(
-    experiment: Annotated[str, typer.Argument(help="NAME (`gpuyard list experiments`) or FILE.toml.", show_default=False)],
+    experiment: Annotated[
+        str,
+        typer.Argument(help="NAME (`gpuyard list experiments`), FILE.toml, or the experiment.json of earlier results.", show_default=False),
+    ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run the short form: minutes become seconds.")] = False,
     dry_run: Annotated[
@@ -63,11 +66,10 @@ def run(
     """
     require("polars")
     backend = None if dry_run or on != "local" else _begun(workers)
-    from gpuyard.experiments.design.spec import load_experiment
-    from gpuyard.experiments.running.runner import backend_of
+    from gpuyard.experiments.running.runner import backend_of, experiment_named
     from gpuyard.experiments.running.runner import run as run_all
 
-    found = load_experiment(experiment, quick=quick, values=_values(set_ or ()))
+    found = experiment_named(experiment, quick=quick, values=_values(set_ or ()))
     _check_figures(found)
     if dry_run:
         emit(describe_plan(found), how)
@@ -150,7 +152,18 @@ def _progress() -> Iterator[Progress]:
     """Show one bar on stderr, or a line every ten seconds where that is no terminal: first agents, then Runs."""
     if not sys.stderr.isatty():
         lines = {"agents": progress_lines("training agents"), "runs": progress_lines("runs")}
-        yield lambda what, done, total: lines["agents" if what == "agents" else "runs"](done, total)
+        last: list[tuple[str, int, int]] = []
+
+        def tell(what: str, done: int, total: int) -> None:
+            last[:] = [("agents" if what == "agents" else "runs", done, total)]
+            lines[last[0][0]](done, total)
+
+        def again() -> None:
+            for each in tuple(last):
+                tell(*each)
+
+        with every_pause(again):
+            yield tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -290,7 +290,7 @@ def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -
 
         return "workload", facts_of(reading.load(text, seed), cluster)
     if path.is_dir():
-        raise DataError(f"{text}: not a saved result", hint="gpuyard simulate … --save DIR writes one")
+        raise DataError(f"{text}: not a saved result", hint="gpuyard simulate … --out DIR writes one")
     if "/" in text or ":" in text:
         return _scheduler(text)
     raise unknown_name("name", text, list(dict.fromkeys(str(record["name"]) for records in KINDS.values() for record in records())))

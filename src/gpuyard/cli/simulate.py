@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import inputs, options
+from gpuyard.cli.common.messages import time_so_far
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
 from gpuyard.extras import require
@@ -41,7 +42,7 @@ def simulate(
     ] = None,
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     by: options.By = None,
-    save: options.Save = None, jobs_out: options.JobsOut = None, plot: options.Plot = None, how: options.FormatOption = Format.table,
+    out: options.Out = None, jobs_out: options.JobsOut = None, plot: options.Plot = None, how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
@@ -71,10 +72,11 @@ def simulate(
     loaded = measured.workload(loaded, (machine,))
     shown = metrics or DEFAULT_METRICS
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)
-    result = run(loaded, machine, made, seed, rules=rules, segments=segments)
-    if save is not None:
-        result.save(save)
-        say(f"result saved in {save}")
+    with time_so_far("simulating"):
+        result = run(loaded, machine, made, seed, rules=rules, segments=segments)
+    if out is not None:
+        result.save(out)
+        say(f"result saved in {out}")
     if jobs_out is not None:
         from gpuyard.notebook.frames import write_jobs
 

@@ -215,7 +215,7 @@ def say_notes(outcome: TrainingOutcome) -> None:
     if outcome.interrupted:
         say(f"saved; continue with: gpuyard train --resume --out {shlex.quote(str(outcome.folder))}")
     elif at.update and at.best_update == 0:
-        say("note: no update was better than the initial policy, which best.safetensors still is; train longer, or with other settings")
+        say("warning: best.safetensors is untrained: no update was better than the first policy; train longer, or with other settings")
     elif hardest and better(at.best, outcome.baselines[hardest]) != at.best:
         say(f"note: {hardest} is still better than the best policy of this training")
 

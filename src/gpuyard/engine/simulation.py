@@ -57,7 +57,7 @@ AnyScheduler = HasProgram | HasDecide | Begins
 
 
 class Simulation:
-    """`run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`.
+    """A simulation that can stop: `run()` to the end, or `while (snapshot := sim.advance()): sim.apply(decisions)`; then `result()`.
 
     Where decisions come from outside: `every`, seconds between timers at which they are also asked for; `half_life`, seconds in which the
     users' usage in the snapshots halves. `tallying`: sums of what happened are kept, for rewards.

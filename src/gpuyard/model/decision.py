@@ -7,6 +7,8 @@ from enum import Enum
 
 
 class Action(Enum):
+    """What is done with a job."""
+
     START = "start"
     PREEMPT = "preempt"
     MIGRATE = "migrate"  # stop and start again elsewhere at once; progress and cost as for a preemption

@@ -94,13 +94,13 @@ class Result(Displayed):
 
     workload: Workload
     cluster: Cluster
-    scheduler: str
+    scheduler: str  # as it is written: sjf/fewest/easy
     seed: int
     table: Array  # (jobs,) of ROW, in index order
     timeline: Array  # (bins,) of BIN
     segments: Array  # (parts,) of SEGMENT; empty unless asked for
-    totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    manifest: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # sums over the run, by name
+    manifest: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # how it was made
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what metrics work out once, by name
 
     def __len__(self) -> int:

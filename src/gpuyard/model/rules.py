@@ -25,8 +25,8 @@ class Rules:
     `checkpoint_cost` and `drain` hold for jobs whose terms say that they may be stopped; the others pay for neither.
     """
 
-    walltime_kill: bool = False
-    checkpoint: float = 0.0  # s
+    walltime_kill: bool = False  # kill jobs at the limit that they asked for
+    checkpoint: float = 0.0  # s between checkpoints
     restart_cost: float = 0.0  # s on the devices, on every start after a stop
     checkpoint_cost: float = 0.0  # s that the writing of one checkpoint takes
     drain: float = 0.0  # s on the devices that a stop takes

@@ -377,7 +377,7 @@ def make_switch(function: Function, name: str, title: str = "", *, builtin: bool
 
 
 def switch(name: str, *, title: str = "") -> Callable[[F], F]:
-    """Register a switch rule."""
+    """Register a switch rule `(system, now)`, which returns the number of the scheduler to use."""
     return SWITCHES.register(name, lambda function: make_switch(function, name, title, builtin=is_builtin(function)))
 
 

@@ -289,7 +289,7 @@ def make_ordering(function: Function, name: str, title: str = "", *, builtin: bo
 
 
 def ordering(name: str, *, title: str = "", source: str = "") -> Callable[[F], F]:
-    """Register an ordering. The function stays callable as it is."""
+    """Register an ordering `(jobs, j, now)` under a name: `@ordering("saf")`. The function stays callable as it is."""
     return ORDERINGS.register(name, lambda function: make_ordering(function, name, title, builtin=is_builtin(function), source=source))
 
 
@@ -299,7 +299,7 @@ def make_preemption(function: Function, name: str, title: str = "", *, every: fl
 
 
 def preemption(name: str, *, title: str = "", every: float = 0.0) -> Callable[[F], F]:
-    """Register a preemption rule."""
+    """Register a preemption rule `(jobs, j, now)`; it is asked at every pass, or every so many seconds."""
     return PREEMPTIONS.register(name, lambda function: make_preemption(function, name, title, every=every, builtin=is_builtin(function)))
 
 
@@ -319,7 +319,7 @@ def make_placement(function: Function, name: str, title: str = "", *, span: Span
 
 
 def placement(name: str, *, title: str = "", span: Span = "score") -> Callable[[F], F]:
-    """Register a placement."""
+    """Register a placement `(nodes, n, jobs, j)`: the node with the lowest value is taken first."""
     return PLACEMENTS.register(name, lambda function: make_placement(function, name, title, span=span))
 
 

@@ -114,7 +114,9 @@ FROM_TEXT |= {"ordering": parse_ordering, "placement": parse_placement, "backfil
 
 
 def parse_scheduler(text: str) -> AnyScheduler:
-    """`ordering[/placement[/backfill[/preemption]]]`, several with a switch rule, `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]`, or a decider.
+    """Return the scheduler that a text names: `sjf/fewest/easy`, `meta:RULE(SCHEDULER, SCHEDULER)[@PERIOD]` or a decider.
+
+    The slots are `ordering[/placement[/backfill[/preemption]]]`; with `meta:` a rule switches between several schedulers.
 
     A decider is `NAME[:PARAMETER=NUMBER,…][(SCHEDULER)]`, or `./mine.py:CLASS` with the same; one that chooses has several in brackets.
     It may also stand in the place of the placement, see `parse_filled`.

@@ -301,6 +301,11 @@ def test_without_tensorboardx_it_is_one_line(toy, tmp_path, monkeypatch):
 # ── the command line ──
 
 
+def test_a_best_policy_that_is_the_first_one_is_a_warning(toy, tmp_path, capsys):
+    assert run(["train", "Toy", *SMALL, "--updates", "3", "--set", "learning_rate=0", "--out", str(tmp_path / "run")]) == 0
+    assert "gpuyard: warning: best.safetensors is untrained: no update was better" in capsys.readouterr().err
+
+
 def fails(capsys, *arguments):
     """The one error that a wrong call ends with, and its hint."""
     code = run([str(argument) for argument in arguments])

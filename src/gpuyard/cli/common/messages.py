@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from gpuyard.errors import HINT, SeveralErrors
 from gpuyard.model.units import clean
 
 PAUSE = 10.0  # s between lines of progress where stderr is not a terminal
+AT_ONCE = 2.0  # s after which a terminal shows that something is under way
 _COLOURS = {"error": "1;31", "warning": "1;33", "hint": "36"}  # SGR codes: bold red, bold yellow, cyan
 
 
@@ -40,9 +43,9 @@ def _coloured() -> bool:
 class Pace:
     """Lets something be shown at most once in so many seconds."""
 
-    def __init__(self, pause: float = PAUSE, *, at_once: bool = False) -> None:
-        self._pause = pause
-        self._last = -pause if at_once else time.monotonic()
+    def __init__(self, pause: float | None = None, *, at_once: bool = False) -> None:
+        self._pause = PAUSE if pause is None else pause
+        self._last = -self._pause if at_once else time.monotonic()
 
     def due(self) -> bool:
         """Return whether the pause is over; then the next one begins."""
@@ -51,6 +54,39 @@ class Pace:
             return False
         self._last = now
         return True
+
+
+@contextmanager
+def every_pause(call: Callable[[], object], *, first: float | None = None) -> Iterator[None]:
+    """Call a function every ten seconds while the block runs, from a thread: one piece of the work may take minutes."""
+    over = threading.Event()
+
+    def beat() -> None:
+        pause = PAUSE if first is None else first
+        while not over.wait(pause):
+            call()
+            pause = PAUSE
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def time_so_far(what: str) -> Iterator[None]:
+    """Say how long a piece of work that cannot be counted takes: every ten seconds, on a terminal first after two."""
+    from gpuyard.model.units import format_seconds
+
+    began = time.monotonic()
+    with every_pause(
+        lambda: say(f"{what}: {format_seconds(round(time.monotonic() - began))} so far; Ctrl-C stops"),
+        first=AT_ONCE if sys.stderr.isatty() else None,
+    ):
+        yield
 
 
 def progress_lines(what: str) -> Callable[[int, int], None]:

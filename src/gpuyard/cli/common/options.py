@@ -94,7 +94,7 @@ SlotList = Annotated[list[str] | None, _slot("NAME", "Repeatable: every combinat
 
 # ── what is written ──
 By = Annotated[list[str] | None, _output("GROUP", "Also by priority, user, partition, job_class, qos or account; repeatable.", "--by")]
-Save = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).")]
+Out = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).", "--out")]
 JobsOut = Annotated[Path | None, _output("FILE", "Write a row per job (start, wait, nodes, status …): .csv or .parquet.", "--jobs-out")]
 Plot = Annotated[Path | None, _output("FILE", "Draw Gantt chart, queue and utilisation: .png, .pdf, .svg.")]
 
@@ -109,7 +109,12 @@ def _with_figures(folder: Path | None) -> Path | None:
 Report = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Also write a report with figures and tables there.", rich_help_panel="Output", callback=_with_figures
+        "--report",
+        "--out",
+        metavar="DIR",
+        help="Also write a report with figures and tables there.",
+        rich_help_panel="Output",
+        callback=_with_figures,
     ),
 ]
 

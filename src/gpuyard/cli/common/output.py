@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gpuyard.cli.common.messages import progress_lines, say
+from gpuyard.cli.common.messages import AT_ONCE, every_pause, progress_lines, say
 from gpuyard.experiments.judging.text import csv_text, json_text, short, shown_unit, with_interval
 from gpuyard.model.units import clean
 
@@ -26,7 +26,6 @@ RULE = 200  # columns of a rule, there
 NARROWEST = 40  # columns, however few are asked for
 NAME = 24  # columns that a column of names needs at least: names are folded
 STAR = "★"
-_DELAY = 2.0  # s before a progress bar appears
 
 
 class Format(StrEnum):
@@ -192,8 +191,15 @@ _WRITERS: Mapping[Format, Callable[[Output], str]] = {
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr after two seconds, or a line every ten where that is no terminal; call what it yields with how much is done."""
     if not sys.stderr.isatty():
-        lines = progress_lines(what)
-        yield lambda done: lines(done, total)
+        lines, last = progress_lines(what), 0
+
+        def tell(done: int) -> None:
+            nonlocal last
+            last = done
+            lines(done, total)
+
+        with every_pause(lambda: tell(last)):
+            yield tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -205,7 +211,7 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
     def show(done: int) -> None:
         bar.update(task, completed=done)
-        if time.monotonic() - began > _DELAY and not bar.live.is_started:
+        if time.monotonic() - began > AT_ONCE and not bar.live.is_started:
             bar.start()
 
     try:

@@ -84,6 +84,8 @@ def _hint(error: Exception, message: str, context: typer.Context | None, path: s
 
 def _for_option(name: str, context: typer.Context | None) -> str:
     known = {option.lstrip("-"): option for parameter in context.command.params for option in parameter.opts} if context is not None else {}
+    if name == "--out":  # every verb that computes something has it; the tools for files take names, as `cp` does
+        return "OUT is the last word, without an option" if "out" in known else "it goes to stdout: -f csv > FILE"
     other = _OTHER_NAMES.get(name, "")
     if other.split(" ")[0].lstrip("-") in known or (other and not other.startswith("-")):
         return f"did you mean {other}?"

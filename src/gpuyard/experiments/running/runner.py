@@ -21,13 +21,15 @@ from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.errors import UsageError
 from gpuyard.experiments.design.kinds import Context, Prepared, Worker
-from gpuyard.experiments.design.spec import Experiment
+from gpuyard.experiments.design.spec import Experiment, from_table, load_experiment
 from gpuyard.experiments.running.agents import Trained, check_agents, labels_of, trainer_of
 from gpuyard.experiments.running.examples import check_examples, keep_examples
 from gpuyard.experiments.running.on_ray import OnRay
-from gpuyard.experiments.running.store import AGENTS, KEPT, MAX_BYTES, Store
+from gpuyard.experiments.running.store import AGENTS, EXPERIMENT, KEPT, MAX_BYTES, Store
 from gpuyard.experiments.running.workers import Backend, check_workers, local
-from gpuyard.files import json_bytes, read_bytes, writing
+from gpuyard.files import json_bytes, read_bytes, user_path, writing
+from gpuyard.model.units import shorten
+from gpuyard.policies.learned import programs_in
 
 SAVED_EVERY = 0.25  # s: what a killed process loses at most, besides what was under way
 Progress = Callable[[str, int, int], None]  # what is done, how much, of how much
@@ -42,6 +44,22 @@ def backend_of(on: str, workers: int | None) -> Backend:
     if on == "ray":
         return OnRay("", check_workers(workers))
     return OnRay(on, 0 if workers is None else check_workers(workers))
+
+
+def experiment_named(text: str, *, quick: bool = False, values: Mapping[str, str] | None = None) -> Experiment:
+    """Load an experiment by its name, from a TOML file, or again from the `experiment.json` in a folder of results.
+
+    That file is resolved: it has no holes to fill and no short form. It may come from somebody else, so it may not name a program.
+    """
+    path = user_path(text)
+    if path.name != EXPERIMENT:
+        return load_experiment(text, quick=quick, values=values)
+    if quick or values:
+        raise UsageError(f"{path}: what was run has no --quick and nothing to --set", hint="change a .toml file instead")
+    table = Store(path.parent).read_experiment()["experiment"]
+    for program in programs_in(table):
+        raise UsageError(f"{path}: names a program, {shorten(program)}, which is not run", hint="if you trust it, name it in a .toml file")
+    return from_table(table, str(path))
 
 
 @dataclass(frozen=True)
