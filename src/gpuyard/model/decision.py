@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Action(Enum):
-    """What is done with a job."""
+    """One of the things that can be done with a job."""
 
     START = "start"
     PREEMPT = "preempt"
