@@ -1,6 +1,6 @@
 """The life of a running job: started by its attempt's shim, watched, told to stop, and put on record as the shim says how it ended.
 
-docs/decisions/0043 has the diagram. Every change goes through the book; what must follow a commit (a start, a signal) is its effect.
+docs/decisions/0036 has the diagram. Every change goes through the book; what must follow a commit (a start, a signal) is its effect.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gpuyard.live.node.store import AttemptRow
 
 MOST_LOSSES = 3  # times that --requeue-lost lets a job run again
 STARTING_FOR = 20.0  # s after which an attempt that has not begun is looked into
+LOOK_AGAIN = 0.5  # s after which files that could not be looked at are looked at again
 TELL_AGAIN = 2.0  # s after which a job that has not stopped is told again
 BACKOFF = (1.0, 60.0)  # s before a job that could not be started is tried again: the first time, at most
 
@@ -38,6 +39,7 @@ class Lifecycle:
         self.starting: dict[int, float] = {}  # job → when its shim was started; 0: by an earlier daemon
         self.sweeping: dict[int, str] = {}  # jobs that have lost their shims, while what is left of them is killed → why
         self.troubles: dict[int, tuple[int, float, str]] = {}  # job → failed starts, when the next is tried, what went wrong
+        self._look_again: dict[int, float] = {}  # job → when its files can be looked at again, which a moment ago could not
         self._told: dict[int, float] = {}  # job → when it was last told to stop
         self._umask = _umask()
 
@@ -78,16 +80,23 @@ class Lifecycle:
             self._executor.start(whole, self._umask, job.devices if visible else None)
         except OSError as error:
             self.starting[job.id] = 0.0
-            times = self.troubles.get(job.id, (0, 0.0, ""))[0] + 1
-            wait = min(BACKOFF[0] * 2.0 ** (times - 1), BACKOFF[1])
-            self.troubles[job.id] = (times, self._clock.now() + wait, f"{error.strerror or error}: {error.filename or 'shim'}")
+            self._try_later(job, f"{error.strerror or error}: {error.filename or 'shim'}")
         self._gpus.began(job.id, job.devices)
+
+    def _try_later(self, job: NodeJob, why: str) -> None:
+        """Let a job that could not be started wait for a while, twice as long each time."""
+        times = self.troubles.get(job.id, (0, 0.0, ""))[0] + 1
+        self.troubles[job.id] = (times, self._clock.now() + min(BACKOFF[0] * 2.0 ** (times - 1), BACKOFF[1]), why)
 
     # ── running ──
 
     def settle(self) -> None:
         """Look after attempts that are about to begin, and after what killed shims have left."""
+        now = time.monotonic()
         for number, since in list(self.starting.items()):
+            if self._look_again.get(number, 0.0) > now:
+                continue
+            self._look_again.pop(number, None)
             job = self._book.find(number)
             if since and not self._executor.files(job).identity() and not self._overdue(job, since):
                 continue
@@ -106,24 +115,35 @@ class Lifecycle:
         """Find out what has become of an attempt, and put it on record. A disk that cannot be written is tried again."""
         try:
             seen = self._executor.look(job)
+            if seen.fate is Fate.unborn and job.state is RunState.running:  # it was born: somebody has removed its folder
+                seen = self._executor.look_without_folder(job, self._book.store.identity(job.id, job.attempt))
         except OSError:
+            self._look_again[job.id] = time.monotonic() + LOOK_AGAIN
             return
         if seen.fate is Fate.settling:
             return
-        self.starting.pop(job.id, None)
-        if seen.fate is Fate.alive and job.state is RunState.starting:
-            running = replace(job, state=RunState.running, start=self._clock.at(float(seen.record["monotonic"])))
-            self._book.put(running)
-            self._note(running, running.start, 0.0, {})
+        launched = self.starting.pop(job.id, 0.0)
+        if seen.fate is Fate.alive:
+            self._goes_on(job, seen.record)
         elif seen.fate is Fate.ended:
             self._finish(job, seen.record)
         elif seen.fate is Fate.lost:
             self.sweeping[job.id] = "its shim was killed" if seen.record.get("boot") == self.boot else "the machine went down"
         elif seen.fate is Fate.unborn:
+            if launched and not job.stopping:
+                self._try_later(job, self._executor.files(job).last_words() or "its shim did not begin")
             self._release(job)
             self._note(replace(job, state=RunState.lost), job.start, self._clock.now(), {"why": "never began"})
             self._book.put(self._waiting(job) if job.stopping != "cancel" else self._cancelled(job))
-        if seen.fate is Fate.alive and job.stopping:
+
+    def _goes_on(self, job: NodeJob, identity: Mapping[str, Any]) -> None:
+        """Note that an attempt runs. Who runs it is kept, in case its folder is removed."""
+        if job.state is RunState.starting:
+            running = replace(job, state=RunState.running, start=self._clock.at(float(identity["monotonic"])))
+            self._book.put(running)
+            self._note(running, running.start, 0.0, identity)
+            self.troubles.pop(job.id, None)
+        if job.stopping:
             self._book.then(partial(self._tell, job.id))
 
     def _cancelled(self, job: NodeJob) -> NodeJob:
@@ -147,6 +167,8 @@ class Lifecycle:
         joules = self._release(job)
         code, number, why = record.get("exit"), int(record.get("signal") or 0), str(record.get("why", ""))
         state, reason = _verdict(code, number, why, str(record.get("trouble", "")))
+        if record.get("survivors"):
+            reason = "; ".join(filter(None, [reason, f"{record['survivors']} of its processes could not be killed"]))
         done = replace(
             job, state=state, reason=reason, start=start, end=end, exit_code=code, signal=number, energy=job.energy + joules, stopping=""
         )
@@ -154,9 +176,13 @@ class Lifecycle:
         if why == "preempt":
             ran = job.ran + span
             done = replace(self._waiting(done, f"preempted after {span:.0f} s"), preemptions=job.preemptions + 1, ran=ran)
-        elif state is RunState.failed and job.retried < job.asked.retry:
-            done = self.again(done, f"FAILED: {reason}")
+        elif (state is RunState.failed and job.retried < job.asked.retry) or (why == "terminated" and self._may_repeat(job)):
+            done = self.again(replace(done, losses=job.losses + (why == "terminated")), f"{state.value}: {reason}")
         self._book.put(done)
+
+    def _may_repeat(self, job: NodeJob) -> bool:
+        """Return whether a job that did not end by itself runs again, by the rules that it was submitted with."""
+        return job.retried < job.asked.retry or (job.asked.requeue_lost and job.losses < MOST_LOSSES)
 
     def _of_this_boot(self, job: NodeJob) -> bool:
         return bool(self._executor.files(job).identity().get("boot") == self.boot)
@@ -170,7 +196,7 @@ class Lifecycle:
         self._note(lost, job.start, lost.end, {}, joules)
         if job.stopping == "cancel":
             lost = replace(lost, state=RunState.killed, reason=f"cancelled; {why}")
-        elif job.retried < job.asked.retry or (job.asked.requeue_lost and job.losses < MOST_LOSSES):
+        elif self._may_repeat(job):
             lost = self.again(lost, f"LOST: {why}")
         self._book.put(lost)
 
