@@ -392,30 +392,28 @@ class Supervised:
             piece = os.read(self.pipe, PIECE)
         except BlockingIOError:
             return True
-        room = self.spec.output_limit - self.written
-        if self.dropped or len(piece) > room:
-            self._drop(piece[max(room, 0) :], f"limit of {self.spec.output_limit:,} bytes", piece[: max(room, 0)])
-        elif piece:
-            self._write(piece)
+        room = 0 if self.dropped else max(self.spec.output_limit - self.written, 0)
+        self._write(piece[:room])
+        if piece[room:]:
+            self._drop(piece[room:], f"limit of {self.spec.output_limit:,} bytes")
         return bool(piece)
 
     def _write(self, piece: bytes) -> None:
         try:
             done = os.write(self.file, piece)
         except OSError as error:
-            self._drop(piece, error.strerror or "error", b"")
+            self._drop(piece, error.strerror or "error")
             return
         self.written += done
         if done < len(piece):
             self._write(piece[done:])
 
-    def _drop(self, piece: bytes, why: str, first: bytes) -> None:
+    def _drop(self, piece: bytes, why: str) -> None:
         if not self.dropped:
-            for text in (first, CUT.format(why).encode()):
-                try:
-                    os.write(self.file, text)
-                except OSError:
-                    break
+            try:
+                os.write(self.file, CUT.format(why).encode())
+            except OSError:
+                why = ""  # a full disk takes no note either
         self.dropped += len(piece)
 
     # ── the end ──
