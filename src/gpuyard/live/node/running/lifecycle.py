@@ -78,10 +78,10 @@ class Lifecycle:
         whole = self._book.store.job(job.id) or job
         try:
             self._executor.start(whole, self._umask, job.devices if visible else None)
+            self._gpus.began(job.id, job.devices)
         except OSError as error:
-            self.starting[job.id] = 0.0
             self._try_later(job, f"{error.strerror or error}: {error.filename or 'shim'}")
-        self._gpus.began(job.id, job.devices)
+            self._never_began(self._book.find(job.id))
 
     def _try_later(self, job: NodeJob, why: str) -> None:
         """Let a job that could not be started wait for a while, twice as long each time."""
@@ -132,9 +132,16 @@ class Lifecycle:
         elif seen.fate is Fate.unborn:
             if launched and not job.stopping:
                 self._try_later(job, self._executor.files(job).last_words() or "its shim did not begin")
-            self._release(job)
-            self._note(replace(job, state=RunState.lost), job.start, self._clock.now(), {"why": "never began"})
-            self._book.put(self._waiting(job) if job.stopping != "cancel" else self._cancelled(job))
+            self._never_began(job)
+
+    def _never_began(self, job: NodeJob) -> None:
+        """Let a job wait again whose attempt has run nothing, and never will."""
+        self._release(job)
+        self._note(replace(job, state=RunState.lost), job.start, self._clock.now(), {"why": "never began"})
+        if job.stopping == "cancel":
+            self._book.put(replace(job, state=RunState.killed, reason="cancelled", stopping="", end=self._clock.now()))
+        else:
+            self._book.put(self._waiting(job))
 
     def _goes_on(self, job: NodeJob, identity: Mapping[str, Any]) -> None:
         """Note that an attempt runs. Who runs it is kept, in case its folder is removed."""
@@ -145,9 +152,6 @@ class Lifecycle:
             self.troubles.pop(job.id, None)
         if job.stopping:
             self._book.then(partial(self._tell, job.id))
-
-    def _cancelled(self, job: NodeJob) -> NodeJob:
-        return replace(job, state=RunState.killed, reason="cancelled", stopping="", end=self._clock.now())
 
     def shim_gone(self, number: int) -> None:
         """The shim of a job has ended."""
