@@ -1,4 +1,4 @@
-"""What may happen to a machine: shims are killed, it goes down, disks are full or read-only, folders vanish, clocks jump. Nothing is lost."""
+"""What may happen to a machine: shims are killed, it goes down, disks fill or cannot be written, folders vanish, clocks jump."""
 
 from __future__ import annotations
 

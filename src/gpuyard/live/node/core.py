@@ -50,7 +50,10 @@ class NodeSettings:
 class Node:
     """A queue for one machine."""
 
-    def __init__(self, folder: Path, settings: NodeSettings, gpus: Gpus, launchers: Mapping[str, Launcher] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: NodeSettings, gpus: Gpus, launchers: Mapping[str, Launcher] | None = None, umask: int = 0o022
+    ) -> None:
+        """Read what is on record. Jobs make files with the `umask`."""
         self.folder, self.settings, self.gpus = folder, settings, gpus
         self.store = NodeStore(folder)
         self.book = Book(self.store, last_folder(folder / "jobs"))
@@ -60,7 +63,7 @@ class Node:
         self.origin = float(self.store.meta("origin") or self.clock.now())
         self.draining = self.store.meta("draining") == "yes"
         self.executor = Executor(folder / "jobs", writable_cgroup() if settings.cgroup else "", launchers)
-        self.runs = Lifecycle(self.book, self.clock, self.executor, gpus)
+        self.runs = Lifecycle(self.book, self.clock, self.executor, gpus, umask)
         self.advisor = Advisor(settings.scheduler, settings.patience, folder / "scheduler.log")
         self.estimator = HistoryEstimator()
         self.yard = self._make_yard()
@@ -73,7 +76,7 @@ class Node:
         self.wanted = True  # something has happened that the scheduler should see
         self._next_ask = 0.0
         self._conditional: set[int] = set()  # waiting jobs with conditions of their own
-        self._succeeded: dict[int, bool] = {}  # jobs that others wait for and that have ended
+        self._succeeded: dict[int, bool] = {}  # jobs that others wait for and that have ended, as far as somebody has asked
         self._arrays: dict[int, int] = {}  # array → its running jobs
         self._alike: dict[Kind, set[int]] = {}  # waiting jobs whose run times are estimated alike
         self._learned: set[Kind] = set()  # what has been learned about since the estimates were revised
@@ -170,13 +173,13 @@ class Node:
         kind = _kind(job.user, job.asked)
         self._alike.get(kind, set()).discard(job.id)
         self._conditional.discard(job.id)
+        self._succeeded.pop(job.id, None)  # it has ended, perhaps otherwise than the last time, or runs again
         if job.state.ended:
             self._leave(job)
             return
         if job.id not in self.sizes:
             self.sizes[job.id] = self.size_of(job)
             self.table.add(self._seen(job))
-        self._succeeded.pop(job.id, None)  # it may run again
         if job.state is RunState.pending:
             self._alike.setdefault(kind, set()).add(job.id)
             self.pending[job.id] = (self.sizes[job.id], job.asked.gpu_memory)
@@ -197,8 +200,6 @@ class Node:
         self.sizes.pop(job.id, None)
         self.reasons.pop(job.id, None)
         self.runs.forget(job)
-        if job.id in self._succeeded or any(job.id in _needed(self.book.jobs[number]) for number in self._conditional):
-            self._succeeded[job.id] = job.state is RunState.done
         self._learn(job)
 
     def _learn(self, job: NodeJob) -> None:

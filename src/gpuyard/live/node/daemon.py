@@ -83,7 +83,7 @@ class Daemon:
                 listener.bind(place)
         finally:
             os.umask(before)
-        listener.listen(128)
+        listener.listen(1024)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         return listener
 
@@ -238,9 +238,10 @@ class Daemon:
     def _room(self) -> bool:
         """Return whether one more client can be served; whoever has been idle for longest makes room."""
         if len(self._connections) >= MOST_CONNECTIONS:
-            idle = [each for each in self._connections.values() if not (each.busy or each.data)]
-            if idle:
-                self._drop(min(idle, key=lambda each: each.used))
+            idle = (each for each in self._connections.values() if not (each.busy or each.data))
+            longest = next((each for each in sorted(idle, key=lambda each: each.used) if _silent(each.channel)), None)
+            if longest is not None:
+                self._drop(longest)
         return len(self._connections) < MOST_CONNECTIONS
 
     def _serve(self, connection: Connection, events: int) -> None:
@@ -348,6 +349,17 @@ class Daemon:
                 self._drop(connection)
 
 
+def _silent(channel: socket.socket) -> bool:
+    """Return whether nothing waits to be read, not even the end."""
+    try:
+        channel.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _refusal(error: GpuyardError) -> Message:
     text = str(error).removesuffix(f"; hint: {error.hint}") if error.hint else str(error)
     return {"ok": False, "error": text, "hint": error.hint, "code": error.exit_code}
@@ -381,6 +393,7 @@ def serve(
 ) -> None:
     """Run the daemon of a folder until it is told to stop. A second daemon of the same folder is refused."""
     prepare_folder(folder)
+    umask = os.umask(0o077)  # of its own files; jobs get the one that was there
     try:
         lock = (folder / "lock").open("a+", encoding="ascii")
     except OSError as error:
@@ -390,7 +403,7 @@ def serve(
             raise NodeError(f"a node runs in {folder} already", hint="gpuyard node status")
         try:
             warm = {name: WarmTemplate(modules, folder / f"template-{name}.log") for name, modules in settings.templates.items()}
-            daemon = Daemon(Node(folder, settings, gpus or find_gpus(folder / "gpus"), {**warm, **(launchers or {})}))
+            daemon = Daemon(Node(folder, settings, gpus or find_gpus(folder / "gpus"), {**warm, **(launchers or {})}, umask))
         except OSError as error:
             raise unusable(folder, error) from None
         ready(daemon)

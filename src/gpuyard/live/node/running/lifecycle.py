@@ -5,7 +5,6 @@ docs/decisions/0036 has the diagram. Every change goes through the book; what mu
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +25,8 @@ from gpuyard.live.node.store import AttemptRow
 MOST_LOSSES = 3  # times that --requeue-lost lets a job run again
 STARTING_FOR = 20.0  # s after which an attempt that has not begun is looked into
 LOOK_AGAIN = 0.5  # s after which files that could not be looked at are looked at again
+SWEEP_AGAIN = 0.05  # s after which what a killed shim has left is looked for again
+NOTHING_LEFT = 0.3  # s without a trace of it: a process that is just becoming another program shows none for a moment
 TELL_AGAIN = 2.0  # s after which a job that has not stopped is told again
 BACKOFF = (1.0, 60.0)  # s before a job that could not be started is tried again: the first time, at most
 
@@ -33,15 +34,16 @@ BACKOFF = (1.0, 60.0)  # s before a job that could not be started is tried again
 class Lifecycle:
     """Brings the book and the attempts on disk into agreement."""
 
-    def __init__(self, book: Book, clock: NodeClock, executor: Executor, gpus: Gpus) -> None:
+    def __init__(self, book: Book, clock: NodeClock, executor: Executor, gpus: Gpus, umask: int) -> None:
         self._book, self._clock, self._executor, self._gpus = book, clock, executor, gpus
         self.boot = boot_id()
         self.starting: dict[int, float] = {}  # job → when its shim was started; 0: by an earlier daemon
         self.sweeping: dict[int, str] = {}  # jobs that have lost their shims, while what is left of them is killed → why
         self.troubles: dict[int, tuple[int, float, str]] = {}  # job → failed starts, when the next is tried, what went wrong
         self._look_again: dict[int, float] = {}  # job → when its files can be looked at again, which a moment ago could not
+        self._seen: dict[int, float] = {}  # job whose shim was killed → when something of it was last seen
         self._told: dict[int, float] = {}  # job → when it was last told to stop
-        self._umask = _umask()
+        self._umask = umask  # of jobs
 
     def adopt(self, job: NodeJob, rebooted: bool) -> None:
         """Find out what has become of a job that an earlier daemon left."""
@@ -101,12 +103,19 @@ class Lifecycle:
             if since and not self._executor.files(job).identity() and not self._overdue(job, since):
                 continue
             self._look_into(job)
-        for number, why in list(self.sweeping.items()):
-            job = self._book.find(number)
-            with suppress(OSError):
-                if self._executor.sweep(job):
-                    del self.sweeping[number]
-                    self._lose(job, why)
+        for number in list(self.sweeping):
+            if self._look_again.get(number, 0.0) <= now:
+                self._look_again[number] = now + SWEEP_AGAIN
+                self._sweep(self._book.find(number), now)
+
+    def _sweep(self, job: NodeJob, now: float) -> None:
+        """Kill what a killed shim has left; the job is LOST once nothing has been seen of it for a while."""
+        with suppress(OSError):
+            if not self._executor.sweep(job):
+                self._seen[job.id] = now
+            elif now - self._seen.setdefault(job.id, now) >= NOTHING_LEFT:
+                del self._seen[job.id], self._look_again[job.id]
+                self._lose(job, self.sweeping.pop(job.id))
 
     def _overdue(self, job: NodeJob, since: float) -> bool:
         return self._executor.gone(job) or time.monotonic() - since > STARTING_FOR
@@ -260,9 +269,3 @@ def _verdict(code: object, number: int, why: str, trouble: str) -> tuple[RunStat
     if code == 0:
         return RunState.done, ""
     return RunState.failed, f"signal {number}" if number else f"exit code {code}"
-
-
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
