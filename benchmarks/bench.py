@@ -447,7 +447,7 @@ the exit code is 3 if a ratio is lower by more than {targets.LOSS:.0%}.
   make up for it.
 - Memory is the peak resident size of a fresh process that generates and simulates the million jobs, less its peak after a run of ten
   thousand.
-- Of a job's bytes 112 are the workload's table, 8 its run time, 168 the row that kernels work on, 56 its result and 12 its place in the
+- Of a job's bytes 112 are the workload's table, 8 its run time, 144 the row that kernels work on, 56 its result and 12 its place in the
   queue. Columns of the row that are moved elsewhere cost every start a read of cold memory
   ([record 30](../decisions/0030-columns-of-a-job.md)).
 - `multifactor` with many users keys many jobs at each pass, because every start changes the shares of all users

@@ -2,8 +2,8 @@
 
 Each line of stdin is the options of a daemon, as JSON; it is forked off, so that a start takes some 10 ms, and its pid is printed.
 Options are the settings, `die` (a point of the daemon: commit, fork), `pause` (a point of the shim: begin, lock, identity, exec,
-exit-record) and `gpus` (a file with readings, which is read again and again). A shim that pauses makes FOLDER/paused and goes on once
-that is gone.
+exit-record), `gpus` (a file with readings, which is read again and again), `boot` (the id of the machine's boot) and `clock` (s that the
+machine's clock is ahead). A shim that pauses makes FOLDER/paused and goes on once that is gone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -21,7 +22,7 @@ from gpuyard.errors import GpuyardError
 from gpuyard.live.node.core import NodeSettings
 from gpuyard.live.node.daemon import serve
 from gpuyard.live.node.devices import GpuProcess, GpuReading, GpuUse, NoGpus
-from gpuyard.live.node.running import executor, shim
+from gpuyard.live.node.running import attempts, executor, lifecycle, shim
 
 PAUSING = """
 import importlib.util, os, sys, time
@@ -80,6 +81,10 @@ def run(folder: Path, options: dict[str, object]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     executor.reached = reached
+    if "boot" in options:
+        attempts.boot_id = lifecycle.boot_id = lambda: str(options["boot"])
+    true_time, ahead = time.time, float(str(options.get("clock", 0.0)))
+    time.time = lambda: true_time() + ahead
     known = {each.name for each in fields(NodeSettings)}
     settings = NodeSettings(**{name: value for name, value in options.items() if name in known})  # type: ignore[arg-type]
     launchers = {"": PausingShims(str(options["pause"]), folder / "paused")} if "pause" in options else None

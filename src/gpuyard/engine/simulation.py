@@ -197,9 +197,10 @@ class Simulation:
     def _units(self, decision: Decision, part: Part, row: Any) -> int:
         if row["gpus"] < 1:
             return 1
-        units, rest = divmod(part.gpus, int(row["chunk"]))
+        chunk = int(row["gpus"]) // int(row["units"])
+        units, rest = divmod(part.gpus, chunk)
         if units < 1 or rest != 0:
-            raise self._refused(decision, f"{part.gpus:g} GPUs on node {part.node} are not a multiple of its chunk, {int(row['chunk'])}")
+            raise self._refused(decision, f"{part.gpus:g} GPUs on node {part.node} are not a multiple of its chunk, {chunk}")
         return int(units)
 
     def _device(self, decision: Decision, part: Part, n: int, share: float) -> int:

@@ -18,7 +18,7 @@ from gpuyard.model.rules import TERMS, TermsRow
 from gpuyard.model.snapshot import MIX
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Ints, Reals, Vector, Words, f4, f8, i1, i2, i4, i8, u8
+    from gpuyard.arrays import Ints, Reals, Vector, Words, f4, f8, i1, i4, i8, u8
     from gpuyard.model.jobs import SubmittedRow
     from gpuyard.model.result import ResultRow, TimelineRow
     from gpuyard.model.snapshot import MixRow
@@ -34,18 +34,14 @@ class CopiedColumns(RecordRow):
     gpus: f8
     estimate: f8  # it may be made in the simulation
     deadline: f8
-    priority: f8
     partition: i4  # of the cluster, not of the labels
     job_class: i4
-    chunk: i4
-    gpu_type: i2
     terms: i4  # what may be done to it: a row of `terms`
 
 
 class LiveColumns(RecordRow):
     """The visible columns of a job's past and present."""
 
-    attained: f8  # GPU-s held so far: ran × gpus
     ran: f8  # s on devices in earlier runs
     remaining: f8  # s on a reference GPU that are estimated to be left
     queued: f8  # s, when it last entered the queue
@@ -62,7 +58,7 @@ class HiddenColumns(RecordRow):
     """The columns of a job that policies do not see."""
 
     runtime: f8
-    number: i4  # of its row: the place of the rest in `table`
+    number: i4  # of its row: the place of the rest in `table` and `factors`
     alloc: i4  # first part in the pool; -1: none
     reached: f4  # s of work that it had done when it was stopped, at most: it takes longer than that
     units: i4
@@ -76,7 +72,9 @@ class HiddenColumns(RecordRow):
 
 
 class FactorRow(RecordRow):
-    """Shares and priorities; visible. Few policies read them, and only then are they kept."""
+    """Shares, priorities and service; visible. Few policies read them, and only then are they kept."""
+
+    attained: f8  # GPU-s held so far: ran × gpus
 
     usage: f8  # the user's part of all users' decayed usage when the pass began, 0..1
     fair_share: f8  # the user's part of the cluster by right, 0..1
@@ -95,8 +93,8 @@ class JobRow(CopiedColumns, LiveColumns, HiddenColumns):
 
 # What is looked at of every waiting job comes first, in 64 bytes.
 _FIRST = (
-    "submit", "gpus", "remaining", "estimate", "deadline", "priority", "partition", "units", "plain", "overrun", "benched", "barren",
-    "status", "hosted", "moved", "silent", "preemptions", "reached",
+    "submit", "gpus", "remaining", "estimate", "deadline", "partition", "units", "plain", "overrun", "benched", "barren", "status",
+    "hosted", "moved", "silent", "preemptions", "number",
 )  # fmt: skip
 _ALL = columns_of(JobRow)
 _REST = sorted((name for name in _ALL if name not in _FIRST), key=lambda name: -np.dtype(_ALL[name]).itemsize)

@@ -103,9 +103,10 @@ def job_rows(s: State, p: Int, first: Int, count: Int, typed: bool, out: Array, 
     free = float(part.free)
     log_total = log(float(part.total))
     for r in range(count):
-        row = s.rows[s.queue_jobs[first + r]]
+        j = s.queue_jobs[first + r]
+        row, priority = s.rows[j], s.table[j].priority
         slack = row.deadline - now - row.remaining
-        write_job(out, at + r * row_stride, stride, row.remaining, row.gpus, now - row.submit, slack, row.priority, free, log_total)
+        write_job(out, at + r * row_stride, stride, row.remaining, row.gpus, now - row.submit, slack, priority, free, log_total)
         if typed:
             type_row(s, row, out, at + r * row_stride + ROWS * stride, stride)
 

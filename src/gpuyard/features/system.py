@@ -135,14 +135,15 @@ def _waiting_jobs(s: State, out: Array, at: Int) -> None:
     for p in range(len(s.partitions)):
         part = s.partitions[p]
         for i in range(part.head, part.tail):
-            row = s.rows[s.queue_jobs[i]]
+            j = s.queue_jobs[i]
+            row, urgency = s.rows[j], float(squash(s.table[j].priority))
             length = float(log(row.remaining))
             total += length
             squares += length * length
             least = min(least, length)
             longest = max(longest, length)
-            priority += float(squash(row.priority))
-            top = max(top, float(squash(row.priority)))
+            priority += urgency
+            top = max(top, urgency)
             estimate = max(row.remaining, SHORTEST)
             slack = float(squash((row.deadline - now - row.remaining) / estimate))
             hopeless += 1.0 if slack < 0 else 0.0
@@ -184,7 +185,7 @@ def _heads(s: State, sized: bool, out: Array, first: Int) -> None:
             for i in range(part.head, part.tail):
                 j = np.int64(s.queue_jobs[i])
                 row = s.rows[j]
-                value = _head_key(row, now, k)
+                value = _head_key(row, s.table[j].priority, now, k)
                 if best < 0 or value < key or (value == key and row.submit < since):
                     best, key, since = j, value, row.submit
         for i in range(3):
@@ -218,18 +219,18 @@ def _sizes(s: State, out: Array, at: Int) -> None:
 
 
 @inner
-def _head_key(row: JobRow, now: Real, k: Int) -> Any:
+def _head_key(row: JobRow, priority: Real, now: Real, k: Int) -> Any:
     """Return the key of a job by the k-th of HEADS; lower goes first."""
     if k == 0:
         return row.submit
     if k == 1:
-        return -row.priority
+        return -priority
     if k == 2:
         return row.deadline
     if k == 3:
         return row.remaining
     if k == 4:
-        return (row.deadline - now - row.remaining) / (max(row.priority, 0.0) + 1.0)
+        return (row.deadline - now - row.remaining) / (max(priority, 0.0) + 1.0)
     return -row.submit
 
 

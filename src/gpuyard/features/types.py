@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.kernels.nodes import takes
 from gpuyard.features.numbers import TIME, log, share
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def type_row(s: State, row: JobRow, out: Array, at: Int, stride: Int) -> None:
     for t in range(len(s.types)):
         kind = s.types[t]
         here += kind.here
-        if kind.here > 0 and _may_use(s, row, t):
+        if kind.here > 0 and takes(s, row, t):
             speed = _speed(s, row, t)
             usable += kind.here
             free += kind.free_here
@@ -80,11 +81,6 @@ def type_row(s: State, row: JobRow, out: Array, at: Int, stride: Int) -> None:
 
 
 @inner
-def _may_use(s: State, row: JobRow, t: Int) -> Any:
-    return (s.allowed[row.gpu_type] >> t) & 1 == 1
-
-
-@inner
 def _speed(s: State, row: JobRow, t: Int) -> Any:
     return s.speed[row.job_class * len(s.types) + t]
 
@@ -95,10 +91,10 @@ def _speed_now(s: State, row: JobRow) -> Any:
     found = 0.0
     for t in range(len(s.types)):
         speed = _speed(s, row, t)
-        if speed > found and s.types[t].free_here > 0 and _may_use(s, row, t):
+        if speed > found and s.types[t].free_here > 0 and takes(s, row, t):
             free = 0.0
             for other in range(len(s.types)):
-                if _may_use(s, row, other) and _speed(s, row, other) >= speed:
+                if takes(s, row, other) and _speed(s, row, other) >= speed:
                     free += s.types[other].free_here
             found = speed if free >= row.gpus else found
     return found

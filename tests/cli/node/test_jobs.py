@@ -114,8 +114,7 @@ def test_where_a_job_stands_and_when_it_starts(cli, submitted):
     assert found[0]["start"] < found[1]["start"]
     assert found[1]["earliest"] <= found[1]["start"] <= found[1]["latest"]
     assert cli("queue", "-f", "csv").out.splitlines()[1].startswith(f"{first},")  # what runs stands first
-    top = json.loads(cli("top", first, "-f", "json").out)
-    assert any("sleep 60" in each["command"] for each in top["processes"])
+    until(lambda: any("sleep 60" in each["command"] for each in json.loads(cli("top", first, "-f", "json").out)["processes"]))
     assert "sleep 60" in cli("top", first).out
     cli("cancel", f"{first}-{third}")
     assert cli("wait", f"{first}-{third}").code == 1

@@ -97,7 +97,7 @@ def test_gpus_are_shown_with_who_uses_them(cli, tmp_path, monkeypatch):
     """A node with fake readings: one GPU with a stranger's process, one that has fallen off the bus."""
     gpus = [
         {"index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "memory": 140.0, "free": 100.0, "utilisation": 0.5, "watts": 300.0,
-         "celsius": 55.0, "processes": [{"pid": 4242, "memory": 40.0}]},
+         "celsius": 55.0, "processes": [{"pid": os.getpid(), "memory": 40.0}]},
         {"index": 1, "uuid": "GPU-b", "name": "NVIDIA H200", "memory": 140.0, "free": 140.0, "lost": "fell off the bus"},
     ]  # fmt: skip
     readings = tmp_path / "gpus.json"
@@ -108,14 +108,14 @@ def test_gpus_are_shown_with_who_uses_them(cli, tmp_path, monkeypatch):
         tried.start(gpus=str(readings))
         out = cli("node", "status").out
         row = next(line.split() for line in out.splitlines() if "foreign" in line and "NVIDIA" in line)
-        assert row == ["0", "NVIDIA", "H200", "foreign", "50%", "40.0", "of", "140", "GB", "300", "W", "55", "°C", "4242"]
+        assert row == ["0", "NVIDIA", "H200", "foreign", "50%", "40.0", "of", "140", "GB", "300", "W", "55", "°C", str(os.getpid())]
         assert "GPU 1: fell off the bus" in out
         number = cli("submit", "--gpus", "1", "--", "true").out.strip()
         assert "processes of others use the GPUs" in cli("why", number).out
-        assert "process 4242" in cli("why", number).out
+        assert f"process {os.getpid()}" in cli("why", number).out
         assert 'gpuyard_gpu_lost{gpu="1",uuid="GPU-b",name="NVIDIA H200"} 1' in cli("node", "status", "--prometheus", "-").out
         rows = json.loads(cli("node", "status", "-f", "json").out)["devices"]
-        assert [each["strangers"] for each in rows] == [[4242], []]
+        assert [each["strangers"] for each in rows] == [[os.getpid()], []]
     finally:
         assert "Traceback" not in tried.close()
 

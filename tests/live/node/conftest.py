@@ -1,7 +1,9 @@
-"""A node under test: a real daemon in its own process, which can be killed and started again."""
+"""A node under test: a real daemon in its own process, which can be killed and started again; and a disk that is soon full."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,3 +24,15 @@ def stopped(tmp_path: Path) -> Iterator[TriedNode]:
 def node(stopped: TriedNode) -> TriedNode:
     """A node that runs."""
     return stopped.start()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk: a full disk is NOT tested")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -11,7 +11,7 @@ from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, 
 from gpuyard.engine.compiler.vectors import words_at
 from gpuyard.engine.kernels.accounts import age_usage, estimate, observe, show_usage, tick, write_timeline
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
-from gpuyard.engine.kernels.nodes import largest_share, limited, room_on
+from gpuyard.engine.kernels.nodes import chunk_of, largest_share, limited, room_on, takes
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, join_pool
 from gpuyard.engine.kernels.passes import failed, order_queue, visit
@@ -264,7 +264,7 @@ def _why_never(s: State, j: Int) -> Any:
     row = s.rows[j]
     if s.partition_of[s.table[j].partition] < 0:
         return NO_PARTITION
-    if row.gpus > 0 and s.allowed[row.gpu_type] == 0:
+    if row.gpus > 0 and s.allowed[s.table[j].gpu_type] == 0:
         return NO_TYPE
     part = s.partitions[row.partition]
     reason = 0
@@ -284,10 +284,10 @@ def _why_no_room(s: State, part: PartitionRow, row: JobRow) -> Any:
     units = 0
     for n in range(part.node_lo, part.node_hi):
         node = s.nodes[n]
-        if not (row.gpus == 0 or (s.allowed[row.gpu_type] >> node.gpu_type) & 1 == 1):
+        if not (row.gpus == 0 or takes(s, row, node.gpu_type)):
             continue
         if row.gpus >= 1:
-            room = node.gpus // row.chunk
+            room = node.gpus // chunk_of(row)
         elif row.gpus == 0:
             room = 1
         else:

@@ -10,7 +10,7 @@ from gpuyard.engine.compiler.jit import inner, trailing_zeros
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Int, Ints, Real, Reals, Words
+    from gpuyard.arrays import Int, Real, Reals, Words
     from gpuyard.engine.state import JobRow, NodeRow, PartitionRow, PartRow, State
 
 _ONE = np.uint64(1)
@@ -31,15 +31,27 @@ def unit_memory(s: State, row: JobRow) -> Any:
 
 @inner
 def _per_unit(row: JobRow, amount: Real) -> Any:
-    return amount * row.chunk / row.gpus if row.gpus >= 1 else amount
+    return amount * chunk_of(row) / row.gpus if row.gpus >= 1 else amount
 
 
 @inner
-def allows(row: JobRow, node: NodeRow, allowed: Ints) -> Any:
+def chunk_of(row: JobRow) -> Any:
+    """Devices of one unit of a job of whole GPUs."""
+    return np.int64(row.gpus) // row.units
+
+
+@inner
+def takes(s: State, row: JobRow, kind: Int) -> Any:
+    """Whether a job with GPUs may run on devices of a type."""
+    return (s.allowed[s.table[row.number].gpu_type] >> kind) & 1 == 1
+
+
+@inner
+def allows(s: State, row: JobRow, node: NodeRow) -> Any:
     """Whether the node is up and of a device type that the job takes."""
     if node.down > 0:
         return False
-    return row.gpus == 0 or (allowed[row.gpu_type] >> node.gpu_type) & 1 == 1
+    return row.gpus == 0 or takes(s, row, node.gpu_type)
 
 
 @inner
@@ -57,10 +69,10 @@ def limited(s: State, units: Real, cpus: Real, memory: Real, row: JobRow) -> Any
 @inner
 def room_on(s: State, row: JobRow, node: NodeRow) -> Any:
     """Units of the job that the node can take now."""
-    if not allows(row, node, s.allowed):
+    if not allows(s, row, node):
         return 0
     if row.gpus >= 1:
-        units = node.free // row.chunk
+        units = node.free // chunk_of(row)
     elif row.gpus == 0:
         units = 1
     else:
@@ -118,7 +130,7 @@ def describe(row: JobRow, node: NodeRow, devices: Reals, units: Int, device: Int
     piece.mask = NO_DEVICES
     piece.gpu = -1
     if row.gpus >= 1:
-        piece.gpus = units * row.chunk
+        piece.gpus = units * chunk_of(row)
         if node.first_device >= 0:
             piece.mask = lowest_devices(node.mask, piece.gpus)
     elif row.gpus > 0:
@@ -128,7 +140,7 @@ def describe(row: JobRow, node: NodeRow, devices: Reals, units: Int, device: Int
 
 @inner
 def _units_of(row: JobRow, piece: PartRow) -> Any:
-    return piece.gpus // row.chunk if row.gpus >= 1 else 1
+    return piece.gpus // chunk_of(row) if row.gpus >= 1 else 1
 
 
 @inner

@@ -27,7 +27,7 @@ from gpuyard.engine.kernels.backfill import (
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.ranks.area import waiting_area
-from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
+from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, note_service, overhead_of, requeue, revise_ends, start_at
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN, PART_RANK
 from gpuyard.model.cluster import EPS
 from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN
@@ -449,7 +449,7 @@ def refresh(s: State, part: PartitionRow) -> None:
         row = s.rows[s.running_jobs[i]]
         useful = max(control.now - row.run_start - overhead_of(s, row, factor_held(s, row)), 0.0)
         row.remaining = max(row.estimate - row.done - useful * row.rate, 0.0)
-        row.attained = (row.ran + (control.now - row.run_start)) * row.gpus
+        note_service(s, row, row.ran + (control.now - row.run_start))
 
 
 @inner

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PLACEMENT, call_scores, call_state, inner, params_at, trailing_zeros
-from gpuyard.engine.kernels.nodes import NO_DEVICES, index_add, index_first, index_remove, index_word, room_on
+from gpuyard.engine.kernels.nodes import NO_DEVICES, chunk_of, index_add, index_first, index_remove, index_word, room_on
 from gpuyard.engine.kernels.scores import (
     SCORE_FIRST,
     SCORE_FREE,
@@ -241,7 +241,7 @@ def _breaks_open(s: State, picked: Int, row: JobRow) -> Any:
         return False
     for i in range(picked):
         node = s.nodes[s.pick_node[i]]
-        if is_whole(node) and np.int64(s.pick_units[i]) * row.chunk < node.free:
+        if is_whole(node) and np.int64(s.pick_units[i]) * chunk_of(row) < node.free:
             return True
     return False
 
@@ -279,7 +279,7 @@ def _next_sparing(s: State, count: Int, row: JobRow, missing: Int) -> Any:
     for i in range(count):
         n = s.candidates[i]
         given = min(np.int64(s.room[n]), missing)
-        if given <= 0 or (is_whole(s.nodes[n]) and given * row.chunk < s.nodes[n].free):
+        if given <= 0 or (is_whole(s.nodes[n]) and given * chunk_of(row) < s.nodes[n].free):
             continue
         if best < 0 or given > best_given or (given == best_given and s.score[i] < s.score[best]):
             best, best_given = i, given

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
-from gpuyard.engine.kernels.nodes import allows, limited, tightest_device, unit_cpus, unit_memory
+from gpuyard.engine.kernels.nodes import allows, chunk_of, limited, takes, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import choose, find
 from gpuyard.engine.kernels.queue import move_up
 from gpuyard.engine.kernels.ranks.terms import terms_at
@@ -150,7 +150,7 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
     else:
         for n in range(part.node_lo, part.node_hi):
             kind = s.nodes[n].gpu_type
-            if (s.allowed[row.gpu_type] >> kind) & 1 == 1:
+            if takes(s, row, kind):
                 slowest = min(slowest, s.speed[row.job_class * len(s.types) + kind])
                 factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
@@ -202,7 +202,7 @@ def _leave_plan(s: State, row: JobRow) -> None:
         piece = s.parts[k]
         units, gpus = 1, np.int64(0)
         if row.gpus >= 1:
-            units, gpus = piece.gpus // row.chunk, np.int64(piece.gpus)
+            units, gpus = piece.gpus // chunk_of(row), np.int64(piece.gpus)
         elif row.gpus > 0:
             at = s.nodes[piece.node].first_device + piece.gpu
             s.shadow_devices[at] = max(s.shadow_devices[at], time)
@@ -268,7 +268,7 @@ def _cell(s: State, n: Int, time: Real) -> Any:
 @inner
 def _device_of(row: JobRow) -> Any:
     """Whole devices that one unit takes in the plan."""
-    return np.int64(row.chunk if row.gpus >= 1 else (1 if row.gpus > 0 else 0))
+    return np.int64(chunk_of(row) if row.gpus >= 1 else (1 if row.gpus > 0 else 0))
 
 
 @inner
@@ -299,10 +299,10 @@ def _subtract(s: State, row: JobRow, count: Int, begin: Real, end: Real, devices
 @inner
 def _planned_room(s: State, row: JobRow, node: NodeRow, free: Int, cpus: Real, memory: Real) -> Any:
     """Units that a node with so much free can take."""
-    if not allows(row, node, s.allowed):
+    if not allows(s, row, node):
         return 0
     if row.gpus >= 1:
-        units = free // row.chunk
+        units = free // chunk_of(row)
     elif row.gpus == 0:
         units = 1
     else:

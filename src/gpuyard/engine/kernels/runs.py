@@ -249,11 +249,18 @@ def _release(s: State, p: Int, j: Int) -> None:
     if part.used < 1e-9:
         part.used = 0.0
     row.ran += elapsed
-    row.attained = row.ran * row.gpus
+    note_service(s, row, row.ran)
     part.settled = 0
     control.running -= 1
     if control.tracking == 1:
         running_remove(s, part, j)
+
+
+@inner
+def note_service(s: State, row: JobRow, ran: Real) -> None:
+    """Show policies that read it the GPU-seconds of a job that has run for so long."""
+    if len(s.factors) > 0:
+        s.factors[row.number].attained = ran * row.gpus
 
 
 @inner
@@ -319,7 +326,7 @@ def write_result(s: State, j: Int) -> None:
     line.start = row.start if row.start >= 0 else np.nan
     line.end = np.nan
     line.ran = row.ran
-    line.gpu_seconds = row.attained
+    line.gpu_seconds = row.ran * row.gpus
     line.preemptions = row.preemptions
     line.status = row.status
 
@@ -348,7 +355,7 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     row.partition = max(s.partition_of[given.partition], 0)
     if len(s.factors) > 0:
         _fill_factors(s, given, row, s.factors[j])
-    row.attained, row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0
     row.remaining = given.estimate
     row.queued = given.submit
     row.start = -1.0
@@ -371,7 +378,7 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
 
 @inner
 def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -> None:
-    line.usage = 0.0
+    line.attained = line.usage = 0.0
     line.fair_share = 1.0 / len(s.users)
     line.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
     line.partition_factor = s.partitions[row.partition].factor

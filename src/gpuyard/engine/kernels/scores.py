@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import hash01, inner, trailing_zeros
-from gpuyard.engine.kernels.nodes import NO_DEVICES, unit_cpus, unit_memory
+from gpuyard.engine.kernels.nodes import NO_DEVICES, chunk_of, unit_cpus, unit_memory
 from gpuyard.engine.slots import SCORES
 from gpuyard.model.cluster import EPS
 
@@ -273,8 +273,8 @@ def fragment_score(s: State, row: JobRow, n: Int, units: Int) -> Any:
     else:
         free = np.int64(node.free)
         if row.gpus >= 1:
-            free -= np.int64(units) * row.chunk
-            left -= np.int64(units) * row.chunk * SHARE
+            free -= np.int64(units) * chunk_of(row)
+            left -= np.int64(units) * chunk_of(row) * SHARE
         cpus, memory = node.free_cpus - unit_cpus(s, row) * units, node.free_memory - unit_memory(s, row) * units
         after = _expected(s, node, free, _list_partial(s, node), cpus, memory)
     steps = (after - before + STEP // 2) // STEP

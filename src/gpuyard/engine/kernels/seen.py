@@ -181,6 +181,8 @@ def _set_row(s: State, given: SubmittedRow, seen: LiveRow, j: Int) -> None:
     fill_row(s, given, j)
     _copy_live(seen, row)
     row.runtime = np.inf  # hidden
+    if len(s.factors) > 0:
+        s.factors[j].attained = seen.attained
     row.remaining = max(row.estimate - row.done, 0.0)
     row.status = RUNNING if seen.running else WAITING
     if not seen.running:

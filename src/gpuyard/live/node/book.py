@@ -19,10 +19,11 @@ Change = tuple[NodeJob | None, NodeJob]  # a job before and after a commit
 class Book:
     """The jobs of a node. `then` is called after the next commit, in order, and dropped if that fails."""
 
-    def __init__(self, store: NodeStore) -> None:
+    def __init__(self, store: NodeStore, taken: int = 0) -> None:
+        """Read the jobs of a store; numbers up to `taken` are not given again."""
         self.store = store
         self.jobs = {job.id: job for job in store.unfinished()}
-        self._last = store.last_id()
+        self._last = max(store.last_id(), taken)
         self._new: dict[int, tuple[NodeJob, str]] = {}
         self._changed: dict[int, NodeJob] = {}
         self._attempts: list[AttemptRow] = []

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -64,9 +64,11 @@ class NodeClient:
         raise refusal(str(answer.get("error", "refused"))[:2000], hint=str(answer.get("hint", ""))[:500])
 
     def _exchange(self, line: bytes, patience: float) -> bytes:
+        self._close_if_gone()
         channel = self._socket or self._connect()
         channel.settimeout(patience if patience < float("inf") else None)
-        channel.sendall(line)
+        with suppress(BrokenPipeError):  # who refuses a client says so before he closes
+            channel.sendall(line)
         while b"\n" not in self._rest:
             piece = channel.recv(1 << 20)
             if not piece:
@@ -77,17 +79,40 @@ class NodeClient:
         found, _, self._rest = self._rest.partition(b"\n")
         return found
 
+    def _close_if_gone(self) -> None:
+        """Close a connection that the daemon has closed: it makes room for others when one is idle, or has been started again."""
+        if self._socket is not None:
+            self._socket.settimeout(0.0)
+            try:
+                gone = not self._socket.recv(1, socket.MSG_PEEK)
+            except OSError as error:
+                gone = not isinstance(error, BlockingIOError)
+            if gone:
+                self.close()
+
     def _connect(self) -> socket.socket:
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             channel.settimeout(self._patience)
             with short_path(self.folder) as place:
-                channel.connect(place)
+                self._queue_up(channel, place)
         except BaseException:
             channel.close()
             raise
         self._socket = channel
         return channel
+
+    def _queue_up(self, channel: socket.socket, place: str) -> None:
+        """Connect; where many others do at the same time, wait for a place in the line."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                channel.connect(place)
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise TimeoutError from None
+                time.sleep(0.01)
 
     def _unreachable(self, error: OSError) -> NodeError:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):

@@ -18,11 +18,11 @@ from gpuyard.live.node.book import Book, Change
 from gpuyard.live.node.client import NodeError
 from gpuyard.live.node.clock import NodeClock
 from gpuyard.live.node.devices import Gpus
-from gpuyard.live.node.jobs import NodeJob, RunState, submission_of
-from gpuyard.live.node.running.attempts import writable_cgroup
+from gpuyard.live.node.jobs import NodeJob, RunState, Submission, submission_of
+from gpuyard.live.node.running.attempts import last_folder, writable_cgroup
 from gpuyard.live.node.running.executor import Executor, Launcher
 from gpuyard.live.node.running.lifecycle import Lifecycle
-from gpuyard.live.node.running.shim import descendants
+from gpuyard.live.node.running.shim import parents
 from gpuyard.live.node.store import NodeStore
 from gpuyard.live.node.yard import NodeDevices, shares
 from gpuyard.live.state.table import LiveJobs, SeenJob
@@ -30,6 +30,7 @@ from gpuyard.model.decision import Action, Decision
 from gpuyard.model.rules import Rules, StopTerms
 from gpuyard.model.site.eligibility import Conditions, why_not
 
+Kind = tuple[str, str]  # user, kind of job
 REMEMBERED = 1000  # jobs of the history that the estimator learns from at a start
 RULES = Rules(walltime_kill=True)
 
@@ -49,17 +50,20 @@ class NodeSettings:
 class Node:
     """A queue for one machine."""
 
-    def __init__(self, folder: Path, settings: NodeSettings, gpus: Gpus, launchers: Mapping[str, Launcher] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: NodeSettings, gpus: Gpus, launchers: Mapping[str, Launcher] | None = None, umask: int = 0o022
+    ) -> None:
+        """Read what is on record. Jobs make files with the `umask`."""
         self.folder, self.settings, self.gpus = folder, settings, gpus
         self.store = NodeStore(folder)
-        self.book = Book(self.store)
+        self.book = Book(self.store, last_folder(folder / "jobs"))
         history = self.store.ended(REMEMBERED)
         known = [max(job.submit, job.start, job.end) for job in (*history, *self.book.jobs.values())]
         self.clock = NodeClock(max(known, default=0.0))
         self.origin = float(self.store.meta("origin") or self.clock.now())
         self.draining = self.store.meta("draining") == "yes"
         self.executor = Executor(folder / "jobs", writable_cgroup() if settings.cgroup else "", launchers)
-        self.runs = Lifecycle(self.book, self.clock, self.executor, gpus)
+        self.runs = Lifecycle(self.book, self.clock, self.executor, gpus, umask)
         self.advisor = Advisor(settings.scheduler, settings.patience, folder / "scheduler.log")
         self.estimator = HistoryEstimator()
         self.yard = self._make_yard()
@@ -72,8 +76,10 @@ class Node:
         self.wanted = True  # something has happened that the scheduler should see
         self._next_ask = 0.0
         self._conditional: set[int] = set()  # waiting jobs with conditions of their own
-        self._succeeded: dict[int, bool] = {}  # jobs that others wait for and that have ended
+        self._succeeded: dict[int, bool] = {}  # jobs that others wait for and that have ended, as far as somebody has asked
         self._arrays: dict[int, int] = {}  # array → its running jobs
+        self._alike: dict[Kind, set[int]] = {}  # waiting jobs whose run times are estimated alike
+        self._learned: set[Kind] = set()  # what has been learned about since the estimates were revised
         for job in reversed(history):
             self._learn(job)
         for job in self.book.jobs.values():
@@ -105,12 +111,12 @@ class Node:
         for needed in (*asked.after, *asked.after_any):
             self.book.find(needed)
         now, made = self.clock.now(), list[int]()
-        guess = self.estimator.estimate(user, kind_of(asked.job_class, asked.name, asked.command), asked.walltime, asked.estimate)
+        expected = self.estimator.estimate(*_kind(user, asked), asked.walltime, asked.estimate).expected
         one = replace(asked, array=(), gpus=asked.gpus if asked.gpus < 0 else gpus)
         for number in asked.array or (0,):
             made.append(self.book.next_number())
             array = (made[0], number) if asked.array else (0, 0)
-            job = NodeJob(made[-1], one, RunState.pending, now, user, array=array, held=asked.held, queued=now, expected=guess.expected)
+            job = NodeJob(made[-1], one, RunState.pending, now, user, array=array, held=asked.held, queued=now, expected=expected)
             self.book.add(job, token)
         return made
 
@@ -164,7 +170,10 @@ class Node:
             self._arrays[job.array[0]] = self._arrays.get(job.array[0], 0) + state - was
         (self.running.add if state else self.running.discard)(job.id)
         self.pending.pop(job.id, None)
+        kind = _kind(job.user, job.asked)
+        self._alike.get(kind, set()).discard(job.id)
         self._conditional.discard(job.id)
+        self._succeeded.pop(job.id, None)  # it has ended, perhaps otherwise than the last time, or runs again
         if job.state.ended:
             self._leave(job)
             return
@@ -172,6 +181,7 @@ class Node:
             self.sizes[job.id] = self.size_of(job)
             self.table.add(self._seen(job))
         if job.state is RunState.pending:
+            self._alike.setdefault(kind, set()).add(job.id)
             self.pending[job.id] = (self.sizes[job.id], job.asked.gpu_memory)
             if self._conditions(job).any or job.id in self.runs.troubles:
                 self._conditional.add(job.id)
@@ -190,13 +200,29 @@ class Node:
         self.sizes.pop(job.id, None)
         self.reasons.pop(job.id, None)
         self.runs.forget(job)
-        if job.id in self._succeeded or any(job.id in _needed(self.book.jobs[number]) for number in self._conditional):
-            self._succeeded[job.id] = job.state is RunState.done
         self._learn(job)
 
     def _learn(self, job: NodeJob) -> None:
         if job.state in (RunState.done, RunState.failed) and job.end > job.start > 0:
-            self.estimator.observe(job.user, kind_of(job.asked.job_class, job.asked.name, job.asked.command), job.ran + job.end - job.start)
+            kind = _kind(job.user, job.asked)
+            self.estimator.observe(*kind, job.ran + job.end - job.start)
+            self._learned.add(kind)
+
+    def _expected(self, job: NodeJob) -> float:
+        return self.estimator.estimate(*_kind(job.user, job.asked), job.asked.walltime, job.asked.estimate).expected
+
+    def _revise(self) -> None:
+        """Let waiting jobs have what has been learned of others like them; those whose users know better keep what they said."""
+        for kind in self._learned:
+            known: dict[float, float] = {}
+            for number in self._alike.get(kind, ()):
+                job = self.book.jobs[number]
+                if not job.asked.estimate:
+                    if job.asked.walltime not in known:
+                        known[job.asked.walltime] = max(self._expected(job), 1.0)
+                    self.table.set(number, estimate=known[job.asked.walltime])
+        self.wanted |= bool(self._learned)
+        self._learned.clear()
 
     def size_of(self, job: NodeJob) -> float:
         """Return how many devices of the cluster a job takes."""
@@ -292,7 +318,8 @@ class Node:
             return "its devices are not free"
         for uuid in devices:
             held[uuid] = held.get(uuid, 0.0) + min(gpus, 1.0)
-        self.runs.start(job, devices, self.yard.has_gpus)
+        self.yard.claim(devices, job.asked.gpu_memory)
+        self.runs.start(replace(job, expected=self._expected(job)), devices, self.yard.has_gpus)
         return ""
 
     # ── every second ──
@@ -305,14 +332,23 @@ class Node:
         if self.yard.has_gpus:
             self.wanted |= self.yard.see(readings, self._owner(), self._claims())
         self.runs.tick()
+        self._revise()
+        self.wanted |= "gpu-memory" in self.reasons.values()  # the last reading may be of a job that has ended since
         self.wanted |= bool(self._conditional) or bool(self._next_ask and self.clock.now() >= self._next_ask)
 
     def _owner(self) -> Callable[[int], int | None]:
-        """Return what names the job that a process belongs to."""
-        found: dict[int, int] = {}
-        for job, pid in self.executor.pids.items():
-            found |= dict.fromkeys({pid, *descendants({pid})}, job)
-        return found.get
+        """Return what names the job that a process belongs to: None if it is a stranger's, 0 if it is gone or not of this container."""
+        above, found = parents(), {pid: job for job, pid in self.executor.pids.items()}
+
+        def owner(pid: int) -> int | None:
+            at = pid
+            for _ in above:
+                if at in found or at not in above:
+                    break
+                at = above[at]
+            return found.get(at, None if _exists(pid) else 0)
+
+        return owner
 
     def _claims(self) -> dict[str, dict[int, float]]:
         found: dict[str, dict[int, float]] = {}
@@ -327,6 +363,19 @@ class Node:
         self.advisor.close()
         self.gpus.close()
         self.store.close()
+
+
+def _kind(user: str, asked: Submission) -> Kind:
+    return user, kind_of(asked.job_class, asked.name, asked.command)
+
+
+def _exists(pid: int) -> bool:
+    """Return whether there is such a process, of anybody."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _runs(job: NodeJob) -> bool:

@@ -48,7 +48,14 @@ class Connection:
     data: bytearray = field(default_factory=bytearray)
     out: bytearray = field(default_factory=bytearray)
     since: float = 0.0  # when it began a line, or was sent what it has not read; 0: neither
+    used: float = 0.0  # when it last asked for something
     waits: tuple[list[int], float] | None = None  # jobs whose end it waits for, until when
+    asked: bool = False  # its last request has no answer yet
+
+    @property
+    def busy(self) -> bool:
+        """Return whether it must be answered, and have read that, before its next request is looked at."""
+        return self.asked or bool(self.out) or self.waits is not None
 
 
 class Daemon:
@@ -60,7 +67,7 @@ class Daemon:
         self._connections: dict[int, Connection] = {}
         self._replies: list[tuple[Connection, str, Message]] = []
         self._advisor_file = -1
-        self._next_tick = self._next_pass = 0.0
+        self._next_tick = self._next_pass = self._next_complaint = 0.0
         self._stopping = False
         self._listener = self._listen()
         node.executor.on_watch, node.executor.on_forget = self._watch, self._unwatch
@@ -76,7 +83,7 @@ class Daemon:
                 listener.bind(place)
         finally:
             os.umask(before)
-        listener.listen(128)
+        listener.listen(1024)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         return listener
 
@@ -118,6 +125,8 @@ class Daemon:
     def _pause(self) -> float:
         """Return how long nothing is due, in s."""
         now = time.monotonic()
+        if self._replies:
+            return 0.0
         due = self._next_tick
         if self.node.runs.starting or self.node.runs.sweeping:
             due = min(due, now + SETTLING)
@@ -136,12 +145,21 @@ class Daemon:
                 self.node.commit()
         except NodeError as error:
             trouble = error
+            self.node.wanted, self._next_pass = True, time.monotonic() + TICK
         replies, self._replies = self._replies, []
         for connection, verb, reply in replies:
             refused = trouble is not None and verb in CHANGING
             self._send(connection, _refusal(trouble) if refused and trouble else reply)
         if trouble is not None:
+            self._complain(str(trouble))
             time.sleep(0.05)  # a full disk: no use in trying a thousand times a second
+
+    def _complain(self, text: str) -> None:
+        """Write to the log, at most once a minute: what it says may be that the disk is full."""
+        if time.monotonic() >= self._next_complaint:
+            self._next_complaint = time.monotonic() + 60.0
+            with suppress(OSError):
+                print(f"gpuyard: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _flush(self) -> None:
         while not self._stopping:
@@ -202,14 +220,29 @@ class Daemon:
                 channel, _address = self._listener.accept()
             except OSError:
                 return
-            _pid, user, _group = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            if user not in (os.geteuid(), 0) or len(self._connections) >= MOST_CONNECTIONS:
-                channel.close()
-                continue
             channel.setblocking(False)
-            connection = Connection(channel)
-            self._connections[channel.fileno()] = connection
-            self._selector.register(channel, selectors.EVENT_READ, partial(self._serve, connection))
+            _pid, user, _group = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            if user not in (os.geteuid(), 0):
+                self._turn_away(channel, "this node belongs to another user")
+            elif not self._room():
+                self._turn_away(channel, f"{MOST_CONNECTIONS} clients are connected; no more are served at once")
+            else:
+                connection = self._connections[channel.fileno()] = Connection(channel, used=time.monotonic())
+                self._selector.register(channel, selectors.EVENT_READ, partial(self._serve, connection))
+
+    def _turn_away(self, channel: socket.socket, why: str) -> None:
+        with suppress(OSError):
+            channel.send(encode(_refusal(NodeError(why))))
+        channel.close()
+
+    def _room(self) -> bool:
+        """Return whether one more client can be served; whoever has been idle for longest makes room."""
+        if len(self._connections) >= MOST_CONNECTIONS:
+            idle = (each for each in self._connections.values() if not (each.busy or each.data))
+            longest = next((each for each in sorted(idle, key=lambda each: each.used) if _silent(each.channel)), None)
+            if longest is not None:
+                self._drop(longest)
+        return len(self._connections) < MOST_CONNECTIONS
 
     def _serve(self, connection: Connection, events: int) -> None:
         """Read what a client has sent, and write what it has not read yet."""
@@ -229,13 +262,14 @@ class Daemon:
             self._drop(connection)
 
     def _take_lines(self, connection: Connection) -> None:
-        while not connection.waits:
+        """Carry out the next request, if the last one is answered: who asks a lot at once waits longer, and nobody else does."""
+        if not connection.busy:
             line, found, rest = connection.data.partition(b"\n")
-            if not found:
-                break
-            connection.data = rest
-            self._handle(connection, bytes(line))
+            if found:
+                connection.data, connection.asked, connection.used = rest, True, time.monotonic()
+                self._handle(connection, bytes(line))
         if len(connection.data) > LONGEST:
+            connection.data.clear()
             self._send(connection, _refusal(UsageError(f"a request is longer than {LONGEST:,} bytes")))
             self._drop(connection)
         connection.since = (connection.since or time.monotonic()) if connection.data or connection.out else 0.0
@@ -275,13 +309,12 @@ class Daemon:
             if now >= until or not any(number in self.node.book.jobs for number in ids):
                 connection.waits = None
                 self._send(connection, {"ok": True, "jobs": [shown(self.node, self.node.book.find(number)) for number in ids]})
-                self._take_lines(connection)
 
     def _send(self, connection: Connection, message: Message) -> None:
+        connection.asked = False
         if connection.channel.fileno() >= 0:
             connection.out += encode(message, limit=0)
-            with suppress(BlockingIOError):
-                self._write(connection)
+            self._write(connection)
 
     def _write(self, connection: Connection) -> None:
         try:
@@ -296,8 +329,10 @@ class Daemon:
             connection.since = 0.0
         elif sent or not connection.since:
             connection.since = time.monotonic()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
-        self._selector.modify(connection.channel, events, partial(self._serve, connection))
+        events = selectors.EVENT_WRITE if connection.out else selectors.EVENT_READ
+        if self._selector.get_key(connection.channel).events != events:
+            self._selector.modify(connection.channel, events, partial(self._serve, connection))
+        self._take_lines(connection)
 
     def _drop(self, connection: Connection) -> None:
         file = connection.channel.fileno()
@@ -312,6 +347,17 @@ class Daemon:
         for connection in list(self._connections.values()):
             if connection.since and not connection.waits and now - connection.since > IMPATIENCE:
                 self._drop(connection)
+
+
+def _silent(channel: socket.socket) -> bool:
+    """Return whether nothing waits to be read, not even the end."""
+    try:
+        channel.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _refusal(error: GpuyardError) -> Message:
@@ -329,9 +375,13 @@ def prepare_folder(folder: Path) -> None:
         if about.st_mode & 0o077:
             folder.chmod(0o700)
     except OSError as error:
-        raise NodeError(
-            f"{folder}: cannot be used: {error.strerror}", hint="give a folder on a local disk that you can write: --folder DIR"
-        ) from None
+        raise unusable(folder, error) from None
+
+
+def unusable(folder: Path, error: OSError) -> NodeError:
+    """Return an error that says why the node's folder cannot be used."""
+    hint = "give a folder on a local disk that you can write: --folder DIR"
+    return NodeError(f"{folder}: cannot be used: {error.strerror or error}", hint=hint)
 
 
 def serve(
@@ -343,11 +393,19 @@ def serve(
 ) -> None:
     """Run the daemon of a folder until it is told to stop. A second daemon of the same folder is refused."""
     prepare_folder(folder)
-    with (folder / "lock").open("a+", encoding="ascii") as lock:
+    umask = os.umask(0o077)  # of its own files; jobs get the one that was there
+    try:
+        lock = (folder / "lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise unusable(folder, error) from None
+    with lock:
         if not claim(lock):
             raise NodeError(f"a node runs in {folder} already", hint="gpuyard node status")
-        warm = {name: WarmTemplate(modules, folder / f"template-{name}.log") for name, modules in settings.templates.items()}
-        daemon = Daemon(Node(folder, settings, gpus or find_gpus(folder / "gpus"), {**warm, **(launchers or {})}))
+        try:
+            warm = {name: WarmTemplate(modules, folder / f"template-{name}.log") for name, modules in settings.templates.items()}
+            daemon = Daemon(Node(folder, settings, gpus or find_gpus(folder / "gpus"), {**warm, **(launchers or {})}, umask))
+        except OSError as error:
+            raise unusable(folder, error) from None
         ready(daemon)
         daemon.run()
 

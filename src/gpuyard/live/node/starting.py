@@ -19,16 +19,18 @@ from gpuyard.files import claim
 from gpuyard.live.node.api import Message
 from gpuyard.live.node.client import NodeClient, NodeError, NoNodeError
 from gpuyard.live.node.core import NodeSettings
-from gpuyard.live.node.daemon import prepare_folder
+from gpuyard.live.node.daemon import prepare_folder, unusable
 from gpuyard.live.node.store import DATABASE
 
 LOG = "daemon.log"
+LOGS = (LOG, "scheduler.log")
 MOST_LOG = 1_000_000  # bytes after which a new log is begun at a start
 PATIENCE = 60.0  # s until a daemon must answer, or be gone
 OF_JOBS = "GPUYARD_"  # variables of a job that the daemon must not have: what has its token is killed with the job
 UNIT = """\
 [Unit]
 Description=gpuyard node: a queue for the GPUs of this machine
+StartLimitIntervalSec=0
 
 [Service]
 Type=exec
@@ -64,9 +66,13 @@ def start_node(folder: Path, settings: NodeSettings, patience: float = PATIENCE)
     """Start a daemon that outlives this process; return its status once it answers."""
     prepare_folder(folder)
     log = folder / LOG
-    if log.exists() and log.stat().st_size > MOST_LOG:
-        log.replace(folder / f"{LOG}.1")
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        for name in LOGS:
+            if (folder / name).exists() and (folder / name).stat().st_size > MOST_LOG:
+                (folder / name).replace(folder / f"{name}.1")
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable(folder, error) from None
     try:
         begun = os.fstat(file).st_size
         daemon = subprocess.Popen(

@@ -117,8 +117,7 @@ class NodeStore:
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
-            for job, token in new:
-                self._insert(job, token)
+            self._insert(new)
             database.executemany(_UPDATE, [_values(job) for job in changed])
             database.executemany(
                 "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -128,6 +127,8 @@ class NodeStore:
                 ],
             )
             database.executemany("INSERT INTO decisions (at, job, action, reason) VALUES (?, ?, ?, ?)", decisions)
+            if decisions:
+                database.execute("DELETE FROM decisions WHERE number <= (SELECT max(number) FROM decisions) - ?", (MOST_DECISIONS,))
             database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
             database.execute("COMMIT")
         except sqlite3.Error:
@@ -136,15 +137,23 @@ class NodeStore:
             raise
         self._unflushed = True
 
-    def _insert(self, job: NodeJob, token: str) -> None:
-        variables = json.dumps(dict(job.asked.env), sort_keys=True)
+    def _insert(self, new: Sequence[tuple[NodeJob, str]]) -> None:
+        """Insert jobs; those of an array share one environment and one text of what was asked for."""
+        known: dict[int, tuple[str, str]] = {}
+        rows = []
+        for job, token in new:
+            if id(job.asked) not in known:
+                known[id(job.asked)] = self._keep_environment(job.asked), _cell(job, "asked")
+            name, asked = known[id(job.asked)]
+            rows.append([token, name, *(asked if column == "asked" else _cell(job, column) for column in _COLUMNS)])
+        self._database.executemany(_INSERT, rows)
+
+    def _keep_environment(self, asked: Submission) -> str:
+        """Keep an environment once, and return its name."""
+        variables = json.dumps(dict(asked.env), sort_keys=True)
         name = hashlib.sha256(variables.encode("utf-8", "surrogatepass")).hexdigest()
         self._database.execute("INSERT OR IGNORE INTO environments VALUES (?, ?)", (name, variables))
-        columns = ("token", "environment", *_COLUMNS)
-        marks = ", ".join("?" * len(columns))
-        self._database.execute(
-            f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({marks})", (token, name, *(_cell(job, column) for column in _COLUMNS))
-        )
+        return name
 
     def flush(self) -> None:
         """Let what was committed reach the disk. It may take some ms, and may run in another thread."""
@@ -156,12 +165,6 @@ class NodeStore:
                     os.fsync(log)
                 finally:
                     os.close(log)
-
-    def trim(self) -> None:
-        """Drop the oldest decisions where there are too many."""
-        last = self._one("SELECT max(number) FROM decisions")
-        if last is not None:
-            self._database.execute("DELETE FROM decisions WHERE number <= ?", (last - MOST_DECISIONS,))
 
     # ── reading ──
 
@@ -203,6 +206,10 @@ class NodeStore:
                 job, attempt, boot, devices, began, ended, state, record, energy = row
                 yield AttemptRow(job, attempt, boot, tuple(json.loads(devices)), began, ended, RunState(state), json.loads(record), energy)
 
+    def identity(self, job: int, attempt: int) -> dict[str, Any]:
+        """Return who runs an attempt, as its shim said when it began."""
+        return dict(json.loads(self._one("SELECT record FROM attempts WHERE job = ? AND attempt = ?", job, attempt) or "{}"))
+
     def decisions(self, limit: int) -> list[tuple[float, int, str, str]]:
         """Return the last decisions, newest first: when, which job, what, why."""
         return list(self._database.execute("SELECT at, job, action, reason FROM decisions ORDER BY number DESC LIMIT ?", (limit,)))
@@ -212,6 +219,7 @@ class NodeStore:
         return [_job(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
 
+_INSERT = f"INSERT INTO jobs (token, environment, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * (2 + len(_COLUMNS)))})"
 _MUTABLE = tuple(name for name in _COLUMNS if name not in ("id", "asked", "submit", "user", "array"))
 _UPDATE = f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in _MUTABLE)} WHERE id = ?"
 

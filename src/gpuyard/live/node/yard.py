@@ -53,7 +53,8 @@ class NodeDevices:
     def see(self, readings: Sequence[GpuReading], owner: Callable[[int], int | None], claims: Mapping[str, Mapping[int, float]]) -> bool:
         """Take in new readings; return whether what may be used has changed.
 
-        `owner` names the job of a process; `claims` has the GB that each job on a device asked for.
+        `owner` names the job of a process, 0 if there is no such process here, None if it is a stranger's; `claims` has the GB that each
+        job on a device asked for.
         """
         before = dict(self.blocked)
         self.readings = {each.uuid: each for each in readings}
@@ -73,6 +74,11 @@ class NodeDevices:
                     used[job] = used.get(job, 0.0) + process.memory
             self._claimed[uuid] = sum(max(claim - used.get(job, 0.0), 0.0) for job, claim in claims.get(uuid, {}).items())
         return before != self.blocked
+
+    def claim(self, devices: Sequence[str], memory: float) -> None:
+        """Note that a job that has just started will take so many GB of each of these GPUs."""
+        for uuid in devices:
+            self._claimed[uuid] = self._claimed.get(uuid, 0.0) + memory
 
     def unknown(self, readings: Sequence[GpuReading]) -> bool:
         """Return whether a GPU has come that the cluster does not have."""
@@ -98,25 +104,36 @@ class NodeDevices:
         if not self.has_gpus:
             if asked.gpus > 0 or asked.gpu_memory:
                 raise UsageError("this node has no GPU", hint="submit without --gpus and --gpu-memory: jobs run on CPU slots here")
-            return float(self._within(max(math.ceil(asked.cpus - EPS), 1), "CPU slots"))
-        most = max(len(group.devices) for group in self.groups)
+            slots = max(math.ceil(asked.cpus - EPS), 1)
+            if slots > self.devices:
+                raise UsageError(f"{slots} CPU slots: this node has {self.devices}")
+            return float(self._fitting(asked, slots, cpus=0.0))
         gpus = asked.gpus if asked.gpus >= 0 else self._share_for(asked.gpu_memory)
         if 0 < gpus < 1:
             if self.slots == 1:
                 raise UsageError(
                     f"gpus = {gpus:g}: GPUs of this node are not shared", hint="gpuyard node start --share 4 lets 4 jobs share one"
                 )
-            return math.ceil(gpus * self.slots - EPS) / self.slots
-        if gpus > most:
-            raise UsageError(f"gpus = {gpus:g}: this node has {most} of one type")
-        if gpus == 0 and asked.cpus > max(group.cpus for group in self.groups):
-            raise UsageError(f"cpus = {asked.cpus:g}: this node has {max(group.cpus for group in self.groups):g}")
-        return gpus
+            gpus = math.ceil(gpus * self.slots - EPS) / self.slots
+        return self._fitting(asked, gpus, asked.cpus)
 
-    def _within(self, count: int, what: str) -> int:
-        if count > self.devices:
-            raise UsageError(f"{count} {what}: this node has {self.devices}")
-        return count
+    def _fitting(self, asked: Submission, gpus: float, cpus: float) -> float:
+        """Return the devices if some group has as much of everything when nothing else runs; else say of what there is too little."""
+        fits = self.groups
+        largest = {each.uuid: each.memory for each in self.readings.values()}
+        for need, what, have in (
+            (gpus, "gpus", lambda group: len(group.devices)),
+            (cpus, "cpus", lambda group: group.cpus),
+            (asked.memory, "memory", lambda group: group.memory),
+            (asked.gpu_memory, "gpu_memory", lambda group: max((largest.get(uuid, math.inf) for uuid in group.devices), default=0.0)),
+        ):  # fmt: skip
+            most = max(map(have, fits))
+            fits = tuple(group for group in fits if have(group) + EPS >= need)
+            if not fits:
+                unit = " GB" if what.endswith("memory") else ""
+                where = f"this node has {most:.4g}{unit}{' of one type' if what == 'gpus' else ''}"
+                raise UsageError(f"{what} = {need:g}{unit}: {where}")
+        return gpus
 
     def _share_for(self, memory: float) -> float:
         """Return the share of a GPU that goes with an amount of its memory."""

@@ -15,7 +15,9 @@ from gpuyard.model.jobs import JOB, LABELS, Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 
+VERSION = 1  # of what is written
 _ARRAYS = {"jobs": JOB, "live": LIVE, "held": HELD, "nodes": NODE, "ended": ENDED}
+_LAYOUT = [VERSION, *(kind.itemsize for kind in _ARRAYS.values())]
 
 
 class SnapshotWriter:
@@ -28,7 +30,7 @@ class SnapshotWriter:
         """Return a snapshot as bytes."""
         arrays = {"jobs": snapshot.jobs.table, **{name: getattr(snapshot, name) for name in _ARRAYS if name != "jobs"}}
         head: dict[str, Any] = {
-            "now": snapshot.now, "submitted": snapshot.submitted, "labels": snapshot.jobs.labels,
+            "version": _LAYOUT, "now": snapshot.now, "submitted": snapshot.submitted, "labels": snapshot.jobs.labels,
             "counts": {name: len(array) for name, array in arrays.items()},
         }  # fmt: skip
         if snapshot.cluster is not self._cluster:
@@ -50,6 +52,8 @@ class SnapshotReader:
         """Return the snapshot."""
         line, _, rest = data.partition(b"\n")
         head = json.loads(line)
+        if head.get("version") != _LAYOUT:
+            raise DataError("snapshot: another version of gpuyard wrote it", hint="restart the node: gpuyard node stop, gpuyard node start")
         if "cluster" in head:
             self._cluster = cluster_from_dict(from_plain(head["cluster"]))
             self._rules = Rules(**from_plain(head["rules"]))

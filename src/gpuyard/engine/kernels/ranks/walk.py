@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
-from gpuyard.engine.kernels.nodes import room_on
+from gpuyard.engine.kernels.nodes import chunk_of, room_on
 from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_queue
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
@@ -381,4 +381,4 @@ def _start(s: State, p: Int, area: Real, j: Int, k: Int) -> None:
 
 @inner
 def _units_in(row: JobRow, gpus: Int) -> Any:
-    return gpus // row.chunk if row.gpus >= 1 else 1
+    return gpus // chunk_of(row) if row.gpus >= 1 else 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.nodes import NO_DEVICES, describe, give_back, hold, index_add, index_remove, unit_cpus, unit_memory
+from gpuyard.engine.kernels.nodes import NO_DEVICES, chunk_of, describe, give_back, hold, index_add, index_remove, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import within_quota
 from gpuyard.engine.kernels.ranks.order import ASIDE, RUNS
 from gpuyard.model.cluster import EPS
@@ -128,7 +128,7 @@ def _is_free(s: State, row: JobRow, piece: PartRow) -> Any:
     node = s.nodes[piece.node]
     units = 1
     if row.gpus >= 1:
-        units = piece.gpus // row.chunk
+        units = piece.gpus // chunk_of(row)
         if node.free < piece.gpus or (node.first_device >= 0 and piece.mask & ~node.mask != NO_DEVICES):
             return False
     elif row.gpus > 0:

@@ -46,7 +46,7 @@ class Advisor:
     now_used: str = ""
     trouble: str = ""  # why it is not the one that was asked for
     ready: bool = False  # it has answered once
-    asked: float = 0.0  # when the open question was asked, by the monotonic clock; 0: none is open
+    asked: float = 0.0  # when the open question was asked, by the monotonic clock; 0: none is open. The first is whether it is loaded
     took: float = 0.0  # s of the last answer
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _writer: SnapshotWriter = field(default_factory=SnapshotWriter, repr=False)
@@ -72,6 +72,7 @@ class Advisor:
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
             os.set_blocking(self.fileno(), False)
+            self.asked = time.monotonic()
 
     def close(self) -> None:
         """End the process."""
@@ -116,6 +117,9 @@ class Advisor:
         found, self._data = json.loads(self._data[LENGTH.size :]), b""
         if "error" in found:
             self._fail(str(found["error"]))
+            return None
+        if "loaded" in found:
+            self.asked = 0.0
             return None
         self.ready, self.asked, self.took = True, 0.0, float(found["seconds"])
         return Advice([_decision(each) for each in found["decisions"]], found["order"], self.took, float(found["every"]))

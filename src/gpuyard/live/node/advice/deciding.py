@@ -1,6 +1,7 @@
 """Decides in a process of its own: `python -m gpuyard.live.node.advice.deciding SCHEDULER`. One that hangs or crashes stops nothing else.
 
-It reads snapshots from stdin and writes answers to stdout, each with its length in front (4 bytes). The daemon ends it by closing stdin.
+It says when it is loaded; then it reads snapshots from stdin and writes answers to stdout, each with its length in front (4 bytes). The
+daemon ends it by closing stdin.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def main(text: str) -> None:
     except Exception as error:
         _send(answers, {"error": f"{type(error).__name__}: {error}"})
         return
+    _send(answers, {"loaded": True})
     while size := requests.read(LENGTH.size):
         data = requests.read(LENGTH.unpack(size)[0])
         began = time.perf_counter()

@@ -11,16 +11,17 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from gpuyard.live.node.running.shim import boot_id, start_time, write_whole
+from gpuyard.live.node.running.shim import Spec, boot_id, start_time, write_whole
 
 TOKEN = "GPUYARD_TOKEN"  # variable that marks the processes of an attempt
+SHIM_LOG = "shim.log"
 MOST_BYTES = 65_536  # of a record
 
 
@@ -71,6 +72,23 @@ class AttemptFiles:
         """Return who runs it; empty if nobody has said so yet."""
         return self._read("id")
 
+    def cgroup(self) -> str:
+        """Return the control group that it was to run in; empty if there is none. Another daemon may have named it."""
+        try:
+            return Spec.read(str(self.path("spec"))).cgroup
+        except (OSError, ValueError, LookupError):
+            return ""
+
+    def last_words(self) -> str:
+        """Return the last line of what its shim complained of."""
+        try:
+            with (self.folder / SHIM_LOG).open("rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - 1000, 0))
+                said = file.read().decode("utf-8", "replace").strip().splitlines()
+        except OSError:
+            return ""
+        return "".join(letter if letter.isprintable() else "?" for letter in said[-1][:300]) if said else ""
+
     def ask_to_stop(self, why: str, number: int, grace: float) -> None:
         """Write why it is to end early; a signal must follow."""
         write_whole(str(self.path("stop")), f"{why} {number} {grace!r}\n")
@@ -101,7 +119,7 @@ class AttemptFiles:
         return found if isinstance(found, dict) else {}
 
 
-def open_shim(identity: dict[str, Any]) -> int:
+def open_shim(identity: Mapping[str, Any]) -> int:
     """Return a pidfd of the shim that this identity names; -1 if it is gone, or its number belongs to another process by now."""
     pid, started = identity.get("pid"), identity.get("started")
     if not isinstance(pid, int) or identity.get("boot") != boot_id():
@@ -119,6 +137,13 @@ def open_shim(identity: dict[str, Any]) -> int:
 def began_since(folder: Path, attempt: int) -> bool:
     """Return whether a shim has begun an attempt after this one, as the folder of a job says after a power failure."""
     return any(each.name.removesuffix(".id").isdigit() and int(each.name.removesuffix(".id")) > attempt for each in folder.glob("*.id"))
+
+
+def last_folder(jobs: Path) -> int:
+    """Return the highest number of a job that has a folder; 0: none has. A power failure may have cost the database its last second."""
+    with suppress(OSError), os.scandir(jobs) as entries:
+        return max((int(each.name) for each in entries if each.name.isascii() and each.name.isdigit() and len(each.name) < 16), default=0)
+    return 0
 
 
 def job_folder(jobs: Path, number: int) -> Path:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gpuyard.live.node.jobs import NodeJob
 from gpuyard.live.node.running import shim
-from gpuyard.live.node.running.attempts import TOKEN, AttemptFiles, Fate, Seen, in_cgroup, job_folder, marked, open_shim
+from gpuyard.live.node.running.attempts import SHIM_LOG, TOKEN, AttemptFiles, Fate, Seen, in_cgroup, job_folder, marked, open_shim
 
 OUTPUT = "output.log"
-SHIM_LOG = "shim.log"
+MOST_FILES = 65_536  # that a daemon opens
 
 
 def reached(point: str) -> None:
@@ -59,6 +60,7 @@ class Executor:
     def __init__(self, folder: Path, cgroup: str = "", launchers: Mapping[str, Launcher] | None = None) -> None:
         self.folder = folder  # of all jobs
         self.cgroup = cgroup
+        self._files_of_jobs = more_files()
         self._launchers: dict[str, Launcher] = {"": FreshProcess(), **(launchers or {})}
         self._shims: dict[int, int] = {}  # job → pidfd
         self.pids: dict[int, int] = {}  # job → pid of its shim
@@ -93,26 +95,35 @@ class Executor:
         reached("fork")
 
     def _spec(self, job: NodeJob, umask: int, visible: Sequence[str] | None) -> dict[str, list[str]]:
-        asked, variables = job.asked, _environment(job, token_of(self.folder, job), visible)
+        token = token_of(self.folder, job)
+        asked, variables = job.asked, _environment(job, token, visible)
+        group = f"{self.cgroup}/{token}" if self.cgroup else ""
         return {
             "argv": list(asked.command), "env": [f"{key}={value}" for key, value in variables.items()],
             "cwd": [asked.cwd], "output": [OUTPUT], "output_limit": [str(asked.output_limit)], "walltime": [repr(asked.walltime)],
-            "grace": [repr(asked.grace)], "cgroup": [self._group(job)], "umask": [str(umask)],
+            "grace": [repr(asked.grace)], "cgroup": [group], "umask": [str(umask)], "files": [str(self._files_of_jobs)],
         }  # fmt: skip
-
-    def _group(self, job: NodeJob) -> str:
-        return f"{self.cgroup}/{token_of(self.folder, job)}" if self.cgroup else ""
 
     def look(self, job: NodeJob) -> Seen:
         """Find out what has become of the job's attempt, and watch its shim if it lives."""
         job_folder(self.folder, job.id)  # the daemon may have been killed before it made it
         seen = self.files(job).look()
         if seen.fate is Fate.alive and job.id not in self._shims:
-            found = open_shim(seen.record)
-            if found >= 0:
-                self._shims[job.id], self.pids[job.id] = found, int(seen.record["pid"])
-                self.on_watch(job.id, found)
+            self._watch(job.id, seen.record)
         return seen
+
+    def look_without_folder(self, job: NodeJob, identity: Mapping[str, Any]) -> Seen:
+        """Find out what has become of an attempt that had begun, and whose files somebody has removed; its shim will write new ones."""
+        alive = job.id in self._shims or self._watch(job.id, identity)
+        return Seen(Fate.alive if alive else Fate.lost, dict(identity))
+
+    def _watch(self, job: int, identity: Mapping[str, Any]) -> bool:
+        """Watch the shim that an identity names; return whether it lives."""
+        found = open_shim(identity)
+        if found >= 0:
+            self._shims[job], self.pids[job] = found, int(identity["pid"])
+            self.on_watch(job, found)
+        return found >= 0
 
     def gone(self, job: NodeJob) -> bool:
         """Return whether the shim that was started for the job is gone, so that it can be looked into."""
@@ -140,7 +151,7 @@ class Executor:
 
     def sweep(self, job: NodeJob) -> bool:
         """Kill what a killed shim has left of an attempt; return whether nothing was left."""
-        group = self._group(job)
+        group = self.files(job).cgroup()
         left = marked(token_of(self.folder, job)) | in_cgroup(group)
         left |= shim.descendants(left)
         shim.send(left, signal.SIGKILL)
@@ -148,6 +159,16 @@ class Executor:
             with suppress(OSError):
                 Path(group).rmdir()
         return not left
+
+
+def more_files() -> int:
+    """Let this process open as many files as it may, for each running job takes one; return how many it could, 0: as many as now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return 0
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return soft
 
 
 def token_of(folder: Path, job: NodeJob) -> str:

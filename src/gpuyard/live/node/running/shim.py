@@ -1,7 +1,7 @@
 """Runs one attempt of one job, and writes down how it ended: `python -I -S shim.py FOLDER ATTEMPT`.
 
 There is one shim per running job. It outlives the daemon. It uses nothing of gpuyard and little of the standard library, so that it takes
-some 20 ms to start and 10 MB. The steps are those of docs/decisions/0043: lock, look for a fence, write the identity, run the command,
+some 20 ms to start and 10 MB. The steps are those of docs/decisions/0036: lock, look for a fence, write the identity, run the command,
 kill what is left, write the end. In the folder the attempt K has the files K.spec (what to run), K.lock (held for as long as the shim
 lives), K.fence (this attempt must not start), K.id, K.stop (why to end early) and K.end.
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 ENDED, BUSY, FENCED, UNWRITABLE, BROKEN = 0, 3, 4, 5, 6  # exit codes of the shim
 NO_CHILDREN_AFTER = 10.0  # s that processes may take to die of KILL before they are given up and counted
+LAST_WORDS = 1.0  # s for what is left in the pipe; a process of somebody else may write into it for ever
 ROOM = 4096  # bytes set aside for the end, so that it can be written on a full disk
 PIECE = 65_536  # bytes of output read at a time
 MARK = b"gpuyard-job 1"  # begins a spec
@@ -44,6 +45,7 @@ class Spec:
         self.walltime = float(values["walltime"][0])
         self.grace = float(values["grace"][0])
         self.cgroup = values["cgroup"][0]
+        self.files = int(values.get("files", ["0"])[0])  # that may be open; 0: as many as here
         self.umask = int(values["umask"][0])
 
     @classmethod
@@ -187,8 +189,19 @@ def descendants(roots: set[int]) -> set[int]:
     return below - roots
 
 
+def groups(pids: set[int]) -> set[int]:
+    """Return the process groups of processes but that of this one, as `os.kill` names them. A signal to a group also reaches who forks."""
+    found = set()
+    for pid in pids:
+        try:
+            found.add(-os.getpgid(pid))
+        except OSError:
+            continue
+    return found - {0, -1, -os.getpgrp()}  # 0 and -1 mean something else to `os.kill`
+
+
 def send(pids: set[int], number: int) -> None:
-    """Send a signal to processes, some of which may be gone."""
+    """Send a signal to processes, or to groups by their negative numbers; some may be gone."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -272,9 +285,9 @@ class Supervised:
             signal.set_wakeup_fd(-1)
             for number in _RESET:
                 signal.signal(number, signal.SIG_DFL)
-            if self.cgroup:
-                with open(f"{self.cgroup}/cgroup.procs", "wb") as file:  # noqa: PTH123
-                    file.write(b"0")
+            self._tell_cgroup("procs", b"0")
+            if self.spec.files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.spec.files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
             nothing = os.open("/dev/null", os.O_RDONLY)
             for source, target in ((nothing, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
@@ -355,7 +368,7 @@ class Supervised:
         if number == 0:
             self._end_early("walltime", self._usual_steps())
         elif number == signal.SIGKILL:
-            self._kill_cgroup()
+            self._tell_cgroup("kill", b"1")
             send(descendants({os.getpid()}), signal.SIGKILL)
             self.steps = self.steps or [(time.monotonic() + 0.2, signal.SIGKILL, True)]
         else:
@@ -379,64 +392,75 @@ class Supervised:
             piece = os.read(self.pipe, PIECE)
         except BlockingIOError:
             return True
-        room = self.spec.output_limit - self.written
-        if self.dropped or len(piece) > room:
-            self._drop(piece[max(room, 0) :], f"limit of {self.spec.output_limit:,} bytes", piece[: max(room, 0)])
-        elif piece:
-            self._write(piece)
+        room = 0 if self.dropped else max(self.spec.output_limit - self.written, 0)
+        self._write(piece[:room])
+        if piece[room:]:
+            self._drop(piece[room:], f"limit of {self.spec.output_limit:,} bytes")
         return bool(piece)
 
     def _write(self, piece: bytes) -> None:
         try:
             done = os.write(self.file, piece)
         except OSError as error:
-            self._drop(piece, error.strerror or "error", b"")
+            self._drop(piece, error.strerror or "error")
             return
         self.written += done
         if done < len(piece):
             self._write(piece[done:])
 
-    def _drop(self, piece: bytes, why: str, first: bytes) -> None:
+    def _drop(self, piece: bytes, why: str) -> None:
         if not self.dropped:
-            for text in (first, CUT.format(why).encode()):
-                try:
-                    os.write(self.file, text)
-                except OSError:
-                    break
+            try:
+                os.write(self.file, CUT.format(why).encode())
+            except OSError:
+                why = ""  # a full disk takes no note either
         self.dropped += len(piece)
 
     # ── the end ──
 
-    def _kill_cgroup(self) -> None:
+    def _tell_cgroup(self, name: str, text: bytes) -> None:
         if self.cgroup:
             try:
-                with open(f"{self.cgroup}/cgroup.kill", "wb") as file:  # noqa: PTH123
-                    file.write(b"1")
+                with open(f"{self.cgroup}/cgroup.{name}", "wb") as file:  # noqa: PTH123
+                    file.write(text)
             except OSError:
-                return  # older than Linux 5.14: the walk has to do
+                return  # not ours any more, or older than Linux 5.14: the walk has to do
 
     def _kill_all(self) -> int:
         """Kill everything that the command started, and return how many processes could not be killed."""
         until = time.monotonic() + NO_CHILDREN_AFTER
         me, stopped = os.getpid(), set[int]()
-        self._kill_cgroup()
+        self._tell_cgroup("kill", b"1")
         while self._reap():
             left = descendants({me})
-            if left - stopped:  # whoever forks faster than one can look is stopped first
-                send(left - stopped, signal.SIGSTOP)
-                stopped |= left
-                continue
-            send(left, signal.SIGKILL)
             if time.monotonic() > until:
                 return len(left)
+            number = signal.SIGSTOP if left - stopped else signal.SIGKILL  # whoever forks faster than one can look is stopped first
+            send(left | groups(left), number)
+            stopped |= left
+            self._kill_orphans()
             time.sleep(0.002)
         return 0
+
+    def _kill_orphans(self) -> None:
+        """Kill children as fast as they come: of a chain of processes, each of which forks and ends, the last is always one."""
+        before, found = set[int](), {0}
+        try:
+            while found != before:
+                before = found
+                with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
+                    found = {int(word) for word in file.read().split()}
+                send(found, signal.SIGKILL)
+                self._reap()
+        except OSError:
+            return  # a kernel without this file
 
     def finish(self) -> None:
         """Kill what is left, copy what is left of the output, and write the end until that succeeds."""
         ended, ended_at = time.monotonic(), time.time()
         survivors = self._kill_all()
-        while self.pipe >= 0 and select.select([self.pipe], [], [], 0)[0] and self._copy():
+        until = time.monotonic() + LAST_WORDS
+        while time.monotonic() < until and select.select([self.pipe], [], [], 0)[0] and self._copy():
             pass
         self._remove_cgroup()
         text = self._end(ended, ended_at, survivors)
@@ -468,7 +492,8 @@ class Supervised:
         )
 
     def _write_end(self, text: str) -> None:
-        """Write into the room that was set aside, which a full disk still has."""
+        """Write into the room that was set aside, which a full disk still has; into a new folder, if somebody has removed the old one."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)  # noqa: PTH103
         part = f"{self.name}.end.part"
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -24,7 +24,8 @@ from importlib import import_module
 from pathlib import Path
 
 from gpuyard.live.node.running import shim
-from gpuyard.live.node.running.executor import SHIM_LOG, FreshProcess
+from gpuyard.live.node.running.attempts import SHIM_LOG
+from gpuyard.live.node.running.executor import FreshProcess
 
 ANSWER = 5.0  # s that a fork may take; then the shim is started afresh, and the lock lets only one of the two run
 WARM = b"warm\n"
