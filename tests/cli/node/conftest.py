@@ -11,6 +11,7 @@ from gpuyard.live.node.core import NodeSettings
 from gpuyard.live.node.starting import start_node
 from support.nodes import clear
 
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of a node that does not run yet."""
