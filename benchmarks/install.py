@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PLATFORM = "manylinux_2_28_x86_64"
+# pip takes each at its word
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 OWN = ("pip", "setuptools", "pkg_resources", "_distutils_hack")  # came with the environment
 
 
@@ -67,7 +68,8 @@ def main() -> int:
         folder = Path(name)
         wheel = f"{built(folder)}{f'[{given.extras}]' if given.extras else ''}"
         if given.resolve:
-            only = ["--only-binary", ":all:", "--python-version", given.resolve, "--platform", PLATFORM, "--implementation", "cp"]
+            platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+            only = ["--only-binary", ":all:", "--python-version", given.resolve, *platforms, "--implementation", "cp"]
             called(
                 [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *only, "-d", folder / "wheels", wheel]
             )

@@ -170,8 +170,10 @@ def test_the_readme_names_only_gains_that_are_sure() -> None:
     waits = [cell.split(" / ")[0].strip() for cell in row.strip("| ").split(" | ")[1:]]
     sure = [int(cell[:-1]) for cell in waits if cell.endswith("*")]
     assert all(gain < 0 for gain in sure)
-    said = re.search(r"on seven production logs.*?by (\d+) to (\d+) % on (\w+); on the other (\w+)", " ".join(README.split()))
+    said = re.search(r"on seven production logs.*?by (\d+) to (\d+) % on (\w+); on the other (\w+) \((.*?)\)", " ".join(README.split()))
     assert said is not None
     numbers = ("zero", "one", "two", "three", "four", "five", "six", "seven")
     assert (int(said[1]), int(said[2])) == (-max(sure), -min(sure))
     assert (numbers.index(said[3]), numbers.index(said[4])) == (len(sure), len(waits) - len(sure)) and len(waits) == 7
+    logs = next(line for line in page.splitlines() if line.startswith("| Usual")).strip("| ").split(" | ")[1:]
+    assert said[5].split(" and ") == [log for log, cell in zip(logs, waits, strict=True) if not cell.endswith("*")]

@@ -39,7 +39,7 @@ def test_it_is_two_simulations_of_the_same_jobs() -> None:
     assert found is not None
     assumed = apply(workload, "preemptible:share=0.5,checkpoint=600,writing=0.02,restart=60", 0)
     assert SUPPOSED == "preemptible:share=0.5,checkpoint=600,writing=0.02,restart=60"
-    ours = measure(simulate(assumed, POOL, parse_scheduler("saf/fewest/easy/gittins:table=hpc")), names)
+    ours = measure(simulate(assumed, POOL, parse_scheduler("saf/fewest/easy/gittins")), names)
     plain = replace(workload, jobs=workload.jobs.with_stated(preemptible=assumed.jobs.stated["preemptible"]))
     base = measure(simulate(plain, POOL, parse_scheduler("saf/fewest/easy")), names)
     assert found.wait == pytest.approx((base["delay"], ours["delay"]))
@@ -60,12 +60,6 @@ def test_only_the_jobs_that_count_are_measured() -> None:
     every = what_if(workload, POOL, Rules(), everyone(workload))
     assert found is not None and other is not None and every is not None
     assert (found.wait[0] + other.wait[0]) / 2 == pytest.approx(every.wait[0])
-
-
-def test_the_table_is_the_one_for_jobs_with_or_without_requested_times() -> None:
-    asked, silent = busy(), busy(walltime=[np.inf] * 400)
-    tables = [what_if(each, POOL, Rules(), everyone(each)) for each in (asked, silent)]
-    assert [found.scheduler.rpartition("=")[2] for found in tables if found is not None] == ["hpc", "gpu"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +88,7 @@ def test_the_answer_about_a_log_ends_with_it_and_says_what_is_assumed() -> None:
     said = compared(busy())[-1]
     assert said.startswith(
         "A supposition: if 50 % of the jobs could be stopped (drawn at random; checkpoints every 10m that cost 2 % of the time;"
-        " 1m for a restart), with saf/fewest/easy/gittins:table=hpc instead of saf/fewest/easy the mean wait would "
+        " 1m for a restart), with saf/fewest/easy/gittins instead of saf/fewest/easy the mean wait would "
     )
     assert "; the mean bounded slowdown would " in said and "; the longest wait would go from " in said
     for other in (compared(busy(), seeded=True), compared(busy(preemptible=np.ones(400)))):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuyard import load_workload, parse_scheduler
+from gpuyard import Workload, load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.errors import CheckpointError, DataError, GpuyardError, UsageError
 from gpuyard.networks.tensor_file import write_arrays
 from gpuyard.policies.ranks import KEY, fit_run_times, gittins, read_run_times, table_names, write_run_times
@@ -82,7 +82,8 @@ def test_the_shipped_tables_are_sound():
 
 def test_tables_in_the_text_of_a_scheduler(tmp_path: Path):
     assert parse_scheduler("saf/fewest/easy/gittins").label == "saf/fewest/easy/gittins"
-    assert parse_scheduler("saf/fewest/easy/gittins:table=hpc").label == "saf/fewest/easy/gittins"
+    assert parse_scheduler("saf/fewest/easy/gittins:table=auto").label == "saf/fewest/easy/gittins"
+    assert parse_scheduler("saf/fewest/easy/gittins:table=hpc").label == "saf/fewest/easy/gittins:table=hpc"
     label = parse_scheduler("saf/best/easy/gittins:hysteresis=4,table=gpu,every=30").label
     assert label == "saf/best/easy/gittins:table=gpu,every=30,hysteresis=4"
     assert parse_scheduler(label).label == label
@@ -94,6 +95,20 @@ def test_tables_in_the_text_of_a_scheduler(tmp_path: Path):
     for text in ("gittins:table=hcp", "srpt:table=hpc", "gittins:hysteresis=0.5", "gittins:threshold=3", f"gittins:table={tmp_path}"):
         with pytest.raises(GpuyardError):
             parse_scheduler(f"saf/fewest/easy/{text}")
+
+
+@pytest.mark.parametrize("asked, named", [(np.full(80, 3600.0), "hpc"), (np.full(80, np.inf), "gpu")])
+def test_a_job_has_the_table_for_jobs_that_requested_a_time_or_that_for_others(asked: np.ndarray, named: str):
+    rng = np.random.default_rng(1)
+    runtime = rng.lognormal(5.0, 1.5, 80)
+    columns = {"submit": np.arange(80) * 60.0, "gpus": rng.choice([1, 2], 80), "walltime": asked, "preemptible": [1.0] * 80}
+    workload = Workload.build({**columns, "estimate": 2 * runtime}, runtime)
+    by_itself, as_named, other = (
+        simulate(workload, load_cluster("4"), parse_scheduler(f"saf/fewest/easy/gittins{text}")).table["end"]
+        for text in ("", f":table={named}", f":table={'gpu' if named == 'hpc' else 'hpc'}")
+    )
+    np.testing.assert_array_equal(by_itself, as_named)
+    assert (by_itself != other).any()
 
 
 def test_a_table_of_ones_own_in_python():

@@ -19,7 +19,9 @@ BURDEN_LEVELS = 64  # of areas, by which the waits of jobs that may be stopped a
 BURDEN_ROW = 4  # for each: s waited by all, how many they are; the same of those that may be stopped
 OCTAVES = 32  # of run times, and of run times over estimates, by which a table and estimates are compared
 RATIOS_AT = BURDEN_LEVELS * BURDEN_ROW  # behind these accounts: how many jobs had each octave of the latter
-TABLE_HEAD = 3  # numbers before the edges: by walltime or not, classes, quantiles of each
+TABLE_HEAD = 3  # numbers before the edges: by what classes go, classes, quantiles of each
+# By what classes go: the estimate; the requested time, if there is one; the same, with a further table behind for jobs that requested none.
+BY_ESTIMATE, BY_WALLTIME, BY_EITHER = range(3)
 
 
 class RankedRow(RecordRow):
@@ -39,7 +41,10 @@ class RankedRow(RecordRow):
 RANKED_ROW = row_dtype(RankedRow)
 
 
-def packed_table(by_walltime: bool, edges: Array, quantiles: Array) -> Array:
-    """Return a table of run times as kernels read it: `edges` (classes - 1,), `quantiles` (classes, count), both ascending."""
+def packed_table(by: int, edges: Array, quantiles: Array) -> Array:
+    """Return a table of run times as kernels read it: `edges` (classes - 1,), `quantiles` (classes, count), both ascending.
+
+    `by` is BY_ESTIMATE, BY_WALLTIME or BY_EITHER.
+    """
     classes, count = quantiles.shape
-    return np.concatenate([[float(by_walltime), classes, count], edges, quantiles.ravel()]).astype(np.float64)
+    return np.concatenate([[by, classes, count], edges, quantiles.ravel()]).astype(np.float64)

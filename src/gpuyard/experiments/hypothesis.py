@@ -13,7 +13,6 @@ from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.experiments.judging.statistics import Interval, block_ratio
 from gpuyard.experiments.judging.text import change_in_words
-from gpuyard.experiments.usual import kind_of_site
 from gpuyard.metrics import METRICS
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster
@@ -70,9 +69,8 @@ def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) 
     stated = workload.jobs.stated.get("preemptible", np.zeros(0))
     if (stated > 0).any() or not counted.any() or len(workload) > MOST_JOBS:
         return None
-    ranked = f"{RANKED}:table={kind_of_site(workload)}"
     supposed = apply(workload, SUPPOSED, 0)
-    results = [simulate(work, cluster, parse_scheduler(text), rules=rules) for work, text in ((workload, PLAIN), (supposed, ranked))]
+    results = [simulate(work, cluster, parse_scheduler(text), rules=rules) for work, text in ((workload, PLAIN), (supposed, RANKED))]
     (before, after), slow = (_values(results, name, counted) for name in ("delay", "bsld"))
     means = float(np.nanmean(before)), float(np.nanmean(after))
     if not means[0] > 0:
@@ -84,7 +82,7 @@ def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) 
         return block_ratio(ours - base, base, submit)
 
     return WhatIf(
-        ranked, means, change(before, after), change(*slow), change(before, after, may_stop), change(before, after, ~may_stop),
+        RANKED, means, change(before, after), change(*slow), change(before, after, may_stop), change(before, after, ~may_stop),
         (float(np.nanmax(before)), float(np.nanmax(after))),
     )  # fmt: skip
 

@@ -23,16 +23,15 @@ FURTHER = ("bsld.p95", "turnaround", "turnaround.p95", "fairness_users", "deadli
 
 
 def kind_of_site(workload: Workload) -> str:
-    """Choose which of the shipped tables and networks fits: `hpc` where most jobs requested a time, else `gpu`."""
+    """Choose which of the shipped networks fits: `hpc` where most jobs requested a time, else `gpu`."""
     return "hpc" if np.isfinite(workload.jobs.walltime).mean() > 0.5 else "gpu"
 
 
 def usual_schedulers(workloads: Sequence[Workload]) -> list[AnyScheduler]:
     """Return what sites run today, the best simple rules and a learned one; where jobs may be stopped, also a rule that stops them."""
-    kind = kind_of_site(workloads[0])
-    texts = [TODAY, "multifactor/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy", f"{PREFIX}{kind}"]
+    texts = [TODAY, "multifactor/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy", f"{PREFIX}{kind_of_site(workloads[0])}"]
     if may_stop(workloads):
-        texts.append("saf/fewest/easy/gittins" + (f":table={kind}" if kind != "gpu" else ""))
+        texts.append("saf/fewest/easy/gittins")
     return [parse_scheduler(text) for text in texts]
 
 

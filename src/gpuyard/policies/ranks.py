@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array, quantiles
-from gpuyard.engine.ranking import packed_table
+from gpuyard.engine.ranking import BY_EITHER, BY_ESTIMATE, BY_WALLTIME, packed_table
 from gpuyard.errors import CheckpointError, DataError, UsageError
 from gpuyard.files import is_file, parse_json
 from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, write_arrays
@@ -34,6 +34,7 @@ class RunTimesTable:
     """How long jobs ran, by class: (classes, count) ascending quantiles; class k has keys from edges[k - 1] up to edges[k].
 
     The key is the requested time, if `by_walltime` and the job has one, else the estimate. `about` says how the table was made.
+    `otherwise` is the table for jobs that requested no time, where they have one of their own.
     """
 
     name: str
@@ -41,11 +42,14 @@ class RunTimesTable:
     edges: Array  # (classes - 1,) s, ascending
     quantiles: Array  # (classes, count) s
     about: Mapping[str, Any]
+    otherwise: RunTimesTable | None = None
 
     @cached_property
     def packed(self) -> tuple[float, ...]:
         """The table as kernels take it."""
-        return tuple(packed_table(self.by_walltime, self.edges, self.quantiles).tolist())
+        by = BY_EITHER if self.otherwise is not None else BY_WALLTIME if self.by_walltime else BY_ESTIMATE
+        own = tuple(packed_table(by, self.edges, self.quantiles).tolist())
+        return own if self.otherwise is None else own + self.otherwise.packed
 
 
 def fit_run_times(
@@ -115,15 +119,17 @@ def table_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table by its name or path, read when it is needed."""
+    """A table by its name or path, read when it is needed; `auto` is `hpc` for jobs that requested a time, `gpu` for the others."""
 
     name: str
 
     @property
     def table(self) -> RunTimesTable:
+        if self.name == DEFAULT_TABLE:
+            return _either()
         path = SHIPPED / f"{self.name}{SUFFIX}" if self.name in table_names() else Path(self.name)
         if not is_file(path):
-            raise unknown_name("table of run times", self.name, table_names())
+            raise unknown_name("table of run times", self.name, (DEFAULT_TABLE, *table_names()))
         return _read_once(path, path.stat().st_mtime_ns, self.name)
 
     @property
@@ -141,6 +147,15 @@ class NamedTable:
     @property
     def quantiles(self) -> Array:
         return self.table.quantiles
+
+    @property
+    def otherwise(self) -> RunTimesTable | None:
+        return self.table.otherwise
+
+
+@lru_cache(maxsize=1)
+def _either() -> RunTimesTable:
+    return replace(NamedTable("hpc").table, name=DEFAULT_TABLE, otherwise=NamedTable("gpu").table)
 
 
 @lru_cache(maxsize=64)

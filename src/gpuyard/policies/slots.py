@@ -21,7 +21,7 @@ from gpuyard.errors import UsageError, WrongTypeError
 from gpuyard.policies.trends import alike, falls
 from gpuyard.registry import Registry
 
-DEFAULT_TABLE = "hpc"  # of run times
+DEFAULT_TABLE = "auto"  # of run times: `hpc` for jobs that requested a time, `gpu` for the others
 DEFAULT_SLOTS = ("fcfs", "fewest", "none", "none")
 SHORTEST_PERIOD = 0.001  # s; a timer that fires more often only burns time
 

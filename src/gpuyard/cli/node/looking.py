@@ -43,6 +43,8 @@ _LISTED = 100_000
 MOST_EXPORTED = 20_000  # unless more are asked for: an answer has a limit
 _PIECE = 1 << 16  # bytes of a log read at a time
 _LOOK = 0.2  # s between looks of `logs -f`
+_BEGUN = (RunState.starting, RunState.running)
+_BEGINS = 10.0  # s that a job may take from RUNNING to its first process; usually some ms
 
 
 def _note(job: NodeJob, now: float) -> str:
@@ -109,8 +111,12 @@ def _why_lines(each: Mapping[str, Any]) -> list[str]:
 
 def top(job: OneId, folder: Folder = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False) -> None:
     """Show the processes of a job that runs, and what its GPUs do."""
+    until = time.monotonic() + _BEGINS
     with NodeClient(folder) as client:
         found = client.call("top", id=job)
+        while not found["processes"] and job_of(found["job"]).state in _BEGUN and time.monotonic() < until:
+            time.sleep(_LOOK / 10)
+            found = client.call("top", id=job)
     seen = job_of(found["job"])
     rows = [
         (str(each["pid"]), span(each["cpu"]), format_gigabytes(each["memory"]), str(each["command"])[:100]) for each in found["processes"]

@@ -99,14 +99,20 @@ def who_pays(study: Study) -> list[Chart]:
 
 def _payers(study: Study, name: str) -> str:
     """Say what happens to those who may be stopped and to the others, at the centre."""
-    words = [_briefly(_share(study, metric, name, rows_at(study.results, {}))) for metric in ("delay_preemptible", "delay_others")]
-    return f"Jobs that may be stopped wait {words[0]}, the others {words[1]}"
+    theirs, others = (_briefly(_share(study, metric, name, rows_at(study.results, {}))) for metric in ("delay_preemptible", "delay_others"))
+    if theirs and others:
+        return f"Jobs that may be stopped wait {theirs}, the others {others}"
+    if theirs:
+        return f"Jobs that may be stopped wait {theirs}; for the others no clear change"
+    if others:
+        return f"Jobs that may not be stopped wait {others}; for those that may no clear change"
+    return "Neither jobs that may be stopped nor the others clearly wait longer or less"
 
 
 def _briefly(share: Interval | None) -> str:
-    """`19 % less`; nothing is said of what is not clear."""
+    """`19 % less`; empty where nothing is clear."""
     if share is None or share.n < FEWEST or not (share.low > 0 or share.high < 0):
-        return "not clearly less or longer"
+        return ""
     return f"{abs(100 * share.mean):.0f} % {'less' if share.mean < 0 else 'longer'}"
 
 

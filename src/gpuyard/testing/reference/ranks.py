@@ -30,9 +30,12 @@ class LearningTable:
     def __init__(self, table: RunTimesTable) -> None:
         self.table = table
         self.rows = [[float(x) for x in row] for row in table.quantiles]
+        self.otherwise = LearningTable(table.otherwise) if table.otherwise is not None else None
 
     def of(self, job: JobState) -> list[float]:
         """Return the quantiles of the class of a job."""
+        if self.otherwise is not None and job.walltime == math.inf:
+            return self.otherwise.of(job)
         key = job.walltime if self.table.by_walltime and job.walltime < math.inf else job.estimate
         return self.rows[sum(edge <= key for edge in self.table.edges.tolist())]
 

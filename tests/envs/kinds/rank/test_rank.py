@@ -32,7 +32,7 @@ from gpuyard.traces.recipes import Workloads, episode_number
 from support.checkpoints import write_linear
 
 TEXT = "lublin:jobs=120,nodes=32,load=1.1[apply=preemptible:share=0.7,checkpoint=600,restart=60] on 4x8:gpu"
-CHOICES = {"placement": "fewest", "table": "hpc"}
+CHOICES = {"placement": "fewest", "table": "auto"}
 WEIGHTS = {"gpus": 3.0, "wait": -6.0, "unsaved": -4.0, "user_usage": 2.0, "running": -1.0, "backlog": 1.0, "requested": 2.0, "stops": 9.0}
 CHILD = "import sys; sys.path[:0] = sys.argv[1:3]; from test_rank import bytes_of; print(bytes_of(sys.argv[3], jobs=40))"
 
@@ -50,7 +50,7 @@ def bytes_of(path: str, *, jobs: int) -> str:
     return run(path, jobs=jobs).table.tobytes().hex()
 
 
-@pytest.mark.parametrize("table", ["hpc", "gpu"])
+@pytest.mark.parametrize("table", ["auto", "gpu"])
 def test_a_score_of_0_is_the_table(tmp_path: Path, table: str):
     path = linear(tmp_path, {}, choices={**CHOICES, "table": table})
     for number in range(3):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.ranks.network import judged_time
-from gpuyard.engine.ranking import AGEING_AT, RANK_TABLE, STRETCH_AT, TABLE_HEAD, TRUST_AT
+from gpuyard.engine.ranking import AGEING_AT, BY_EITHER, BY_ESTIMATE, RANK_TABLE, STRETCH_AT, TABLE_HEAD, TRUST_AT
 from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE
 
 if TYPE_CHECKING:
@@ -59,8 +59,11 @@ def class_of(s: State, slot: SlotRow, row: JobRow) -> Any:
     """
     table, at = s.rank_table, slot.table
     asked = s.table[row.number].walltime
-    key = asked if table[at] > 0 and asked < math.inf else row.estimate
+    key = asked if table[at] != BY_ESTIMATE and asked < math.inf else row.estimate
     classes, count = int(table[at + 1]), int(table[at + 2])
+    if table[at] == BY_EITHER and asked == math.inf:
+        at += TABLE_HEAD + classes - 1 + classes * count
+        classes, count = int(table[at + 1]), int(table[at + 2])
     lo = at + TABLE_HEAD
     kind = 0
     while kind < classes - 1 and table[lo + kind] <= key:

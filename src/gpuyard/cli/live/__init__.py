@@ -1,0 +1,1 @@
+"""The verb for clusters that another system runs: `gpuyard decide`."""
