@@ -16,7 +16,7 @@ from gpuyard.report.page.dots import Kind, dot_chart, metric_dot, metric_scale
 from gpuyard.report.page.frame import ReportPage, document, text
 from gpuyard.report.page.made import made_parts, places_of
 from gpuyard.report.page.parts import (
-    Cell,
+    TableCell,
     TableRow,
     card,
     change_bars,
@@ -221,7 +221,7 @@ def _big(summary: Summary, found: Verdict) -> str:
 
 
 def _groups(summary: Summary, found: Verdict | None) -> str:
-    """By size, partition and user."""
+    """Show changes by size, partition and user."""
     if found is None:
         return ""
     waits = summary.results.waits
@@ -267,7 +267,7 @@ def _loss(change: Change) -> float:
 
 
 def _users(summary: Summary, found: Verdict | None) -> str:
-    """Who loses and who gains most, for the operator who will be asked."""
+    """List who loses and who gains most, for the operator who will be asked."""
     if found is None:
         return ""
     waits = summary.results.waits
@@ -285,7 +285,7 @@ def _users(summary: Summary, found: Verdict | None) -> str:
 
 
 def _what_happened(summary: Summary) -> str:
-    """What the log says, or what today's scheduler would do, in a line."""
+    """Say in a line what the log says, or what today's scheduler would do."""
     line = summary.log or today_of(summary)
     if line is None:
         return ""
@@ -303,7 +303,7 @@ def _trust(summary: Summary) -> str:
 
 
 def _stops(summary: Summary) -> str:
-    """What could be gained where jobs may be stopped, for the operator."""
+    """Say what could be gained where jobs may be stopped, for the operator."""
     found = plain_answer(summary)
     lines = [_capital(line.removeprefix("Where jobs may be stopped: ")) for line in found.stops] if found else []
     return card("If jobs may be stopped", *(f"<p>{text(line)}</p>" for line in lines)) if lines else ""
@@ -339,12 +339,12 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
         name = summary.results.name(line.scheduler)
         share = against_today(summary, line)
         change, _, ends = (share_cell(share, metric) if share else "today" if line is today else "").partition("\n")
-        cells = [Cell(change, ends, _kind(summary, line))] if len(summary.lines) > 1 else []
+        cells = [TableCell(change, ends, _kind(summary, line))] if len(summary.lines) > 1 else []
         for each in metrics:
             value = line.values[each]
             known = every and math.isfinite(value.high - value.low)
             ends = f"{amount(each, value.low)} to {amount(each, value.high)}" if known else ""
-            cells.append(Cell(amount(each, value.mean), ends, "best" if each in line.best else ""))
+            cells.append(TableCell(amount(each, value.mean), ends, "best" if each in line.best else ""))
         code = "" if line is summary.log or name == line.scheduler else line.scheduler
         rows.append(TableRow(f"{name}{' †' if line.preempts else ''}", cells, code, line is today))
     left = len(summary.lines) - len(lines)

@@ -21,7 +21,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 @dataclass(frozen=True)
 class ReportPage:
-    """What a page says, in the order in which it is read; all but the question and the places is HTML."""
+    """Content of a page in the order in which it is read; all but the question and the places is HTML."""
 
     place: Sequence[str]  # what it is about: file, jobs, dates, cluster
     question: str

@@ -27,7 +27,7 @@ _SOURCES = {
 
 
 def places_of(summary: Summary) -> list[str]:
-    """What the page is about: file, jobs and users, dates, cluster."""
+    """Say what the page is about: file, jobs and users, dates, cluster."""
     found = summary.results.provenance
     jobs = f"{summary.results.counts(summary.lines[-1].scheduler)['jobs']:,} jobs"
     where = readable(summary.cluster, 40)
@@ -59,7 +59,7 @@ def made_parts(summaries: Sequence[Summary]) -> list[str]:
 
 
 def _readable_all(value: object) -> object:
-    """The same value with every text in it readable."""
+    """Make every text in a value readable."""
     if isinstance(value, Mapping):
         return {key: _readable_all(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -14,7 +14,7 @@ from gpuyard.report.page.compared import compared, comparison_page, question
 from gpuyard.report.page.dots import Dot, Kind, change_scale, dot_chart
 from gpuyard.report.page.frame import ReportPage, document, text
 from gpuyard.report.page.made import made_parts, provenance_facts
-from gpuyard.report.page.parts import Cell, TableRow, card, changed_words, facts, grid, sentences, table
+from gpuyard.report.page.parts import TableCell, TableRow, card, changed_words, facts, grid, sentences, table
 
 MOST_SERIES = 6  # comparisons in the chart
 MOST_TRUST = 3  # comparisons of which it is said how far to trust them
@@ -121,8 +121,10 @@ def _table(summaries: Sequence[Summary], names: Sequence[str], answers: Sequence
         best, now = found.best, found.today
         change = "–" if best is now else changed_words(found.share, sure=found.better is not None)
         kind = "" if best is now or found.better is None else "good" if found.better else "bad"
-        values = [Cell(amount(metric, line.values[metric].mean)) for line in (now, best)]
-        rows.append(TableRow(name, [Cell(summary.results.name(best.scheduler), best.scheduler, "text"), *values, Cell(change, kind=kind)]))
+        values = [TableCell(amount(metric, line.values[metric].mean)) for line in (now, best)]
+        rows.append(
+            TableRow(name, [TableCell(summary.results.name(best.scheduler), best.scheduler, "text"), *values, TableCell(change, kind=kind)])
+        )
     left = len(summaries) - most
     caption = f"{left} more comparisons are in the file." if left > 0 else ""
     return table(["comparison", "best", f"{what} today", f"{what} then", "change"], rows, caption=caption, name="all comparisons")

@@ -17,7 +17,7 @@ FULL = 1.0  # change that fills a bar
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell of a table: its text, a smaller line below it, and what it is: good, bad, best, text."""
 
     shown: str
@@ -30,7 +30,7 @@ class TableRow:
     """A row: a name, its code below it, cells. `now` marks what the reader has today."""
 
     name: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     code: str = ""
     now: bool = False
 
@@ -56,7 +56,7 @@ def sentences(lines: Iterable[str], *, ordered: bool = False) -> str:
 def led(line: str, longest: int = 60) -> str:
     """Make the words before the first colon strong, where they are few."""
     head, colon, rest = line.partition(": ")
-    return f"<strong>{text(head)}.</strong> {text(rest[:1].upper() + rest[1:])}" if colon and len(head) <= longest else text(line)
+    return f"<strong>{text(head)}:</strong> {text(rest)}" if colon and len(head) <= longest else text(line)
 
 
 def facts(rows: Mapping[str, str]) -> str:
@@ -134,8 +134,8 @@ def change_table(changes: Sequence[Change], what: str) -> str:
     """Groups with their jobs and their mean waits before and after."""
     rows = [
         TableRow(readable(each.group, LONGEST), [
-            Cell(f"{each.jobs:,}"), Cell(duration(each.before)),
-            Cell(duration(each.after), kind="good" if each.shorter else "bad" if each.longer else ""),
+            TableCell(f"{each.jobs:,}"), TableCell(duration(each.before)),
+            TableCell(duration(each.after), kind="good" if each.shorter else "bad" if each.longer else ""),
         ])
         for each in changes
     ]  # fmt: skip
