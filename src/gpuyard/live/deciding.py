@@ -165,13 +165,18 @@ def _why_wait(saved: SavedSnapshot, row: int, head: int | None, fits: _Fits) -> 
     wanted = s.jobs.gpu_types[job["gpu_type"]]
     free = fits.free(_partitions(s)[row], wanted)
     asked, total = float(job["gpus"]), int(free.sum())
-    kind = f" {wanted}" if wanted else ""
+    kind = f" {plain_types(wanted)}" if wanted else ""
     if asked > total:
         return f"asks for {_gpus(asked, kind)}; {total} {'is' if total == 1 else 'are'} free"
     chunk = int(job["chunk"])
     if asked >= 1 and int((free // chunk).sum()) * chunk < asked:
         return f"asks for {_gpus(chunk, kind)} on a node; at most {int(free.max(initial=0))} are free on one"
     return "no node has GPUs, cores and memory for it"
+
+
+def plain_types(wanted: str) -> str:
+    """Return GPU types without the partitions in which nodes of a site are told apart: `a100@debug+long|a100@long` is a100."""
+    return "|".join(dict.fromkeys(kind.partition("@")[0] for kind in wanted.split("|")))
 
 
 def _gpus(count: float, kind: str = "") -> str:
