@@ -91,15 +91,13 @@ def compare(
         write_report(summaries, report)
 
 
-def write_report(summaries: Sequence[Summary], folder: Path) -> None:
+def write_report(summaries: Sequence[Summary], place: Path) -> None:
     """Write the report of comparisons, which the same command makes again."""
-    from gpuyard.report.studies import Study
-    from gpuyard.report.writing import write_studies
+    from gpuyard.report.writing import write_comparisons
 
     command = shlex.join(["gpuyard", *sys.argv[1:]])
     results = [replace(summary.results, about={**summary.results.about, "command": command}) for summary in summaries]
-    studies = [Study(found, replace(summary, results=found)) for found, summary in zip(results, summaries, strict=True)]
-    path = write_studies(studies, folder)
+    path = write_comparisons([replace(summary, results=found) for found, summary in zip(results, summaries, strict=True)], place)
     say(f"report: {path}")
     say(f"open it in a browser: {path.resolve().as_uri()}")
 
@@ -108,13 +106,15 @@ def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
-    machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
+    found, why = inputs.clusters_for(first, clusters, generated=generated)
+    machines = measured.clusters(found, first)
 
     def load(seed: int) -> Workload:
         """Load the workload at a seed; a log is read once and changes only if a random transform is applied."""
         return measured.workload(reading.changed(reading.read(text, seed) if generated else first, seed), machines)
 
-    return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.changed_cluster if reading.apply else None)
+    change = reading.changed_cluster if reading.apply else None
+    return Source(reading.named(text), load, generated or reading.is_random(), machines, change, why)
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ def simulate(
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
     measured = inputs.Measured.of(speeds)
-    found = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
+    found, _ = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))

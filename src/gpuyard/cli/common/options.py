@@ -106,16 +106,12 @@ def _with_figures(folder: Path | None) -> Path | None:
     return folder
 
 
+_report = partial(typer.Option, "--report", "--out", rich_help_panel="Output")
 Report = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        "--out",
-        metavar="DIR",
-        help="Also write a report with figures and tables there.",
-        rich_help_panel="Output",
-        callback=_with_figures,
-    ),
+    Path | None, _report(metavar="DIR|FILE.html", help="Also write a report: a page that prints on two sheets; in a folder also tables.")
+]
+FiguresReport = Annotated[
+    Path | None, _report(metavar="DIR", help="Also write a report with figures and tables there.", callback=_with_figures)
 ]
 
 # ── groups: several options that become one argument of a verb ──

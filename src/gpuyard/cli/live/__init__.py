@@ -1,1 +1,1 @@
-"""The verb for clusters that another system runs: `gpuyard decide`."""
+"""The verbs for clusters that another system runs: `gpuyard snapshot` and `gpuyard decide`."""

@@ -77,9 +77,11 @@ def _what(each: JobOutlook) -> str:
 
 
 def _asks(saved: SavedSnapshot, row: int) -> str:
+    from gpuyard.live.deciding import plain_types
+
     jobs = saved.snapshot.jobs
     job = jobs.table[row]
-    kind = jobs.gpu_types[job["gpu_type"]]
+    kind = plain_types(jobs.gpu_types[job["gpu_type"]])
     gpus = float(job["gpus"])
     text = f"{gpus:g} × {kind}" if kind else f"{gpus:g} GPU{'' if gpus == 1 else 's'}"
     return text if gpus else f"{float(job['cpus']):g} cores"
