@@ -484,6 +484,7 @@ class State(NamedTuple):
     rank_factors: Reals  # (jobs,) f8 with a learned rank: what the network multiplies the time of a job by, in the pass under way
     rank_level: Ints  # (jobs,) i4, of a run that may be stopped: its level, known up to the time below
     rank_until: Reals  # (jobs,) f8
+    rank_calm: Reals  # (jobs,) f8: up to then no level of the run changes the order, while nothing happens and the queue is settled
     burden: Reals  # (RATIOS_AT + OCTAVES,) f8, see gpuyard.engine.ranking; (1,): no account is kept
 
     @classmethod

@@ -61,6 +61,7 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     for i in range(lo, lo + part.running):
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
+        s.rank_calm[j] = -math.inf
         if not may_be_stopped(s, row) or row.silent == 1 or row.run_start == control.now:
             continue
         if s.terms[row.terms].stops == MAY_STOP_ONCE:
@@ -75,7 +76,8 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
             if given != given:
                 control.error_job = j
                 return BAD_KEY
-            _weigh_run(s, part, slot, j, given)
+            _weigh_run(s, part, slot, j, given, False)
+        s.rank_calm[j] = s.rank_until[j]
         entry = s.ranked[count]
         entry.key = row.run_start
         entry.level = s.rank_level[j]
@@ -103,13 +105,10 @@ def levels_stand(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         return True
     for i in range(part.first_run, part.first_run + part.running):
         j = np.int64(s.running_jobs[i])
-        if now < s.rank_until[j]:
-            continue
-        row = s.rows[j]
-        if not may_be_stopped(s, row) or row.silent == 1 or (row.barren > 0 and now - row.run_start < _shield_of(s, row)):
+        if now < s.rank_calm[j] or not _competes(s, s.rows[j]):
             continue
         level = s.rank_level[j]
-        _weigh_run(s, part, slot, j, 0.0)
+        _weigh_run(s, part, slot, j, 0.0, part.weighed == 0)
         now_at = s.rank_level[j]
         if now_at != level and (part.weighed == 1 or _waits_between(s, part, min(level, now_at), max(level, now_at))):
             return False
@@ -117,24 +116,44 @@ def levels_stand(s: State, part: PartitionRow, slot: SlotRow) -> Any:
 
 
 @inner
+def quiet_until(s: State, part: PartitionRow) -> Any:
+    """Return a time before which a pass would neither do anything nor work out a level again, if nothing happens."""
+    if part.head == part.tail:
+        return math.inf
+    if part.settled == 0 or part.came > 0:
+        return -math.inf
+    time = part.calm
+    if not is_burdened(s):
+        for i in range(part.first_run, part.first_run + part.running):
+            j = np.int64(s.running_jobs[i])
+            if s.rank_calm[j] < time and _competes(s, s.rows[j]):
+                time = s.rank_calm[j]
+    return time
+
+
+@inner
+def _competes(s: State, row: JobRow) -> Any:
+    """Whether a run that has not just begun may be stopped, as far as it does not change before `calm`."""
+    if not may_be_stopped(s, row) or row.silent == 1:
+        return False
+    return row.barren == 0 or s.control[0].now - row.run_start >= _shield_of(s, row)
+
+
+@inner
 def _waits_between(s: State, part: PartitionRow, low: Int, high: Int) -> Any:
     """Whether a job waits whose level is at least `low` and less than `high`."""
     if not LOWEST < low < HIGHEST:
         return True
-    first, behind = part.head, part.tail
-    least = 2.0**low
-    while first < behind:
-        middle = (first + behind) // 2
-        if s.queue_keys[middle] < least:
-            first = middle + 1
-        else:
-            behind = middle
+    first = _first_from(s, part, 2.0**low)
     return first < part.tail and level_of(s.queue_keys[first]) < high
 
 
 @inner
-def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real) -> None:
-    """Work out the level of a run, by the time that the rule has given or by the table, and how long it stays."""
+def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real, alone: bool) -> None:
+    """Work out the level of a run, by the time that the rule has given or by the table, and how long it stays.
+
+    `alone`: the order of the runs among themselves does not matter; also how long the run stays between the same waiting jobs.
+    """
     control = s.control[0]
     row = s.rows[j]
     at = params_at(control.active, PREEMPTION)
@@ -148,14 +167,44 @@ def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real)
     factor = row.gpus * credit_of(s, row, row.run_start) / divisor
     level = level_of(max(time - restart - lost, 0.01 * time) * factor)
     s.rank_level[j] = level
-    s.rank_until[j] = control.now
+    s.rank_until[j] = s.rank_calm[j] = control.now
     if slot.rank == RANK_TABLE and useful > 0 and LOWEST < level < HIGHEST:
         low, high = 2.0**level / factor, 2.0 ** (level + 1) / factor
         interval = s.terms[terms_at(s, row)].interval
         renewed = math.inf if interval == 0 or np.isinf(interval) else (interval - useful % interval) * row.rate
         first, quantiles = quantiles_of(s, slot, row)
-        work = steady_work(s.rank_table, first, quantiles, age, max(age, row.reached), restart, lost, low, high, renewed)
-        s.rank_until[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
+        known = max(age, row.reached)
+        work = steady_work(s.rank_table, first, quantiles, age, known, restart, lost, low, high, renewed)
+        s.rank_until[j] = s.rank_calm[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
+        if alone:
+            low, high = _neighbours(s, part, level)
+            work = steady_work(s.rank_table, first, quantiles, age, known, restart, lost, low / factor, high / factor, renewed)
+            s.rank_calm[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
+
+
+@inner
+def _neighbours(s: State, part: PartitionRow, level: Int) -> Any:
+    """Return the areas from which and up to which a run of that level goes between the same waiting jobs as now; 0, inf: whatever else."""
+    at = _first_from(s, part, 2.0**level)
+    low, high = 0.0, math.inf
+    if at > part.head:
+        low = 2.0 ** (level_of(s.queue_keys[at - 1]) + 1)
+    if at < part.tail and level_of(s.queue_keys[at]) < HIGHEST:
+        high = 2.0 * 2.0 ** level_of(s.queue_keys[at])
+    return low, high
+
+
+@inner
+def _first_from(s: State, part: PartitionRow, area: Real) -> Any:
+    """Return the position of the first job of the queue with at least that area."""
+    first, behind = part.head, part.tail
+    while first < behind:
+        middle = (first + behind) // 2
+        if s.queue_keys[middle] < area:
+            first = middle + 1
+        else:
+            behind = middle
+    return first
 
 
 @inner
@@ -165,7 +214,10 @@ def steady_work(
     """Return the work (s) for which max(T − restart − lost, T / 100) certainly stays from `low` up to `high`; 0: nothing is certain.
 
     T falls between two quantiles, and so does what is left after the loss, which grows until the next checkpoint, `renewed` s away.
+    From 0 on nothing is too low.
     """
+    if low == 0 and high == math.inf:
+        return math.inf
     if known >= table[first + count - 1]:  # T is the age, and grows
         return max(high + restart - age, 0.0) if age >= known else 0.0
     begin = 0
@@ -184,7 +236,9 @@ def steady_work(
         least = min(least, time)
         fall = min(fall, (time - restart - lost - low) / (1.0 / share + 1.0))
         floor = min(floor, (time - 100.0 * low) * share)
-    steady = min(max(fall, floor, 0.0), table[first + begin] - age)
+    steady = table[first + begin] - age
+    if low > 0:
+        steady = min(steady, max(fall, floor, 0.0))
     return steady if least - restart < high else min(steady, renewed)
 
 
