@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,9 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
             if given != given:
                 control.error_job = j
                 return BAD_KEY
-            _weigh_run(s, part, slot, j, given, False)
+            weighed = _weigh(s, part, slot, j, given)
+            s.rank_level[j] = weighed.level
+            s.rank_until[j] = _stays_until(s, slot, j, weighed, weighed.level, weighed.level)
         s.rank_calm[j] = s.rank_until[j]
         entry = s.ranked[count]
         entry.key = row.run_start
@@ -96,9 +98,10 @@ def _shield_of(s: State, row: JobRow) -> Any:
 
 @inner
 def levels_stand(s: State, part: PartitionRow, slot: SlotRow) -> Any:
-    """Whether all runs that compete are where they were in the order; levels that may have changed are worked out again.
+    """Whether the runs that compete are where they were in the order, as far as it matters, since the last pass did nothing.
 
-    If no stops were weighed in the last pass, it only matters which jobs of the queue go before which runs.
+    If it weighed stops, the runs must all be in their levels. If not, no job could start with as many stops as it liked: then a run may
+    give way to fewer jobs than it did. But it may not go behind a job that waits, nor before the first, which has the reservation.
     """
     now = s.control[0].now
     if is_burdened(s):
@@ -107,12 +110,37 @@ def levels_stand(s: State, part: PartitionRow, slot: SlotRow) -> Any:
         j = np.int64(s.running_jobs[i])
         if now < s.rank_calm[j] or not _competes(s, s.rows[j]):
             continue
-        level = s.rank_level[j]
-        _weigh_run(s, part, slot, j, 0.0, part.weighed == 0)
-        now_at = s.rank_level[j]
-        if now_at != level and (part.weighed == 1 or _waits_between(s, part, min(level, now_at), max(level, now_at))):
+        was = s.rank_level[j]
+        weighed = _weigh(s, part, slot, j, 0.0)
+        low, high = was, was
+        if part.weighed == 0:
+            low, high = _limits(s, part, was)
+        if not low <= weighed.level <= high:
             return False
+        s.rank_calm[j] = _stays_until(s, slot, j, weighed, low, high)
     return True
+
+
+@inner
+def _limits(s: State, part: PartitionRow, level: Int) -> Any:
+    """Return the lowest and the highest level of a run that was at `level` with which no job can start, if none could before."""
+    first = level_of(s.queue_keys[part.head])
+    low = first + 1 if level > first else LOWEST
+    at = _first_from(s, part, 2.0**level) if LOWEST < level < HIGHEST else part.head
+    return low, level_of(s.queue_keys[at]) if at < part.tail else HIGHEST
+
+
+@inner
+def _first_from(s: State, part: PartitionRow, area: Real) -> Any:
+    """Return the position of the first job of the queue with at least that area."""
+    first, behind = part.head, part.tail
+    while first < behind:
+        middle = (first + behind) // 2
+        if s.queue_keys[middle] < area:
+            first = middle + 1
+        else:
+            behind = middle
+    return first
 
 
 @inner
@@ -139,21 +167,19 @@ def _competes(s: State, row: JobRow) -> Any:
     return row.barren == 0 or s.control[0].now - row.run_start >= _shield_of(s, row)
 
 
-@inner
-def _waits_between(s: State, part: PartitionRow, low: Int, high: Int) -> Any:
-    """Whether a job waits whose level is at least `low` and less than `high`."""
-    if not LOWEST < low < HIGHEST:
-        return True
-    first = _first_from(s, part, 2.0**low)
-    return first < part.tail and level_of(s.queue_keys[first]) < high
+class Weighed(NamedTuple):
+    """What a run weighs now."""
+
+    level: Int
+    useful: Real  # s of the run that go into work
+    age: Real  # s of work behind it
+    lost: Real  # s of work that a stop would lose
+    factor: Real  # on its time, for the area
 
 
 @inner
-def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real, alone: bool) -> None:
-    """Work out the level of a run, by the time that the rule has given or by the table, and how long it stays.
-
-    `alone`: the order of the runs among themselves does not matter; also how long the run stays between the same waiting jobs.
-    """
+def _weigh(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real) -> Any:
+    """Work out the level of a run, by the time that the rule has given or by the table."""
     control = s.control[0]
     row = s.rows[j]
     at = params_at(control.active, PREEMPTION)
@@ -165,46 +191,26 @@ def _weigh_run(s: State, part: PartitionRow, slot: SlotRow, j: Int, given: Real,
     age = row.done + useful * row.rate
     time = judged_time(s, slot, j, time_by_table(s, slot, row, age)) if slot.rank >= RANK_TABLE else given
     factor = row.gpus * credit_of(s, row, row.run_start) / divisor
-    level = level_of(max(time - restart - lost, 0.01 * time) * factor)
-    s.rank_level[j] = level
-    s.rank_until[j] = s.rank_calm[j] = control.now
-    if slot.rank == RANK_TABLE and useful > 0 and LOWEST < level < HIGHEST:
-        low, high = 2.0**level / factor, 2.0 ** (level + 1) / factor
-        interval = s.terms[terms_at(s, row)].interval
-        renewed = math.inf if interval == 0 or np.isinf(interval) else (interval - useful % interval) * row.rate
-        first, quantiles = quantiles_of(s, slot, row)
-        known = max(age, row.reached)
-        work = steady_work(s.rank_table, first, quantiles, age, known, restart, lost, low, high, renewed)
-        s.rank_until[j] = s.rank_calm[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
-        if alone:
-            low, high = _neighbours(s, part, level)
-            work = steady_work(s.rank_table, first, quantiles, age, known, restart, lost, low / factor, high / factor, renewed)
-            s.rank_calm[j] = control.now + work / row.rate * (1.0 - 1e-9) - 1e-6
+    return Weighed(level_of(max(time - restart - lost, 0.01 * time) * factor), useful, age, lost, factor)
 
 
 @inner
-def _neighbours(s: State, part: PartitionRow, level: Int) -> Any:
-    """Return the areas from which and up to which a run of that level goes between the same waiting jobs as now; 0, inf: whatever else."""
-    at = _first_from(s, part, 2.0**level)
-    low, high = 0.0, math.inf
-    if at > part.head:
-        low = 2.0 ** (level_of(s.queue_keys[at - 1]) + 1)
-    if at < part.tail and level_of(s.queue_keys[at]) < HIGHEST:
-        high = 2.0 * 2.0 ** level_of(s.queue_keys[at])
-    return low, high
-
-
-@inner
-def _first_from(s: State, part: PartitionRow, area: Real) -> Any:
-    """Return the position of the first job of the queue with at least that area."""
-    first, behind = part.head, part.tail
-    while first < behind:
-        middle = (first + behind) // 2
-        if s.queue_keys[middle] < area:
-            first = middle + 1
-        else:
-            behind = middle
-    return first
+def _stays_until(s: State, slot: SlotRow, j: Int, weighed: Weighed, lowest: Int, highest: Int) -> Any:
+    """Return a time up to which a run certainly stays within levels; now, if nothing is certain."""
+    now = s.control[0].now
+    row = s.rows[j]
+    if slot.rank != RANK_TABLE or weighed.useful == 0 or not LOWEST < weighed.level < HIGHEST:
+        return now
+    low = 2.0**lowest / weighed.factor if lowest > LOWEST else 0.0
+    high = 2.0 * 2.0**highest / weighed.factor if highest < HIGHEST else math.inf
+    interval = s.terms[terms_at(s, row)].interval
+    renewed = math.inf if interval == 0 or np.isinf(interval) else (interval - weighed.useful % interval) * row.rate
+    first, quantiles = quantiles_of(s, slot, row)
+    known = max(weighed.age, row.reached)
+    work = steady_work(
+        s.rank_table, first, quantiles, weighed.age, known, s.terms[row.terms].restart, weighed.lost, low, high, renewed
+    )  # fmt: skip
+    return now + work / row.rate * (1.0 - 1e-9) - 1e-6
 
 
 @inner
@@ -228,17 +234,18 @@ def steady_work(
     total: Real = 0.0
     fall: Real = math.inf
     floor: Real = math.inf
+    dearth = restart + lost + low
     for k in range(begin, count):
         left = table[first + k] - age
         total += left
-        share = (k - begin + 1) / beyond
-        time = (total + (count - 1 - k) * left) / (k - begin + 1)
-        least = min(least, time)
-        fall = min(fall, (time - restart - lost - low) / (1.0 / share + 1.0))
-        floor = min(floor, (time - 100.0 * low) * share)
+        ended = k - begin + 1
+        time = total + (count - 1 - k) * left  # × those that end
+        least = min(least, time / ended)
+        fall = min(fall, (time - dearth * ended) / (beyond + ended))  # T falls by `beyond` / `ended` for each second of work
+        floor = min(floor, time - 100.0 * low * ended)
     steady = table[first + begin] - age
     if low > 0:
-        steady = min(steady, max(fall, floor, 0.0))
+        steady = min(steady, max(fall, floor / beyond, 0.0))
     return steady if least - restart < high else min(steady, renewed)
 
 

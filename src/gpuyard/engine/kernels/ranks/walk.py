@@ -16,7 +16,7 @@ from gpuyard.engine.kernels.ranks.area import is_doubted, may_be_stopped, next_h
 from gpuyard.engine.kernels.ranks.network import judge_jobs
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, levels_stand, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
-from gpuyard.engine.kernels.ranks.terms import settle_writing
+from gpuyard.engine.kernels.ranks.terms import may_be_silent, settle_writing
 from gpuyard.engine.kernels.ranks.yard import (
     bring_back,
     can_return,
@@ -30,6 +30,7 @@ from gpuyard.engine.kernels.ranks.yard import (
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
 from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE
+from gpuyard.model.rules import MAY_STOP_ONCE
 
 CAUTION = 4.0  # by estimates, stops must gain so many times more
 
@@ -48,7 +49,7 @@ def rank_pass(s: State, p: Int) -> Any:
     revise_ends(s, p)
     if slot.rank < RANK_TABLE:
         refresh(s, part)
-    part.came = part.reserved = part.settled = part.weighed = 0
+    part.came = part.reserved = part.settled = part.weighed = part.blocked = part.passed = 0
     status = judge_jobs(s, p, slot)
     if status == 0:
         changed = slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK or control.now >= part.ageing
@@ -115,6 +116,9 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
             return failed(s, picked, np.int64(entry.job))
         if picked > 0 and head >= 0 and _must_give_way(s, row) and not may_start_behind(s, p, head, i, picked):
             picked = 0
+            part.blocked = 1
+            if entry.later >= 0 or may_be_silent(s, row):  # with other stops it may have other nodes; silent, another end
+                part.weighed = 1
         if picked > 0 and entry.later >= 0 and pay > 0:
             pays = _stops_pay(s, p, i, slot, picked, last, parts)
             part.weighed = 1
@@ -122,6 +126,7 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)
             entry.state = STARTS
+            part.passed = 1 if head >= 0 else part.passed
         behind -= _return_aside(s, part, i)
         if picked == 0 and head < 0:
             head = i
@@ -321,20 +326,40 @@ def _fix_widest(s: State, count: Int) -> Any:
 @inner
 def _carry_out(s: State, p: Int, count: Int) -> Any:
     """Stop and start as planned: before each start the jobs that are stopped for it; returns a status."""
-    started = 0
+    settled = _leaves_nothing(s, s.partitions[p], count)
     for i in range(count):
         entry = s.ranked[i]
         if entry.state != STARTS:
             continue
-        started += 1
         if entry.cause > 0:
             status = _stop_for(s, i, count)
             if status < 0:
                 return status
-        _start(s, p, entry.key, np.int64(entry.job), entry.alloc)
-    if started == 0:
+        j = np.int64(entry.job)
+        _start(s, p, entry.key, j, entry.alloc)
+        s.rank_level[j] = entry.level
+    if settled:
         _settle(s, s.partitions[p])
     return 0
+
+
+@inner
+def _leaves_nothing(s: State, part: PartitionRow, count: Int) -> Any:
+    """Whether a pass right after this one would do nothing.
+
+    That is so if nothing starts. It is also so if no stops were weighed, so that whoever waits could not start with as many stops as it
+    liked, nobody is stopped, the reservation is what it was to whoever it turned down, and who starts is in the order where it was.
+    """
+    for i in range(count):
+        entry = s.ranked[i]
+        if entry.state != STARTS:
+            continue
+        row = s.rows[entry.job]
+        if entry.cause > 0 or part.weighed == 1 or (part.passed == 1 and part.blocked == 1):
+            return False
+        if row.barren > 0 or s.terms[row.terms].stops == MAY_STOP_ONCE:
+            return False
+    return True
 
 
 @inner
