@@ -157,6 +157,7 @@ class PartitionRow(RecordRow):
     reserved: i8  # the head's reservation is kept: shadow and spare
     calm: f8  # s: where ranks decide and the queue is settled, no pass before then starts or stops a job
     weighed: i8  # in the last pass by rank, stops were refused or undone, for which the order of the runs among themselves matters
+    last_ranked: i8  # in the pass by rank under way: the last entry that runs; -1: none
     blocked: i8  # in the last pass by rank, a job that fits was turned down for the reservation
     passed: i8  # and one that came behind it started
     ageing: f8  # s: no job of the queue counts for less before then

@@ -211,7 +211,7 @@ def _skip_ticks(s: State, tick_at: Real, until: Real) -> Any:
         following = _next_multiple(control.timer, until)
         if following - control.timer >= until:  # `until` is a multiple itself
             following -= control.timer
-        control.passes += int(round((following - tick_at) / control.timer))
+        control.passes += round((following - tick_at) / control.timer)
         control.next_timer = tick_at = following
     return tick_at
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
+from gpuyard.engine.kernels.backfill import sift
 from gpuyard.engine.kernels.queue import before
 from gpuyard.engine.kernels.ranks.area import (
     HIGHEST,
@@ -34,20 +35,23 @@ WAITS, RUNS, ASIDE, STOPPED, STARTS, FIXED = range(6)  # what the plan has in st
 
 @inner
 def order_entries(s: State, p: Int, slot: SlotRow) -> Any:
-    """Fill s.ranked with the jobs of a partition in order; returns how many there are, or a failure."""
+    """Fill s.ranked with the jobs of a partition in order; returns how many there are, or a failure.
+
+    Jobs that could not fit if all behind them were stopped are left out, but for the first of them.
+    """
     part = s.partitions[p]
-    waiting = part.tail - part.head
-    runners = _gather_runners(s, part, slot)
+    first = part.tail - part.head  # behind the places that the waiting jobs may need
+    runners = _gather_runners(s, part, slot, first)
     if runners < 0:
         return runners
-    _sort_runners(s, runners)
-    _merge(s, part, waiting, runners)
-    return waiting + runners
+    _sort_runners(s, first, runners)
+    sift(s, part)
+    return _merge(s, part, first, runners)
 
 
 @inner
-def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
-    """Put the running jobs that may be stopped now into s.ranked; returns how many there are, or a failure."""
+def _gather_runners(s: State, part: PartitionRow, slot: SlotRow, first: Int) -> Any:
+    """Put the running jobs that may be stopped now into s.ranked, from place `first` on; returns how many there are, or a failure."""
     control = s.control[0]
     at = params_at(control.active, PREEMPTION)
     lo = part.first_run
@@ -80,12 +84,13 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow) -> Any:
             s.rank_level[j] = weighed.level
             s.rank_until[j] = _stays_until(s, slot, j, weighed, weighed.level, weighed.level)
         s.rank_calm[j] = s.rank_until[j]
-        entry = s.ranked[count]
+        entry = s.ranked[first + count]
         entry.key = row.run_start
         entry.level = s.rank_level[j]
         entry.job = j
         entry.state = RUNS
         entry.running = 1
+        entry.need = math.ceil(row.gpus)
         count += 1
     return count
 
@@ -258,15 +263,15 @@ def _goes_before(a: RankedRow, b: RankedRow) -> Any:
 
 
 @inner
-def _sort_runners(s: State, count: Int) -> None:
+def _sort_runners(s: State, first: Int, count: Int) -> None:
     """Sort the running jobs, which come in the order of their estimated ends, by Shell's sort."""
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
     while gap > 0:
-        for i in range(gap, count):
+        for i in range(first + gap, first + count):
             k = i
-            while k >= gap and _goes_before(s.ranked[k], s.ranked[k - gap]):
+            while k >= first + gap and _goes_before(s.ranked[k], s.ranked[k - gap]):
                 _swap(s, k, k - gap)
                 k -= gap
         gap //= 3
@@ -278,32 +283,64 @@ def _swap(s: State, a: Int, b: Int) -> None:
     x.key, y.key = y.key, x.key
     x.level, y.level = y.level, x.level
     x.job, y.job = y.job, x.job
+    x.need, y.need = y.need, x.need
 
 
 @inner
-def _merge(s: State, part: PartitionRow, waiting: Int, runners: Int) -> None:
-    """Merge the queue with the running jobs, which stand at the front of s.ranked, from the back: no entry is written before it is read."""
-    k = waiting + runners - 1
-    while k >= 0:
-        entry = s.ranked[k]
-        area, level = 0.0, LOWEST - 1
-        if waiting > 0:
-            area = s.queue_keys[part.head + waiting - 1]
-            level = level_of(area)
-        if runners > 0 and s.ranked[runners - 1].level > level:  # within a level running ones go first
-            runners -= 1
-            _copy(s.ranked[runners], entry)
-        else:
-            waiting -= 1
-            entry.key, entry.level, entry.job = area, level, s.queue_jobs[part.head + waiting]
-            entry.state, entry.running = WAITS, 0
-        entry.cause, entry.alloc = 0, -1
-        k -= 1
+def _merge(s: State, part: PartitionRow, first: Int, runners: Int) -> Any:
+    """Merge the queue with the running jobs, which stand from place `first` on; returns how many entries there are.
+
+    A job that waits needs no more than what is free and what all runs could free that are behind the first that waits.
+    """
+    at, tail = part.head, part.tail
+    limit = _most_room(s, part, first, runners)
+    count, last, lacking = 0, -1, False
+    for k in range(first, first + runners + 1):
+        edge = _least_area(s.ranked[k].level) if k < first + runners else math.inf
+        while at < tail and (s.queue_keys[at] < edge or k == first + runners):  # within a level running ones go first
+            need = int(s.queue_need[at])
+            if need <= limit or not lacking:
+                lacking = lacking or need > limit
+                entry = s.ranked[count]
+                entry.key, entry.job, entry.need, entry.state = s.queue_keys[at], s.queue_jobs[at], need, WAITS
+                entry.running, entry.cause, entry.alloc, entry.earlier, entry.later = 0, 0, -1, -1, -1
+                count += 1
+            at += 1
+        if k < first + runners:
+            entry = s.ranked[count]
+            _copy(s.ranked[k], entry)
+            entry.cause, entry.alloc, entry.earlier, entry.later = 0, -1, last, -1
+            if last >= 0:
+                s.ranked[last].later = count
+            last = count
+            count += 1
+    part.last_ranked = last
+    return count
+
+
+@inner
+def _most_room(s: State, part: PartitionRow, first: Int, runners: Int) -> Any:
+    """Return the devices that could be free if all runs were stopped that are behind the first job of the queue."""
+    area = s.queue_keys[part.head]
+    room = part.free
+    for k in range(first + runners - 1, first - 1, -1):
+        if not area < _least_area(s.ranked[k].level):
+            break
+        room += s.ranked[k].need
+    return room
+
+
+@inner
+def _least_area(level: Int) -> Any:
+    """Return the area from which on a job is of that level or a higher one."""
+    if not LOWEST < level < HIGHEST:
+        return math.inf if level >= HIGHEST else -math.inf
+    return 2.0**level
 
 
 @inner
 def _copy(a: RankedRow, b: RankedRow) -> None:
-    b.key, b.level, b.job, b.state, b.running = a.key, a.level, a.job, a.state, a.running
+    b.key, b.level, b.job, b.state, b.running, b.need = a.key, a.level, a.job, a.state, a.running, a.need
 
 
 @inner

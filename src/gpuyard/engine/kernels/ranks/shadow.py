@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @inner
-def reserve_for(s: State, p: Int, head: Int, count: Int) -> None:
+def reserve_for(s: State, p: Int, head: Int) -> None:
     """Work out when entry `head` is estimated to fit once the jobs before it and those that cannot be stopped leave.
 
     Jobs behind it that may be stopped do not count: it may have them stopped. s.shadow_nodes holds the nodes as they will be then.
@@ -30,7 +30,7 @@ def reserve_for(s: State, p: Int, head: Int, count: Int) -> None:
     row = s.rows[s.ranked[head].job]
     copy_nodes(s, part)
     control.spare_quota = part.quota - part.used
-    obstacles = _list_obstacles(s, part, head, count)
+    obstacles = _list_obstacles(s, part, head)
     queue_sort(s.rank_ends, s.rank_jobs, 0, obstacles)
     i = 0
     while i < obstacles:
@@ -46,18 +46,20 @@ def reserve_for(s: State, p: Int, head: Int, count: Int) -> None:
 
 
 @inner
-def _list_obstacles(s: State, part: PartitionRow, head: Int, count: Int) -> Any:
+def _list_obstacles(s: State, part: PartitionRow, head: Int) -> Any:
     """List the jobs that may be in the way of an entry, with their estimated ends: j runs, -1 - k is entry k, which is to start.
 
     Jobs behind it that may be stopped leave the shadow at once. Returns how many are listed.
     """
     now = s.control[0].now
-    for k in range(count):  # marked: not an obstacle
+    k = part.last_ranked
+    while k >= 0:  # marked: not an obstacle
         entry = s.ranked[k]
         if entry.state == STOPPED or (entry.state == RUNS and k > head):
             s.rows[entry.job].benched = 1
             if entry.state == RUNS:
                 _leave_shadow(s, np.int64(entry.job))
+        k = entry.earlier
     listed = 0
     for i in range(part.first_run, part.first_run + part.running):
         j = s.running_jobs[i]

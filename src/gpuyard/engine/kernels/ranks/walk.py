@@ -12,7 +12,7 @@ from gpuyard.engine.kernels.nodes import chunk_of, room_on
 from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_queue
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
-from gpuyard.engine.kernels.ranks.area import is_doubted, may_be_stopped, next_halving, time_by_table, waiting_time
+from gpuyard.engine.kernels.ranks.area import is_doubted, level_of, may_be_stopped, next_halving, time_by_table, waiting_time
 from gpuyard.engine.kernels.ranks.network import judge_jobs
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, levels_stand, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
@@ -63,14 +63,14 @@ def rank_pass(s: State, p: Int) -> Any:
         return count
     used = part.used
     save_nodes(s, part)
-    status = _plan(s, p, slot, count)
-    while status == 0 and _fix_widest(s, count):
+    starts = _plan(s, p, slot, count)
+    while starts > 0 and _fix_widest(s, part):
         restore_nodes(s, part, used)
         part.weighed = 1
         _begin_again(s, count)
-        status = _plan(s, p, slot, count)
+        starts = _plan(s, p, slot, count)
     restore_nodes(s, part, used)
-    return status if status < 0 else _carry_out(s, p, count)
+    return starts if starts < 0 else _carry_out(s, p, count, starts)
 
 
 @inner
@@ -89,26 +89,27 @@ def _begin_again(s: State, count: Int) -> None:
         entry = s.ranked[i]
         if entry.state != FIXED:
             entry.state = RUNS if entry.running == 1 else WAITS
+            entry.later = entry.later if entry.running == 1 else -1
         entry.cause, entry.alloc = 0, -1
 
 
 @inner
 def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
-    """Walk the entries in order: who fits runs; returns a status."""
+    """Walk the entries in order: who fits runs; returns how many are to start, or a failure."""
     part = s.partitions[p]
-    last, behind = _link_runners(s, count)
-    head, parts, waiting = -1, 0, part.tail - part.head
+    last, behind = part.last_ranked, _behind_all(s, part)
+    head, parts, waiting, starts = -1, 0, part.tail - part.head, 0
     pay = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT]
     for i in range(count):
         entry = s.ranked[i]
-        row = s.rows[entry.job]
         if entry.state == RUNS:
-            behind -= _most_freed(row)
+            behind -= entry.need
         if entry.state != WAITS:
             continue
-        hopeless = row.gpus >= 1 and row.gpus > part.free + behind
+        hopeless = entry.need > part.free + behind
         if hopeless and head >= 0:
             continue
+        row = s.rows[entry.job]
         if not hopeless:
             settle_writing(s, row, waiting / part.total if part.total > 0 else 0.0)
         picked = 0 if hopeless else _find_with_stops(s, p, i, slot, last)
@@ -126,40 +127,30 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)
             entry.state = STARTS
+            starts += 1
             part.passed = 1 if head >= 0 else part.passed
         behind -= _return_aside(s, part, i)
         if picked == 0 and head < 0:
             head = i
-            reserve_for(s, p, head, count)
-    return 0
+            reserve_for(s, p, head)
+    return starts
+
+
+@inner
+def _behind_all(s: State, part: PartitionRow) -> Any:
+    """Return how many devices could be free if all that compete were stopped."""
+    total = 0
+    k = part.last_ranked
+    while k >= 0:
+        total += s.ranked[k].need if s.ranked[k].state == RUNS else 0
+        k = s.ranked[k].earlier
+    return total
 
 
 @inner
 def _must_give_way(s: State, row: JobRow) -> Any:
     """Whether a job must respect the reservation: nobody could have it stopped for the head, or jobs are judged by estimates."""
     return not may_be_stopped(s, row) or row.silent == 1 or is_doubted(s)
-
-
-@inner
-def _most_freed(row: JobRow) -> Any:
-    """Return how many devices may become wholly free if a job leaves."""
-    return math.ceil(row.gpus)
-
-
-@inner
-def _link_runners(s: State, count: Int) -> Any:
-    """Link the running jobs that may be stopped; returns the last entry of them, -1 if there is none, and what all of them may free."""
-    last, behind = -1, 0
-    for i in range(count):
-        entry = s.ranked[i]
-        entry.earlier = entry.later = -1
-        if entry.state == RUNS:
-            entry.earlier = last
-            if last >= 0:
-                s.ranked[last].later = i
-            last = i
-            behind += _most_freed(s.rows[entry.job])
-    return last, behind
 
 
 @inner
@@ -194,7 +185,7 @@ def _return_aside(s: State, part: PartitionRow, i: Int) -> Any:
             entry.state = STOPPED
             entry.cause = i
             s.ranked[i].cause += 1
-            stopped += _most_freed(s.rows[entry.job])
+            stopped += entry.need
         k = entry.later
     return stopped
 
@@ -308,13 +299,15 @@ def _mark_stopped(s: State, last: Int, mark: Int) -> None:
 
 
 @inner
-def _fix_widest(s: State, count: Int) -> Any:
+def _fix_widest(s: State, part: PartitionRow) -> Any:
     """Fix the widest job whose stop leaves more than half of its devices idle, the last of equals; False: there is none."""
     widest, most = -1, 0.0
-    for i in range(count):
+    i = part.last_ranked
+    while i >= 0:
         row = s.rows[s.ranked[i].job]
-        if s.ranked[i].state == STOPPED and row.gpus >= 1 and row.gpus >= most and 2.0 * idle_devices(s, row) > row.gpus:
+        if s.ranked[i].state == STOPPED and row.gpus >= 1 and row.gpus > most and 2.0 * idle_devices(s, row) > row.gpus:
             widest, most = i, row.gpus
+        i = s.ranked[i].earlier
     if widest >= 0:
         s.ranked[widest].state = FIXED
     return widest >= 0
@@ -324,20 +317,23 @@ def _fix_widest(s: State, count: Int) -> Any:
 
 
 @inner
-def _carry_out(s: State, p: Int, count: Int) -> Any:
+def _carry_out(s: State, p: Int, count: Int, starts: Int) -> Any:
     """Stop and start as planned: before each start the jobs that are stopped for it; returns a status."""
-    settled = _leaves_nothing(s, s.partitions[p], count)
-    for i in range(count):
+    settled = starts == 0 or _leaves_nothing(s, s.partitions[p], count)
+    i = -1
+    while starts > 0:
+        i += 1
         entry = s.ranked[i]
         if entry.state != STARTS:
             continue
+        starts -= 1
         if entry.cause > 0:
             status = _stop_for(s, i, count)
             if status < 0:
                 return status
         j = np.int64(entry.job)
         _start(s, p, entry.key, j, entry.alloc)
-        s.rank_level[j] = entry.level
+        s.rank_level[j] = level_of(entry.key)
     if settled:
         _settle(s, s.partitions[p])
     return 0
