@@ -230,6 +230,7 @@ class RankPass:
             movable = [j for j in self.order[place + 1 :] if j.status == "running" and j.index not in fixed and j not in plan.stopped]
             self.settle_writing(job)
             before = RankPlan(plan.yard.without([]), dict(plan.held), list(plan.starts), list(plan.stopped))
+            shadow = self.at_shadow.without([]) if head is not None else plan.yard
             parts, aside = self.find(job, plan, list(movable))
             bound = not job.may_be_stopped or job.silent or self.by_estimate
             if parts and head is not None and bound and not self.leaves_reservation(job, parts, head):
@@ -239,6 +240,7 @@ class RankPass:
             stopped = [each for each in aside if not self.returns(each, plan)]
             if parts and stopped and not self.pays(job, stopped, before):
                 plan, parts = before, []
+                self.at_shadow = shadow
             if parts:
                 plan.starts.append((job, parts, stopped))
                 plan.stopped += stopped

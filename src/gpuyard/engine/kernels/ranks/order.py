@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
-from gpuyard.engine.kernels.backfill import sift
 from gpuyard.engine.kernels.queue import before
 from gpuyard.engine.kernels.ranks.area import (
     HIGHEST,
@@ -45,7 +44,6 @@ def order_entries(s: State, p: Int, slot: SlotRow) -> Any:
     if runners < 0:
         return runners
     _sort_runners(s, first, runners)
-    sift(s, part)
     return _merge(s, part, first, runners)
 
 
@@ -298,7 +296,7 @@ def _merge(s: State, part: PartitionRow, first: Int, runners: Int) -> Any:
     for k in range(first, first + runners + 1):
         edge = _least_area(s.ranked[k].level) if k < first + runners else math.inf
         while at < tail and (s.queue_keys[at] < edge or k == first + runners):  # within a level running ones go first
-            need = int(s.queue_need[at])
+            need = int(s.queue_need[at]) if part.sifted == 1 else int(s.rows[s.queue_jobs[at]].gpus)  # 0 for a share
             if need <= limit or not lacking:
                 lacking = lacking or need > limit
                 entry = s.ranked[count]

@@ -101,8 +101,8 @@ def _leave_shadow(s: State, what: Int) -> None:
 
 
 @inner
-def may_start_behind(s: State, p: Int, head: Int, i: Int, count: Int) -> Any:
-    """Whether entry i, which may not be stopped, leaves the reservation as it is if it starts on the nodes picked."""
+def may_start_behind(s: State, p: Int, head: Int, i: Int, count: Int, starts: bool) -> Any:
+    """Whether entry i, which may not be stopped, leaves the reservation as it is if it starts on the nodes picked; `starts`: it does."""
     control = s.control[0]
     row = s.rows[s.ranked[i].job]
     if estimated_end(s, row, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
@@ -110,11 +110,12 @@ def may_start_behind(s: State, p: Int, head: Int, i: Int, count: Int) -> Any:
     if row.gpus > control.spare_quota + EPS:
         return False
     _shift(s, row, count, True)
-    if fits_shadow(s, s.partitions[p], s.rows[s.ranked[head].job]):
+    fits = fits_shadow(s, s.partitions[p], s.rows[s.ranked[head].job])
+    if fits and starts:
         control.spare_quota -= row.gpus
-        return True
-    _shift(s, row, count, False)
-    return False
+    else:
+        _shift(s, row, count, False)
+    return fits
 
 
 @inner

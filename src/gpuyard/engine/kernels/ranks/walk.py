@@ -97,9 +97,8 @@ def _begin_again(s: State, count: Int) -> None:
 def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
     """Walk the entries in order: who fits runs; returns how many are to start, or a failure."""
     part = s.partitions[p]
-    last, behind = part.last_ranked, _behind_all(s, part)
-    head, parts, waiting, starts = -1, 0, part.tail - part.head, 0
-    pay = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT]
+    behind = _behind_all(s, part)
+    head, parts, starts = -1, 0, 0
     for i in range(count):
         entry = s.ranked[i]
         if entry.state == RUNS:
@@ -109,21 +108,9 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
         hopeless = entry.need > part.free + behind
         if hopeless and head >= 0:
             continue
-        row = s.rows[entry.job]
-        if not hopeless:
-            settle_writing(s, row, waiting / part.total if part.total > 0 else 0.0)
-        picked = 0 if hopeless else _find_with_stops(s, p, i, slot, last)
+        picked = 0 if hopeless else _find_for(s, p, i, slot, head, parts)
         if picked < 0:
             return failed(s, picked, np.int64(entry.job))
-        if picked > 0 and head >= 0 and _must_give_way(s, row) and not may_start_behind(s, p, head, i, picked):
-            picked = 0
-            part.blocked = 1
-            if entry.later >= 0 or may_be_silent(s, row):  # with other stops it may have other nodes; silent, another end
-                part.weighed = 1
-        if picked > 0 and entry.later >= 0 and pay > 0:
-            pays = _stops_pay(s, p, i, slot, picked, last, parts)
-            part.weighed = 1
-            picked = _find_with_stops(s, p, i, slot, last) if pays else 0  # they are back in the plan
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)
             entry.state = STARTS
@@ -134,6 +121,32 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
             head = i
             reserve_for(s, p, head)
     return starts
+
+
+@inner
+def _find_for(s: State, p: Int, i: Int, slot: SlotRow, head: Int, parts: Int) -> Any:
+    """Find nodes on which entry i may start, whoever has to be stopped for it; returns what `find` returns."""
+    part, entry = s.partitions[p], s.ranked[i]
+    row = s.rows[entry.job]
+    settle_writing(s, row, (part.tail - part.head) / part.total if part.total > 0 else 0.0)
+    picked = _find_with_stops(s, p, i, slot)
+    if picked <= 0:
+        return picked
+    weighing = entry.later >= 0 and s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT] > 0
+    bound = head >= 0 and _must_give_way(s, row)
+    if bound and not may_start_behind(s, p, head, i, picked, not weighing):
+        part.blocked = 1
+        if entry.later >= 0 or may_be_silent(s, row):  # with other stops it may have other nodes; silent, another end
+            part.weighed = 1
+        return 0
+    if weighing:
+        part.weighed = 1
+        if not _stops_pay(s, p, i, slot, picked, parts):
+            return 0
+        picked = _find_with_stops(s, p, i, slot)  # all are back in the plan
+        if picked > 0 and bound:
+            may_start_behind(s, p, head, i, picked, True)
+    return picked
 
 
 @inner
@@ -154,7 +167,7 @@ def _must_give_way(s: State, row: JobRow) -> Any:
 
 
 @inner
-def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow, last: Int) -> Any:
+def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow) -> Any:
     """Find nodes for entry i, with running jobs behind it set aside, last first, until it fits; returns what `find` returns.
 
     `later` of the entry is the first of those set aside.
@@ -162,7 +175,7 @@ def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow, last: Int) -> Any:
     part = s.partitions[p]
     j = np.int64(s.ranked[i].job)
     picked = find(s, p, j, slot)
-    k = last
+    k = part.last_ranked
     while picked == 0 and k > i:
         if s.ranked[k].state == RUNS:
             set_aside(s, part, k)
@@ -194,7 +207,7 @@ def _return_aside(s: State, part: PartitionRow, i: Int) -> Any:
 
 
 @inner
-def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, parts: Int) -> Any:
+def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, parts: Int) -> Any:
     """Whether the stops for entry i, which has nodes picked, gain enough. All are back in the plan afterwards.
 
     They gain the time until the job would fit anyway, by the estimated ends. They cost those that are stopped its time and a restart each.
@@ -205,7 +218,7 @@ def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, 
     _return_aside(s, part, i)
     own = _expected_time(s, slot, np.int64(s.ranked[i].job))
     cost = 0.0
-    k = last
+    k = part.last_ranked
     while k > i:
         entry = s.ranked[k]
         if entry.state == STOPPED and entry.cause == i:
@@ -215,7 +228,7 @@ def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, 
     drop_taken(s, part, i)
     _set_back(s, part, i)
     factor = pay * CAUTION if is_doubted(s) else pay
-    return cost == 0.0 or not _fits_by(s, p, i, last, s.control[0].now + factor * math.sqrt(own) * cost)
+    return cost == 0.0 or not _fits_by(s, p, i, s.control[0].now + factor * math.sqrt(own) * cost)
 
 
 @inner
@@ -259,18 +272,18 @@ def _expected_length(s: State, slot: SlotRow, j: Int) -> Any:
 
 
 @inner
-def _fits_by(s: State, p: Int, i: Int, last: Int, time: Real) -> Any:
+def _fits_by(s: State, p: Int, i: Int, time: Real) -> Any:
     """Whether entry i fits in the plan without the running jobs that are estimated to have left by a time."""
     part = s.partitions[p]
     row = s.rows[s.ranked[i].job]
-    _mark_stopped(s, last, 1)
+    _mark_stopped(s, part, 1)
     _move_leaving(s, part, time, False)
     units = 0
     for n in range(part.node_lo, part.node_hi):
         units += room_on(s, row, s.nodes[n])
     fits = units >= row.units and within_quota(part, row.gpus)
     _move_leaving(s, part, time, True)
-    _mark_stopped(s, last, 0)
+    _mark_stopped(s, part, 0)
     return fits
 
 
@@ -286,9 +299,9 @@ def _move_leaving(s: State, part: PartitionRow, time: Real, take: bool) -> None:
 
 
 @inner
-def _mark_stopped(s: State, last: Int, mark: Int) -> None:
+def _mark_stopped(s: State, part: PartitionRow, mark: Int) -> None:
     """Mark the running jobs that are to be stopped, which have left the plan."""
-    k = last
+    k = part.last_ranked
     while k >= 0:
         if s.ranked[k].state == STOPPED:
             s.rows[s.ranked[k].job].benched = mark
