@@ -158,8 +158,7 @@ class PartitionRow(RecordRow):
     calm: f8  # s: where ranks decide and the queue is settled, no pass before then starts or stops a job
     weighed: i8  # in the last pass by rank, stops were refused or undone, for which the order of the runs among themselves matters
     last_ranked: i8  # in the pass by rank under way: the last entry that runs; -1: none
-    blocked: i8  # in the last pass by rank, a job that fits was turned down for the reservation
-    passed: i8  # and one that came behind it started
+    passed: i8  # in the last pass by rank: 1 if a job was turned down for the reservation of another, + 2 if one started behind that
     ageing: f8  # s: no job of the queue counts for less before then
     shadow: f8
     spare: f8
@@ -507,8 +506,7 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkey
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
     "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
     "users": USER_ROW, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW,
-    "plan_cells": CELL_ROW,
-    "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
+    "plan_cells": CELL_ROW, "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
     "queue_need": np.float32, "queue_length": np.float32, "scratch": np.float32, "free_index": np.uint64,
 }  # fmt: skip
 

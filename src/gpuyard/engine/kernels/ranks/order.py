@@ -82,15 +82,17 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow, first: Int) -> 
             s.rank_level[j] = weighed.level
             s.rank_until[j] = _stays_until(s, slot, j, weighed, weighed.level, weighed.level)
         s.rank_calm[j] = s.rank_until[j]
-        entry = s.ranked[first + count]
-        entry.key = row.run_start
-        entry.level = s.rank_level[j]
-        entry.job = j
-        entry.state = RUNS
-        entry.running = 1
-        entry.need = math.ceil(row.gpus)
+        _list_run(s, first + count, j)
         count += 1
     return count
+
+
+@inner
+def _list_run(s: State, place: Int, j: Int) -> None:
+    """Write the entry of a running job that competes."""
+    entry, row = s.ranked[place], s.rows[j]
+    entry.key, entry.level, entry.job, entry.need = row.run_start, s.rank_level[j], j, math.ceil(row.gpus)
+    entry.state, entry.running = RUNS, 1
 
 
 @inner
@@ -171,7 +173,7 @@ def _competes(s: State, row: JobRow) -> Any:
 
 
 class Weighed(NamedTuple):
-    """What a run weighs now."""
+    """The level of a run as it is now, and what it was worked out from."""
 
     level: Int
     useful: Real  # s of the run that go into work

@@ -49,7 +49,7 @@ def rank_pass(s: State, p: Int) -> Any:
     revise_ends(s, p)
     if slot.rank < RANK_TABLE:
         refresh(s, part)
-    part.came = part.reserved = part.settled = part.weighed = part.blocked = part.passed = 0
+    part.came = part.reserved = part.settled = part.weighed = part.passed = 0
     status = judge_jobs(s, p, slot)
     if status == 0:
         changed = slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK or control.now >= part.ageing
@@ -115,7 +115,7 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
             parts = take_picked(s, part, i, picked, parts)
             entry.state = STARTS
             starts += 1
-            part.passed = 1 if head >= 0 else part.passed
+            part.passed |= 2 if head >= 0 else 0
         behind -= _return_aside(s, part, i)
         if picked == 0 and head < 0:
             head = i
@@ -135,7 +135,7 @@ def _find_for(s: State, p: Int, i: Int, slot: SlotRow, head: Int, parts: Int) ->
     weighing = entry.later >= 0 and s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT] > 0
     bound = head >= 0 and _must_give_way(s, row)
     if bound and not may_start_behind(s, p, head, i, picked, not weighing):
-        part.blocked = 1
+        part.passed |= 1
         if entry.later >= 0 or may_be_silent(s, row):  # with other stops it may have other nodes; silent, another end
             part.weighed = 1
         return 0
@@ -364,7 +364,7 @@ def _leaves_nothing(s: State, part: PartitionRow, count: Int) -> Any:
         if entry.state != STARTS:
             continue
         row = s.rows[entry.job]
-        if entry.cause > 0 or part.weighed == 1 or (part.passed == 1 and part.blocked == 1):
+        if entry.cause > 0 or part.weighed == 1 or part.passed == 3:
             return False
         if row.barren > 0 or s.terms[row.terms].stops == MAY_STOP_ONCE:
             return False
