@@ -189,11 +189,8 @@ def sample(
     from gpuyard.traces import apply_all
 
     workload = reading.load(source, inputs.check_seed(seed))
-    texts = [
-        *_window(workload, from_, until),
-        *_only(user, partition),
-        *([f"thin:keep={_digits(keep)},by={by}"] if keep is not None else []),
-    ]
+    texts = [*_window(workload, from_, until), *_only(user, partition)]
+    texts += [f"thin:keep={_digits(keep)},by={by}"] if keep is not None else []
     if jobs is not None and batch is not None:
         raise UsageError("--jobs and --batch both say how many jobs", hint="use one of them")
     if not 1 <= batches <= MAX_BATCHES or (batches > 1 and batch is None):
