@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -181,18 +181,68 @@ def _waits(compared: Mapping[str, Any], scheme: Scheme) -> Path:
 PAGE = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; background: {ground}; }}
 main {{ display: inline-block; padding: 18px 22px; color: {ink}; white-space: pre; font: 14px/1.3 "DejaVu Sans Mono", monospace; }}
-</style><main><span style="color:#4cc38a">$</span> {command}
-{code}</main>"""
+</style><main>{code}</main>"""
+PROMPT = "\x1b[32m$\x1b[0m "
 
 
 @picture
 def terminal() -> list[Path]:
     """The demo in a terminal with 80 and with 120 columns."""
-    return [_terminal(DEMO, columns) for columns in (80, 120)]
+    return [_terminal(f"terminal-{columns}", f"{PROMPT}{DEMO}\n{printed(DEMO, columns)}", columns) for columns in (80, 120)]
 
 
-def _terminal(command: str, columns: int) -> Path:
-    """Run a command in a terminal of its own, and draw what it printed there."""
+NODE = (  # commands on a node, and whether a reader is to see them
+    ("gpuyard submit --name warm-up python3 -c pass", False),
+    ("gpuyard wait", False),
+    ("gpuyard submit --name vit --estimate 20m -- python3 train.py vit 20", True),
+    ("gpuyard submit --name sweep --estimate 5m --array 1-4%2 -- python3 train.py cnn 5", True),
+    ("gpuyard submit --name wide --cpus 4 --estimate 1h -- python3 train.py lm 60", True),
+    ("sleep 8", False),
+    ("gpuyard queue", True),
+    ("gpuyard why 7", True),
+    ("gpuyard logs --tail 3 2", True),
+    ("gpuyard cancel 2-7", False),
+    ("sh -c 'gpuyard wait 2-7; true'", False),
+)
+TRAIN = """
+import sys, time
+kind, minutes = sys.argv[1], int(sys.argv[2])
+for step in range(60 * minutes):
+    print(f"{kind}: step {step + 1:,}, loss {2.3 / (1 + step) ** 0.2:.3f}", flush=True)
+    time.sleep(1.0)
+"""
+
+
+@picture
+def node() -> list[Path]:
+    """A node with four CPU slots: what is submitted, runs and waits."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "train.py").write_text(TRAIN, encoding="utf-8")
+        with _set("GPUYARD_NODE", str(place / "node")):
+            text = "".join(_typed(*each, place) for each in (("gpuyard node start --cpus 4", True), *NODE, ("gpuyard node stop", False)))
+    return [_terminal("node-80", text, 80)]
+
+
+def _typed(command: str, shown: bool, folder: Path) -> str:
+    """Run a command and return what a terminal shows of it."""
+    said = printed(command, 80, folder, talk=True)
+    return f"{PROMPT}{command}\n{said}" if shown else ""
+
+
+@contextlib.contextmanager
+def _set(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        os.environ |= {} if before is None else {name: before}
+
+
+def _terminal(name: str, text: str, columns: int) -> Path:
+    """Draw what was printed in a terminal."""
     from rich.console import Console
     from rich.terminal_theme import TerminalTheme
     from rich.text import Text
@@ -201,10 +251,9 @@ def _terminal(command: str, columns: int) -> Path:
     theme = TerminalTheme((13, 17, 23), (232, 234, 236), [(90, 98, 108), (240, 135, 90), (76, 195, 138), (224, 165, 38), (91, 184, 224),
                           (200, 160, 230), (91, 200, 200), (232, 234, 236)])  # fmt: skip
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Text.from_ansi(printed(command, columns).rstrip()), soft_wrap=True)
-    code = console.export_html(theme=theme, code_format="{code}", inline_styles=True)
-    page = PAGE.format(ground=look.ground, ink=look.ink, command=command, code=code)
-    path = IMAGES / f"terminal-{columns}.png"
+    console.print(Text.from_ansi(text.rstrip()), soft_wrap=True)
+    page = PAGE.format(ground=look.ground, ink=look.ink, code=console.export_html(theme=theme, code_format="{code}", inline_styles=True))
+    path = IMAGES / f"{name}.png"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "terminal.html"
         file.write_text(page, encoding="utf-8")
@@ -214,12 +263,13 @@ def _terminal(command: str, columns: int) -> Path:
     return path
 
 
-def printed(command: str, columns: int) -> str:
-    """What a command writes to stdout, a terminal with so many columns; what it says on stderr is left out."""
+def printed(command: str, columns: int, folder: Path = ROOT, *, talk: bool = False) -> str:
+    """What a command writes to stdout, a terminal with so many columns; what it says on stderr is left out unless `talk` is asked for."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (200, columns))
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)}
-    with subprocess.Popen(shlex.split(command), stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment) as process:
+    errors = theirs if talk else subprocess.DEVNULL
+    with subprocess.Popen(shlex.split(command), stdout=theirs, stderr=errors, cwd=folder, env=environment) as process:
         os.close(theirs)
         parts: list[bytes] = []
         with contextlib.suppress(OSError):  # on Linux, reading after the end is an error

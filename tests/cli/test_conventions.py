@@ -17,7 +17,7 @@ from support.complaints import complaints
 
 ROOT = Path(__file__).parents[2]
 MAKES = {  # verbs that make something to keep; the tools for traces take the name of a file as their last word
-    "simulate", "compare", "evaluate", "explain", "run", "report", "train", "profile", "history", "bench",
+    "simulate", "compare", "evaluate", "explain", "run", "report", "train", "profile", "history", "bench", "snapshot",
 }  # fmt: skip
 SMALL = ("demo:jobs=60", "--cluster", "4x8:a100")
 

@@ -26,6 +26,7 @@ from gpuyard.engine.state import NODE_ROW, SYSTEM_ROW, VISIBLE_NAMES
 from gpuyard.metrics import METRICS
 from gpuyard.policies import ORDERINGS, PLACEMENTS, PREEMPTIONS, SWITCHES
 from gpuyard.traces import GENERATORS, READERS, TRANSFORMS
+from support.nodes import clear
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -80,7 +81,16 @@ def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "_things", dict(registry.items()))
 
 
-@pytest.mark.usefixtures("on_one_core")
+@pytest.fixture
+def node_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A page that starts a node starts it in a folder of its own, and leaves nothing running."""
+    folder = tmp_path / "node"
+    monkeypatch.setenv("GPUYARD_NODE", str(folder))
+    yield
+    clear(folder)
+
+
+@pytest.mark.usefixtures("on_one_core", "node_of_its_own")
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_what_a_page_says_to_do_works(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

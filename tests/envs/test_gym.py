@@ -374,3 +374,4 @@ def test_the_id_may_name_the_module():
     code = "import gymnasium; print(gymnasium.make('gpuyard.envs.registration:gpuyard/PickJob-v0', window=8).action_space.n)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "8", done.stderr
+    assert "out of date" not in done.stderr  # v1 sees more than v0, it does not replace it

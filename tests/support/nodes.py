@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuyard.live.node.client import NodeClient, NodeError
 from gpuyard.live.node.jobs import NodeJob, Submission
+from gpuyard.live.node.starting import stop_node
 
 SCRIPT = Path(__file__).with_name("node_daemon.py")
 PATIENCE = 20.0  # s: a machine that tests something else at the same time is slow
@@ -26,6 +27,19 @@ def until(true: Callable[[], Any], what: str = "") -> Any:
         assert time.monotonic() < end, f"never came true: {what or true}"
         time.sleep(0.005)
     return found
+
+
+def clear(folder: Path) -> None:
+    """Cancel what is left on a node, and stop its daemon, if one runs."""
+    with NodeClient(folder) as client:
+        try:
+            left = [job.id for job in client.jobs()]
+        except NodeError:
+            return
+        if left:
+            client.call("cancel", ids=left)
+            client.wait(left, 3 * PATIENCE)
+    stop_node(folder)
 
 
 class TriedNode:

@@ -15,6 +15,7 @@ from gpuyard.cli import bench, check, compare, evaluate, explain, listing, repor
 from gpuyard.cli import run as running
 from gpuyard.cli.common.options import Verbose
 from gpuyard.cli.completion import verb as completing
+from gpuyard.cli.live import decide, snapshot
 from gpuyard.cli.node import daemon, jobs, looking, profile, submit
 
 app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -28,6 +29,8 @@ VERBS: Mapping[str, Callable[..., None]] = {
     "train": train.train,
     "evaluate": evaluate.evaluate,
     "explain": explain.explain,
+    "snapshot": snapshot.snapshot,
+    "decide": decide.decide,
     "run": running.run,
     "report": report.report,
     "profile": profile.profile,

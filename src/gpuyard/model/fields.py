@@ -37,6 +37,14 @@ class Fields:
         """Return the value as it is, for a key that may be of several kinds."""
         return self._data[key]
 
+    def value(self, key: str, default: object = _REQUIRED) -> Any:
+        """Take a value of any kind; the caller checks it."""
+        return self._take(key, default)
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """Take a table as it is, for a reader of its own."""
+        return self.table(key)._data
+
     def error(self, key: str, why: str, *, hint: str = "") -> DataError:
         """Make the error for `key`: file, key path, what is wrong."""
         place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "

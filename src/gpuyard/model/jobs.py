@@ -116,7 +116,7 @@ class Jobs:
             table[name] = column
         made = cls(table, tuple(users), tuple(partitions), tuple(classes), tuple(gpu_types), tuple(qoses), tuple(accounts),
                    tuple(term_texts))  # fmt: skip
-        _check_table(table, made._label_counts(), where)
+        made.check(where)
         order = np.arange(n)
         if (table["submit"][1:] < table["submit"][:-1]).any():  # most logs are in order; a sort of 1 M wide rows takes 0.3 s
             order = np.argsort(table["submit"], kind="stable")
@@ -172,8 +172,13 @@ class Jobs:
         for name, values in columns.items():
             check_column(np.atleast_1d(np.asarray(values)), name, "jobs")
             table[name] = values
-        _check_table(table, self._label_counts(), "jobs")
-        return self.with_table(table)
+        changed = self.with_table(table)
+        changed.check("jobs")
+        return changed
+
+    def check(self, where: str) -> None:
+        """Refuse values that no job may have, with field and row."""
+        _check_table(self.table, self._label_counts(), where)
 
 
 def _with_terms(

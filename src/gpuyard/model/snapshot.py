@@ -145,4 +145,4 @@ class Snapshot(Displayed):
         np.subtract.at(free, self.held["node"][~shared], self.held["gpus"][~shared])
         for node, device in set(zip(self.held["node"][shared].tolist(), self.held["device"][shared].tolist(), strict=True)):
             free[node] -= 1 if up[node] and device >= 0 else 0
-        return free
+        return np.maximum(free, 0)  # a node that takes no new jobs may still run some

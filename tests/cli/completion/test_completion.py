@@ -26,7 +26,7 @@ FREE = {  # parameters whose values nobody can list: numbers, times, texts of on
     "limit", "runs", "steps", "updates", "envs", "set_", "workers", "batches", "episodes", "top", "until", "from_", "user", "partition",
     "keep", "batch", "load", "shell", "options",
     "gpus", "gpu_memory", "cpus", "memory", "walltime", "begin", "deadline", "priority", "after", "after_any", "array", "job_class",
-    "retry", "grace", "output_limit", "env", "template", "share", "patience", "ids", "job", "timeout", "tail", "since",
+    "retry", "grace", "output_limit", "env", "template", "share", "patience", "ids", "job", "timeout", "tail", "since", "now",
 }  # fmt: skip
 
 

@@ -7,24 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.node.client import NodeClient, NodeError
 from gpuyard.live.node.core import NodeSettings
-from gpuyard.live.node.starting import start_node, stop_node
-
-PATIENCE = 60.0  # s: a machine that tests something else at the same time is slow
-
-
-def clear(folder: Path) -> None:
-    """Cancel what is left, and stop the daemon, if one runs."""
-    with NodeClient(folder) as client:
-        try:
-            left = [job.id for job in client.jobs()]
-        except NodeError:
-            return
-        if left:
-            client.call("cancel", ids=left)
-            client.wait(left, PATIENCE)
-    stop_node(folder)
+from gpuyard.live.node.starting import start_node
+from support.nodes import clear
 
 
 @pytest.fixture

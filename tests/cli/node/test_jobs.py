@@ -114,10 +114,20 @@ def test_where_a_job_stands_and_when_it_starts(cli, submitted):
     assert found[0]["start"] < found[1]["start"]
     assert found[1]["earliest"] <= found[1]["start"] <= found[1]["latest"]
     assert cli("queue", "-f", "csv").out.splitlines()[1].startswith(f"{first},")  # what runs stands first
-    until(lambda: any("sleep 60" in each["command"] for each in json.loads(cli("top", first, "-f", "json").out)["processes"]))
-    assert "sleep 60" in cli("top", first).out
     cli("cancel", f"{first}-{third}")
     assert cli("wait", f"{first}-{third}").code == 1
+
+
+def test_top_shows_the_command_of_a_job_that_has_just_begun(cli, submitted):
+    for _ in range(5):
+        number = submitted("--", *SLEEP)
+        until(lambda: state(cli, number) != "PENDING")  # noqa: B023
+        (process,) = json.loads(cli("top", number, "-f", "json").out)["processes"]
+        assert process["command"] == "sleep 60"
+        assert "sleep 60" in cli("top", number).out
+        cli("cancel", number)
+    cli("wait")
+    assert cli("top", number).out == f"job {number} is KILLED: it has no processes\n"
 
 
 def test_begin_and_walltime(cli, submitted):

@@ -135,7 +135,7 @@ def test_without_gpus_it_says_why(fake: FakeNvml, tmp_path: Path) -> None:
     missing = FakeNvml(tmp_path)
     absent = Reader(missing)
     assert absent.opened["found"] is False
-    assert "Not Found" in absent.opened["problem"]
+    assert absent.opened["problem"] == "no driver of NVIDIA is installed"
     for each in (none, absent):
         each.process.kill()
         each.process.communicate()

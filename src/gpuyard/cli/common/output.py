@@ -25,6 +25,7 @@ WIDE = 10_000  # columns when stdout is no terminal: nothing is cut there
 RULE = 200  # columns of a rule, there
 NARROWEST = 40  # columns, however few are asked for
 NAME = 24  # columns that a column of names needs at least: names are folded
+PROSE = 28  # columns that a last column of text needs at least: it is folded
 STAR = "★"
 
 
@@ -145,12 +146,13 @@ def _plain_text(text: str, style: str = "") -> Any:
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
-    """Split columns into blocks that fit the width; the first column, which may be folded, is repeated in every block."""
+    """Split columns into blocks that fit the width; the first column is repeated in every block. It and the last one may be folded."""
     widths = [
         max((len(line) for row in [table.header, *table.rows] for line in row[k].splitlines()), default=0) + 2
         for k in range(len(table.header))
     ]
-    widths[0] = min(widths[0], NAME) if 0 in table.left else widths[0]
+    for k, least in ((0, NAME), (len(widths) - 1, PROSE)):
+        widths[k] = min(widths[k], least) if k in table.left else widths[k]
     blocks = [[0]]
     for k in range(1, len(widths)):
         if len(blocks[-1]) > 1 and sum(widths[c] for c in blocks[-1]) + widths[k] > width:

@@ -56,7 +56,9 @@ def ran(job: NodeJob, now: float) -> float:
 
 def span(seconds: float) -> str:
     """Write a span for people; whole seconds are enough."""
-    return format_seconds(round(seconds) if 1 <= seconds < math.inf else seconds) if seconds else "0s"
+    if not 0 < seconds < 1:
+        return format_seconds(round(seconds) if seconds < math.inf else seconds)
+    return "<1s"
 
 
 def clock(at: float, now: float) -> str:

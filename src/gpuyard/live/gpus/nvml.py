@@ -48,7 +48,8 @@ class NvmlLibrary:
             found = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
             self._known = [self._named(index, handle) for index, handle in enumerate(found)]
         except pynvml.NVMLError as error:
-            self.problem = _said(error)
+            absent = isinstance(error, pynvml.NVMLError_LibraryNotFound)
+            self.problem = "no driver of NVIDIA is installed" if absent else _said(error)
             return False
         self.problem = "" if self._known else "the driver knows no GPU"
         return bool(self._known)

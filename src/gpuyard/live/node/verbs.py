@@ -111,6 +111,9 @@ def _top(node: Node, given: Fields) -> Message:
     job = node.book.find(given.whole("id", low=1))
     shim = node.executor.pids.get(job.id, 0)
     processes = [_process(pid) for pid in sorted(descendants({shim}))] if shim else []
+    if not job.asked.template:  # what a template forks keeps its command line
+        forked = _process(shim).get("command", "") if shim else ""
+        processes = [each for each in processes if each.get("command") not in ("", forked)]  # not yet the command that it will be
     readings = [node.yard.readings[uuid] for uuid in job.devices if uuid in node.yard.readings]
     gpus = [
         {"index": r.index, "name": r.name, "utilisation": r.utilisation, "memory": r.memory - r.free, "watts": r.watts} for r in readings

@@ -1,1 +1,4 @@
-"""The rules of a site beyond its nodes: what a job may not do yet, and why. It imports nothing but `errors`."""
+"""The rules of a site beyond its nodes: what a job may not do yet, and why; and the notation of batch systems, for logs and live states.
+
+It imports nothing but `errors` and `units`.
+"""

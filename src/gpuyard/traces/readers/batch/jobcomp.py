@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 from gpuyard.errors import DataError
+from gpuyard.model.site.notation import instant_of, minutes_of, tres_of
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import check_count
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
-from gpuyard.traces.readers.batch.fields import instant_of, minutes_of, tres_of
 from gpuyard.traces.readers.batch.records import JobRecord, collect, lines_of
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.model.site.notation import node_names
 from gpuyard.model.workload import Machine
 from gpuyard.traces.checks import Rows
-from gpuyard.traces.readers.batch.fields import node_names
 from gpuyard.traces.readers.batch.records import Coded
 
 MAX_PAIRS = 50_000_000  # jobs × nodes; beyond it the nodes of a log are ignored

@@ -10,10 +10,10 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.site.notation import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
-from gpuyard.traces.readers.batch.fields import gigabytes_of, gres_of, instant_of, minutes_of, seconds_of, tres_of
 from gpuyard.traces.readers.batch.records import Records, first_positive, phase
 from gpuyard.traces.readers.batch.table import DELIMITERS, Broken, Layout, LogTable, check_delimiter, header_layout, read_table, split
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of

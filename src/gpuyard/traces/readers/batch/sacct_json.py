@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import DataError
+from gpuyard.model.site.notation import NO_LIMIT, Resources, resources, type_label
 from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import Head, Limits
-from gpuyard.traces.readers.batch.fields import NO_LIMIT, Resources, resources, type_label
 from gpuyard.traces.readers.batch.records import JobRecord, collect
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, number, table, text

@@ -10,12 +10,12 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.site.notation import Resources, gres_of, instant_of, minutes_of, resources, type_label
 from gpuyard.model.units import MIB
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import MAX_ID
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
-from gpuyard.traces.readers.batch.fields import Resources, gres_of, instant_of, minutes_of, resources, type_label
 from gpuyard.traces.readers.batch.records import ENDED, PENDING, RUNNING, Records, first_positive, phase
 from gpuyard.traces.readers.batch.table import Broken, LogTable, check_delimiter, header_layout, read_table
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of

@@ -14,9 +14,9 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.site.notation import Resources
 from gpuyard.traces.checks import check_count
 from gpuyard.traces.opening import Limits
-from gpuyard.traces.readers.batch.fields import Resources
 from gpuyard.traces.readers.batch.records import Coded, first_positive
 from gpuyard.traces.readers.csv import MAX_COLUMNS, TextTable, row_marks
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from gpuyard.model.site.notation import Resources, gigabytes_of, gres_of, instant_of, minutes_of, node_names, seconds_of, tres_of
 from gpuyard.model.units import GIB, MIB
-from gpuyard.traces.readers.batch.fields import Resources, gigabytes_of, gres_of, instant_of, minutes_of, node_names, seconds_of, tres_of
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parsers of single fields of Slurm and LSF: spans, instants, memory, trackable resources, node lists.
+"""Reads the notation of Slurm and LSF: spans, instants, memory, trackable resources, node lists.
 
 Each function takes the text of a field and raises ValueError, with the reason as its text, where it cannot be read.
 """

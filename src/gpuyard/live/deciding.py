@@ -1,0 +1,144 @@
+"""Says what a scheduler would do now, job by job, and why. Nothing is changed: it is what `gpuyard decide` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpuyard.arrays import Array
+from gpuyard.engine.snapshots import carried_out, revise_ends, rows_of
+from gpuyard.live.state.file import SavedSnapshot
+from gpuyard.model.decision import Action, Decision
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.policies import AnyScheduler, parse_scheduler
+
+WAITS = "wait"
+_PLAIN = "fcfs/fewest"  # asked whether a job fits
+
+
+@dataclass(frozen=True)
+class JobOutlook:
+    """Tells what happens to one job now."""
+
+    row: int  # of the snapshot
+    name: str
+    action: str  # start, preempt, migrate or wait
+    place: str  # a node, or nodes and their GPUs: "a1 (4), a2 (4)"; empty: nowhere
+    reason: str
+
+
+def decide_now(saved: SavedSnapshot, scheduler: AnyScheduler) -> list[Decision]:
+    """Return what the scheduler does now, tier by tier: jobs of a higher tier are decided first, as if there were no others."""
+    return _decide(saved, scheduler)[0]
+
+
+def outlook(saved: SavedSnapshot, scheduler: AnyScheduler) -> list[JobOutlook]:
+    """Return what happens to each waiting job, and to running jobs that would be stopped: first what is done, then who waits, in order."""
+    decisions, order, left = _decide(saved, scheduler)
+    s = saved.snapshot
+    rows = s.rows()
+    place = {row: k for k, row in enumerate(order)}
+    numbers = _partitions(s)
+    acted = {rows[each.job] for each in decisions if each.action is not Action.HOLD}
+    heads: dict[int, int] = {}  # partition → the first in order that waits
+    for row in order:
+        if row not in acted:
+            heads.setdefault(numbers[row], row)
+    found = [_done(saved, each, rows[each.job], place, heads, numbers) for each in decisions if each.action is not Action.HOLD]
+    waiting = sorted((row for row in s.waiting.tolist() if row not in acted), key=lambda row: place.get(row, len(place) + row))
+    fits = _Fits(left)
+    found += [JobOutlook(row, saved.name(row), WAITS, "", _why_wait(saved, row, heads.get(numbers[row]), fits)) for row in waiting]
+    return found
+
+
+def _decide(saved: SavedSnapshot, scheduler: AnyScheduler) -> tuple[list[Decision], list[int], Snapshot]:
+    """Return the decisions, the rows of the waiting jobs in order as far as the scheduler has one, and the state after the decisions."""
+    s = replace(saved.snapshot, live=saved.snapshot.live.copy())
+    revise_ends(s.live, s.jobs.table["walltime"], s.now, s.rules)
+    tier = np.array([saved.tiers.get(name, 0) for name in s.jobs.partitions])[s.jobs.table["partition"]]
+    decider: Any = scheduler.begin()
+    made: list[Decision] = []
+    order: list[int] = []
+    levels = np.unique(tier[s.waiting])[::-1].tolist() or [0]
+    for level in levels:
+        offered = s if len(levels) == 1 else rows_of(s, s.live["running"] | (tier == level))
+        in_order = getattr(decider, "decide_in_order", None)
+        rows, decisions = in_order(offered) if in_order else ((), decider.decide(offered))
+        at = s.rows()
+        order += [at[index] for index in offered.jobs.table["index"][rows].tolist()] if len(rows) else []
+        s = carried_out(s, decisions)
+        made += decisions
+    return made, order, s
+
+
+def _partitions(s: Snapshot) -> list[int]:
+    known = s.cluster.partition_numbers
+    return [known.get(s.jobs.partitions[number], 0) for number in s.jobs.table["partition"].tolist()]
+
+
+# ── why ──
+
+
+class _Fits:
+    """Knows which jobs have room after the decisions."""
+
+    def __init__(self, left: Snapshot) -> None:
+        self.left = left
+        self._decider: Any = parse_scheduler(_PLAIN).begin()
+
+    def now(self, row: int) -> bool:
+        """Return whether the job in a row could start beside everything that runs then."""
+        made = self._decider.choose_first(self.left, row=row)
+        return made is not None and made.action is Action.START
+
+    def free(self, partition: int, wanted: str) -> Array:
+        """(nodes,) free GPUs where the job may run; 0 elsewhere."""
+        cluster = self.left.cluster
+        types = wanted.split("|") if wanted else [kind.name for kind in cluster.types]
+        allowed = np.isin(cluster.nodes.gpu_type, [k for k, kind in enumerate(cluster.types) if kind.name in types])
+        return np.where(allowed & (cluster.nodes.partition == partition), self.left.free_gpus(), 0)
+
+
+def _done(
+    saved: SavedSnapshot, made: Decision, row: int, place: Mapping[int, int], heads: Mapping[int, int], numbers: Sequence[int]
+) -> JobOutlook:
+    nodes = saved.snapshot.cluster.nodes.names
+    several = len(made.parts) > 1
+    where = ", ".join(f"{nodes[part.node]} ({part.gpus:g})" if several else nodes[part.node] for part in made.parts)
+    head = heads.get(numbers[row])
+    reason = made.reason
+    if not reason and made.action is Action.START:
+        passes = head is not None and row in place and place[head] < place[row]
+        reason = f"fits beside job {saved.name(head)}, which goes first but cannot start" if passes and head is not None else "is next"
+    return JobOutlook(row, saved.name(row), made.action.value, where, reason)
+
+
+def _why_wait(saved: SavedSnapshot, row: int, head: int | None, fits: _Fits) -> str:
+    s = saved.snapshot
+    job = s.jobs.table[row]
+    if fits.now(row):
+        if head is None or head == row:
+            return "the scheduler leaves it waiting"
+        return f"would fit, but could delay job {saved.name(head)}, which goes first"
+    wanted = s.jobs.gpu_types[job["gpu_type"]]
+    free = fits.free(_partitions(s)[row], wanted)
+    asked, total = float(job["gpus"]), int(free.sum())
+    kind = f" {plain_types(wanted)}" if wanted else ""
+    if asked > total:
+        return f"asks for {_gpus(asked, kind)}; {total} {'is' if total == 1 else 'are'} free"
+    chunk = int(job["chunk"])
+    if asked >= 1 and int((free // chunk).sum()) * chunk < asked:
+        return f"asks for {_gpus(chunk, kind)} on a node; at most {int(free.max(initial=0))} are free on one"
+    return "no node has GPUs, cores and memory for it"
+
+
+def plain_types(wanted: str) -> str:
+    """Return GPU types without the partitions in which nodes of a site are told apart: `a100@debug+long|a100@long` is a100."""
+    return "|".join(dict.fromkeys(kind.partition("@")[0] for kind in wanted.split("|")))
+
+
+def _gpus(count: float, kind: str = "") -> str:
+    return f"{count:g}{kind} GPU{'' if count == 1 else 's'}"
