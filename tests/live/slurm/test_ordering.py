@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.live.slurm.ordering import LOWEST, Standing, out_of_order, plan_offsets
+from gpuyard.live.slurm.ordering import LOWEST, QueuedJob, out_of_order, plan_offsets
 
 WIDE = 10**9
 
@@ -17,7 +17,7 @@ def standings(most: int, high: int):
     pair = st.tuples(st.integers(1, high), st.integers(-3, high))
     made = st.lists(pair, min_size=1, max_size=most)
     return made.map(
-        lambda pairs: [Standing(k, max(base + site, LOWEST), site) for k, (base, site) in enumerate(pairs) if base + site >= LOWEST]
+        lambda pairs: [QueuedJob(k, max(base + site, LOWEST), site) for k, (base, site) in enumerate(pairs) if base + site >= LOWEST]
     )
 
 
@@ -36,7 +36,7 @@ def test_priorities_fall_along_the_order(order):
     changes = plan_offsets(order, WIDE)
     assert falls(after(order, changes))
     settled = [
-        Standing(each.job, priority, dict(changes).get(each.job, each.site))
+        QueuedJob(each.job, priority, dict(changes).get(each.job, each.site))
         for each, priority in zip(order, after(order, changes), strict=True)
     ]
     assert plan_offsets(settled, WIDE) == []
@@ -80,7 +80,7 @@ def test_on_the_way_the_order_is_never_worse_than_before(order):
 
 
 def test_offsets_that_have_grown_are_numbered_again():
-    order = [Standing(1, 10, 0), Standing(2, 1001, 991), Standing(3, 900, 890)]
+    order = [QueuedJob(1, 10, 0), QueuedJob(2, 1001, 991), QueuedJob(3, 900, 890)]
     assert after(order, plan_offsets(order, 1000)) == [210, 110, 10]
     assert out_of_order(order) == 1
     assert plan_offsets([], 10) == []

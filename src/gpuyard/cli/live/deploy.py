@@ -7,13 +7,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli.common import options
 from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuyard.live.slurm.deploying import DeploySettings
 
 FAILED = 1
 DEFAULT = "sjf/fewest/easy"
@@ -44,32 +47,39 @@ def slurm(
     Slurm goes on starting jobs by itself, within all its limits, and nothing is ever held: when gpuyard ends, however it ends, the order
     stays as it is, and --reset takes it back. One squeue a cycle; the rest is read every tenth.
     """
-    from gpuyard.files import locked
-    from gpuyard.live.log import RotatedLog
-    from gpuyard.live.slurm.deploying import Deployment, DeploySettings
+    from gpuyard.live.slurm.deploying import DeploySettings
     from gpuyard.model.units import parse_seconds
-    from gpuyard.policies import parse_scheduler
 
     if shadow + order + reset != 1:
         raise UsageError("which mode?", hint="one of --shadow, --order and --reset")
-    wait = parse_seconds(patience)
-    if reset:
-        _reset(wait)
-        return
-    period = parse_seconds(every)
+    period, wait = parse_seconds(every), parse_seconds(patience)
     if not 0 < period < 86_400 or not 0 < wait < 3600:
         raise UsageError(f"--every {every}, --patience {patience}: not times that make sense", hint="e.g. --every 10s --patience 30s")
-    settings = DeploySettings(order, period, most, within, tuple(partition or ()), wait)
-    deployment = Deployment(parse_scheduler(scheduler or DEFAULT), settings, RotatedLog(log))
+    if reset:
+        _reset(wait)
+    else:
+        _work(DeploySettings(order, period, most, within, tuple(partition or ()), wait), scheduler or DEFAULT, log, cycles)
+
+
+def _work(settings: DeploySettings, scheduler: str, log: Path, cycles: int | None) -> None:
+    """Work until Ctrl-C or SIGTERM."""
+    from gpuyard.files import locked
+    from gpuyard.live.log import RotatedLog
+    from gpuyard.live.slurm.deploying import Deployment
+    from gpuyard.policies import parse_scheduler
+
+    kept = RotatedLog(log)
+    deployment = Deployment(parse_scheduler(scheduler), settings, kept)
     deployment.check()
     signal.signal(signal.SIGTERM, _end)
     with locked(log.parent / f".{log.name}.lock"):
-        say(f"{deployment.scheduler.label}, {'order' if order else 'shadow'} mode, every {every}; log: {log}; Ctrl-C ends it")
+        mode = "order" if settings.order else "shadow"
+        say(f"{deployment.scheduler.label}, {mode} mode, every {settings.every:g} s; log: {log}; Ctrl-C ends it")
         for record in deployment.cycles(cycles):
             _tell(record)
-            if deployment.log is not None and deployment.log.problem:
-                say(f"warning: {deployment.log.problem}")
-    if order:
+            if kept.problem:
+                say(f"warning: {kept.problem}")
+    if settings.order:
         say("the order stays as it is; gpuyard deploy slurm --reset takes it back")
 
 

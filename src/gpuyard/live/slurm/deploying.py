@@ -16,7 +16,7 @@ from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.live.deciding import Asked
 from gpuyard.live.log import RotatedLog
 from gpuyard.live.slurm.commands import SlurmError, call, configuration, read_jobs, read_slurm
-from gpuyard.live.slurm.ordering import Standing, out_of_order, plan_offsets
+from gpuyard.live.slurm.ordering import QueuedJob, out_of_order, plan_offsets
 from gpuyard.live.slurm.records import SlurmJob
 from gpuyard.live.slurm.site import SlurmState, slurm_snapshot
 from gpuyard.live.slurm.text import site_factors
@@ -128,12 +128,12 @@ class Deployment:
         quiet = [replace(node, used=0) for node in self._ground.nodes]  # which GPUs were in use then is no longer so
         return replace(self._ground, now=time.time(), jobs=read_jobs(self.settings.patience), nodes=quiet)
 
-    def _groups(self, saved: SavedSnapshot, order: Sequence[int], jobs: Sequence[SlurmJob]) -> list[list[Standing]]:
+    def _groups(self, saved: SavedSnapshot, order: Sequence[int], jobs: Sequence[SlurmJob]) -> list[list[QueuedJob]]:
         """Return the waiting jobs in order, each array once, apart by what Slurm never mixes: shared nodes, and tiers."""
         known = {job.name: job for job in jobs}
         s = saved.snapshot
         homes = [s.jobs.partitions[number] for number in s.jobs.table["partition"].tolist()]
-        groups: dict[tuple[int, int], list[Standing]] = {}
+        groups: dict[tuple[int, int], list[QueuedJob]] = {}
         seen: set[int] = set()
         for row in order:
             job, home = known[saved.name(row)], homes[row]
@@ -141,7 +141,7 @@ class Deployment:
                 continue
             seen.add(job.base)
             key = s.cluster.partition_numbers.get(home, 0), saved.tiers.get(home, 0)
-            groups.setdefault(key, []).append(Standing(job.base, int(job.priority), self._site.get(job.base, 0)))
+            groups.setdefault(key, []).append(QueuedJob(job.base, int(job.priority), self._site.get(job.base, 0)))
         return list(groups.values())
 
     def _send(self, changes: Sequence[tuple[int, int]]) -> dict[int, str]:

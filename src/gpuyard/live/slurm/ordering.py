@@ -16,7 +16,7 @@ GAP = 100  # between neighbours, where there is room: those that come later find
 
 
 @dataclass(frozen=True)
-class Standing:
+class QueuedJob:
     """A job, or a whole array, and where it stands now."""
 
     job: int
@@ -29,7 +29,7 @@ class Standing:
         return self.priority - self.site
 
 
-def plan_offsets(order: Sequence[Standing], within: int, gap: int = GAP) -> list[tuple[int, int]]:
+def plan_offsets(order: Sequence[QueuedJob], within: int, gap: int = GAP) -> list[tuple[int, int]]:
     """Return (job, site factor) for the jobs that must change so that priorities fall along `order`, in the order of sending.
 
     Factors stay in ±`within`: what would need more gets as much as is allowed. Falls are sent from the end, rises from the front, so that
@@ -49,12 +49,12 @@ def plan_offsets(order: Sequence[Standing], within: int, gap: int = GAP) -> list
     return [(job, site) for _, _, job, site in sorted(changes)]
 
 
-def out_of_order(order: Sequence[Standing]) -> int:
+def out_of_order(order: Sequence[QueuedJob]) -> int:
     """Return how many jobs would have to move, at least, for priorities to fall along `order`."""
     return len(order) - len(_longest([each.priority + k for k, each in enumerate(order)]))
 
 
-def _kept(order: Sequence[Standing], within: int) -> list[int]:
+def _kept(order: Sequence[QueuedJob], within: int) -> list[int]:
     """Return the positions that keep their factor: between two of them, and below the last, there is room for all others.
 
     Between positions a < b that is priority(a) − priority(b) ≥ b − a: priority + position never rises. So it is a longest subsequence.
@@ -85,7 +85,7 @@ def _longest(values: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def _targets(order: Sequence[Standing], kept: Sequence[int], step: int) -> list[int]:
+def _targets(order: Sequence[QueuedJob], kept: Sequence[int], step: int) -> list[int]:
     """Return the priorities aimed at: those of the kept, and strictly falling ones for the others."""
     size = len(order)
     if not kept:
