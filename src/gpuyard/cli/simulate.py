@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +43,8 @@ def simulate(
     ] = None,
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     by: options.By = None,
-    out: options.Out = None, jobs_out: options.JobsOut = None, plot: options.Plot = None, how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
+    out: options.Out = None, jobs_out: options.JobsOut = None, show_names: options.ShowNames = False, plot: options.Plot = None,
+    how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.common.schedulers import one_scheduler
@@ -80,8 +81,9 @@ def simulate(
     if jobs_out is not None:
         from gpuyard.notebook.frames import write_jobs
 
-        write_jobs(result, jobs_out)
-        say(f"{len(result):,} jobs written to {jobs_out}")
+        names = inputs.pseudonyms(clean, keep=show_names or reading.is_generator(workload))
+        write_jobs(replace(result, workload=result.workload.with_users(names)) if names else result, jobs_out)
+        say(f"{len(result):,} jobs written to {jobs_out}{inputs.RENAMED if names else ''}")
     if plot is not None:
         from gpuyard.report.gantt import save_figure
 

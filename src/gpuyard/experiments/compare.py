@@ -59,6 +59,7 @@ class Source:
     clusters: tuple[Cluster, ...]
     change: Callable[[Cluster, Workload, int], Cluster] | None = None  # changes a cluster at a seed
     why: str = ""  # where the clusters were guessed from; empty: they were asked for
+    pseudonyms: bool = False  # the users have them instead of their names
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,9 @@ def _results(plan: Plan, table: _Pending) -> Results:
         titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
         what_if=None if table.counted is None else what_if(workload, table.cluster, plan.rules, table.counted),
-        provenance=provenance_of(workload, table.cluster, table.source.why, generated=table.source.seeded),
+        provenance=provenance_of(
+            workload, table.cluster, table.source.why, generated=table.source.seeded, pseudonyms=table.source.pseudonyms
+        ),
     )  # fmt: skip
 
 

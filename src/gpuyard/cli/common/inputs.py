@@ -18,6 +18,7 @@ else:
     Reading = Rules = object  # verbs name them in their signatures; they are loaded when one runs
 
 MAX_SEED = 2**63 - 1
+RENAMED = ", with users called user-1, user-2 …; --show-names keeps their names"
 
 
 def reading_of(
@@ -87,6 +88,11 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
     cluster, origin = guess_cluster(workload)
     say(f"no --cluster: {origin}")
     return (cluster,), origin
+
+
+def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
+    """Return new names for a log's users; empty where names are kept, or nobody has one."""
+    return {} if keep else workload.pseudonyms()
 
 
 @dataclass(frozen=True)

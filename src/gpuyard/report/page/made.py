@@ -17,6 +17,7 @@ from gpuyard.report.page.parts import facts, sentences
 from gpuyard.traces.estimates.sources import described
 
 MOST_NOTES = 4
+PSEUDONYMS = "Called user-1, user-2 … in the order of their first jobs; --show-names shows their names."
 NOTICED = 0.005  # share of jobs that are worth a number
 MUCH = 0.01  # share of the rows whose loss is felt
 _SOURCES = {
@@ -84,6 +85,7 @@ def provenance_facts(summary: Summary) -> dict[str, str]:
         rows["jobs"] = text(f"{found.jobs:,} {'generated jobs' if found.generated else 'jobs of a log'}{seeds}{span}{dates}")
         rows["rows dropped"] = text(_dropped(found))
         rows["cluster"] = text(f"{_machine(found)}: {found.why}" if found.why else f"{_machine(found)}, as asked for: {summary.cluster}")
+        rows["users"] = text(PSEUDONYMS) if found.pseudonyms else ""
     rows["estimates"] = text(_estimates(summary))
     known = [note for note in summary.notes if not note.startswith("time 0 is") and " dropped: " not in note]
     more = f" And {len(known) - MOST_NOTES} more." if len(known) > MOST_NOTES else ""

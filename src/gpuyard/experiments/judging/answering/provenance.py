@@ -27,6 +27,7 @@ class Provenance:
     nodes: int
     why: str  # this cluster; empty: it was asked for
     generated: bool  # not a log
+    pseudonyms: bool  # the users have them instead of their names
 
     @property
     def rows(self) -> int:
@@ -34,7 +35,7 @@ class Provenance:
         return self.jobs + sum(self.dropped.values())
 
 
-def provenance_of(workload: Workload, cluster: Cluster, why: str, *, generated: bool) -> Provenance:
+def provenance_of(workload: Workload, cluster: Cluster, why: str, *, generated: bool, pseudonyms: bool = False) -> Provenance:
     """Read the facts off a workload and the cluster it runs on."""
     submit = workload.jobs.submit
     ends = [date_of(workload, float(at)) for at in ((submit[0], submit[-1]) if len(workload) else ())]
@@ -42,5 +43,5 @@ def provenance_of(workload: Workload, cluster: Cluster, why: str, *, generated: 
     users = len(np.unique(workload.jobs.user)) if len(workload.jobs.users) > 1 else 0
     return Provenance(
         len(workload), users, first, last, float(np.ptp(submit)) if len(workload) else 0.0, workload.dropped, cluster.gpus,
-        "processors" if cluster.name.isdigit() else "GPUs", len(cluster.nodes), why, generated,
+        "processors" if cluster.name.isdigit() else "GPUs", len(cluster.nodes), why, generated, pseudonyms,
     )  # fmt: skip
