@@ -9,7 +9,7 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO
 
 from gpuyard.errors import DataError
 
@@ -58,13 +58,13 @@ def unpacked(raw: IO[bytes], kind: str, where: str) -> IO[bytes] | gzip.GzipFile
 class _Unpacking(io.RawIOBase):
     """Unpack streams one behind another, as bzip2 and xz write them when files are joined, never more than is asked for."""
 
-    def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any]) -> None:
+    def __init__(self, raw: IO[bytes], decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
         self.raw, self.make, self.current, self.rest = raw, decompressor, decompressor(), b""
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         while True:
             if self.current.eof:
                 self.rest = self.current.unused_data or self.raw.read(_PIECE)

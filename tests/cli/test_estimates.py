@@ -58,7 +58,7 @@ def test_compare_and_its_report(cli: Callable, case: tuple[str, str, str], tmp_p
     assert f"(estimates: {source}, " in out
     assert told(note, err)
     page = (tmp_path / "report" / "report.html").read_text()
-    assert f"(estimates: {source})" in page
+    assert f"<dt>estimates</dt><dd>{source}" in page
     assert told(note, page)
     (data,) = json.loads(cli(*asked, "-f", "json").out)
     assert data["estimate"] == source

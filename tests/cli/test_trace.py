@@ -116,7 +116,8 @@ def test_convert_there_and_back(cli, log, tmp_path):
     assert (record["jobs"], record["span"]) == (100, 59400.0)
     assert "a.csv.gz does not hold the date of time 0" in outcome.err
     assert "does not hold the nodes that the trace shows" in outcome.err
-    assert cli("trace", "convert", tmp_path / "a.csv.gz", tmp_path / "b.swf").code == 0
+    assert cli("trace", "convert", log, tmp_path / "a.csv.gz", "--show-names").code == 0
+    assert cli("trace", "convert", tmp_path / "a.csv.gz", tmp_path / "b.swf", "--show-names").code == 0
     first, last = load_workload(str(log)), load_workload(str(tmp_path / "b.swf"))
     assert first.jobs.table.tobytes() == last.jobs.table.tobytes()
     assert first.runtime.tobytes() == last.runtime.tobytes()

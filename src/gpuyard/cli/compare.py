@@ -49,7 +49,8 @@ def compare(
         bool, typer.Option("--all", help="Every built-in and trained scheduler, and every usual metric, with all intervals.")
     ] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
-    report: options.Report = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+    report: options.Report = None, show_names: options.ShowNames = False, how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Compare schedulers on the same workloads, best first, and say who wins, by how much, how sure that is and who pays for it.
 
@@ -75,7 +76,7 @@ def compare(
     workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
     slots = (ordering, placement, backfill, preemption)
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading, measured) for text, first in firsts.items()),
+        sources=tuple(_source(text, first, cluster, reading, measured, keep=show_names) for text, first in firsts.items()),
         schedulers=tuple(several_schedulers(scheduler or (), slots, workloads, learned=learned, everything=everything)),
         metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
@@ -91,30 +92,34 @@ def compare(
         write_report(summaries, report)
 
 
-def write_report(summaries: Sequence[Summary], folder: Path) -> None:
+def write_report(summaries: Sequence[Summary], place: Path) -> None:
     """Write the report of comparisons, which the same command makes again."""
-    from gpuyard.report.studies import Study
-    from gpuyard.report.writing import write_studies
+    from gpuyard.report.writing import write_comparisons
 
     command = shlex.join(["gpuyard", *sys.argv[1:]])
     results = [replace(summary.results, about={**summary.results.about, "command": command}) for summary in summaries]
-    studies = [Study(found, replace(summary, results=found)) for found, summary in zip(results, summaries, strict=True)]
-    path = write_studies(studies, folder)
+    path = write_comparisons([replace(summary, results=found) for found, summary in zip(results, summaries, strict=True)], place)
     say(f"report: {path}")
     say(f"open it in a browser: {path.resolve().as_uri()}")
 
 
-def _source(text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured) -> Source:
+def _source(
+    text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured, *, keep: bool
+) -> Source:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
-    machines = measured.clusters(inputs.clusters_for(first, clusters, generated=generated), first)
+    found, why = inputs.clusters_for(first, clusters, generated=generated)
+    machines = measured.clusters(found, first)
+    names = inputs.pseudonyms(first, keep=keep or generated)
 
     def load(seed: int) -> Workload:
         """Load the workload at a seed; a log is read once and changes only if a random transform is applied."""
-        return measured.workload(reading.changed(reading.read(text, seed) if generated else first, seed), machines)
+        made = reading.changed(reading.read(text, seed) if generated else first, seed)
+        return measured.workload(made.with_users(names) if names else made, machines)
 
-    return Source(reading.named(text), load, generated or reading.is_random(), machines, reading.changed_cluster if reading.apply else None)
+    change = reading.changed_cluster if reading.apply else None
+    return Source(reading.named(text), load, generated or reading.is_random(), machines, change, why, pseudonyms=bool(names))
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ def explain(
     episodes: Annotated[int, typer.Option(metavar="N", help="Runs along which decisions are recorded.")] = 12,
     top: Annotated[int, typer.Option(metavar="N", help="Features in the table; json and csv have all.")] = TOP,
     seed: Annotated[int, typer.Option(help="Seed of the permutations.")] = 0,
-    report: options.Report = None,
+    report: options.FiguresReport = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:

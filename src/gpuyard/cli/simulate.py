@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +43,8 @@ def simulate(
     ] = None,
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     by: options.By = None,
-    out: options.Out = None, jobs_out: options.JobsOut = None, plot: options.Plot = None, how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
+    out: options.Out = None, jobs_out: options.JobsOut = None, show_names: options.ShowNames = False, plot: options.Plot = None,
+    how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.common.schedulers import one_scheduler
@@ -66,7 +67,7 @@ def simulate(
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
     measured = inputs.Measured.of(speeds)
-    found = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
+    found, _ = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
@@ -80,8 +81,9 @@ def simulate(
     if jobs_out is not None:
         from gpuyard.notebook.frames import write_jobs
 
-        write_jobs(result, jobs_out)
-        say(f"{len(result):,} jobs written to {jobs_out}")
+        names = inputs.pseudonyms(clean, keep=show_names or reading.is_generator(workload))
+        write_jobs(replace(result, workload=result.workload.with_users(names)) if names else result, jobs_out)
+        say(f"{len(result):,} jobs written to {jobs_out}{inputs.RENAMED if names else ''}")
     if plot is not None:
         from gpuyard.report.gantt import save_figure
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,10 +76,12 @@ def _overview(data: Sequence[dict[str, Any]]) -> Table:
 @app.command("convert")
 @options.grouped(without=("apply",))
 def convert(
-    source: In, out: Out, *, reading: inputs.Reading, how: options.FormatOption = Format.table, verbose: options.Verbose = False
-) -> None:
+    source: In, out: Out, *, reading: inputs.Reading, show_names: options.ShowNames = False, how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Write a trace in another format; notes name what the format cannot hold."""
-    _save([(reading.load(source, 0), out)], how)
+    workload = reading.load(source, 0)
+    _save([(workload, out)], how, inputs.pseudonyms(workload, keep=show_names or reading.is_generator(source)))
 
 
 @app.command("generate")
@@ -144,6 +146,7 @@ def perturb(
     *,
     reading: inputs.Reading,
     seed: Seed = 0,
+    show_names: options.ShowNames = False,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
@@ -156,7 +159,9 @@ def perturb(
             raise UsageError(f"--apply {text}: acts on clusters, not on traces", hint="give it to simulate or compare")
     if not reading.apply:
         raise UsageError("nothing to apply", hint="--apply NAME:PARAMETER=VALUE (`gpuyard list transforms`)")
-    _save([(reading.load(source, inputs.check_seed(seed)), out)], how)
+    workload = reading.read(source, inputs.check_seed(seed))
+    names = inputs.pseudonyms(workload, keep=show_names or reading.is_generator(source))
+    _save([(reading.changed(workload, seed), out)], how, names)
 
 
 @app.command("sample")
@@ -174,7 +179,8 @@ def sample(
     batches: Annotated[int, typer.Option(metavar="K", help="Number of batches, OUT-000, OUT-001 …")] = 1,
     load: Annotated[float | None, typer.Option(metavar="L", help="Scale inter-arrival times to this load.")] = None,
     cluster: Annotated[str | None, typer.Option(metavar="C", help="The cluster that --load refers to; guessed unless given.")] = None,
-    seed: Seed = 0, reading: inputs.Reading, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+    seed: Seed = 0, reading: inputs.Reading, show_names: options.ShowNames = False, how: options.FormatOption = Format.table,
+    verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Write a part of a trace: a window, some users, a random share, the first jobs or random batches; at a load of your choice.
 
@@ -183,11 +189,8 @@ def sample(
     from gpuyard.traces import apply_all
 
     workload = reading.load(source, inputs.check_seed(seed))
-    texts = [
-        *_window(workload, from_, until),
-        *_only(user, partition),
-        *([f"thin:keep={_digits(keep)},by={by}"] if keep is not None else []),
-    ]
+    texts = [*_window(workload, from_, until), *_only(user, partition)]
+    texts += [f"thin:keep={_digits(keep)},by={by}"] if keep is not None else []
     if jobs is not None and batch is not None:
         raise UsageError("--jobs and --batch both say how many jobs", hint="use one of them")
     if not 1 <= batches <= MAX_BATCHES or (batches > 1 and batch is None):
@@ -199,7 +202,8 @@ def sample(
     base = apply_all(workload, texts, seed)
     parts = [[f"batch:jobs={batch},number={k}", *scaling] for k in range(batches)] if batch is not None else [scaling]
     names = [out] if batches == 1 else [_numbered(out, k) for k in range(batches)]
-    _save([(apply_all(base, part, seed), name) for part, name in zip(parts, names, strict=True)], how)
+    users = inputs.pseudonyms(workload, keep=show_names or reading.is_generator(source))
+    _save([(apply_all(base, part, seed), name) for part, name in zip(parts, names, strict=True)], how, users)
 
 
 def _window(workload: Workload, start: str | None, end: str | None) -> list[str]:
@@ -275,8 +279,8 @@ def fetch(
     emit(Output([Table(("dataset", "file", "bytes"), rows, left=frozenset({0, 1}))], records, records), how)
 
 
-def _save(parts: Sequence[tuple[Workload, Path]], how: Format) -> None:
-    """Write each workload to its file, and list what was written."""
+def _save(parts: Sequence[tuple[Workload, Path]], how: Format, names: Mapping[str, str] | None = None) -> None:
+    """Write each workload to its file, with other names for the users where some are given, and list what was written."""
     from gpuyard.model.units import format_seconds
     from gpuyard.traces.writing import write_workload, writer_of
 
@@ -285,11 +289,13 @@ def _save(parts: Sequence[tuple[Workload, Path]], how: Format) -> None:
     records: list[dict[str, Any]] = []
     notes: dict[str, None] = {}
     for workload, path in parts:
-        lost = write_workload(workload, path)
+        lost = write_workload(workload.with_users(names) if names else workload, path)
         notes |= dict.fromkeys(f"note: {path.name} does not hold {what}" for what in lost)
         span = float(workload.jobs.submit[-1] - workload.jobs.submit[0]) if len(workload) else 0.0
         records.append({"file": str(path), "jobs": len(workload), "span": span, "is": workload.name, "lost": "; ".join(lost)})
     for note in notes:
         say(note)
+    if names:
+        say(f"note: written{inputs.RENAMED}")
     rows = [(r["file"], f"{r['jobs']:,}", format_seconds(r["span"]), r["is"]) for r in records]
     emit(Output([Table(("file", "jobs", "span", "is"), rows, left=frozenset({0, 3}))], records, records), how)

@@ -1,12 +1,16 @@
-"""Makes a snapshot of all that is visible of a simulation."""
+"""Makes a snapshot of all that is visible of a simulation, and others of a snapshot: some of its jobs, or after decisions."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.model.cluster import Cluster
+from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, RECENT, Snapshot
@@ -83,3 +87,44 @@ def revise_ends(live: Array, walltime: Array, now: float, rules: Rules) -> None:
             end = begin + max(2.0 * (end - begin), 1.0)
         limit = begin + max(float(walltime[k]) - float(live["ran"][k]), 0.0)
         live["est_end"][k] = min(end, limit) if rules.walltime_kill and limit > now else end
+
+
+# ── what a snapshot becomes ──
+
+
+def rows_of(s: Snapshot, kept: Array) -> Snapshot:
+    """Return the snapshot with some of its jobs, (jobs,) bool; every running one must be among them."""
+    place = np.cumsum(kept) - 1
+    held = s.held.copy()
+    held["row"] = place[held["row"]]
+    return replace(s, jobs=s.jobs.with_table(s.jobs.table[kept]), live=s.live[kept], held=held)
+
+
+def carried_out(s: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
+    """Return the snapshot after some decisions have been carried out at the same instant."""
+    live, rows = s.live.copy(), s.rows()
+    held = s.held
+    for each in decisions:
+        row = rows[each.job]
+        if each.action in (Action.PREEMPT, Action.MIGRATE):
+            live["running"][row] = False
+            held = held[held["row"] != row]
+        if each.action in (Action.START, Action.MIGRATE):
+            live["running"][row], live["run_start"][row] = True, s.now
+            live["rate"][row] = rate = _rate(s, row, each)
+            live["est_end"][row] = s.now + max(float(s.jobs.table["estimate"][row]) - float(live["done"][row]), 0.0) / rate
+            held = np.concatenate([held, np.array([_piece(s.jobs, row, part) for part in each.parts], HELD)])
+    return replace(s, live=live, held=held[np.argsort(held["row"], kind="stable")])
+
+
+def _rate(s: Snapshot, row: int, decision: Decision) -> float:
+    job_class = s.jobs.classes[s.jobs.table["job_class"][row]]
+    types = {int(s.cluster.nodes.gpu_type[part.node]) for part in decision.parts}
+    return min((s.cluster.speed_of(job_class, s.cluster.types[kind]) for kind in types), default=1.0)
+
+
+def _piece(jobs: Jobs, row: int, part: Part) -> tuple[int, int, int, int, int]:
+    whole = float(jobs.table["gpus"][row]) >= 1
+    shared = 0 < float(jobs.table["gpus"][row]) < 1
+    mask = sum(1 << device for device in part.devices)
+    return row, part.node, int(part.gpus) if whole else 0, part.devices[0] if shared and part.devices else -1, mask

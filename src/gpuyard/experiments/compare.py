@@ -28,6 +28,7 @@ from gpuyard.experiments.design.cells import parts_of
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.hypothesis import what_if
 from gpuyard.experiments.judging.answering.names import LOG_NAME, in_words, is_wait, people_name
+from gpuyard.experiments.judging.answering.provenance import provenance_of
 from gpuyard.experiments.judging.answering.waits import Groups, Waits, WaitSums, groups_of, pieces_of, wait_sums
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
@@ -57,6 +58,8 @@ class Source:
     seeded: bool
     clusters: tuple[Cluster, ...]
     change: Callable[[Cluster, Workload, int], Cluster] | None = None  # changes a cluster at a seed
+    why: str = ""  # where the clusters were guessed from; empty: they were asked for
+    pseudonyms: bool = False  # the users have them instead of their names
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,9 @@ def _results(plan: Plan, table: _Pending) -> Results:
         titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
         what_if=None if table.counted is None else what_if(workload, table.cluster, plan.rules, table.counted),
+        provenance=provenance_of(
+            workload, table.cluster, table.source.why, generated=table.source.seeded, pseudonyms=table.source.pseudonyms
+        ),
     )  # fmt: skip
 
 

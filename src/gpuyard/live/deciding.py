@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.snapshots import revise_ends
+from gpuyard.engine.snapshots import carried_out, revise_ends, rows_of
 from gpuyard.live.state.file import SavedSnapshot
-from gpuyard.model.decision import Action, Decision, Part
-from gpuyard.model.jobs import Jobs
-from gpuyard.model.snapshot import HELD, Snapshot
+from gpuyard.model.decision import Action, Decision
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies import AnyScheduler, parse_scheduler
 
 WAITS = "wait"
@@ -73,44 +72,6 @@ def _decide(saved: SavedSnapshot, scheduler: AnyScheduler) -> tuple[list[Decisio
         s = carried_out(s, decisions)
         made += decisions
     return made, order, s
-
-
-def rows_of(s: Snapshot, kept: Array) -> Snapshot:
-    """Return the snapshot with some of its jobs, (jobs,) bool; every running one must be among them."""
-    place = np.cumsum(kept) - 1
-    held = s.held.copy()
-    held["row"] = place[held["row"]]
-    return replace(s, jobs=s.jobs.with_table(s.jobs.table[kept]), live=s.live[kept], held=held)
-
-
-def carried_out(s: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
-    """Return the snapshot after some decisions have been carried out at the same instant."""
-    live, rows = s.live.copy(), s.rows()
-    held = s.held
-    for each in decisions:
-        row = rows[each.job]
-        if each.action in (Action.PREEMPT, Action.MIGRATE):
-            live["running"][row] = False
-            held = held[held["row"] != row]
-        if each.action in (Action.START, Action.MIGRATE):
-            live["running"][row], live["run_start"][row] = True, s.now
-            live["rate"][row] = rate = _rate(s, row, each)
-            live["est_end"][row] = s.now + max(float(s.jobs.table["estimate"][row]) - float(live["done"][row]), 0.0) / rate
-            held = np.concatenate([held, np.array([_piece(s.jobs, row, part) for part in each.parts], HELD)])
-    return replace(s, live=live, held=held[np.argsort(held["row"], kind="stable")])
-
-
-def _rate(s: Snapshot, row: int, decision: Decision) -> float:
-    job_class = s.jobs.classes[s.jobs.table["job_class"][row]]
-    types = {int(s.cluster.nodes.gpu_type[part.node]) for part in decision.parts}
-    return min((s.cluster.speed_of(job_class, s.cluster.types[kind]) for kind in types), default=1.0)
-
-
-def _piece(jobs: Jobs, row: int, part: Part) -> tuple[int, int, int, int, int]:
-    whole = float(jobs.table["gpus"][row]) >= 1
-    shared = 0 < float(jobs.table["gpus"][row]) < 1
-    mask = sum(1 << device for device in part.devices)
-    return row, part.node, int(part.gpus) if whole else 0, part.devices[0] if shared and part.devices else -1, mask
 
 
 def _partitions(s: Snapshot) -> list[int]:

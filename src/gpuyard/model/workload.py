@@ -184,6 +184,16 @@ class Workload(Displayed):
         start = None if self.logged_start is None else self.logged_start[rows]
         return replace(self, jobs=jobs, runtime=self.runtime[rows], logged_start=start)
 
+    def pseudonyms(self) -> dict[str, str]:
+        """Map each user to `user-1`, `user-2` …, in the order of their first jobs; nobody stays nobody."""
+        _, first = np.unique(self.jobs.user, return_index=True)
+        users = [self.jobs.users[k] for k in self.jobs.user[np.sort(first)].tolist()]
+        return {user: f"user-{k + 1}" for k, user in enumerate(filter(None, users))}
+
+    def with_users(self, names: Mapping[str, str]) -> Workload:
+        """Rename the users; one without a new name loses the old one."""
+        return replace(self, jobs=replace(self.jobs, users=tuple(names.get(user, "") for user in self.jobs.users)))
+
 
 def _requested(jobs: Jobs, runtime: Array) -> Array:
     return np.where(np.isfinite(jobs.walltime), jobs.walltime, runtime)

@@ -2,6 +2,7 @@
 
 from gpuyard.policies.deciders import devices as _devices
 from gpuyard.policies.deciders import gavel as _gavel
+from gpuyard.policies.deciders import guard as _guard
 from gpuyard.policies.deciders import migrate as _migrate
 from gpuyard.policies.deciders import online as _online
 from gpuyard.policies.deciders.learning import strategies as _strategies
@@ -57,4 +58,4 @@ __all__ = [
     "parse_ordering", "parse_placement", "parse_preemption", "parse_scheduler", "parse_slots", "parse_switch", "placement",
     "preemption", "switch",
 ]  # fmt: skip
-del _devices, _gavel, _migrate, _milp, _online, _strategies
+del _devices, _gavel, _guard, _migrate, _milp, _online, _strategies

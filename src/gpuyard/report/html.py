@@ -27,13 +27,14 @@ from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
 from gpuyard.experiments.judging.text import count, metric_title, p_text, percent, readable, shown_unit, value_text
 from gpuyard.experiments.judging.words import findings, lead, signed_share, verdict
 from gpuyard.experiments.running.results import Results
-from gpuyard.model.units import clean, format_seconds
+from gpuyard.model.units import format_seconds
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.interactive import figure_of
+from gpuyard.report.page.frame import MOST_BYTES, text
+from gpuyard.report.page.made import method
 from gpuyard.report.study import Study, better_words
 from gpuyard.report.tables import by_place, group_label
 
-MOST_BYTES = 5_000_000
 MOST_COLUMNS = 8  # values of a parameter beside each other
 
 
@@ -61,11 +62,6 @@ def page(parts: Sequence[Part]) -> str:
             f"the report would be {len(whole) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g} MB", hint="name fewer figures or schedulers"
         )
     return whole
-
-
-def text(value: object) -> str:
-    """Escape a text for HTML: names come from files that others made."""
-    return escape(clean(str(value)))
 
 
 def embedded(value: Any) -> str:
@@ -320,38 +316,6 @@ def _hurt(share: Interval) -> str:
 
 
 # ── method and manifest ──
-
-
-def method(summary: Summary) -> list[str]:
-    """Explain how the numbers were computed."""
-    table, oracle = summary.table, summary.results.experiment.judge.oracle
-    summed = "" if table.over in ("workload", "time block") else ", each summed up over all workloads"
-    both = "; there is also an interval over the seeds of the workloads; the wider one is shown, of differences the one with the larger p"
-    both = both if table.over == "training seed" else ""
-    shared = "jobs close in time share a queue" if table.over == "time block" else "runs that share one are not independent"
-    test = (
-        "A p value is below 0.05 exactly where the interval of the difference excludes 0; p values are corrected by Holm's method for all "
-        f"{summary.comparisons} comparisons, and a difference is called sure only where the corrected p is below 0.05 too."
-        if summary.comparisons
-        else "One sample allows no test: a difference is called sure where its interval excludes 0."
-    )
-    sentences = [
-        "Every scheduler ran on exactly the same workloads with the same seeds, so all comparisons are paired: they compare differences on "
-        "the same runs, not means of different ones.",
-        f"A mean is taken over all runs; its interval rests on the {table.n} {table.over}s{summed}, because {shared}: an interval "
-        f"never rests on more values than that{both}.",
-        "Intervals are 95 % intervals of Student's t, corrected for skewness and widened for few values; the effect size is the mean "
-        "difference over the standard deviation of the differences.",
-        test,
-    ]
-    if oracle:
-        of = (
-            f"the best of {', '.join(map(readable, oracle))} for each run, chosen" if len(oracle) > 1 else f"{readable(oracle[0])}, planned"
-        )
-        sentences.append(f"The oracle is {of} after the fact; it knows what no scheduler could know, and yet one may pass it.")
-    if any(each.bound is not None for each in summary.tables):
-        sentences.append("The bound is a value that no scheduler at all can pass on the same jobs; how close one can come is not known.")
-    return sentences
 
 
 def _manifest(study: Study) -> Iterable[str]:

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gpuyard.experiments.judging.summary import Summary
 from gpuyard.experiments.running.store import Store
-from gpuyard.files import staged
+from gpuyard.files import staged, write_bytes
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.drawing import write_figure
 from gpuyard.report.html import page
+from gpuyard.report.page.overview import comparisons_page
 from gpuyard.report.static import draw
 from gpuyard.report.studies import Study, charts_of, load_study
 from gpuyard.report.tables import csv_files
@@ -38,6 +40,19 @@ def write_studies(studies: Sequence[Study], out: Path) -> Path:
         for name, text in csv_files([study.summary for study in studies]).items():
             target.write(f"{CSV}/{name}", text.encode())
         target.write(HTML, page(parts).encode())
+    return out / HTML
+
+
+def write_comparisons(summaries: Sequence[Summary], out: Path) -> Path:
+    """Write the report of comparisons to a file that ends in .html, or with CSVs into a folder. Returns the path of the HTML file."""
+    whole = comparisons_page(summaries).encode()
+    if out.suffix.lower() == ".html":
+        write_bytes(out, whole)
+        return out
+    with staged(out, last=HTML) as place:
+        for name, text in csv_files(summaries).items():
+            write_bytes(place / CSV / name, text.encode())
+        write_bytes(place / HTML, whole)
     return out / HTML
 
 

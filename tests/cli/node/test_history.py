@@ -52,6 +52,7 @@ def test_a_log_that_the_other_verbs_read(cli, ended, tmp_path):
     log = tmp_path / "jobs.csv"
     assert cli("history", "--out", log).code == 0
     read = load_workload(str(log))
+    assert read.jobs.users == ("user-1",)
     saved = cli("history", "--out", tmp_path / "saved").code == 0 and Result.load(tmp_path / "saved")
     assert saved
     np.testing.assert_allclose(read.logged_start, saved.table["start"])

@@ -95,7 +95,7 @@ def test_the_same_file_decides_as_the_node(number):
     node, writer = _decider(text), SnapshotWriter()
     for snapshot in snapshots(random_case(number, "rack"), parse_scheduler(text), 30):
         saved = parse_snapshot(snapshot_bytes(SavedSnapshot(snapshot)))
-        answer = node(writer.write(saved.snapshot))
+        answer = node(b"".join(writer.write(saved.snapshot)))
         ours = [(d.job, d.action.value, [(p.node, p.gpus, p.devices) for p in d.parts]) for d in decide_now(saved, parse_scheduler(text))]
         assert [tuple(each[:3]) for each in answer["decisions"]] == ours
 

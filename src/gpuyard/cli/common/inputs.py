@@ -18,6 +18,7 @@ else:
     Reading = Rules = object  # verbs name them in their signatures; they are loaded when one runs
 
 MAX_SEED = 2**63 - 1
+RENAMED = ", with users called user-1, user-2 …; --show-names keeps their names"
 
 
 def reading_of(
@@ -68,8 +69,8 @@ def check_names(
     return tuple(dict.fromkeys(american(name) for name in metrics))
 
 
-def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[Cluster, ...]:
-    """Return the clusters that were asked for, or one that goes with the workload (and say so)."""
+def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: bool) -> tuple[tuple[Cluster, ...], str]:
+    """Return the clusters that were asked for, or one that goes with the workload, and where it comes from (which is also said)."""
     from gpuyard.model.cluster_file import load_cluster
 
     if given:
@@ -78,7 +79,7 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
             _note_unknown_type(name)
         for cluster in clusters:
             _note_speed(cluster)
-        return clusters
+        return clusters, ""
     if generated and not workload.preset:
         hint = "give --cluster 16x8:a100, 256 (a pool), a preset or a .toml file"
         raise UsageError(f"{workload.name}: no cluster to run it on", hint=hint)
@@ -86,7 +87,12 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
 
     cluster, origin = guess_cluster(workload)
     say(f"no --cluster: {origin}")
-    return (cluster,)
+    return (cluster,), origin
+
+
+def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
+    """Return new names for a log's users; empty where names are kept, or nobody has one."""
+    return {} if keep else workload.pseudonyms()
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,9 @@ SlotList = Annotated[list[str] | None, _slot("NAME", "Repeatable: every combinat
 By = Annotated[list[str] | None, _output("GROUP", "Also by priority, user, partition, job_class, qos or account; repeatable.", "--by")]
 Out = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).", "--out")]
 JobsOut = Annotated[Path | None, _output("FILE", "Write a row per job (start, wait, nodes, status …): .csv or .parquet.", "--jobs-out")]
+ShowNames = Annotated[
+    bool, _output(None, "Keep the names of users in what is written; unless given they are user-1, user-2 …", "--show-names")
+]
 Plot = Annotated[Path | None, _output("FILE", "Draw Gantt chart, queue and utilisation: .png, .pdf, .svg.")]
 
 
@@ -106,16 +109,12 @@ def _with_figures(folder: Path | None) -> Path | None:
     return folder
 
 
+_report = partial(typer.Option, "--report", "--out", rich_help_panel="Output")
 Report = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        "--out",
-        metavar="DIR",
-        help="Also write a report with figures and tables there.",
-        rich_help_panel="Output",
-        callback=_with_figures,
-    ),
+    Path | None, _report(metavar="DIR|FILE.html", help="Also write a report: a page that prints on two sheets; in a folder also tables.")
+]
+FiguresReport = Annotated[
+    Path | None, _report(metavar="DIR", help="Also write a report with figures and tables there.", callback=_with_figures)
 ]
 
 # ── groups: several options that become one argument of a verb ──

@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from gpuyard.cli.common import options
+from gpuyard.cli.common import inputs, options
 from gpuyard.cli.common.messages import say
 from gpuyard.cli.common.output import Format, Output, Table, emit
 from gpuyard.cli.node.asked import id_numbers
@@ -208,6 +208,7 @@ def history(
     limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", help="How many.", min=1, max=_LISTED)] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those that ended in the last so long, e.g. 7d.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR|FILE.csv", help="Write them for show, compare and trace instead.")] = None,
+    show_names: options.ShowNames = False,
     folder: Folder = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """List the jobs that have ended, newest first; or write all of them as a measured result, or as a table of jobs.
@@ -222,7 +223,7 @@ def history(
         begin = client.call("status")["now"] - parse_seconds(since) if since is not None else 0.0
         found = client.call("history", since=max(begin, 0.0), limit=count, runs=out is not None)
     if out is not None:
-        _export(found, out.expanduser())
+        _export(found, out.expanduser(), show_names=show_names)
         return
     jobs, now = [job_of(each) for each in found["jobs"]], float(found["now"])
     columns = (_ID, _STATE, _WHAT, _ASKS, _WAITED, _RAN, *([_ENERGY] if any(job.energy for job in jobs) else []), _ENDED_AT, _NOTE)
@@ -230,7 +231,7 @@ def history(
     emit(Output([jobs_table(jobs, columns, now)] if jobs else [], records, records, [] if jobs else ["no job has ended yet"]), how)
 
 
-def _export(found: Message, out: Path) -> None:
+def _export(found: Message, out: Path, *, show_names: bool) -> None:
     from gpuyard.live.node.measured import measured_result
 
     if out.suffix and not out.name.endswith((".csv", ".csv.gz")):
@@ -242,6 +243,7 @@ def _export(found: Message, out: Path) -> None:
         return
     from gpuyard.traces.writing import write_workload
 
-    for lost in write_workload(result.workload, out):
+    names = inputs.pseudonyms(result.workload, keep=show_names)
+    for lost in write_workload(result.workload.with_users(names) if names else result.workload, out):
         say(f"note: not in {out}: {lost}")
-    say(f"{len(result):,} jobs in {out}; try gpuyard compare {out}")
+    say(f"{len(result):,} jobs in {out}{inputs.RENAMED if names else ''}; try gpuyard compare {out}")

@@ -97,7 +97,7 @@ def metric_title(name: str) -> str:
     return _AGGREGATIONS.get(aggregation, f"{aggregation} of ") + found.title
 
 
-_SUFFIXES = "py|toml|csv|swf|gz|bz2|xz|json|jsonl|txt|log|acct|safetensors|parquet"
+_SUFFIXES = "py|toml|csv|swf|gz|bz2|xz|json|jsonl|txt|log|acct|safetensors|parquet|html"
 # before the name of a file
 _FOLDERS = re.compile(rf"(?<![\w./])(?:~|\.{{1,2}})?/?(?:[^/\s,;|()\[\]:=]+/)*(?=[^/\s,;|()\[\]:=]+\.(?:{_SUFFIXES})\b)")
 

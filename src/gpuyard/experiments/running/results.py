@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from gpuyard.experiments.hypothesis import WhatIf
+    from gpuyard.experiments.judging.answering.provenance import Provenance
     from gpuyard.experiments.judging.answering.waits import Waits
 
 
@@ -55,6 +56,7 @@ class Results:
     titles: Mapping[str, str] = field(default_factory=dict)  # scheduler → its name for a sentence, with its code
     names: Mapping[str, str] = field(default_factory=dict)  # scheduler → its name for people, without
     waits: Waits | None = None  # who waited how long, by groups of jobs; None: nothing was kept
+    provenance: Provenance | None = None  # of jobs and cluster; None: the experiment says it
     accuracy: Mapping[str, float] = field(default_factory=dict)  # of the estimates
     paired: int = 0  # jobs that every line of a log is measured over
     notes: tuple[str, ...] = ()

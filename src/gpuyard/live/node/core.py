@@ -26,6 +26,7 @@ from gpuyard.live.node.running.shim import parents
 from gpuyard.live.node.store import NodeStore
 from gpuyard.live.node.yard import NodeDevices, shares
 from gpuyard.live.state.table import LiveJobs, SeenJob
+from gpuyard.model.cluster import EPS
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.rules import Rules, StopTerms
 from gpuyard.model.site.eligibility import Conditions, why_not
@@ -71,6 +72,7 @@ class Node:
         self.sizes: dict[int, float] = {}  # job → devices that it takes
         self.pending: dict[int, tuple[float, float]] = {}  # waiting job → devices, and GB on each
         self.running: set[int] = set()
+        self._deviceless: set[int] = set()  # waiting jobs that need no device
         self.reasons: dict[int, str] = {}  # waiting jobs that were not offered to the scheduler → why
         self.order: Sequence[int] = ()  # the first waiting jobs, as the scheduler orders them
         self.wanted = True  # something has happened that the scheduler should see
@@ -170,6 +172,7 @@ class Node:
             self._arrays[job.array[0]] = self._arrays.get(job.array[0], 0) + state - was
         (self.running.add if state else self.running.discard)(job.id)
         self.pending.pop(job.id, None)
+        self._deviceless.discard(job.id)
         kind = _kind(job.user, job.asked)
         self._alike.get(kind, set()).discard(job.id)
         self._conditional.discard(job.id)
@@ -183,6 +186,8 @@ class Node:
         if job.state is RunState.pending:
             self._alike.setdefault(kind, set()).add(job.id)
             self.pending[job.id] = (self.sizes[job.id], job.asked.gpu_memory)
+            if not self.sizes[job.id]:
+                self._deviceless.add(job.id)
             if self._conditions(job).any or job.id in self.runs.troubles:
                 self._conditional.add(job.id)
         self.table.set(job.id, **self._columns(job))
@@ -273,6 +278,16 @@ class Node:
 
     # ── decisions ──
 
+    @property
+    def free(self) -> float:
+        """Return how many devices no job holds."""
+        return max(self.yard.devices - len(self.yard.blocked) - sum(self.sizes[number] for number in self.running), 0.0)
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether nothing can start until a job ends, whatever the scheduler says."""
+        return not (self._deviceless or self.free > EPS or any(self.book.jobs[number].asked.preemptible for number in self.running))
+
     def ask(self) -> bool:
         """Ask the scheduler what to do now, if anything waits; return whether it was asked."""
         self.wanted = False
@@ -331,7 +346,7 @@ class Node:
             self.yard = self._make_yard()
         if self.yard.has_gpus:
             self.wanted |= self.yard.see(readings, self._owner(), self._claims())
-        self.runs.tick()
+        self.runs.tick(self.running)
         self._revise()
         self.wanted |= "gpu-memory" in self.reasons.values()  # the last reading may be of a job that has ended since
         self.wanted |= bool(self._conditional) or bool(self._next_ask and self.clock.now() >= self._next_ask)

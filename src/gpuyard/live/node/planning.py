@@ -87,8 +87,7 @@ def _behind(node: Node, job: NodeJob, position: int) -> str:
     if not node.advisor.ready:
         return f"the scheduler {node.advisor.now_used} is being loaded"
     need, what = node.sizes[job.id], "GPU" if node.yard.has_gpus else "CPU slot"
-    free = node.yard.devices - len(node.yard.blocked) - sum(node.sizes[number] for number in node.running)
-    return f"it is next and waits for {need:g} {what}{'s' if need > 1 else ''}; {max(free, 0):g} free"
+    return f"it is next and waits for {need:g} {what}{'s' if need > 1 else ''}; {node.free:g} free"
 
 
 def _in_order(node: Node, now: float) -> list[NodeJob]:

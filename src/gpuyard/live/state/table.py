@@ -98,7 +98,10 @@ class LiveJobs:
     def snapshot(
         self, now: float, cluster: Cluster, offered: Iterable[int] | None, held: Iterable[HeldDevices], nodes: Array, **other: Any
     ) -> Snapshot:
-        """Return the running jobs and those that are offered (None: all of them), with what the former hold."""
+        """Return the running jobs and those that are offered (None: all of them), with what the former hold.
+
+        Where nothing has to be left out the rows are those of the table itself: they hold until the next change.
+        """
         kept = self._kept[: self._used] & self._live["running"][: self._used] if offered is not None else self._kept[: self._used]
         if offered is not None:
             kept[[self._row[index] for index in offered]] = True
@@ -109,10 +112,10 @@ class LiveJobs:
         at[rows] = np.arange(len(rows))
         found = [(int(at[self._row[h.index]]), h.node, h.gpus, h.device, h.devices) for h in held if h.index in self._row]
         found.sort()
-        recent = self._jobs["submit"][: self._used]
-        jobs = Jobs(self._jobs[rows], **self._texts)
-        submitted = int(np.count_nonzero(recent > now - RECENT))
-        return Snapshot(now, jobs, self._live[rows], np.array(found, HELD), nodes, cluster, seed=0, submitted=submitted, **other)
+        submitted = int(np.count_nonzero(self._jobs["submit"][: self._used] > now - RECENT))
+        all_of = slice(self._used) if self._ascending and len(rows) == self._used else rows
+        jobs = Jobs(self._jobs[all_of], **self._texts)
+        return Snapshot(now, jobs, self._live[all_of], np.array(found, HELD), nodes, cluster, seed=0, submitted=submitted, **other)
 
     def _make_room(self) -> None:
         """Drop the rows of jobs that have ended, and double what is left if that is not enough."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.files import from_plain, to_plain
 from gpuyard.model.cluster import Cluster
@@ -26,8 +27,8 @@ class SnapshotWriter:
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
 
-    def write(self, snapshot: Snapshot) -> bytes:
-        """Return a snapshot as bytes."""
+    def write(self, snapshot: Snapshot) -> list[bytes | memoryview]:
+        """Return a snapshot as pieces of memory, one behind the other. The arrays are the snapshot's own."""
         arrays = {"jobs": snapshot.jobs.table, **{name: getattr(snapshot, name) for name in _ARRAYS if name != "jobs"}}
         head: dict[str, Any] = {
             "version": _LAYOUT, "now": snapshot.now, "submitted": snapshot.submitted, "labels": snapshot.jobs.labels,
@@ -37,7 +38,11 @@ class SnapshotWriter:
             head["cluster"] = to_plain(cluster_to_dict(snapshot.cluster), "cluster")
             head["rules"] = to_plain(vars(snapshot.rules), "rules")
             self._cluster = snapshot.cluster
-        return b"".join([json.dumps(head).encode(), b"\n", *(np.ascontiguousarray(array).tobytes() for array in arrays.values())])
+        return [json.dumps(head).encode(), b"\n", *(_bytes_of(array) for array in arrays.values() if len(array))]
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).view(np.uint8).data
 
 
 class SnapshotReader:
@@ -50,8 +55,8 @@ class SnapshotReader:
 
     def read(self, data: bytes) -> Snapshot:
         """Return the snapshot."""
-        line, _, rest = data.partition(b"\n")
-        head = json.loads(line)
+        end = data.index(b"\n")
+        head = json.loads(data[:end])
         if head.get("version") != _LAYOUT:
             raise DataError("snapshot: another version of gpuyard wrote it", hint="restart the node: gpuyard node stop, gpuyard node start")
         if "cluster" in head:
@@ -63,10 +68,10 @@ class SnapshotReader:
         if labels != self._labels:
             self._labels = labels
         found: dict[str, Any] = {}
-        at = 0
+        at = end + 1
         for name, kind in _ARRAYS.items():
             count = head["counts"][name]
-            found[name] = np.frombuffer(rest, kind, count, at).copy()
+            found[name] = np.frombuffer(data, kind, count, at).copy()
             at += count * kind.itemsize
         jobs = Jobs(found.pop("jobs"), **self._labels)
         return Snapshot(head["now"], jobs, cluster=self._cluster, rules=self._rules, seed=0, submitted=head["submitted"], **found)

@@ -1,4 +1,4 @@
-"""Which column of a table is which: as the caller says, by our names, or by the names and units that tables of jobs usually have."""
+"""Finds out which column of a table is which: as the caller says, by our names, or by the names and units that tables of jobs usually have."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Source = tuple[str, float | None]  # the table's name of a column, and its unit
 
 @dataclass(frozen=True)
 class Units:
-    """What a number in a column stands for, in seconds or GB."""
+    """Say what a number in a column stands for, in seconds or GB."""
 
     usual: float = 1.0  # s, of times
     own: Mapping[str, float] = field(default_factory=dict)  # by our names

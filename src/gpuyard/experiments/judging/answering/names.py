@@ -18,6 +18,7 @@ WAITS = ("wait", "waiting", "delay")  # metrics that people call a wait
 _BACKFILLS = {"none": ", no backfilling", "skip": " + whoever fits", "easy": " + EASY", "conservative": " + conservative backfilling"}
 _AGGREGATIONS = {"mean": "mean", "p50": "median", "max": "largest", "min": "smallest"}
 _SHARES = ("utilization", "utilization_drained", "deadline_met", "completed", "killed", "rejected", "unfinished")
+NOTHING = 5e-4  # s; rounding leaves 1e-12 where nobody waits
 _TIMES = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "min"))
 
 
@@ -109,6 +110,8 @@ def is_share(metric: str) -> bool:
 def duration(seconds: float) -> str:
     """`45 s`, `33.6 min`, `1 h 8 min`, `3 d 2 h`."""
     sign, size = ("−" if seconds < 0 else ""), abs(seconds)
+    if size < NOTHING:
+        return "0 s"
     for large, large_name, small, small_name in _TIMES:
         steps = round(size / small)
         if steps * small >= large:

@@ -16,6 +16,7 @@ from gpuyard.experiments.judging.words import best_of, candidates, cautions, is_
 from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
+_SURE = "How sure: "
 _LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
 
 
@@ -51,14 +52,21 @@ class PlainAnswer:
     sentence: str
     sure: str
     pays: tuple[str, ...]
-    further: tuple[str, ...]  # rules that may stop jobs, how faithful the simulation is, cautions
+    trust: tuple[str, ...]  # how faithful the simulation is, cautions
+    stops: tuple[str, ...]  # what rules that may stop jobs would do
     next: str
     verdict: Verdict | None
 
     @property
+    def confidence(self) -> str:
+        """How sure it is, as a sentence by itself."""
+        told = self.sure.removeprefix(_SURE)
+        return told[:1].upper() + told[1:]
+
+    @property
     def lines(self) -> list[str]:
         """The answer as the last lines of a table."""
-        return [f"{self.sentence} {self.sure}".strip(), *self.pays, *self.further]
+        return [f"{self.sentence} {self.sure}".strip(), *self.pays, *self.trust, *self.stops]
 
 
 def plain_answer(summary: Summary) -> PlainAnswer | None:
@@ -66,11 +74,13 @@ def plain_answer(summary: Summary) -> PlainAnswer | None:
     found = verdict_of(summary)
     if found is None:
         return None
+    trust = tuple(_trust(summary, summary.log)) if summary.log is not None else ()
+    further = (trust, _stops(summary, found), _next(summary, found), found)
     if found.best.scheduler == found.today.scheduler:
-        return PlainAnswer("No", _nothing_better(summary, found), "", (), _further(summary, found), _next(summary, found), found)
+        return PlainAnswer("No", _nothing_better(summary, found), "", (), *further)
     word = {True: "Yes", False: "No", None: "Perhaps"}[found.better]
     pays = tuple(_pays(summary, found)) if found.better is not False else ()
-    return PlainAnswer(word, _sentence(summary, found), _sure(summary, found), pays, _further(summary, found), _next(summary, found), found)
+    return PlainAnswer(word, _sentence(summary, found), _sure(summary, found), pays, *further)
 
 
 def verdict_of(summary: Summary, *, preempting: bool = False) -> Verdict | None:
@@ -103,12 +113,27 @@ def in_order(summary: Summary) -> list[Standing]:
     return sorted(summary.lines, key=rank)
 
 
+def against_today(summary: Summary, line: Standing) -> Interval | None:
+    """The change of the first metric from today's mean, as a share of it; None for today's line itself and for the log."""
+    today = today_of(summary)
+    if today is None or line is today or line is summary.log:
+        return None
+    if today.scheduler == summary.table.baseline:
+        return line.versus.share_interval if line.versus is not None else None
+    found, was = line.to_stand_in, abs(today.values[summary.metrics[0]].mean)
+    if found is None or not was > 0:
+        return None
+    return Interval(found.mean / was, max(found.low / was, -1.0), found.high / was, found.n if found.of == "seed" else FEWEST)
+
+
 def change_cell(line: Standing, metric: str) -> str:
     """`51 % shorter`, and in a second line the interval, `40 to 60 %`; empty for the baseline."""
-    found = line.versus
-    if found is None:
-        return ""
-    share, (less, more) = found.share_interval, comparatives(metric)
+    return share_cell(line.versus.share_interval, metric) if line.versus is not None else ""
+
+
+def share_cell(share: Interval, metric: str) -> str:
+    """Write a change as `change_cell` does."""
+    less, more = comparatives(metric)
     if not math.isfinite(share.mean):
         return "–"
     width = 100 * (share.high - share.low)
@@ -177,6 +202,44 @@ def _sentence(summary: Summary, found: Verdict) -> str:
     return f"Nothing is surely better than {today}, with a {what} of {before}. {best}{among} gives {after}."
 
 
+def headline(summary: Summary) -> str:
+    """The whole answer as one sentence: yes, perhaps or no, by how much, and who pays."""
+    answer, metric, name = plain_answer(summary), summary.metrics[0], summary.results.name
+    what = plain_title(metric)
+    if answer is None or answer.verdict is None:
+        line = summary.lines[-1]
+        return f"{name(line.scheduler)} gives a {what} of {amount(metric, line.values[metric].mean)}."
+    found = answer.verdict
+    best, today = in_sentence(name(found.best.scheduler)), in_sentence(name(found.today.scheduler))
+    before, after = (amount(metric, line.values[metric].mean) for line in (found.today, found.best))
+    if found.best.scheduler == found.today.scheduler:
+        told = _nothing_better(summary, found)
+        return f"No: {in_sentence(told)}"
+    if found.better is None:
+        verbs = ("would have given", "gave" if found.today is summary.log else "would have given") if summary.log else ("gives", "gives")
+        return f"Perhaps: {best} {verbs[0]} a {what} of {after} where {today} {verbs[1]} {before}, but this may be chance."
+    if found.better is False:
+        return f"No: {best} gives a {what} of {after} where {today} gives {before} ({by_how_much(found.share, metric)})."
+    verb = ("would have cut" if summary.log else "cuts") if found.lower_wins else ("would have raised" if summary.log else "raises")
+    return f"Yes: {best} {verb} the {what} from {before} to {after} ({by_how_much(found.share, metric)}){_at_whose_cost(summary, found)}."
+
+
+def _at_whose_cost(summary: Summary, found: Verdict) -> str:
+    waits, pair = summary.results.waits, (found.best.scheduler, found.today.scheduler)
+    if waits is None:
+        return ""
+    losers = [who_of(each, change) for each in (LENGTH, SIZE, PARTITION) for change in waits.changes(each, *pair) if _surely_pays(change)]
+    if losers:
+        return f", and {' and '.join(losers[:2])} pay for it"
+    users = waits.changes(USER, *pair)
+    losing = sum(each.longer for each in users)
+    return f", and {losing:,} of {count(len(users), 'user')} {'wait' if losing != 1 else 'waits'} longer" if losing else ""
+
+
+def _surely_pays(change: Change) -> bool:
+    return change.longer and change.sure
+
+
 def _nothing_better(summary: Summary, found: Verdict) -> str:
     metric = summary.metrics[0]
     value = amount(metric, found.best.values[metric].mean)
@@ -188,15 +251,15 @@ def _sure(summary: Summary, found: Verdict) -> str:
     n, over = found.share.n, "seeds" if summary.results.sample is None else "blocks of time"
     chosen = f", allowing for the choice among {found.chosen_from}" if found.chosen_from > 1 and not found.best.challenger else ""
     if found.untested:
-        return "How sure: there is too little to tell; take it as a hint."
+        return f"{_SURE}there is too little to tell; take it as a hint."
     if found.better is None:
         by = by_how_much(found.share, summary.metrics[0])
-        return f"How sure: the true change may be {by} (95 % interval{chosen}): this may be chance."
+        return f"{_SURE}the true change may be {by} (95 % interval{chosen}): this may be chance."
     versus = found.best.versus
     wins = ""
     if versus is not None and found.today.scheduler == summary.table.baseline and summary.results.sample is None:
         wins = f" It is better in {versus.wins} of {versus.wins + versus.ties + versus.losses} seeds."
-    return f"How sure: the range is a 95 % interval over {n} {over}{chosen}.{wins}"
+    return f"{_SURE}the range is a 95 % interval over {n} {over}{chosen}.{wins}"
 
 
 def _pays(summary: Summary, found: Verdict) -> list[str]:
@@ -206,7 +269,7 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
     mine, base = found.best.scheduler, found.today.scheduler
     parts = []
     for grouping in (LENGTH, SIZE, PARTITION):
-        losers = [each for each in waits.changes(grouping, mine, base) if each.longer and each.sure]
+        losers = [each for each in waits.changes(grouping, mine, base) if _surely_pays(each)]
         parts += [f"{who_of(grouping, each)} wait {by_how_much(each.share, 'wait')}" for each in losers[:2]]
     perhaps = [who_of(LENGTH, each) for each in waits.changes(LENGTH, mine, base) if each.longer and not each.sure]
     parts += [f"perhaps {perhaps[-1]}"] if perhaps else []
@@ -232,8 +295,8 @@ def who_of(grouping: str, change: Change) -> str:
     return words[grouping].replace("jobs of under", "jobs under").replace("jobs of over", "jobs over")
 
 
-def _further(summary: Summary, found: Verdict) -> tuple[str, ...]:
-    lines = [] if summary.log is None else _trust(summary, summary.log)
+def _stops(summary: Summary, found: Verdict) -> tuple[str, ...]:
+    lines = []
     stopping = [line for line in candidates(summary) if line.preempts and not line.challenger]
     top = best_of(summary, stopping)
     if top is not None and not found.best.preempts:

@@ -23,7 +23,6 @@ from gpuyard.model.snapshot import Snapshot
 PLAIN = "plain"  # first come, first served, in the daemon itself: needs no engine
 FALLBACKS = ("fcfs/fewest/easy", PLAIN)
 LOADING = 300.0  # s that a scheduler may take to its first answer: the engine may have to be compiled
-WRITING = 5.0  # s that the process may take to read a snapshot
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Advice:
 
 @dataclass
 class Advisor:
-    """The scheduler of a node, by its text. One question is open at a time."""
+    """The scheduler of a node, by its text. One question is open at a time: it lies in memory that its process reads."""
 
     text: str
     patience: float  # s for an answer
@@ -50,6 +49,7 @@ class Advisor:
     took: float = 0.0  # s of the last answer
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _writer: SnapshotWriter = field(default_factory=SnapshotWriter, repr=False)
+    _sheet: int = field(default=-1, repr=False)  # file in memory that snapshots are written to
     _data: bytes = field(default=b"", repr=False)
     _plain: Advice | None = field(default=None, repr=False)
 
@@ -68,9 +68,12 @@ class Advisor:
         self.close()
         self.now_used, self.ready, self.asked, self._data, self._writer = text, text == PLAIN, 0.0, b"", SnapshotWriter()
         if text != PLAIN:
-            command = [sys.executable, "-m", "gpuyard.live.node.advice.deciding", text]
+            self._sheet = os.memfd_create("snapshot", os.MFD_CLOEXEC)
+            command = [sys.executable, "-m", "gpuyard.live.node.advice.deciding", text, str(self._sheet)]
             with self.log.open("ab") as log:
-                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, pass_fds=[self._sheet], start_new_session=True
+                )
             os.set_blocking(self.fileno(), False)
             self.asked = time.monotonic()
 
@@ -84,6 +87,7 @@ class Advisor:
                     with suppress(OSError):
                         stream.close()
             process.wait()
+            os.close(self._sheet)
 
     def ask(self, snapshot: Snapshot) -> None:
         """Ask what to do now. The answer comes later; see `answer`."""
@@ -91,9 +95,9 @@ class Advisor:
         if self._process is None or self._process.stdin is None:
             self._plain = Advice(first_come(snapshot))
             return
-        data = self._writer.write(snapshot)
         try:
-            _write_all(self._process.stdin.fileno(), LENGTH.pack(len(data)) + data)
+            size = os.pwritev(self._sheet, self._writer.write(snapshot), 0)
+            os.write(self._process.stdin.fileno(), LENGTH.pack(size))
         except OSError as error:
             self._fail(f"cannot be asked: {error.strerror or error}")
 
@@ -136,20 +140,6 @@ class Advisor:
         after = FALLBACKS.index(self.now_used) + 1 if self.now_used in FALLBACKS else 0
         self.trouble = f"{self.now_used} {why}"[:1000]
         self._use(FALLBACKS[min(after, len(FALLBACKS) - 1)])
-
-
-def _write_all(file: int, data: bytes) -> None:
-    """Write to a pipe whose reader is waiting for it; one that does not read in time raises OSError."""
-    until = time.monotonic() + WRITING
-    os.set_blocking(file, False)
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(file, view) :]
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise OSError("it does not read") from None
-            time.sleep(0.0002)
 
 
 def _decision(data: Sequence[Any]) -> Decision:

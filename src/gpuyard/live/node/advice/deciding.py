@@ -1,7 +1,7 @@
-"""Decides in a process of its own: `python -m gpuyard.live.node.advice.deciding SCHEDULER`. One that hangs or crashes stops nothing else.
+"""Decides in a process of its own: `python -m gpuyard.live.node.advice.deciding SCHEDULER FILE`. One that hangs stops nothing else.
 
-It says when it is loaded; then it reads snapshots from stdin and writes answers to stdout, each with its length in front (4 bytes). The
-daemon ends it by closing stdin.
+It says when it is loaded. Then each 4 bytes on stdin are the length of a snapshot, which lies in the open file of that number, and each
+answer on stdout has its length in front. The daemon ends it by closing stdin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_ORDER = 2000  # jobs whose place in the queue is told
 _SET_PDEATHSIG = 1
 
 
-def main(text: str) -> None:
+def main(text: str, sheet: int) -> None:
     """Answer until stdin ends."""
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -33,7 +33,7 @@ def main(text: str) -> None:
         return
     _send(answers, {"loaded": True})
     while size := requests.read(LENGTH.size):
-        data = requests.read(LENGTH.unpack(size)[0])
+        data = os.pread(sheet, LENGTH.unpack(size)[0], 0)
         began = time.perf_counter()
         try:
             answer = decide(data)
@@ -72,4 +72,4 @@ def _send(answers: Any, answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -6,7 +6,7 @@ docs/decisions/0036 has the diagram. Every change goes through the book; what mu
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -247,12 +247,10 @@ class Lifecycle:
             with suppress(OSError):
                 self._executor.ask_to_stop(job, job.stopping)
 
-    def tick(self) -> None:
-        """Tell again whoever has not stopped, and look after shims that cannot be watched."""
+    def tick(self, running: Iterable[int]) -> None:
+        """Tell again whoever of those that run has not stopped, and look after shims that cannot be watched."""
         now = time.monotonic()
-        for job in self._book.jobs.values():
-            if job.state is RunState.pending or job.id in self.sweeping:
-                continue
+        for job in [self._book.jobs[number] for number in running if number not in self.sweeping]:
             if job.stopping and now - self._told.get(job.id, 0.0) > TELL_AGAIN:
                 self._tell(job.id)
             if self._executor.watched(job.id) < 0:
