@@ -1,4 +1,4 @@
-"""Finds out which column of a table is which: as the caller says, by our names, or by the names and units that tables of jobs usually have."""
+"""Finds out which column of a table is which: as the caller says, by our names, or by the names and units that such tables usually have."""
 
 from __future__ import annotations
 
