@@ -30,14 +30,46 @@ class JobOutlook:
     reason: str
 
 
+class Asked:
+    """A scheduler at work beside one cluster: it remembers what it remembers from one snapshot to the next."""
+
+    def __init__(self, scheduler: AnyScheduler) -> None:
+        self._decider: Any = scheduler.begin()
+
+    @property
+    def has_order(self) -> bool:
+        """Return whether it says in which order jobs stand, beside which start."""
+        return hasattr(self._decider, "decide_in_order")
+
+    def decide(self, saved: SavedSnapshot) -> tuple[list[Decision], list[int], Snapshot]:
+        """Return the decisions, the rows of the waiting jobs in order as far as there is one, and the state after the decisions.
+
+        Jobs of a higher tier are decided first, as if there were no others.
+        """
+        s = replace(saved.snapshot, live=saved.snapshot.live.copy())
+        revise_ends(s.live, s.jobs.table["walltime"], s.now, s.rules)
+        tier = np.array([saved.tiers.get(name, 0) for name in s.jobs.partitions])[s.jobs.table["partition"]]
+        made: list[Decision] = []
+        order: list[int] = []
+        levels = np.unique(tier[s.waiting])[::-1].tolist() or [0]
+        for level in levels:
+            offered = s if len(levels) == 1 else rows_of(s, s.live["running"] | (tier == level))
+            rows, decisions = self._decider.decide_in_order(offered) if self.has_order else ((), self._decider.decide(offered))
+            at = s.rows()
+            order += [at[index] for index in offered.jobs.table["index"][rows].tolist()] if len(rows) else []
+            s = carried_out(s, decisions)
+            made += decisions
+        return made, order, s
+
+
 def decide_now(saved: SavedSnapshot, scheduler: AnyScheduler) -> list[Decision]:
     """Return what the scheduler does now, tier by tier: jobs of a higher tier are decided first, as if there were no others."""
-    return _decide(saved, scheduler)[0]
+    return Asked(scheduler).decide(saved)[0]
 
 
 def outlook(saved: SavedSnapshot, scheduler: AnyScheduler) -> list[JobOutlook]:
     """Return what happens to each waiting job, and to running jobs that would be stopped: first what is done, then who waits, in order."""
-    decisions, order, left = _decide(saved, scheduler)
+    decisions, order, left = Asked(scheduler).decide(saved)
     s = saved.snapshot
     rows = s.rows()
     place = {row: k for k, row in enumerate(order)}
@@ -52,26 +84,6 @@ def outlook(saved: SavedSnapshot, scheduler: AnyScheduler) -> list[JobOutlook]:
     fits = _Fits(left)
     found += [JobOutlook(row, saved.name(row), WAITS, "", _why_wait(saved, row, heads.get(numbers[row]), fits)) for row in waiting]
     return found
-
-
-def _decide(saved: SavedSnapshot, scheduler: AnyScheduler) -> tuple[list[Decision], list[int], Snapshot]:
-    """Return the decisions, the rows of the waiting jobs in order as far as the scheduler has one, and the state after the decisions."""
-    s = replace(saved.snapshot, live=saved.snapshot.live.copy())
-    revise_ends(s.live, s.jobs.table["walltime"], s.now, s.rules)
-    tier = np.array([saved.tiers.get(name, 0) for name in s.jobs.partitions])[s.jobs.table["partition"]]
-    decider: Any = scheduler.begin()
-    made: list[Decision] = []
-    order: list[int] = []
-    levels = np.unique(tier[s.waiting])[::-1].tolist() or [0]
-    for level in levels:
-        offered = s if len(levels) == 1 else rows_of(s, s.live["running"] | (tier == level))
-        in_order = getattr(decider, "decide_in_order", None)
-        rows, decisions = in_order(offered) if in_order else ((), decider.decide(offered))
-        at = s.rows()
-        order += [at[index] for index in offered.jobs.table["index"][rows].tolist()] if len(rows) else []
-        s = carried_out(s, decisions)
-        made += decisions
-    return made, order, s
 
 
 def _partitions(s: Snapshot) -> list[int]:

@@ -27,6 +27,7 @@ FREE = {  # parameters whose values nobody can list: numbers, times, texts of on
     "keep", "batch", "load", "shell", "options",
     "gpus", "gpu_memory", "cpus", "memory", "walltime", "begin", "deadline", "priority", "after", "after_any", "array", "job_class",
     "retry", "grace", "output_limit", "env", "template", "share", "patience", "ids", "job", "timeout", "tail", "since", "now",
+    "cycles", "most", "within",
 }  # fmt: skip
 
 

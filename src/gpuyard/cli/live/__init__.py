@@ -1,1 +1,1 @@
-"""The verbs for clusters that another system runs: `gpuyard snapshot` and `gpuyard decide`."""
+"""The verbs for clusters that another system runs: `gpuyard snapshot`, `decide` and `deploy`."""

@@ -21,8 +21,8 @@ class SlurmError(GpuyardError):
     """A command of Slurm failed, or did not answer in time."""
 
 
-def call(command: Sequence[str], patience: float = PATIENCE, given: str | None = None) -> str:
-    """Run a command and return what it prints; `given` is its stdin."""
+def call(command: Sequence[str], patience: float = PATIENCE, given: str | None = None, *, complaints: bool = False) -> str:
+    """Run a command and return what it prints; `given` is its stdin. With `complaints` return those, whatever its exit code."""
     environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
     for name in [each for each in environment if each.startswith(("SQUEUE_", "SINFO_", "SPRIO_"))]:
         del environment[name]  # a user's own formats and filters
@@ -35,6 +35,8 @@ def call(command: Sequence[str], patience: float = PATIENCE, given: str | None =
         raise SlurmError(f"{command[0]}: no such command", hint="run it where Slurm's commands are installed") from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{command[0]}: no answer within {patience:g} s") from None
+    if complaints:
+        return done.stderr
     if done.returncode:
         raise SlurmError(f"{command[0]}: {' '.join(done.stderr.split())[:_LONGEST] or f'exit code {done.returncode}'}")
     if len(done.stdout) > MOST:
