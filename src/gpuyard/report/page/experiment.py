@@ -39,6 +39,7 @@ def experiment_page(study: Study, figures: Sequence[tuple[Chart | Absent, bytes]
     told = findings(summary)
     fold = [(title, made) for title, made in every_table(summary)]
     fold += [("All that was found", f"<p>{text(lead(summary))}</p>{sentences(told)}")]
+    fold += [("Notes", f"<ul>{''.join(f'<li>{text(note)}</li>' for note in summary.notes)}</ul>")] * bool(summary.notes)
     return document(ReportPage(
         [readable(study.title or experiment.name, 90), f"{len(study.results):,} runs", count(len(study.results.schedulers), "scheduler")],
         experiment.question or readable(study.title or experiment.name, 200), text(short_answer(summary)),
@@ -52,7 +53,7 @@ def experiment_page(study: Study, figures: Sequence[tuple[Chart | Absent, bytes]
 
 
 def _beginning(finding: str) -> str:
-    """As many whole sentences as there is room for."""
+    """Cut a finding after as many sentences as there is room for."""
     first, *others = finding.split(". ")
     for each in others:
         if len(first) + len(each) > LONGEST_FINDING:
