@@ -32,13 +32,15 @@ import learning
 import milp
 import simpy_fcfs
 import targets
-from gpuyard import Cluster, Result, Simulation, Workload, load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard import Cluster, Result, Rules, Simulation, Workload, load_cluster, load_workload, parse_scheduler, simulate
+from gpuyard.traces import apply
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT.parent / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
 PHILLY = ROOT.parent / "shared" / "traces" / "philly" / "philly_jobs_rfold.csv.gz"
 ROWS = 1_000_000
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
+PLAIN, RANKED = "saf/fewest/easy", "saf/fewest/easy/gittins"
 LUBLIN = "lublin:jobs=10000,requests=exact"  # where the trace is absent
 LARGE = "gangs:jobs=1000000,nodes=1000,gpus_per_node=8,load=0.9"
 # The cluster holds some 1,600 of these jobs at once: 10,000 are only about six times as many, and long-tailed run times would leave
@@ -142,10 +144,10 @@ def interleaved(tasks: Tasks, runs: int) -> dict[str, Speed]:
     return {name: Speed(jobs, *(statistics.median(t) for t in zip(*seconds[name], strict=True))) for name, (jobs, _) in tasks.items()}
 
 
-def simulation(workload: Workload, cluster: Cluster, scheduler: str) -> Callable[[], Result]:
+def simulation(workload: Workload, cluster: Cluster, scheduler: str, rules: Rules | None = None) -> Callable[[], Result]:
     """What is timed: one call of `simulate`."""
     made = parse_scheduler(scheduler)
-    return lambda: simulate(workload, cluster, made)
+    return lambda: simulate(workload, cluster, made, rules=rules)
 
 
 def lublin() -> tuple[Workload, str]:
@@ -260,6 +262,48 @@ def conservative_decision(settings: Settings) -> list[Line]:
         "2,000 jobs wait, 1,000 × 8 GPUs: one decision of `sjf/fewest/conservative`", "< 1 s", settings, partial(scheduler.decide, snapshot)
     )
     return [took]
+
+
+def ranks(settings: Settings) -> list[Line]:
+    """Preemption by rank: 10,000 jobs on 256 processors, and one decision while 10,000 jobs wait."""
+    workload, name = lublin()
+    cluster, rules = load_cluster("256"), Rules(checkpoint=600.0, restart_cost=60.0)
+    shares = {"all jobs": 1.0, "half of the jobs": 0.5}
+    tasks = {who: simulation(apply(workload, f"preemptible:{share}", 0), cluster, RANKED, rules) for who, share in shares.items()}
+    plain = {PLAIN: simulation(workload, cluster, PLAIN, rules)}
+    speed = interleaved({who: (len(workload), task) for who, task in (tasks | plain).items()}, settings.runs)
+    lines = []
+    for who in shares:
+        what = f"`{RANKED}`, {who} may be stopped"
+        lines.append(Line(f"{what}: {name}, 256 processors", speed[who].rate, "≥ 200,000 jobs/s", speed[who].by_cpu))
+        lines.append(Line(f"{what}, : `{PLAIN}`, jobs/s", f"{speed[who].times(speed[PLAIN]):.3f}"))
+    return [*lines, rank_decision(settings)]
+
+
+def rank_decision(settings: Settings) -> Line:
+    """One decision by rank: 10,000 jobs wait on 64 × 8 GPUs, all of them held by jobs that may be stopped."""
+    held, waiting = 256, 10_000
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([np.full(held, 2), rng.choice([1, 2, 4, 8, 16, 32, 64], waiting, p=[0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02])])
+    runtime = np.round(np.exp(rng.normal(8.0, 1.2, held + waiting))) + 3600.0
+    columns = {
+        "submit": np.repeat([0.0, 3000.0], [held, waiting]),
+        "gpus": sizes,
+        "estimate": runtime,
+        "preemptible": np.ones(held + waiting),
+    }
+    made = Workload.build(columns, runtime, name="crowd")
+    running = Simulation(made, load_cluster("64x8:gpu"), rules=Rules(checkpoint=600.0, restart_cost=60.0))
+    running.apply(parse_scheduler(PLAIN).decide(running.advance()))
+    snapshot, scheduler = running.advance(), parse_scheduler(RANKED)
+    decisions = len(scheduler.decide(snapshot))
+    taken = []
+    for _ in range(settings.runs):
+        began = time.process_time()
+        scheduler.decide(snapshot)
+        taken.append(time.process_time() - began)
+    what = f"10,000 jobs wait, 256 run, 64 × 8 GPUs: one decision of `{RANKED}`"
+    return Line(what, f"{1e3 * statistics.median(taken):.1f} ms CPU", "≤ 5 ms", f"{decisions} starts and stops")
 
 
 def own_policies(settings: Settings) -> list[Line]:
@@ -468,6 +512,7 @@ PARTS: Mapping[str, Callable[[Settings], list[Line]]] = {
         processors,
         deep_queues,
         conservative_decision,
+        ranks,
         own_policies,
         gangs,
         memory,

@@ -51,6 +51,15 @@ def test_deep_queues_and_indexed_nodes(scale: str, seeds: range):
         assert compare_with_reference(random_case(seed, scale), ranked(RULES[seed % 3]), simulate, seed=seed) == [], seed
 
 
+@pytest.mark.parametrize(
+    "seed, place, rule",
+    [(30004, "random", "gittins:ageing=0.002,stretch=0.5,burden=0,writing=0.1,pay=2,every=3"), (30012, "fgd", RULES[5])],
+)
+def test_who_does_not_start_in_the_end_takes_nothing_from_the_reservation(seed: int, place: str, rule: str):
+    """A job leaves the reservation as it is, but its stops do not pay: those behind it have what it would have taken."""
+    assert compare_with_reference(random_case(seed, "deep"), ranked(rule, place), simulate, seed=seed) == []
+
+
 def without_terms(case: Case, flag: float) -> Workload:
     return replace(case.workload, jobs=case.workload.jobs.with_stated(preemptible=np.full(len(case.workload), flag)))
 

@@ -107,6 +107,21 @@ def test_work_that_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert _work(*words)["steps"] == 5
 
 
+def test_a_checkpoint_of_version_1_is_opened(tmp_path: Path) -> None:
+    """As that version wrote it; whoever makes version 2 keeps opening it."""
+    request = request_of(["etl", "--library", "numpy", "--steps", "4", "--checkpoint", str(tmp_path / "state")])
+    task = make_task(request.task)[0]
+    for number in range(2):
+        task.step(number)
+    about = {"format": "gpuyard-workbench", "version": 1, "kind": "etl", "library": "numpy", "scale": request.task.scale, "seed": 0,
+             "steps": 2, "seconds": 1.5, "first": "2.5", "last": repr(task.settle())}  # fmt: skip
+    assert request.checkpoint is not None
+    write_arrays(request.checkpoint, task.arrays(), {"gpuyard": json.dumps(about)})
+    found = work(request)
+    assert (found["resumed_at"], found["steps"], found["first"]) == (2, 4, 2.5)
+    assert found["last"] == _work("etl", "--library", "numpy", "--steps", "4")["last"]
+
+
 def test_a_checkpoint_of_other_work_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "state"
     _work("etl", "--library", "numpy", "--steps", "2", "--checkpoint", str(place))

@@ -26,7 +26,8 @@ from gpuyard.model.snapshot import MIX
 _NO_MIX = np.zeros(0, MIX)
 BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
 LEAST_GROUP = 32  # jobs of a group; to look for the next of a smaller one takes longer than to key all of it
-RANK_SCRATCH = ("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until", "ranked_parts", "ranked_nodes", "ranked_devices")
+_RANKED_JOBS = ("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until", "rank_calm")
+RANK_SCRATCH = (*_RANKED_JOBS, "ranked_parts", "ranked_nodes", "ranked_devices")
 _NO_GROUPS = np.zeros(0, np.int32)
 
 # Columns that follow from what was submitted, as long as a job has not run; all others of these kinds are then the same for all.
@@ -120,7 +121,7 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         "rank_factors": n if program.judges else 1,
     }
     if program.ranks:
-        own |= dict.fromkeys(("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until"), n)
+        own |= dict.fromkeys(_RANKED_JOBS, n)
         own |= {"ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}
     else:
         own |= dict.fromkeys(RANK_SCRATCH, 1)

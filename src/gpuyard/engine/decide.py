@@ -228,7 +228,7 @@ class SnapshotDecider:
         if self._program.ranks:
             grown = grown.replace(
                 ranked=np.zeros(n, st.DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
-                rank_level=np.zeros(n, np.int32), rank_until=np.zeros(n),
+                rank_level=np.zeros(n, np.int32), rank_until=np.zeros(n), rank_calm=np.zeros(n),
                 ranked_parts=np.zeros(pool + 1, st.PART_ROW), rank_factors=np.zeros(n if self._program.judges else 1),
             )  # fmt: skip
         self._driver.adopt(as_seen_by_kernels(grown))

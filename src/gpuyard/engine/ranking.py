@@ -28,14 +28,15 @@ class RankedRow(RecordRow):
     """A job that waits, or one that runs and may be stopped, in the order of its rank."""
 
     key: f8  # within its level: the area (GPU-s) of one that waits, the start (s) of a run
-    level: i4  # of a factor of two
+    level: i4  # of one that runs, of a factor of two
     job: i4
     state: i4  # of gpuyard.engine.kernels.ranks.order
     cause: i4  # the entry for which it is stopped; for one that starts: how many are stopped for it
     alloc: i4  # first part of one that is to start; -1: none
     running: i4
+    need: i4  # whole devices that it needs at least; of one that runs, that may be free if it is stopped
     earlier: i4  # of running jobs: the one before and the one behind; -1: none
-    later: i4
+    later: i4  # of one that waits: the first running job that was set aside for it
 
 
 RANKED_ROW = row_dtype(RankedRow)

@@ -157,6 +157,8 @@ class PartitionRow(RecordRow):
     reserved: i8  # the head's reservation is kept: shadow and spare
     calm: f8  # s: where ranks decide and the queue is settled, no pass before then starts or stops a job
     weighed: i8  # in the last pass by rank, stops were refused or undone, for which the order of the runs among themselves matters
+    last_ranked: i8  # in the pass by rank under way: the last entry that runs; -1: none
+    passed: i8  # in the last pass by rank: 1 if a job was turned down for the reservation of another, + 2 if one started behind that
     ageing: f8  # s: no job of the queue counts for less before then
     shadow: f8
     spare: f8
@@ -484,6 +486,7 @@ class State(NamedTuple):
     rank_factors: Reals  # (jobs,) f8 with a learned rank: what the network multiplies the time of a job by, in the pass under way
     rank_level: Ints  # (jobs,) i4, of a run that may be stopped: its level, known up to the time below
     rank_until: Reals  # (jobs,) f8
+    rank_calm: Reals  # (jobs,) f8: up to then no level of the run changes the order, while nothing happens and the queue is settled
     burden: Reals  # (RATIOS_AT + OCTAVES,) f8, see gpuyard.engine.ranking; (1,): no account is kept
 
     @classmethod
@@ -503,8 +506,7 @@ DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkey
     "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
     "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
     "users": USER_ROW, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW,
-    "plan_cells": CELL_ROW,
-    "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
+    "plan_cells": CELL_ROW, "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
     "queue_need": np.float32, "queue_length": np.float32, "scratch": np.float32, "free_index": np.uint64,
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from gpuyard.live.node import daemon
 from gpuyard.live.node.api import LONGEST
 from gpuyard.live.node.client import NodeClient
 from gpuyard.live.node.jobs import Submission
+from gpuyard.live.node.running.shim import descendants
 from support.nodes import TriedNode, until
 
 OTHER = 65_534  # a user who is not us
@@ -159,6 +160,35 @@ def test_files_are_the_owners_alone(shared):
     assert stat.S_IMODE((shared.folder / "made").stat().st_mode) & 0o600 == 0o600
     assert (shared.folder / "node.sock") in seen
     assert all(each.name.isdigit() for each in (shared.folder / "jobs").iterdir())
+
+
+def test_a_node_opens_no_port(shared):
+    """Neither the daemon nor what it has started has a socket of the internet."""
+    number = shared.shell("sleep 30")
+    until(lambda: shared.state(number) == "RUNNING")
+    internet = set()
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        with suppress(FileNotFoundError):  # IPv6 may be switched off
+            internet |= {line.split()[9] for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]}
+    with socket.create_server(("127.0.0.1", 0)):  # the harness sees what it claims to see
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        assert _sockets({os.getpid()}) & {line.split()[9] for line in lines}
+    mine = _sockets({shared.pid} | descendants({shared.pid}))
+    assert mine
+    assert mine & internet == set()
+    shared.client.call("cancel", ids=[number])
+    shared.ends(number)
+
+
+def _sockets(pids):
+    """Return the inodes of the sockets that processes have open."""
+    found = set()
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                target = str(file.readlink())
+                found |= {target[8:-1]} if target.startswith("socket:[") else set()
+    return found
 
 
 @pytest.mark.skipif(bool(os.geteuid()), reason="only root can become another user: the refusal of others is NOT tested")

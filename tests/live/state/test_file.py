@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +73,20 @@ def test_names_tiers_and_notes_are_kept(tmp_path):
     again = read_snapshot(tmp_path / "s.json")
     assert replace(again, snapshot=busy().snapshot) == busy()
     assert again.name(0) == busy().names[0]
+
+
+def test_a_file_of_version_1_is_read():
+    """It lies in data/; whoever makes version 2 keeps reading it."""
+    saved = read_snapshot(Path(__file__).with_name("data") / "snapshot-1.json")
+    assert (saved.source, saved.names[:2], len(saved.notes), saved.ineligible) == (
+        "slurm 22.05.8",
+        ("37_1", "7_1"),
+        1,
+        {"99": "it is held"},
+    )
+    assert (saved.snapshot.now, len(saved.snapshot.running), len(saved.snapshot.waiting)) == (197.0, 2, 3)
+    (made,) = decide_now(saved, parse_scheduler("sjf/fewest/easy"))
+    assert (made.job, made.action, [(part.node, part.gpus) for part in made.parts]) == (39, Action.START, [(6, 1.0)])
 
 
 # ── one truth ──

@@ -18,8 +18,10 @@ from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
+from gpuyard.engine.kernels.ranks.order import quiet_until
 from gpuyard.engine.kernels.ranks.terms import begin_terms
 from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
+from gpuyard.engine.ranking import RANK_TABLE
 from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, PART_BOUNDS, PART_OUTAGE, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
@@ -188,8 +190,30 @@ def _next_time(s: State) -> Any:
         if tick_at <= control.now:
             tick_at = _next_multiple(control.timer, control.now)
             control.next_timer = tick_at
+        if tick_at < time and s.slots[control.active].rank == RANK_TABLE:
+            tick_at = _skip_ticks(s, tick_at, time)
         time = min(time, tick_at)
     return time
+
+
+@inner
+def _skip_ticks(s: State, tick_at: Real, until: Real) -> Any:
+    """Return the first tick from `tick_at` on at which a pass may do something, or that is not before `until`.
+
+    The passes between are counted as if they were made.
+    """
+    control = s.control[0]
+    if control.external == 1 or control.open != OPEN_NONE or control.switch != 0 or control.half_life > 0:
+        return tick_at
+    for p in range(len(s.partitions)):
+        until = min(until, quiet_until(s, s.partitions[p]))
+    if until > tick_at:
+        following = _next_multiple(control.timer, until)
+        if following - control.timer >= until:  # `until` is a multiple itself
+            following -= control.timer
+        control.passes += round((following - tick_at) / control.timer)
+        control.next_timer = tick_at = following
+    return tick_at
 
 
 @inner

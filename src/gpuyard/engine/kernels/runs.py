@@ -174,7 +174,7 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     if control.tracking == 1:
         running_insert(s, part, j)
     if len(s.rank_until) > 1:
-        s.rank_until[j] = -math.inf
+        s.rank_until[j] = s.rank_calm[j] = -math.inf
 
 
 @inner

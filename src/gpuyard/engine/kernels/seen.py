@@ -190,7 +190,7 @@ def _set_row(s: State, given: SubmittedRow, seen: LiveRow, j: Int) -> None:
     if may_be_stopped(s, row):
         s.control[0].stoppable = 1
     if len(s.rank_until) > 1:
-        s.rank_until[j] = -np.inf
+        s.rank_until[j] = s.rank_calm[j] = -np.inf
 
 
 @inner

@@ -136,6 +136,7 @@ class RankPass:
         self.partition = partition
         self.rule = rule
         self.now: float = simulation.now
+        self.at_shadow: Yard = simulation.yard
         self.devices = sum(node.gpus for node in simulation.yard.nodes if node.partition == partition)
 
     def run(self) -> None:
@@ -230,6 +231,7 @@ class RankPass:
             movable = [j for j in self.order[place + 1 :] if j.status == "running" and j.index not in fixed and j not in plan.stopped]
             self.settle_writing(job)
             before = RankPlan(plan.yard.without([]), dict(plan.held), list(plan.starts), list(plan.stopped))
+            shadow = self.at_shadow.without([])
             parts, aside = self.find(job, plan, list(movable))
             bound = not job.may_be_stopped or job.silent or self.by_estimate
             if parts and head is not None and bound and not self.leaves_reservation(job, parts, head):
@@ -239,6 +241,7 @@ class RankPass:
             stopped = [each for each in aside if not self.returns(each, plan)]
             if parts and stopped and not self.pays(job, stopped, before):
                 plan, parts = before, []
+                self.at_shadow = shadow
             if parts:
                 plan.starts.append((job, parts, stopped))
                 plan.stopped += stopped

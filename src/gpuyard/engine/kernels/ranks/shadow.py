@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @inner
-def reserve_for(s: State, p: Int, head: Int, count: Int) -> None:
+def reserve_for(s: State, p: Int, head: Int) -> None:
     """Work out when entry `head` is estimated to fit once the jobs before it and those that cannot be stopped leave.
 
     Jobs behind it that may be stopped do not count: it may have them stopped. s.shadow_nodes holds the nodes as they will be then.
@@ -30,7 +30,7 @@ def reserve_for(s: State, p: Int, head: Int, count: Int) -> None:
     row = s.rows[s.ranked[head].job]
     copy_nodes(s, part)
     control.spare_quota = part.quota - part.used
-    obstacles = _list_obstacles(s, part, head, count)
+    obstacles = _list_obstacles(s, part, head)
     queue_sort(s.rank_ends, s.rank_jobs, 0, obstacles)
     i = 0
     while i < obstacles:
@@ -46,18 +46,20 @@ def reserve_for(s: State, p: Int, head: Int, count: Int) -> None:
 
 
 @inner
-def _list_obstacles(s: State, part: PartitionRow, head: Int, count: Int) -> Any:
+def _list_obstacles(s: State, part: PartitionRow, head: Int) -> Any:
     """List the jobs that may be in the way of an entry, with their estimated ends: j runs, -1 - k is entry k, which is to start.
 
     Jobs behind it that may be stopped leave the shadow at once. Returns how many are listed.
     """
     now = s.control[0].now
-    for k in range(count):  # marked: not an obstacle
+    k = part.last_ranked
+    while k >= 0:  # marked: not an obstacle
         entry = s.ranked[k]
         if entry.state == STOPPED or (entry.state == RUNS and k > head):
             s.rows[entry.job].benched = 1
             if entry.state == RUNS:
                 _leave_shadow(s, np.int64(entry.job))
+        k = entry.earlier
     listed = 0
     for i in range(part.first_run, part.first_run + part.running):
         j = s.running_jobs[i]
@@ -99,8 +101,8 @@ def _leave_shadow(s: State, what: Int) -> None:
 
 
 @inner
-def may_start_behind(s: State, p: Int, head: Int, i: Int, count: Int) -> Any:
-    """Whether entry i, which may not be stopped, leaves the reservation as it is if it starts on the nodes picked."""
+def may_start_behind(s: State, p: Int, head: Int, i: Int, count: Int, starts: bool) -> Any:
+    """Whether entry i, which may not be stopped, leaves the reservation as it is if it starts on the nodes picked; `starts`: it does."""
     control = s.control[0]
     row = s.rows[s.ranked[i].job]
     if estimated_end(s, row, rate_of(s, row, count), factor_picked(s, row, count)) <= control.shadow:
@@ -108,11 +110,12 @@ def may_start_behind(s: State, p: Int, head: Int, i: Int, count: Int) -> Any:
     if row.gpus > control.spare_quota + EPS:
         return False
     _shift(s, row, count, True)
-    if fits_shadow(s, s.partitions[p], s.rows[s.ranked[head].job]):
+    fits = fits_shadow(s, s.partitions[p], s.rows[s.ranked[head].job])
+    if fits and starts:
         control.spare_quota -= row.gpus
-        return True
-    _shift(s, row, count, False)
-    return False
+    else:
+        _shift(s, row, count, False)
+    return fits
 
 
 @inner

@@ -30,11 +30,11 @@ def begin_terms(s: State, row: JobRow) -> None:
     """Let a job that waits write checkpoints in its next run only if the active scheduler may stop it, where writing costs something."""
     slot = s.slots[s.control[0].active]
     never = s.control[0].external == 0 and slot.preemption == 0 and slot.rank == 0
-    row.silent = 1 if never and _may_be_silent(s, row) else 0
+    row.silent = 1 if never and may_be_silent(s, row) else 0
 
 
 @inner
-def _may_be_silent(s: State, row: JobRow) -> Any:
+def may_be_silent(s: State, row: JobRow) -> Any:
     """Whether it makes a difference that a run writes no checkpoints."""
     return s.terms[row.terms].writing != s.terms[row.terms + len(s.terms) // 2].writing
 
@@ -42,7 +42,7 @@ def _may_be_silent(s: State, row: JobRow) -> Any:
 @inner
 def settle_writing(s: State, row: JobRow, pressure: Real) -> None:
     """Let a job that may be stopped write checkpoints in its next run if that is worth it, with so many jobs waiting for each device."""
-    if not _may_be_silent(s, row):
+    if not may_be_silent(s, row):
         return
     if is_doubted(s):
         row.silent = 1

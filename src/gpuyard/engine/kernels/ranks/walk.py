@@ -12,11 +12,11 @@ from gpuyard.engine.kernels.nodes import chunk_of, room_on
 from gpuyard.engine.kernels.passes import failed, order_queue, refresh, update_queue
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.queue import queue_position
-from gpuyard.engine.kernels.ranks.area import is_doubted, may_be_stopped, next_halving, time_by_table, waiting_time
+from gpuyard.engine.kernels.ranks.area import is_doubted, level_of, may_be_stopped, next_halving, time_by_table, waiting_time
 from gpuyard.engine.kernels.ranks.network import judge_jobs
 from gpuyard.engine.kernels.ranks.order import ASIDE, FIXED, RUNS, STARTS, STOPPED, WAITS, expected_end, levels_stand, order_entries
 from gpuyard.engine.kernels.ranks.shadow import may_start_behind, reserve_for
-from gpuyard.engine.kernels.ranks.terms import settle_writing
+from gpuyard.engine.kernels.ranks.terms import may_be_silent, settle_writing
 from gpuyard.engine.kernels.ranks.yard import (
     bring_back,
     can_return,
@@ -30,6 +30,7 @@ from gpuyard.engine.kernels.ranks.yard import (
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
 from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE
+from gpuyard.model.rules import MAY_STOP_ONCE
 
 CAUTION = 4.0  # by estimates, stops must gain so many times more
 
@@ -48,7 +49,7 @@ def rank_pass(s: State, p: Int) -> Any:
     revise_ends(s, p)
     if slot.rank < RANK_TABLE:
         refresh(s, part)
-    part.came = part.reserved = part.settled = part.weighed = 0
+    part.came = part.reserved = part.settled = part.weighed = part.passed = 0
     status = judge_jobs(s, p, slot)
     if status == 0:
         changed = slot.rank == RANK_CLOCK or slot.rank == RANK_NETWORK or control.now >= part.ageing
@@ -62,14 +63,14 @@ def rank_pass(s: State, p: Int) -> Any:
         return count
     used = part.used
     save_nodes(s, part)
-    status = _plan(s, p, slot, count)
-    while status == 0 and _fix_widest(s, count):
+    starts = _plan(s, p, slot, count)
+    while starts > 0 and _fix_widest(s, part):
         restore_nodes(s, part, used)
         part.weighed = 1
         _begin_again(s, count)
-        status = _plan(s, p, slot, count)
+        starts = _plan(s, p, slot, count)
     restore_nodes(s, part, used)
-    return status if status < 0 else _carry_out(s, p, count)
+    return starts if starts < 0 else _carry_out(s, p, count, starts)
 
 
 @inner
@@ -88,45 +89,75 @@ def _begin_again(s: State, count: Int) -> None:
         entry = s.ranked[i]
         if entry.state != FIXED:
             entry.state = RUNS if entry.running == 1 else WAITS
+            entry.later = entry.later if entry.running == 1 else -1
         entry.cause, entry.alloc = 0, -1
 
 
 @inner
 def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
-    """Walk the entries in order: who fits runs; returns a status."""
+    """Walk the entries in order: who fits runs; returns how many are to start, or a failure."""
     part = s.partitions[p]
-    last, behind = _link_runners(s, count)
-    head, parts, waiting = -1, 0, part.tail - part.head
-    pay = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT]
+    behind = _behind_all(s, part)
+    head, parts, starts = -1, 0, 0
     for i in range(count):
         entry = s.ranked[i]
-        row = s.rows[entry.job]
         if entry.state == RUNS:
-            behind -= _most_freed(row)
+            behind -= entry.need
         if entry.state != WAITS:
             continue
-        hopeless = row.gpus >= 1 and row.gpus > part.free + behind
+        hopeless = entry.need > part.free + behind
         if hopeless and head >= 0:
             continue
-        if not hopeless:
-            settle_writing(s, row, waiting / part.total if part.total > 0 else 0.0)
-        picked = 0 if hopeless else _find_with_stops(s, p, i, slot, last)
+        picked = 0 if hopeless else _find_for(s, p, i, slot, head, parts)
         if picked < 0:
             return failed(s, picked, np.int64(entry.job))
-        if picked > 0 and head >= 0 and _must_give_way(s, row) and not may_start_behind(s, p, head, i, picked):
-            picked = 0
-        if picked > 0 and entry.later >= 0 and pay > 0:
-            pays = _stops_pay(s, p, i, slot, picked, last, parts)
-            part.weighed = 1
-            picked = _find_with_stops(s, p, i, slot, last) if pays else 0  # they are back in the plan
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)
             entry.state = STARTS
+            starts += 1
+            part.passed |= 2 if head >= 0 else 0
         behind -= _return_aside(s, part, i)
         if picked == 0 and head < 0:
             head = i
-            reserve_for(s, p, head, count)
-    return 0
+            reserve_for(s, p, head)
+    return starts
+
+
+@inner
+def _find_for(s: State, p: Int, i: Int, slot: SlotRow, head: Int, parts: Int) -> Any:
+    """Find nodes on which entry i may start, whoever has to be stopped for it; returns what `find` returns."""
+    part, entry = s.partitions[p], s.ranked[i]
+    row = s.rows[entry.job]
+    settle_writing(s, row, (part.tail - part.head) / part.total if part.total > 0 else 0.0)
+    picked = _find_with_stops(s, p, i, slot)
+    if picked <= 0:
+        return picked
+    weighing = entry.later >= 0 and s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT] > 0
+    bound = head >= 0 and _must_give_way(s, row)
+    if bound and not may_start_behind(s, p, head, i, picked, not weighing):
+        part.passed |= 1
+        if entry.later >= 0 or may_be_silent(s, row):  # with other stops it may have other nodes; silent, another end
+            part.weighed = 1
+        return 0
+    if weighing:
+        part.weighed = 1
+        if not _stops_pay(s, p, i, slot, picked, parts):
+            return 0
+        picked = _find_with_stops(s, p, i, slot)  # all are back in the plan
+        if picked > 0 and bound:
+            may_start_behind(s, p, head, i, picked, True)
+    return picked
+
+
+@inner
+def _behind_all(s: State, part: PartitionRow) -> Any:
+    """Return how many devices could be free if all that compete were stopped."""
+    total = 0
+    k = part.last_ranked
+    while k >= 0:
+        total += s.ranked[k].need if s.ranked[k].state == RUNS else 0
+        k = s.ranked[k].earlier
+    return total
 
 
 @inner
@@ -136,29 +167,7 @@ def _must_give_way(s: State, row: JobRow) -> Any:
 
 
 @inner
-def _most_freed(row: JobRow) -> Any:
-    """Return how many devices may become wholly free if a job leaves."""
-    return math.ceil(row.gpus)
-
-
-@inner
-def _link_runners(s: State, count: Int) -> Any:
-    """Link the running jobs that may be stopped; returns the last entry of them, -1 if there is none, and what all of them may free."""
-    last, behind = -1, 0
-    for i in range(count):
-        entry = s.ranked[i]
-        entry.earlier = entry.later = -1
-        if entry.state == RUNS:
-            entry.earlier = last
-            if last >= 0:
-                s.ranked[last].later = i
-            last = i
-            behind += _most_freed(s.rows[entry.job])
-    return last, behind
-
-
-@inner
-def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow, last: Int) -> Any:
+def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow) -> Any:
     """Find nodes for entry i, with running jobs behind it set aside, last first, until it fits; returns what `find` returns.
 
     `later` of the entry is the first of those set aside.
@@ -166,7 +175,7 @@ def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow, last: Int) -> Any:
     part = s.partitions[p]
     j = np.int64(s.ranked[i].job)
     picked = find(s, p, j, slot)
-    k = last
+    k = part.last_ranked
     while picked == 0 and k > i:
         if s.ranked[k].state == RUNS:
             set_aside(s, part, k)
@@ -189,7 +198,7 @@ def _return_aside(s: State, part: PartitionRow, i: Int) -> Any:
             entry.state = STOPPED
             entry.cause = i
             s.ranked[i].cause += 1
-            stopped += _most_freed(s.rows[entry.job])
+            stopped += entry.need
         k = entry.later
     return stopped
 
@@ -198,7 +207,7 @@ def _return_aside(s: State, part: PartitionRow, i: Int) -> Any:
 
 
 @inner
-def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, parts: Int) -> Any:
+def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, parts: Int) -> Any:
     """Whether the stops for entry i, which has nodes picked, gain enough. All are back in the plan afterwards.
 
     They gain the time until the job would fit anyway, by the estimated ends. They cost those that are stopped its time and a restart each.
@@ -209,7 +218,7 @@ def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, 
     _return_aside(s, part, i)
     own = _expected_time(s, slot, np.int64(s.ranked[i].job))
     cost = 0.0
-    k = last
+    k = part.last_ranked
     while k > i:
         entry = s.ranked[k]
         if entry.state == STOPPED and entry.cause == i:
@@ -219,7 +228,7 @@ def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, last: Int, 
     drop_taken(s, part, i)
     _set_back(s, part, i)
     factor = pay * CAUTION if is_doubted(s) else pay
-    return cost == 0.0 or not _fits_by(s, p, i, last, s.control[0].now + factor * math.sqrt(own) * cost)
+    return cost == 0.0 or not _fits_by(s, p, i, s.control[0].now + factor * math.sqrt(own) * cost)
 
 
 @inner
@@ -263,18 +272,18 @@ def _expected_length(s: State, slot: SlotRow, j: Int) -> Any:
 
 
 @inner
-def _fits_by(s: State, p: Int, i: Int, last: Int, time: Real) -> Any:
+def _fits_by(s: State, p: Int, i: Int, time: Real) -> Any:
     """Whether entry i fits in the plan without the running jobs that are estimated to have left by a time."""
     part = s.partitions[p]
     row = s.rows[s.ranked[i].job]
-    _mark_stopped(s, last, 1)
+    _mark_stopped(s, part, 1)
     _move_leaving(s, part, time, False)
     units = 0
     for n in range(part.node_lo, part.node_hi):
         units += room_on(s, row, s.nodes[n])
     fits = units >= row.units and within_quota(part, row.gpus)
     _move_leaving(s, part, time, True)
-    _mark_stopped(s, last, 0)
+    _mark_stopped(s, part, 0)
     return fits
 
 
@@ -290,9 +299,9 @@ def _move_leaving(s: State, part: PartitionRow, time: Real, take: bool) -> None:
 
 
 @inner
-def _mark_stopped(s: State, last: Int, mark: Int) -> None:
+def _mark_stopped(s: State, part: PartitionRow, mark: Int) -> None:
     """Mark the running jobs that are to be stopped, which have left the plan."""
-    k = last
+    k = part.last_ranked
     while k >= 0:
         if s.ranked[k].state == STOPPED:
             s.rows[s.ranked[k].job].benched = mark
@@ -303,13 +312,15 @@ def _mark_stopped(s: State, last: Int, mark: Int) -> None:
 
 
 @inner
-def _fix_widest(s: State, count: Int) -> Any:
+def _fix_widest(s: State, part: PartitionRow) -> Any:
     """Fix the widest job whose stop leaves more than half of its devices idle, the last of equals; False: there is none."""
     widest, most = -1, 0.0
-    for i in range(count):
+    i = part.last_ranked
+    while i >= 0:
         row = s.rows[s.ranked[i].job]
-        if s.ranked[i].state == STOPPED and row.gpus >= 1 and row.gpus >= most and 2.0 * idle_devices(s, row) > row.gpus:
+        if s.ranked[i].state == STOPPED and row.gpus >= 1 and row.gpus > most and 2.0 * idle_devices(s, row) > row.gpus:
             widest, most = i, row.gpus
+        i = s.ranked[i].earlier
     if widest >= 0:
         s.ranked[widest].state = FIXED
     return widest >= 0
@@ -319,22 +330,45 @@ def _fix_widest(s: State, count: Int) -> Any:
 
 
 @inner
-def _carry_out(s: State, p: Int, count: Int) -> Any:
+def _carry_out(s: State, p: Int, count: Int, starts: Int) -> Any:
     """Stop and start as planned: before each start the jobs that are stopped for it; returns a status."""
-    started = 0
-    for i in range(count):
+    settled = starts == 0 or _leaves_nothing(s, s.partitions[p], count)
+    i = -1
+    while starts > 0:
+        i += 1
         entry = s.ranked[i]
         if entry.state != STARTS:
             continue
-        started += 1
+        starts -= 1
         if entry.cause > 0:
             status = _stop_for(s, i, count)
             if status < 0:
                 return status
-        _start(s, p, entry.key, np.int64(entry.job), entry.alloc)
-    if started == 0:
+        j = np.int64(entry.job)
+        _start(s, p, entry.key, j, entry.alloc)
+        s.rank_level[j] = level_of(entry.key)
+    if settled:
         _settle(s, s.partitions[p])
     return 0
+
+
+@inner
+def _leaves_nothing(s: State, part: PartitionRow, count: Int) -> Any:
+    """Whether a pass right after this one would do nothing.
+
+    That is so if nothing starts. It is also so if no stops were weighed, so that whoever waits could not start with as many stops as it
+    liked, nobody is stopped, the reservation is what it was to whoever it turned down, and who starts is in the order where it was.
+    """
+    for i in range(count):
+        entry = s.ranked[i]
+        if entry.state != STARTS:
+            continue
+        row = s.rows[entry.job]
+        if entry.cause > 0 or part.weighed == 1 or part.passed == 3:
+            return False
+        if row.barren > 0 or s.terms[row.terms].stops == MAY_STOP_ONCE:
+            return False
+    return True
 
 
 @inner
