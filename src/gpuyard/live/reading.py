@@ -44,7 +44,7 @@ def snapshot_of_files(paths: Sequence[Path], now: float | None = None) -> SavedS
 
 @dataclass
 class _SlurmFiles:
-    """What files of Slurm say together."""
+    """Collects what files of Slurm say together."""
 
     jobs: list[SiteJob] = field(default_factory=list)
     nodes: list[SiteNode] = field(default_factory=list)

@@ -33,7 +33,7 @@ MAX_ROWS = 1_000_000
 
 @dataclass
 class LsfTables:
-    """What the outputs say, merged: jobs and queues by row, hosts by name, GPUs by host."""
+    """Merges what the outputs say: jobs and queues by row, hosts by name, GPUs by host."""
 
     jobs: list[tuple[str, Fields]] = field(default_factory=list)  # with the place
     hosts: dict[str, Fields] = field(default_factory=dict)
