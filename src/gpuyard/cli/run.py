@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from gpuyard.experiments.running.workers import Backend
 
 _RUN = "Run"
+REAL = "real"  # the study that runs jobs on this machine instead of simulating them
 _SHORT_LIST = 12  # values of an axis that are shown
 
 
 def run(
     experiment: Annotated[
         str,
-        typer.Argument(help="NAME (`gpuyard list experiments`), FILE.toml, or the experiment.json of earlier results.", show_default=False),
+        typer.Argument(
+            help="NAME (`gpuyard list experiments`), FILE.toml, the experiment.json of earlier results, or `real`: real jobs on this "
+            "machine.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run the short form: minutes become seconds.")] = False,
@@ -64,6 +69,13 @@ def run(
 
     If it is interrupted or killed, the same command continues where it stopped and ends with the same numbers.
     """
+    if experiment == REAL:
+        if dry_run or report or workers or on != "local":
+            raise UsageError("run real: --dry-run, --report, --on and --workers are for simulated experiments")
+        from gpuyard.cli.node.real import run_real
+
+        run_real(out or Path("results") / (REAL + ("-quick" if quick else "")), _values(set_ or ()), how, quick=quick)
+        return
     require("polars")
     backend = None if dry_run or on != "local" else _begun(workers)
     from gpuyard.experiments.running.runner import backend_of, experiment_named
