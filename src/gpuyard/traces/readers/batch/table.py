@@ -104,9 +104,9 @@ class LogTable(TextTable):
     def resources(self, name: str, parse: Callable[[str], Resources]) -> ResourceColumns:
         """Parse a column of resources; `parse` is called once for each distinct text."""
         found, codes = self.parsed(name, parse)
-        parts = ("cpus", "memory", "nodes", "gpus")
-        cpus, memory, nodes, gpus = (np.array([getattr(each, part) for each in found])[codes] for part in parts)
-        return ResourceColumns(cpus, memory, nodes, gpus, Coded(tuple(each.gpu_type for each in found), codes).merged())
+        parts = ("cpus", "memory", "nodes", "gpus", "shards")
+        cpus, memory, nodes, gpus, shards = (np.array([getattr(each, part) for each in found])[codes] for part in parts)
+        return ResourceColumns(cpus, memory, nodes, gpus, Coded(tuple(each.gpu_type for each in found), codes).merged(), shards)
 
     def without_nodes(self) -> Array:
         """Return (rows,) bool: the log names nodes, but none for this job."""
@@ -227,12 +227,13 @@ class ResourceColumns:
     nodes: Array
     gpus: Array
     gpu_type: Coded
+    shards: Array  # of GPUs
 
     def over(self, other: ResourceColumns) -> ResourceColumns:
         """Return these values, or the other's where these are missing."""
         return ResourceColumns(
             first_positive(self.cpus, other.cpus), first_positive(self.memory, other.memory), first_positive(self.nodes, other.nodes),
-            first_positive(self.gpus, other.gpus), self.gpu_type.over(other.gpu_type),
+            first_positive(self.gpus, other.gpus), self.gpu_type.over(other.gpu_type), first_positive(self.shards, other.shards),
         )  # fmt: skip
 
     def binding_type(self, ran_type: Coded) -> Coded:
