@@ -16,8 +16,20 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.readers.batch.records import Records, first_positive, phase
-from gpuyard.traces.readers.batch.ruled import MARK, cut_fields, delimited, is_ruled
-from gpuyard.traces.readers.batch.table import DELIMITERS, Broken, Layout, LogTable, check_delimiter, header_layout, read_table, split
+from gpuyard.traces.readers.batch.table import (
+    DELIMITERS,
+    RULED,
+    Broken,
+    Layout,
+    LogTable,
+    check_delimiter,
+    cut_fields,
+    delimited,
+    header_layout,
+    is_ruled,
+    read_table,
+    split,
+)  # fmt: skip
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
 Arrival = Literal["submit", "eligible"]
@@ -81,7 +93,7 @@ def read_sacct(
     """
     text = read_text(path, limits)
     if is_ruled(_first_lines(text, limits)):
-        text, delimiter = delimited(path, text, _LABELS), MARK
+        text, delimiter = delimited(path, text, _LABELS), RULED
     layout = _layout(path, [line for line in _first_lines(text, limits) if line.strip()], fields, check_delimiter(delimiter))
     table = read_table(path, text, layout, _wanted(layout, arrival), limits, broken)
     return workload_of(records_of(table, arrival, shards), count=count, gangs=gangs)
@@ -106,7 +118,7 @@ def _header(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout |
     known = sum(name in KNOWN or name.startswith(("tres", "max", "ave", "min", "req")) for name in names)
     has = set(names)
     named = has & {"jobid", "jobidraw"} or (has & _OWN and {"submit", "start", "end"} <= has)
-    return layout if named and (has & _TIMES or layout.delimiter == MARK) and known >= max(3, 0.7 * len(names)) else None
+    return layout if named and (has & _TIMES or layout.delimiter == RULED) and known >= max(3, 0.7 * len(names)) else None
 
 
 def _headerless(lines: tuple[str, ...] | list[str], delimiter: str = "") -> Layout | None:
