@@ -12,7 +12,6 @@ from gpuyard.errors import UsageError
 # package → what needs it, and the extra of pyproject.toml that brings it
 EXTRAS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "polars": ("to read tables of jobs and to keep the results of experiments", "tables"), "matplotlib": ("to draw figures", "plots"),
-    "plotly": ("for the charts of reports", "plots"),
     "highspy": ("for schedulers that solve an integer programme", "milp"), "pooch": ("to fetch public traces", "data"),
     "jax": ("to train", "learn"), "optax": ("to train", "learn"), "gymnasium": ("for environments in Gymnasium", "learn"),
     "sklearn": ("for forests and boosted trees", "learn"), "scipy": ("for optimal assignment", "learn"),

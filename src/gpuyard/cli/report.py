@@ -17,13 +17,13 @@ def report(
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write the report of an experiment: one HTML file that needs no network, figures as PDF and PNG, tables as CSV."""
+    """Write the report of an experiment: a page that prints on two sheets, figures as PDF and PNG, tables as CSV."""
     from gpuyard.experiments.judging.words import lead
     from gpuyard.report.studies import load_study
-    from gpuyard.report.writing import write_studies
+    from gpuyard.report.writing import write_study
 
     study = load_study(folder)
-    path = write_studies([study], out or folder)
+    path = write_study(study, out or folder)
     files = [path, *sorted(path.parent.glob("figures/*.pdf")), *sorted(path.parent.glob("csv/*.csv"))]
     words = lead(study.summary)
     records = [{"file": str(file), "bytes": file.stat().st_size} for file in files]

@@ -12,7 +12,7 @@ from gpuyard.experiments.running.store import Store
 from gpuyard.files import staged, write_bytes
 from gpuyard.report.charts import Absent, Chart
 from gpuyard.report.drawing import write_figure
-from gpuyard.report.html import page
+from gpuyard.report.page.experiment import experiment_page
 from gpuyard.report.page.overview import comparisons_page
 from gpuyard.report.static import draw
 from gpuyard.report.studies import Study, charts_of, load_study
@@ -24,22 +24,24 @@ SUFFIXES = ("pdf", "png")
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
     """Write the report of a completed experiment in `folder`, into it or into `out`. Returns the path of the HTML file."""
-    return write_studies([load_study(folder)], out or folder)
+    return write_study(load_study(folder), out or folder)
 
 
-def write_studies(studies: Sequence[Study], out: Path) -> Path:
-    """Write the report of studies: an HTML file, figures and CSVs. Returns the path of the HTML file.
+def write_study(study: Study, out: Path) -> Path:
+    """Write the report of an experiment: an HTML file, figures and CSVs. Returns the path of the HTML file.
 
     All files are written beside their places and moved there together, so that a killed process leaves the old report as it was.
     """
-    parts = [(study, charts_of(study)) for study in studies]
+    charts = charts_of(study)
     with staged(out, last=HTML) as place:
-        target = Store(place)
-        for name, data in figure_files([chart for _, charts in parts for chart in charts]):
+        target, drawn = Store(place), dict(figure_files(charts))
+        for name, data in drawn.items():
             target.write(f"{FIGURES}/{name}", data)
-        for name, text in csv_files([study.summary for study in studies]).items():
+        for name, text in csv_files([study.summary]).items():
             target.write(f"{CSV}/{name}", text.encode())
-        target.write(HTML, page(parts).encode())
+        pictures = iter(data for name, data in drawn.items() if name.endswith(".png"))
+        figures = [(each, b"" if isinstance(each, Absent) else next(pictures)) for each in charts]
+        target.write(HTML, experiment_page(study, figures).encode())
     return out / HTML
 
 

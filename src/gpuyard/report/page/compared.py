@@ -346,7 +346,7 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
             ends = f"{amount(each, value.low)} to {amount(each, value.high)}" if known else ""
             cells.append(TableCell(amount(each, value.mean), ends, "best" if each in line.best else ""))
         code = "" if line is summary.log or name == line.scheduler else line.scheduler
-        rows.append(TableRow(f"{name}{' †' if line.preempts else ''}", cells, code, line is today))
+        rows.append(TableRow(f"{name}{' †' if line.preempts else ''}", cells, code, "now" if line is today else ""))
     left = len(summary.lines) - len(lines)
     stops = "† may stop running jobs, where these may be stopped." if any(line.preempts for line in lines) else ""
     more = f"{left} more are worse." if left else ""

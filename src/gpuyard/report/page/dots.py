@@ -81,6 +81,27 @@ def metric_scale(dots: Sequence[Dot], metric: str, today: float, name: str) -> D
     return DotScale(0.0, end, [(tick, _tick_text(metric, tick)) for tick in _ticks(metric, end)], today, name)
 
 
+def round_scale(dots: Sequence[Dot], line: float, name: str) -> DotScale:
+    """An axis of plain numbers: from 0, or from a round number near them where all are far from 0 or some are below."""
+    known = [each for dot in dots for each in (dot.mean, dot.low, dot.high) if math.isfinite(each)] or [0.0, 1.0]
+    means = [dot.mean for dot in dots if math.isfinite(dot.mean)] or [0.0]
+    width = max(means) - min(means) or abs(means[0]) or 1.0
+    low, high = max(min(known), min(means) - width), min(max(known), max(means) + width)
+    low = 0.0 if 0 <= low < 2 * (high - low) else low
+    step = _round_step((high - low) / (_MOST_TICKS - 1))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return DotScale(first * step, last * step, [(k * step, _plain_number(k * step)) for k in range(first, last + 1)], line, name)
+
+
+def _round_step(least: float) -> float:
+    size = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
+    return next((size * factor for factor in (1, 2, 5) if size * factor >= least), 10 * size)
+
+
+def _plain_number(value: float) -> str:
+    return f"{value:,.6g}".replace("-", "−")
+
+
 def change_scale(dots: Sequence[Dot], line_name: str) -> DotScale:
     """An axis of changes in percent on both sides of 0, where the line is."""
     means = [dot.mean for dot in dots if math.isfinite(dot.mean)]
@@ -156,8 +177,7 @@ def _ticks(metric: str, end: float) -> list[float]:
     if resolve(metric)[0].unit == "s":
         steps = [*map(float, _STEPS), *(86400.0 * factor * 10**k for k in range(1, 9) for factor in (1, 2, 5))]
     else:
-        first = 10.0 ** math.floor(math.log10(end / _MOST_TICKS)) if end > 0 else 1.0
-        steps = [first * factor for factor in (1, 2, 5, 10)]
+        steps = [_round_step(end / (_MOST_TICKS - 1))]
     step = next((each for each in steps if end / each <= _MOST_TICKS - 1), steps[-1])
     return [step * k for k in range(int(end / step + 1e-9) + 1)]
 

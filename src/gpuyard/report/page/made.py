@@ -82,7 +82,7 @@ def provenance_facts(summary: Summary) -> dict[str, str]:
         span = f" over {duration(found.span)}" if found.span else ""
         dates = f", from {found.first} to {found.last}" if found.first else ""
         seeds = f" in each of {len(summary.seeds)} seeds" if len(summary.seeds) > 1 else ""
-        rows["jobs"] = text(f"{found.jobs:,} {'generated jobs' if found.generated else 'jobs of a log'}{seeds}{span}{dates}")
+        rows["jobs"] = text(f"{found.jobs:,} jobs{'' if found.generated else ' of a log'}{seeds}{span}{dates}")
         rows["rows dropped"] = text(_dropped(found))
         rows["cluster"] = text(f"{_machine(found)}: {found.why}" if found.why else f"{_machine(found)}, as asked for: {summary.cluster}")
         rows["users"] = text(PSEUDONYMS) if found.pseudonyms else ""

@@ -27,12 +27,12 @@ class TableCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row: a name, its code below it, cells. `now` marks what the reader has today."""
+    """A row: a name, its code below it, cells. Its kind: `now` (what the reader has today), best, challenger, other."""
 
     name: str
     cells: Sequence[TableCell]
     code: str = ""
-    now: bool = False
+    kind: str = ""
 
 
 def card(title: str, *content: str, sub: str = "", kind: str = "") -> str:
@@ -84,7 +84,7 @@ def _table_row(row: TableRow) -> str:
     cells = "".join(
         f"<td{_class(cell.kind)}>{text(cell.shown)}{f'<small>{text(cell.small)}</small>' if cell.small else ''}</td>" for cell in row.cells
     )
-    return f'<tr{_class("now" if row.now else "")}><th scope="row">{text(row.name)}{code}</th>{cells}</tr>'
+    return f'<tr{_class(row.kind)}><th scope="row">{text(row.name)}{code}</th>{cells}</tr>'
 
 
 def _class(name: str) -> str:

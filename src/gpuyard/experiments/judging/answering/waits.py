@@ -59,7 +59,7 @@ def groups_of(workload: Workload) -> Groups:
     jobs = workload.jobs
     found = {LENGTH: _binned(workload.runtime, LENGTHS), SIZE: _binned(jobs.gpus, SIZES)}
     for name, labels, code in ((PARTITION, jobs.partitions, jobs.partition), (USER, jobs.users, jobs.user)):
-        if len(labels) > 1:
+        if len(labels) > 1 and any(labels):
             found[name] = (tuple(label or "(none)" for label in labels), np.asarray(code, np.int64))
     return found
 
