@@ -162,7 +162,8 @@ that share it to within {100 * shared:.1f} %.
 
 Every job is real work of the workbench (`python -m gpuyard.workbench`): a language model fine-tuned on generated text, a CNN and a
 vision transformer trained on generated images, or a table filtered, joined and grouped. The traces are the first jobs of the workload
-family (`gpuyard list workloads`) from seeds that no policy was trained, chosen or judged on, with their times divided. A [node](../guides/your-gpu-workstation.md) of gpuyard runs them under each scheduler; learned ones were trained in simulation only.
+family (`gpuyard list workloads`) from seeds that no policy was trained, chosen or judged on, with their times divided. A
+[node](../guides/your-gpu-workstation.md) of gpuyard runs them under each scheduler; learned ones were trained in simulation only.
 """
 
 
