@@ -18,14 +18,14 @@ import shutil
 import stat
 import time
 import tomllib
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 
+from gpuyard import packed
 from gpuyard.errors import DataError, UsageError
 
 PARTIAL = ".part"  # ends the name of a file that is being written
@@ -35,7 +35,6 @@ _MAX_DEPTH = 50  # of values in a manifest
 _NONFINITE = "$float"  # {"$float": "inf"}: JSON has no number for it
 _LEFTOVER = 3600.0  # s after which a folder that is being filled is nobody's
 _LONGEST = 200  # characters of a reason in a message
-_GZIP_MAGIC = b"\x1f\x8b"
 _PIECE = 1 << 20  # bytes read at a time
 
 Stream = IO[bytes] | gzip.GzipFile
@@ -193,7 +192,7 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Stream]:
-    """Open a file or a pipe that is plain or gzip, by its first bytes."""
+    """Open a file or a pipe that is plain or packed, by its first bytes (see `gpuyard.packed`)."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -205,17 +204,23 @@ def unzipped(path: Path) -> Iterator[Stream]:
         raise DataError(f"{path}: {_why_not(error)}") from None
     with raw:
         try:
-            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
+            start = raw.peek(packed.LONGEST_MAGIC)
+            kind = packed.packing(start)
+            packed.refuse_unknown(start, str(path))
+            named = packed.SUFFIXES.get(path.suffix.lower())
+            if named and kind != named and start:
+                raise DataError(f"{path}: is not {named}, despite its name", hint="rename it if it is plain text")
+            stream = packed.unpacked(raw, kind, str(path)) if kind else raw
         except OSError as error:  # such as /proc/self/mem, which can be opened but not read
             raise DataError(f"{path}: {_why_not(error)}") from None
-        if path.suffix.lower() == ".gz" and not zipped and raw.peek(1):
-            raise DataError(f"{path}: is not gzip, despite its name", hint="rename it if it is plain text")
-        with gzip.GzipFile(fileobj=raw) if zipped else nullcontext(raw) as stream:
+        except packed.DAMAGED as error:
+            raise DataError(f"{path}: damaged {kind} ({error})", hint="copy the file again") from None
+        with stream:
             yield stream
 
 
 def pieces(path: Path, most: int, *, hint: str = "") -> Iterator[bytes]:
-    """Yield a plain or gzip file, of at most `most` bytes once unzipped, 1 MiB at a time. An empty file is refused."""
+    """Yield a plain or packed file, of at most `most` bytes once unpacked, 1 MiB at a time. An empty file is refused."""
     size = 0
     with unzipped(path) as stream:
         while piece := _read_piece(stream, path, size):
@@ -231,9 +236,9 @@ def _read_piece(stream: Stream, path: Path, done: int) -> bytes:
     try:
         return stream.read(_PIECE)
     except EOFError:
-        raise DataError(f"{path}: truncated gzip: it ends after some {done:,} bytes of text", hint="copy the file again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged gzip after some {done:,} bytes of text ({error})", hint="copy the file again") from None
+        raise DataError(f"{path}: truncated: it ends after some {done:,} bytes of text", hint="copy the file again") from None
+    except packed.DAMAGED as error:
+        raise DataError(f"{path}: damaged after some {done:,} bytes of text ({error})", hint="copy the file again") from None
     except OSError as error:
         raise DataError(f"{path}: {_why_not(error)}") from None
 

@@ -203,7 +203,7 @@ DEMO = ("demo:jobs=20", *MACHINE)
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["truncated.swf.gz", *MACHINE], 1, "truncated gzip"),
+        (["truncated.swf.gz", *MACHINE], 1, "truncated: it ends after"),
         (["columns.swf", *MACHINE], 1, "columns.swf:1:"),
         (["negative.swf", *MACHINE], 1, "negative.swf:1:"),
         (["nan.csv", *MACHINE], 1, "nan.csv"),

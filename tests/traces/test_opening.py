@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import os
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +55,7 @@ def test_truncated_gzip(tmp_path: Path, kind: str, text: bytes) -> None:
     whole = gzip.compress(text)
     for length in (3, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        assert "truncated gzip" in _refused(path)
+        assert "truncated: it ends after" in _refused(path)
 
 
 def test_damaged_gzip(tmp_path: Path, kind: str, text: bytes) -> None:
@@ -59,11 +63,65 @@ def test_damaged_gzip(tmp_path: Path, kind: str, text: bytes) -> None:
     whole = bytearray(gzip.compress(text))
     whole[-6] ^= 255  # in the check sum
     path.write_bytes(whole)
-    assert "damaged gzip" in _refused(path)
+    assert "damaged" in _refused(path)
     path.write_bytes(gzip.compress(text) + b"and more")
-    assert "damaged gzip" in _refused(path)
+    assert "damaged" in _refused(path)
     path.write_bytes(b"\x1f\x8b\x08" + b"\x00" * 7 + b"\xff" * 40)
-    assert "damaged gzip" in _refused(path)
+    assert "damaged" in _refused(path)
+
+
+def _zip(text: bytes, *names: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in names:
+            archive.writestr(name, text)
+    return out.getvalue()
+
+
+PACKERS = {"bz2": bz2.compress, "xz": lzma.compress, "zip": lambda text: _zip(text, "folder/inside.txt")}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_other_packings(tmp_path: Path, kind: str, text: bytes, suffix: str) -> None:
+    plain, path = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}.{suffix}"
+    plain.write_bytes(text)
+    whole = PACKERS[suffix](text)
+    path.write_bytes(whole)
+    assert load_workload(str(path)).jobs == load_workload(str(plain)).jobs
+    path.write_bytes(whole[: len(whole) // 2])
+    assert any(word in _refused(path) for word in ("truncated", "damaged"))
+    path.write_bytes(whole[:30] + bytes(255 - byte for byte in whole[30:60]) + whole[60:])
+    assert "damaged" in _refused(path)
+    path.write_bytes(text)
+    assert "despite its name" in _refused(path)
+
+
+def test_joined_streams_are_one_text(tmp_path: Path) -> None:
+    for suffix in ("bz2", "xz"):
+        path = tmp_path / f"a.csv.{suffix}"
+        path.write_bytes(PACKERS[suffix](CSV.encode()[:50]) + PACKERS[suffix](CSV.encode()[50:]))
+        assert load_workload(str(path)).jobs == load_workload(str(_plain(tmp_path))).jobs
+
+
+def _plain(folder: Path) -> Path:
+    path = folder / "plain.csv"
+    path.write_text(CSV)
+    return path
+
+
+def test_packings_that_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for start, words in ((b"\x28\xb5\x2f\xfd", "Zstandard; hint: unpack it first: zstd -d"), (b"PAR1", "is Parquet, not text")):
+        path.write_bytes(start + b"and so on")
+        assert words in _refused(path)
+    path.write_bytes(_zip(b"text", "a.csv", "b.csv"))
+    assert "2 files in the zip: 'a.csv', 'b.csv'; hint: unpack it" in _refused(path)
+
+
+def test_a_small_file_does_not_make_its_unpacker_take_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.xz"
+    path.write_bytes(lzma.compress(CSV.encode(), filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}]))
+    assert "damaged" in _refused(path)
 
 
 def test_not_gzip_despite_its_name(tmp_path: Path, kind: str, text: bytes) -> None:
@@ -95,9 +153,16 @@ def test_not_utf8_names_the_line(tmp_path: Path, kind: str, text: bytes) -> None
 
 
 def test_utf16_and_zero_bytes(tmp_path: Path, kind: str, text: bytes) -> None:
-    path = tmp_path / f"a.{kind}"
-    path.write_bytes(text.decode().encode("utf-16"))
-    _refused(path)
+    path, plain = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
+    plain.write_bytes(text)
+    for encoding in ("utf-16", "utf-16-be"):
+        mark = b"\xfe\xff" if encoding.endswith("be") else b""
+        path.write_bytes(mark + text.decode().encode(encoding))
+        assert load_workload(str(path)).jobs == load_workload(str(plain)).jobs
+    path.write_bytes(text.decode().encode("utf-16")[:-1])
+    assert "in the middle of a character" in _refused(path)
+    path.write_bytes(b"\xff\xfe" + b"\x00\xdc" * 40)
+    assert "is not UTF-16, despite its first bytes" in _refused(path)
     path.write_bytes(text[:100] + b"\0" + text[100:])
     assert "a zero byte" in _refused(path)
 

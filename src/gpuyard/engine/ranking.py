@@ -16,6 +16,7 @@ RANK_NONE, RANK_TIME, RANK_CLOCK, RANK_TABLE, RANK_NETWORK = range(5)
 # Places of the settings of a rank rule among the parameters of a preemption rule, behind those of its function.
 HYSTERESIS_AT, WIDTH_AT, PAY_AT, AGEING_AT, STRETCH_AT, BURDEN_AT, WRITING_AT, ONLINE_AT, TRUST_AT = range(8, 17)
 BURDEN_LEVELS = 64  # of areas, by which the waits of jobs that may be stopped are compared with those of all
+SLACK = 600.0  # s by which the latter may wait longer in any case, all jobs together
 BURDEN_ROW = 4  # for each: s waited by all, how many they are; the same of those that may be stopped
 OCTAVES = 32  # of run times, and of run times over estimates, by which a table and estimates are compared
 RATIOS_AT = BURDEN_LEVELS * BURDEN_ROW  # behind these accounts: how many jobs had each octave of the latter

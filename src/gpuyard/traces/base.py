@@ -14,6 +14,7 @@ from gpuyard.errors import DataError, UnknownNameError, UsageError
 from gpuyard.extras import needing_extras
 from gpuyard.files import user_path
 from gpuyard.model.workload import Workload
+from gpuyard.packed import plain_name
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.datasets import DATASETS, fetch
 from gpuyard.traces.opening import Head, head_of
@@ -27,11 +28,12 @@ Sniff = Callable[[Head], bool]
 class Reader(Registered[Workload]):
     """A file format: `function(path, **parameters)` reads a file into a Workload.
 
-    `sniff` recognises the format by its first lines; where no reader does, the globs decide.
+    `sniff` recognises the format by its first lines; where no reader does, the globs decide, and after them who asks to be `last`.
     """
 
     globs: tuple[str, ...] = ()
     sniff: Sniff | None = None
+    last: bool = False
     what: ClassVar[str] = "reader"
 
 
@@ -46,13 +48,16 @@ READERS: Registry[Reader] = Registry("reader")
 GENERATORS: Registry[Generator] = Registry("workload generator")
 
 
-def reader(name: str, *, glob: str | Sequence[str] = (), title: str, sniff: Sniff | None = None) -> Callable[[Function], Function]:
+def reader(
+    name: str, *, glob: str | Sequence[str] = (), title: str, sniff: Sniff | None = None, last: bool = False
+) -> Callable[[Function], Function]:
     """Register `function(path: Path, *, parameter=default …) -> Workload` for files that `sniff` recognises or `glob` matches.
 
-    Readers are tried in the order in which they are registered.
+    Readers are tried in the order in which they are registered, those that are `last` after all names. A glob is for names without
+    the suffix of a packing such as `.gz`.
     """
     globs = (glob,) if isinstance(glob, str) else tuple(glob)
-    return READERS.register(name, lambda function: Reader(name, title, function, parameters_of(function), globs, sniff))
+    return READERS.register(name, lambda function: Reader(name, title, function, parameters_of(function), globs, sniff, last))
 
 
 def generator(name: str, *, title: str) -> Callable[[Function], Function]:
@@ -118,9 +123,10 @@ def reader_of(path: Path) -> Reader:
     """Return the first reader that recognises the content of a file, else the first whose glob matches its name."""
     head = head_of(path)
     readers = [found for _, found in READERS.items()]
-    recognised = (found for found in readers if head is not None and found.sniff is not None and found.sniff(head))
-    named = (found for found in readers if any(fnmatch(path.name.lower(), glob) for glob in found.globs))
-    chosen = next(recognised, None) or next(named, None)
+    name = plain_name(path.name.lower())
+    recognised = [found for found in readers if head is not None and found.sniff is not None and found.sniff(head)]
+    named = [found for found in readers if any(fnmatch(name, glob) for glob in found.globs)]
+    chosen = next(iter((*(found for found in recognised if not found.last), *named, *recognised)), None)
     if chosen is None and path.is_dir():
         raise DataError(f"{path}: is a directory, not a file")
     if chosen is None and head is not None and not head.lines:

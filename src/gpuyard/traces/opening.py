@@ -1,17 +1,19 @@
-"""Open outside text, plain or gzip, so that no file can crash the program or fill the memory."""
+"""Open outside text, plain or packed, in UTF-8 or UTF-16, so that no file can crash the program or fill the memory."""
 
 from __future__ import annotations
 
+import codecs
 import io
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuyard.errors import DataError
 from gpuyard.files import pieces, unzipped
+from gpuyard.packed import DAMAGED
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets write "Unicode text"
 _TOO_LARGE = "split the file, or give a larger Limits(size=…) from Python"
 
 
@@ -39,7 +41,7 @@ class Block:
 def blocks(path: Path, limits: Limits) -> Iterator[Block]:
     """Yield the file in blocks of about 1 MiB of whole lines, checked to be UTF-8 text within the limits."""
     pending, line = b"", 1
-    for piece in pieces(path, limits.size, hint=_TOO_LARGE):
+    for piece in _as_utf8(path, pieces(path, limits.size, hint=_TOO_LARGE)):
         whole, feed, rest = piece.rpartition(b"\n")
         if feed:
             yield _checked(path, pending + whole + feed, line)
@@ -82,8 +84,10 @@ def head_of(path: Path, size: int = 1 << 16) -> Head | None:
     try:
         with unzipped(path) as stream:
             text = stream.read(size)
-    except (DataError, OSError, EOFError, zlib.error):
+    except (DataError, OSError, EOFError, *DAMAGED):
         return None
+    if text.startswith(_UTF16_MARKS):
+        text = text.decode("utf-16", errors="replace").encode()
     if len(text) == size:
         text = text[: text.rfind(b"\n") + 1] or text
     lines = text.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", errors="replace").splitlines()
@@ -100,7 +104,21 @@ def read_text(path: Path, limits: Limits) -> io.BytesIO:
 
 def read_document(path: Path, limits: Limits) -> bytes:
     """Read the whole file, checked like `blocks` except for the length of lines: for formats in which line ends mean nothing."""
-    return _checked(path, b"".join(pieces(path, limits.size, hint=_TOO_LARGE)), 1).text
+    return _checked(path, b"".join(_as_utf8(path, pieces(path, limits.size, hint=_TOO_LARGE))), 1).text
+
+
+def _as_utf8(path: Path, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces in UTF-8 if the first begins with a mark of UTF-16, else as they are."""
+    decoder = None
+    for number, piece in enumerate(pieces):
+        if number == 0 and piece.startswith(_UTF16_MARKS):
+            decoder = codecs.getincrementaldecoder("utf-16")()
+        try:
+            yield decoder.decode(piece).encode() if decoder else piece
+        except UnicodeError as error:
+            raise DataError(f"{path}: is not UTF-16, despite its first bytes ({error})"[:300]) from None
+    if decoder and decoder.getstate()[0]:
+        raise DataError(f"{path}: truncated: it ends in the middle of a character", hint="copy the file again")
 
 
 def _checked(path: Path, text: bytes, line: int) -> Block:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuyard.errors import DataError, UnknownNameError, UsageError
 from gpuyard.traces import load_workload
-from gpuyard.traces.readers.tables import COLUMNS
+from gpuyard.traces.readers.columns import COLUMNS
 
 
 def _write(folder: Path, text: str, name: str = "jobs.csv") -> str:
@@ -53,7 +53,7 @@ def test_every_column(tmp_path: Path) -> None:
     assert [jobs.term_texts[k] for k in jobs.terms] == terms
     assert workload.logged_start is not None
     np.testing.assert_array_equal(workload.logged_start, [np.nan, 21])
-    header = EVERYTHING.split("\n", 1)[0].split(",")
+    header = [*EVERYTHING.split("\n", 1)[0].split(","), "wait"]  # which says the start once more
     assert set(header) - {"other"} == set(COLUMNS)
 
 
@@ -246,3 +246,63 @@ def test_a_real_table_value_by_value(shared: Path) -> None:
     assert workload.jobs.gpus.tolist() == [float(r[4]) for r in rows]
     assert workload.runtime.tolist() == [float(r[5]) for r in rows]
     assert (workload.runtime == 0).sum() == 10
+
+
+# ── names that tables of jobs usually have, units in them, comments ──
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# by a script\n# in May\nSubmit_Time,Start_Time,End_Time,GPUs,User\n600,1200,6600,1,ann\n# a pause\n900,1800,12600,2,bob\n",
+        "#job_id,arrival_time,wait (min),duration_min,num_gpus,user_id\n1,600,10,90,1,ann\n2,900,15,180,2,bob\n",
+        "# some notes\nSubmittedAt;Waiting Time [s];elapsed_h;Requested GPUs;UserName\n600;600;1.5;1;ann\n900;900;3;2;bob\n",
+        "start,wait,run_time,gpu_num,user\n1200,600,5400,1,ann\n1800,900,10800,2,bob\n",
+        "submit,wait,finish,ngpus,user\n600,600,6600,1,ann\n900,900,12600,2,bob\n",
+    ],
+)
+def test_usual_names_units_and_comments(tmp_path: Path, text: str) -> None:
+    workload = load_workload(_write(tmp_path, text))
+    assert workload.jobs.submit.tolist() == [600, 900]
+    assert workload.logged_start is not None
+    assert workload.logged_start.tolist() == [1200, 1800]
+    assert workload.runtime.tolist() == [5400, 10800]
+    assert workload.jobs.gpus.tolist() == [1, 2]
+    assert [workload.jobs.users[k] for k in workload.jobs.user] == ["ann", "bob"]
+    assert any(note.startswith("columns by their usual names: ") for note in workload.notes)
+
+
+def test_our_own_names_go_before_usual_ones(tmp_path: Path) -> None:
+    workload = load_workload(_write(tmp_path, "submit_time,submit,duration,runtime\n5,6,7,8\n"))
+    assert (workload.jobs.submit.tolist(), workload.runtime.tolist()) == ([6], [8])
+    assert not any("usual" in note for note in workload.notes)
+
+
+def test_two_columns_of_one_usual_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'Submit Time' and 'submit_time' may both be 'submit'; hint: say which"):
+        load_workload(_write(tmp_path, "Submit Time,submit_time,runtime\n5,6,7\n"))
+
+
+def test_a_unit_for_one_column(tmp_path: Path) -> None:
+    file = _write(tmp_path, "submit,took,limit\n5000,2,3\n")
+    workload = load_workload(file, unit="ms", columns={"runtime": "took:min", "walltime": "limit:h"})
+    assert (workload.jobs.submit.tolist(), workload.runtime.tolist(), workload.jobs.walltime.tolist()) == ([5], [120], [10800])
+
+
+@pytest.mark.parametrize(("name", "gigabytes"), [("memory", 512), ("mem_mb", 0.512), ("Memory (GiB)", 549.755813888), ("mem", 0)])
+def test_memory_of_a_usual_name_needs_a_unit(tmp_path: Path, name: str, gigabytes: float) -> None:
+    workload = load_workload(_write(tmp_path, f"submit,runtime,{name}\n0,1,512\n"))
+    assert workload.jobs.memory.tolist() == pytest.approx([gigabytes])
+
+
+def test_the_line_of_an_error_counts_comments(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"jobs.csv:6: runtime = 'x' is not a number"):
+        load_workload(_write(tmp_path, "# one\n# two\nsubmit,runtime\n1,2\n# three\n3,x\n"))
+    with pytest.raises(DataError, match=r"jobs.csv:2: the line is blank"):
+        load_workload(_write(tmp_path, "# one\n\nsubmit,runtime\n1,2\n"))
+
+
+def test_a_table_of_jobs_is_one_whatever_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "export.dat"
+    path.write_text("arrival_time\tduration\n0\t5\n")
+    assert len(load_workload(str(path))) == 1

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gpuyard.errors import UsageError
+from gpuyard.live.burden import WaitAccounts
 from gpuyard.live.estimator import HistoryEstimator, kind_of
 from gpuyard.live.node.advice.advisor import Advice, Advisor
 from gpuyard.live.node.book import Book, Change
@@ -67,6 +68,7 @@ class Node:
         self.runs = Lifecycle(self.book, self.clock, self.executor, gpus, umask)
         self.advisor = Advisor(settings.scheduler, settings.patience, folder / "scheduler.log")
         self.estimator = HistoryEstimator()
+        self.accounts = WaitAccounts()
         self.yard = self._make_yard()
         self.table = LiveJobs()
         self.sizes: dict[int, float] = {}  # job → devices that it takes
@@ -210,8 +212,11 @@ class Node:
     def _learn(self, job: NodeJob) -> None:
         if job.state in (RunState.done, RunState.failed) and job.end > job.start > 0:
             kind = _kind(job.user, job.asked)
-            self.estimator.observe(*kind, job.ran + job.end - job.start)
+            runtime = job.ran + job.end - job.start
+            self.estimator.observe(*kind, runtime)
             self._learned.add(kind)
+            area = max(job.expected, 1.0) * self.size_of(job)
+            self.accounts.add(job.end - job.submit - runtime, area, job.asked.preemptible or job.preemptions > 0)
 
     def _expected(self, job: NodeJob) -> float:
         return self.estimator.estimate(*_kind(job.user, job.asked), job.asked.walltime, job.asked.estimate).expected
@@ -299,7 +304,8 @@ class Node:
             return False
         offered = self.pending.keys() - self.reasons.keys() if self.reasons else None
         held = [each for number in self.running for each in self.yard.holdings(self.book.jobs[number], self.sizes[number])]
-        self.advisor.ask(self.table.snapshot(now - self.origin, self.yard.cluster, offered, held, self.yard.nodes(), rules=RULES))
+        known = {"rules": RULES, "excess": self.accounts.excess}
+        self.advisor.ask(self.table.snapshot(now - self.origin, self.yard.cluster, offered, held, self.yard.nodes(), **known))
         return True
 
     def follow(self, advice: Advice) -> None:

@@ -16,7 +16,7 @@ from gpuyard.model.jobs import JOB, LABELS, Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 
-VERSION = 1  # of what is written
+VERSION = 2  # of what is written
 _ARRAYS = {"jobs": JOB, "live": LIVE, "held": HELD, "nodes": NODE, "ended": ENDED}
 _LAYOUT = [VERSION, *(kind.itemsize for kind in _ARRAYS.values())]
 
@@ -31,7 +31,8 @@ class SnapshotWriter:
         """Return a snapshot as pieces of memory, one behind the other. The arrays are the snapshot's own."""
         arrays = {"jobs": snapshot.jobs.table, **{name: getattr(snapshot, name) for name in _ARRAYS if name != "jobs"}}
         head: dict[str, Any] = {
-            "version": _LAYOUT, "now": snapshot.now, "submitted": snapshot.submitted, "labels": snapshot.jobs.labels,
+            "version": _LAYOUT, "now": snapshot.now, "submitted": snapshot.submitted, "excess": snapshot.excess,
+            "labels": snapshot.jobs.labels,
             "counts": {name: len(array) for name, array in arrays.items()},
         }  # fmt: skip
         if snapshot.cluster is not self._cluster:
@@ -74,4 +75,5 @@ class SnapshotReader:
             found[name] = np.frombuffer(data, kind, count, at).copy()
             at += count * kind.itemsize
         jobs = Jobs(found.pop("jobs"), **self._labels)
-        return Snapshot(head["now"], jobs, cluster=self._cluster, rules=self._rules, seed=0, submitted=head["submitted"], **found)
+        found |= {"submitted": head["submitted"], "excess": head["excess"]}
+        return Snapshot(head["now"], jobs, cluster=self._cluster, rules=self._rules, seed=0, **found)

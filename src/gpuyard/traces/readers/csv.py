@@ -1,4 +1,4 @@
-"""Reads tables (CSV, TSV and the like, plain or gzip) whose columns the caller names, and writes one that reads back equal."""
+"""Reads tables (CSV, TSV and the like) with named columns, and writes one that reads back equal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_count, check_ids
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
-from gpuyard.traces.readers.tables import LABEL_COLUMNS, UNITS, YES_NO, chosen_columns, places_of, quantities, workload_of
+from gpuyard.traces.readers.columns import LABEL_COLUMNS, UNITS, chosen_columns, holds_jobs, places_of
+from gpuyard.traces.readers.tables import YES_NO, quantities, workload_of
 from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
     import polars as pl
 
 MAX_COLUMNS = 10_000
+_MOST_COMMENTS = 100  # lines before the header among which a table is looked for
 MISSING = ["", "NA", "N/A", "null", "NULL", "None"]
 _ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(?:(Z|UTC)|([+-])(\d\d):?(\d\d))?$"
 _BLANKS = (b" ", b"\t", b"\r", b"\v", b"\f")
@@ -50,24 +52,32 @@ _NOT_JOBS: dict[tuple[str, ...], str] = {
 }  # fmt: skip
 
 
-@reader("csv", glob=("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz"), title="Table with named columns, plain or gzip")
+def _sniff(head: Head) -> bool:
+    lines = [line for line in head.lines[:_MOST_COMMENTS] if not line.startswith("#")][:1]
+    return any(holds_jobs(line.split(_delimiter_of(line))) for line in lines)
+
+
+@reader("csv", glob=("*.csv", "*.tsv"), title="Table with named columns", sniff=_sniff, last=True)
 def read_csv(
     path: Path, *, columns: Mapping[str, str] | None = None, unit: Literal["us", "ms", "s", "min", "h", "d"] = "s", delimiter: str = "",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Workload:  # fmt: skip
     """Read the jobs of a table with a header line; `columns` maps our names to the table's (`submit` → `arrival_s`).
 
-    A column that already has our name needs no mapping. Required: `submit`, and `runtime` or both `start` and `end`. `unit` applies
-    to times that are numbers; instants may be ISO timestamps instead (time 0 is then the first submit). `delimiter` is guessed
-    from the header unless given. Rows without submit, run time or GPUs are dropped and counted; a job may take 0 s.
+    A column that has our name or a usual one (`Submit Time`, `num_gpus`, `wait (min)`) needs no mapping; the notes say which were
+    taken. Required: `submit`, or `start` and `wait`; and `runtime`, or `end` and a start. `unit` applies to times that are numbers
+    and whose column does not say its unit, in its name or in the mapping (`runtime=length:min`); instants may be ISO timestamps instead
+    (time 0 is then the first submit). `delimiter` is guessed from the header unless given. Lines that begin with # are comments.
+    Rows without submit, run time or GPUs are dropped and counted; a job may take 0 s.
     """
     text = read_text(path, limits)
     names, delimiter = _header(path, text, delimiter)
     if not columns:
         _refuse_known(path, names)
-    table = TextTable(path, *_frame(path, text, names, chosen_columns(f"{path}:1", names, columns or {}), delimiter, limits))
-    values, notes = quantities(table, UNITS[unit])
-    return workload_of(table, values, notes)
+    chosen = chosen_columns(f"{path}:1", names, columns or {}, UNITS[unit])
+    table = TextTable(path, *_frame(path, text, names, chosen.places, delimiter, limits))
+    values, notes = quantities(table, chosen.units)
+    return workload_of(table, values, (*chosen.notes, *notes))
 
 
 @dataclass(frozen=True)
@@ -112,21 +122,38 @@ def _refuse_known(path: Path, names: list[str]) -> None:
 
 
 def _header(path: Path, text: io.BytesIO, delimiter: str) -> tuple[list[str], str]:
-    """Return the names in the first line and the delimiter; leave `text` at the second line."""
+    """Return the names of the columns and the delimiter; leave `text` at the line behind the header, which comments may precede."""
     text.seek(0)
-    line = text.readline().decode("utf-8").rstrip("\r\n")
+    line, number, comment = text.readline(), 1, b""
+    while line.startswith(b"#") and (behind := text.readline()):
+        line, number, comment = behind, number + 1, line
     if not line.strip():
-        raise DataError(f"{path}:1: the first line is blank; it should name the columns")
-    delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter) or max(",\t;|", key=line.count)
+        raise DataError(f"{path}:{number}: the line is blank; it should name the columns")
+    names, delimiter = _names(f"{path}:{number}", line, delimiter)
+    if comment and not holds_jobs(names):  # "#job id,submitted,…" is a header too
+        inside, its = _names(f"{path}:{number - 1}", comment, delimiter)
+        if len(inside) == len(names):
+            text.seek(-len(line), io.SEEK_CUR)
+            return inside, its
+    return names, delimiter
+
+
+def _names(where: str, line: bytes, delimiter: str) -> tuple[list[str], str]:
+    header = line.decode("utf-8").rstrip("\r\n")
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter) or _delimiter_of(header)
     if len(delimiter) != 1 or delimiter == '"' or not delimiter.isascii():
         raise UsageError(f"delimiter {delimiter!r} is not one plain character")
     try:
-        names = next(csv.reader([line], delimiter=delimiter))
+        names = next(csv.reader([header], delimiter=delimiter))
     except csv.Error as error:
-        raise DataError(f"{path}:1: {error}") from None
+        raise DataError(f"{where}: {error}") from None
     if len(names) > MAX_COLUMNS:
-        raise DataError(f"{path}:1: {len(names):,} columns; at most {MAX_COLUMNS:,}", hint="is this a table of jobs?")
+        raise DataError(f"{where}: {len(names):,} columns; at most {MAX_COLUMNS:,}", hint="is this a table of jobs?")
     return [name.strip() for name in names], delimiter
+
+
+def _delimiter_of(header: str) -> str:
+    return max(",\t;|", key=header.count)
 
 
 def _frame(
@@ -136,11 +163,13 @@ def _frame(
     import polars as pl  # 0.2 s to import: only where a table is read
 
     data, body = text.getvalue(), text.tell()
-    lines, filled, start = _check_widths(path, data, body, len(names), delimiter, limits)
+    marks = _check_widths(path, data, body, len(names), delimiter, limits)
+    lines, filled = marks.lines, marks.filled
     picked = sorted(set(sources.values()))
     skipped = int(body > 0)
-    if start > body:  # blank lines come first, which polars would take for a table of one column
-        data, skipped = data[start:], 0
+    if marks.start > body or marks.comments or (body and lines[0] > 2):
+        # blank lines come first, which polars would take for a table of one column; or comments, which it would take for rows
+        data, skipped = marks.without_comments(data), 0
     try:
         frame = pl.read_csv(
             data, has_header=False, skip_rows=skipped, separator=delimiter, infer_schema=False, columns=picked, null_values=MISSING,
@@ -157,16 +186,33 @@ def _frame(
     return pl.DataFrame({ours: series.set(series == "", None) for ours, series in clean.items()}), lines[filled]
 
 
-def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> tuple[Array, Array, int]:
-    """Return, from the first filled row on, the line of each row and whether it is filled, and the offset of the first.
+@dataclass(frozen=True)
+class _Marks:
+    """Where the rows of a table are, from the first filled one on."""
 
-    Refuse rows whose width differs from the header's.
-    """
+    lines: Array  # (rows,) of the file
+    filled: Array  # (rows,) bool: neither blank nor a comment
+    start: int  # offset of the first
+    comments: tuple[tuple[int, int], ...]  # offsets where they begin and end
+
+    def without_comments(self, data: bytes) -> bytes:
+        """Return the rows, with a blank line for each comment."""
+        parts, at = [], self.start
+        for begin, end in self.comments:
+            parts.append(data[at:begin])
+            at = end
+        return b"".join([*parts, data[at:]])
+
+
+def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str, limits: Limits) -> _Marks:
+    """Find the rows; refuse one whose width differs from the header's."""
     end, separators, feeds = row_marks(path, data, body, delimiter, limits)
     found = np.diff(separators, prepend=0) + 1
     begin = np.concatenate(([body], end[:-1] + 1))[: len(end)]
-    lines = np.searchsorted(feeds, begin) + (2 if body else 1)
-    filled = (end - begin > 1) | ((end - begin == 1) & (np.frombuffer(data, np.uint8)[begin] > ord(" ")))  # else blank, or a lone \\r
+    lines = np.searchsorted(feeds, begin) + 1 + data.count(b"\n", 0, body)
+    first_byte = np.frombuffer(data, np.uint8)[begin]
+    comment = first_byte == ord("#")
+    filled = ((end - begin > 1) | ((end - begin == 1) & (first_byte > ord(" ")))) & ~comment  # else blank, or a lone \\r
     wrong = filled & (found != width)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -174,7 +220,9 @@ def _check_widths(path: Path, data: bytes, body: int, width: int, delimiter: str
     if not filled.any():
         raise DataError(f"{path}: no jobs, only a header" if body else f"{path}: no jobs")
     first = int(np.argmax(filled))
-    return lines[first:], filled[first:], int(begin[first])
+    comment[:first] = False
+    spans = tuple(zip(begin[comment].tolist(), end[comment].tolist(), strict=True))
+    return _Marks(lines[first:], filled[first:], int(begin[first]), spans)
 
 
 def row_marks(path: Path, data: bytes, body: int, delimiter: str, limits: Limits) -> tuple[Array, Array, Array]:

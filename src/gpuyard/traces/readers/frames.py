@@ -18,7 +18,8 @@ from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
 from gpuyard.traces.checks import Rows, check_count, check_ids
 from gpuyard.traces.opening import DEFAULT_LIMITS
-from gpuyard.traces.readers.tables import UNITS, YES_NO, chosen_columns, quantities, workload_of
+from gpuyard.traces.readers.columns import UNITS, Units, chosen_columns
+from gpuyard.traces.readers.tables import YES_NO, quantities, workload_of
 
 _MISSING = ("NAType", "NaTType")  # of pandas, which may not be there
 
@@ -28,16 +29,17 @@ def read_frame(frame: object, *, columns: Mapping[str, str], unit: str, name: st
     if unit not in UNITS:
         raise unknown_name("unit of time", unit, list(UNITS))
     names, given = _columns_of(frame)
-    places = chosen_columns(name, names, columns)
-    arrays = {ours: _array(given[at], ours, name) for ours, at in places.items()}
-    count = len(arrays["submit"])
+    chosen = chosen_columns(name, names, columns, UNITS[unit])
+    arrays = {ours: _array(given[at], ours, name) for ours, at in chosen.places.items()}
+    first = "submit" if "submit" in arrays else "start"
+    count = len(arrays[first])
     for ours, values in arrays.items():
         if len(values) != count:
-            raise DataError(f"{name}: column {ours!r} has {len(values):,} values, 'submit' has {count:,}")
+            raise DataError(f"{name}: column {ours!r} has {len(values):,} values, {first!r} has {count:,}")
     check_count(Path(name), count, DEFAULT_LIMITS)
-    table = FrameTable(Path(name), arrays, np.arange(1, count + 1), UNITS[unit])
-    found, notes = quantities(table, UNITS[unit])
-    return replace(workload_of(table, found, notes), name=name)
+    table = FrameTable(Path(name), arrays, np.arange(1, count + 1), chosen.units)
+    found, notes = quantities(table, chosen.units)
+    return replace(workload_of(table, found, (*chosen.notes, *notes)), name=name)
 
 
 def _columns_of(frame: object) -> tuple[list[str], list[object]]:
@@ -84,7 +86,7 @@ class FrameTable:
     path: Path  # the frame's name, for messages
     columns: Mapping[str, Array]
     lines: Array
-    unit: float  # s, of numbers
+    units: Units  # of numbers
 
     @cached_property
     def rows(self) -> Rows:
@@ -96,7 +98,7 @@ class FrameTable:
 
     def take(self, rows: Array) -> FrameTable:
         """Return the given rows."""
-        return FrameTable(self.path, {name: values[rows] for name, values in self.columns.items()}, self.lines[rows], self.unit)
+        return FrameTable(self.path, {name: values[rows] for name, values in self.columns.items()}, self.lines[rows], self.units)
 
     def numbers(self, name: str) -> Array:
         """Return a column as float64; NaN where there is no value. A time delta becomes a number in the unit."""
@@ -104,14 +106,14 @@ class FrameTable:
         if values.dtype.kind in "fiub":
             return values.astype(np.float64)
         if values.dtype.kind == "m":
-            return _seconds_of(values, "timedelta64[us]") / self.unit
+            return _seconds_of(values, "timedelta64[us]") / self.units.of(name)
         return np.array([self._number(name, row, value) for row, value in enumerate(values.tolist())], dtype=np.float64)
 
     def _number(self, name: str, row: int, value: object) -> float:
         if _is_missing(value):
             return np.nan
         if isinstance(value, timedelta):
-            return value.total_seconds() / self.unit
+            return value.total_seconds() / self.units.of(name)
         if isinstance(value, Real) or type(value).__name__ == "Decimal":
             return float(value)  # type: ignore[arg-type]
         raise self._error(row, name, value, "a number")

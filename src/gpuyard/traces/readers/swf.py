@@ -39,7 +39,7 @@ def _sniff(head: Head) -> bool:
     return bool(body) and len(body[0].split()) == len(FIELDS) and all(_is_number(field.encode()) for field in body[0].split())
 
 
-@reader("swf", glob="*.swf*", title="Standard Workload Format, plain or gzip", sniff=_sniff)
+@reader("swf", glob="*.swf*", title="Standard Workload Format", sniff=_sniff)
 def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "allocated", limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Read the jobs of an SWF log; a processor counts as a GPU.
 

@@ -61,7 +61,7 @@ def _sniff(head: Head) -> bool:
     return named and len(body) > 1 and _is_row(body[1])
 
 
-@reader("swf19", glob=("*.swf19", "*.swf19.gz"), title="SWF with 19 columns: also virtual cluster and GPU type", sniff=_sniff)
+@reader("swf19", glob="*.swf19", title="SWF with 19 columns: also virtual cluster and GPU type", sniff=_sniff)
 def read_swf19(path: Path, *, types: str = GPU_TYPES, limits: Limits = DEFAULT_LIMITS) -> Workload:
     """Read jobs with GPUs, CPUs, requested time, user, group (as account), virtual cluster (as partition) and GPU type.
 

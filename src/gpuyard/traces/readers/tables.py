@@ -1,4 +1,4 @@
-"""Jobs in any table, a file of text or a frame: which columns there are, what their units are, which rows can be used."""
+"""Jobs in any table, a file of text or a frame: from columns to quantities, and which rows can be used."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.model.rules import FLAGS, STATED
+from gpuyard.model.rules import FLAGS
 from gpuyard.model.workload import Workload
-from gpuyard.registry import unknown_name
 from gpuyard.traces.checks import Rows, check_values, no_usable_job, usable_rows
 from gpuyard.traces.origin import origin_note
+from gpuyard.traces.readers.columns import INSTANTS, LABEL_COLUMNS, NUMBERS, SPANS, TERMS, Units
 
-INSTANTS = ("submit", "start", "end", "deadline")  # numbers from the file's origin, or ISO timestamps
-SPANS = ("runtime", "estimate", "walltime", "transfer")
-NUMBERS = ("gpus", "cpus", "memory", "priority", "chunk")
-LABEL_COLUMNS = ("user", "partition", "job_class", "gpu_type", "qos", "account")
-TERMS = ("checkpoint", "checkpoint_cost", "drain", "restart_cost")  # times on which a job may be stopped; empty: as the rules say
-COLUMNS = ("id", *INSTANTS, *SPANS, *NUMBERS, *LABEL_COLUMNS, *STATED)
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # s
+SECONDS = Units()
 YES_NO = {**FLAGS, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 _DEFAULTS = {"walltime": np.inf, "deadline": np.inf, "transfer": 0.0, "cpus": 0.0, "memory": 0.0, "priority": 0.0, "chunk": 1.0}
 
@@ -47,42 +41,16 @@ class JobTable(Protocol):
     def is_empty(self, name: str) -> bool: ...
 
 
-def chosen_columns(where: str, names: list[str], given: Mapping[str, str]) -> dict[str, int]:
-    """Map our columns to positions in the table."""
-    for ours in given:
-        if ours not in COLUMNS:
-            raise unknown_name("column", ours, COLUMNS)
-    wanted = {name: name for name in COLUMNS if name in names} | dict(given)
-    places = places_of(where, names, wanted)
-    has_runtime = "runtime" in wanted or {"start", "end"} <= set(wanted)
-    for ours, there in (("submit", "submit" in wanted), ("runtime", has_runtime)):
-        if not there:
-            raise DataError(f"{where}: no column for {ours!r}", hint=f"name it, {ours}=NAME; the table has: {', '.join(names)[:300]}")
-    return places
-
-
-def places_of(where: str, names: list[str], wanted: Mapping[str, str]) -> dict[str, int]:
-    """Return where the wanted columns are; refuse one that is absent or occurs twice."""
-    for ours, theirs in wanted.items():
-        if theirs not in names:
-            error = unknown_name("column", theirs, names)
-            raise DataError(f"{where}: no column {theirs!r} (for {ours!r})", hint=error.hint)
-        if names.count(theirs) > 1:
-            raise DataError(f"{where}: column {theirs!r} occurs twice")
-    return {ours: names.index(theirs) for ours, theirs in wanted.items()}
-
-
-def quantities(table: JobTable, unit: float = 1.0) -> tuple[dict[str, Array], tuple[str, ...]]:
+def quantities(table: JobTable, units: Units = SECONDS) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Return times in seconds, other numbers and ids by our names, and notes about them."""
-    values, notes = _times(table, unit)
-    values |= {name: table.numbers(name) for name in NUMBERS if name in table}
-    values |= {name: table.numbers(name) * unit for name in TERMS if name in table}
+    values, notes = _times(table, units)
+    values |= {name: table.numbers(name) * units.of(name) for name in (*NUMBERS, *TERMS) if name in table}
     values |= {name: table.flags(name) for name in ("preemptible",) if name in table}
     ids, id_notes = table.ids()
     return values | {"id": ids}, (*notes, *id_notes)
 
 
-def _times(table: JobTable, unit: float) -> tuple[dict[str, Array], tuple[str, ...]]:
+def _times(table: JobTable, units: Units) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Return instants and spans in seconds; for timestamps, time 0 is the first submit."""
     instants = [name for name in INSTANTS if name in table]
     stamped = [name for name in instants if table.is_stamped(name)]
@@ -92,14 +60,20 @@ def _times(table: JobTable, unit: float) -> tuple[dict[str, Array], tuple[str, .
             if name not in stamped and not table.is_empty(name):
                 raise DataError(f"{table.path}: {stamped[0]} has timestamps but {name} has numbers; their origins may differ")
         values = {name: table.seconds(name) for name in instants}
-        if np.isnan(values["submit"]).all():
+        first = values["submit" if "submit" in values else "start"]
+        if np.isnan(first).all():
             raise DataError(f"{table.path}: no usable job (no submit times)")
-        origin = float(np.nanmin(values["submit"]))
+        origin = float(np.nanmin(first))
         values = {name: seconds - origin for name, seconds in values.items()}
         notes = (origin_note(origin),)
     else:
-        values = {name: table.numbers(name) * unit for name in instants}
-    values |= {name: table.numbers(name) * unit for name in SPANS if name in table}
+        values = {name: table.numbers(name) * units.of(name) for name in instants}
+    values |= {name: table.numbers(name) * units.of(name) for name in SPANS if name in table}
+    wait = values.pop("wait", None)
+    if wait is not None and "submit" not in values:
+        values["submit"] = values["start"] - wait
+    elif wait is not None and "start" not in values:
+        values["start"] = values["submit"] + wait
     if "runtime" not in values and {"start", "end"} <= set(values):
         values["runtime"] = values["end"] - values["start"]
     return values, notes

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
 from gpuyard.engine.kernels.ranks.area import class_of, is_doubted, level_of, may_be_stopped
-from gpuyard.engine.ranking import BURDEN_AT, BURDEN_LEVELS, BURDEN_ROW, OCTAVES, ONLINE_AT, RANK_TABLE, RATIOS_AT, TRUST_AT, WRITING_AT
+from gpuyard.engine.ranking import (
+    BURDEN_AT,
+    BURDEN_LEVELS,
+    BURDEN_ROW,
+    OCTAVES,
+    ONLINE_AT,
+    RANK_TABLE,
+    RATIOS_AT,
+    SLACK,
+    TRUST_AT,
+    WRITING_AT,
+)
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -16,7 +27,6 @@ if TYPE_CHECKING:
 GOLDEN = 0.6180339887498949  # the places that multiples of it name are spread evenly
 RATIO_FROM = -24  # the first octave of run times over estimates
 SETTLING = 25.0  # jobs that count as if table and estimates had told as much about them
-SLACK = 600.0  # s by which the account of waits may be exceeded in any case, all jobs together
 
 
 @inner

@@ -44,7 +44,7 @@ def _is_json(head: Head) -> bool:
     return re.search(r'"COMMAND"\s*:\s*"bjobs"', start) is not None or ('"RECORDS"' in start and '"STAT"' in start)
 
 
-@reader("bjobs-json", glob=("*bjobs*.json", "*bjobs*.json.gz"), title="LSF's job list, bjobs -json", sniff=_is_json)
+@reader("bjobs-json", glob="*bjobs*.json", title="LSF's job list, bjobs -json", sniff=_is_json)
 def read_bjobs_json(
     path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", year: int = 0, limits: Limits = JSON_LIMITS
 ) -> Workload:
@@ -59,7 +59,7 @@ def read_bjobs_json(
     return _workload(path, rows, gpus_per, year, count, gangs)
 
 
-@reader("bjobs", glob=("*bjobs*.txt",), title="LSF's job list, bjobs -o with a delimiter", sniff=lambda head: _is_text(head) is not None)
+@reader("bjobs", glob="*bjobs*.txt", title="LSF's job list, bjobs -o with a delimiter", sniff=lambda head: _is_text(head) is not None)
 def read_bjobs(
     path: Path, *, count: Count = "auto", gangs: Gangs = "free", gpus_per: GpusPer = "host", year: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Workload:

@@ -57,7 +57,7 @@ def _sniff(head: Head) -> bool:
     return _header(head.lines) is not None or _headerless(head.lines) is not None
 
 
-@reader("sacct", glob=("*sacct.txt", "*sacct.txt.gz", "*.sacct", "*.sacct.gz"), title="Slurm accounting, sacct --parsable2", sniff=_sniff)
+@reader("sacct", glob=("*sacct.txt", "*.sacct"), title="Slurm accounting, sacct --parsable2", sniff=_sniff)
 def read_sacct(
     path: Path, *, count: Count = "auto", gangs: Gangs = "free", arrival: Arrival = "submit", fields: str = "", delimiter: str = "",
     broken: Broken = "refuse", limits: Limits = DEFAULT_LIMITS,

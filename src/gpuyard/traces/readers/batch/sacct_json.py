@@ -24,7 +24,7 @@ def _sniff(head: Head) -> bool:
     return start.lstrip().startswith("{") and about and listed
 
 
-@reader("sacct-json", glob=("*sacct*.json", "*sacct*.json.gz"), title="Slurm accounting, sacct --json", sniff=_sniff)
+@reader("sacct-json", glob="*sacct*.json", title="Slurm accounting, sacct --json", sniff=_sniff)
 def read_sacct_json(path: Path, *, count: Count = "auto", gangs: Gangs = "free", limits: Limits = JSON_LIMITS) -> Workload:
     """Read the jobs of `sacct --json`; each run of a requeued job (several records of one id) counts as a job.
 
