@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpuyard.cli.main import run
-from gpuyard.report.page.courses import Course, course_chart
+from gpuyard.report.page.courses import AreaCourse, course_chart
 from gpuyard.report.writing import write_report
 
 DESK, PHONE = (1280, 800), (390, 844)
@@ -175,8 +175,10 @@ def test_the_page_answers_all_questions_in_their_order(pages: dict[str, Path]) -
 
 def test_the_page_of_a_simulation_says_who_waits_and_how_it_was_made(pages: dict[str, Path]) -> None:
     text = Seen(pages["simulation"].read_text("utf-8")).text
-    for words in ("How does first come, first served, no backfilling serve these jobs?", "wait at once, after", "Who waits how long",
-                  "By partition", "Users who wait most in all", "5 of 605 (0.826 %)", "32 GPUs in 8 nodes, as asked for: 8x4:a100"):  # fmt: skip
+    for words in (
+        "How does first come, first served, no backfilling serve these jobs?", "wait at once, after", "Who waits how long", "By partition",
+        "Users who wait most in all", "5 of 605 (0.826 %)", "32 GPUs in 8 nodes, as asked for: 8x4:a100",
+    ):  # fmt: skip
         assert words in text
     assert "user-1" in text and "onerror=alert(1)>\"'&user" not in text
 
@@ -184,7 +186,7 @@ def test_the_page_of_a_simulation_says_who_waits_and_how_it_was_made(pages: dict
 def test_means_over_time_keep_their_area(tmp_path: Path) -> None:
     """A course that is drawn with fewer steps shows as many job-seconds as there were."""
     edges = np.array([0.0, 1.0, 5.0, 100.0])
-    drawn = course_chart(edges, [Course("jobs", np.array([10.0, 0.0, 2.0]), 10.0, "10", "bad")], [], "jobs")
+    drawn = course_chart(edges, [AreaCourse("jobs", np.array([10.0, 0.0, 2.0]), 10.0, "10", "bad")], [], "jobs")
     path = re.findall(r' d="M52.0 106([^"]*)z"', drawn)[0]
     steps = [(float(a), float(b)) for a, b in re.findall(r"V([\d.]+)H([\d.]+)", path)]
     ends = [52.0, *(x for _, x in steps)]

@@ -79,29 +79,34 @@ def simulate(
     with time_so_far("simulating"):
         result = run(loaded, machine, made, seed, rules=rules, segments=segments)
     names = inputs.pseudonyms(clean, keep=show_names or reading.is_generator(workload))
-    shown_result = replace(result, workload=result.workload.with_users(names)) if names else result
+    renamed = replace(result, workload=result.workload.with_users(names)) if names else result
     if out is not None:
         result.save(out)
         say(f"result saved in {out}")
-    if jobs_out is not None:
-        from gpuyard.notebook.frames import write_jobs
-
-        write_jobs(shown_result, jobs_out)
-        say(f"{len(result):,} jobs written to {jobs_out}{inputs.RENAMED if names else ''}")
-    if plot is not None:
-        from gpuyard.report.gantt import save_figure
-
-        save_figure(result, plot)
-        say(f"figure drawn in {plot}")
+    _write_files(renamed, jobs_out, plot, inputs.RENAMED if names else "")
     if report is not None:
         from gpuyard.experiments.judging.answering.names import people_name
         from gpuyard.experiments.judging.answering.provenance import provenance_of
 
         generated = reading.is_generator(workload)
-        origin = provenance_of(shown_result.workload, machine, why, generated=generated, pseudonyms=bool(names))
-        write_report(shown_result, people_name(made), shown, origin, report)
+        origin = provenance_of(renamed.workload, machine, why, generated=generated, pseudonyms=bool(names))
+        write_report(renamed, people_name(made), shown, origin, report)
     tell(result)
     emit(describe(result, shown, tuple(dict.fromkeys(by or ())), metrics or GROUP_METRICS), how)
+
+
+def _write_files(result: Result, jobs_out: Path | None, plot: Path | None, note: str) -> None:
+    """Write the log of jobs and draw the figure, where they are asked for; the note says how users are called."""
+    if jobs_out is not None:
+        from gpuyard.notebook.frames import write_jobs
+
+        write_jobs(result, jobs_out)
+        say(f"{len(result):,} jobs written to {jobs_out}{note}")
+    if plot is not None:
+        from gpuyard.report.gantt import save_figure
+
+        save_figure(result, plot)
+        say(f"figure drawn in {plot}")
 
 
 def write_report(result: Result, name: str, metrics: Sequence[str], origin: Provenance, out: Path) -> None:

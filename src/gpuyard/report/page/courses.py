@@ -17,8 +17,8 @@ _LEFT = 52.0
 
 
 @dataclass(frozen=True)
-class Course:
-    """What is shown over time: means over bins (bins,), and the value at the top of its axis with its words."""
+class AreaCourse:
+    """A quantity over time: means over bins (bins,), and the value at the top of its axis with its words."""
 
     title: str
     values: Array
@@ -27,12 +27,12 @@ class Course:
     kind: str  # class of its colour
 
 
-def course_chart(edges: Array, courses: Sequence[Course], ticks: Sequence[tuple[float, str]], label: str) -> str:
+def course_chart(edges: Array, courses: Sequence[AreaCourse], ticks: Sequence[tuple[float, str]], label: str) -> str:
     """Draw courses over bins between the edges (bins + 1,), with ticks below the last, in both widths."""
     return _drawn(WIDE, edges, courses, ticks, label) + _drawn(NARROW, edges, courses, ticks, label)
 
 
-def _drawn(width: float, edges: Array, courses: Sequence[Course], ticks: Sequence[tuple[float, str]], label: str) -> str:
+def _drawn(width: float, edges: Array, courses: Sequence[AreaCourse], ticks: Sequence[tuple[float, str]], label: str) -> str:
     parts: list[str] = []
     for k, course in enumerate(courses):
         parts += _area(width, edges, course, k * (_HEIGHT + 30.0) + 22.0)
@@ -49,7 +49,7 @@ def _place(width: float, at: float, edges: Array) -> float:
     return _LEFT + float((at - edges[0]) / (edges[-1] - edges[0])) * (width - _LEFT - 4.0)
 
 
-def _area(width: float, edges: Array, course: Course, top: float) -> Iterator[str]:
+def _area(width: float, edges: Array, course: AreaCourse, top: float) -> Iterator[str]:
     """Yield the title, the axis and the area of one course."""
     grid = np.linspace(edges[0], edges[-1], PIECES[width] + 1)
     total = np.concatenate([[0.0], np.cumsum(course.values * np.diff(edges))])

@@ -14,7 +14,7 @@ from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE,
 from gpuyard.experiments.judging.text import count, metric_title, readable, short
 from gpuyard.metrics import measure, rejections, resolve
 from gpuyard.model.result import Result
-from gpuyard.report.page.courses import Course, course_chart
+from gpuyard.report.page.courses import AreaCourse, course_chart
 from gpuyard.report.page.frame import ReportPage, document, text
 from gpuyard.report.page.made import estimates_words, made_by, origin_facts, place_words
 from gpuyard.report.page.parts import TableCell, TableRow, card, facts, grid, level_bars, sentences, table
@@ -60,8 +60,10 @@ def _hero(result: Result) -> str:
     when = duration(float(bins["time"][int(np.argmax(bins["queue_max"]))] - edges[0]))
     title = f"At most {count(round(most), 'job')} wait at once, after {when}" if most > 0 else "No job ever waits"
     courses = [
-        Course("jobs waiting", bins["queue"], float(bins["queue"].max(initial=0.0)), short(float(bins["queue"].max(initial=0.0))), "bad"),
-        Course("GPUs busy", bins["busy"], up, short(up), "accent"),
+        AreaCourse(
+            "jobs waiting", bins["queue"], float(bins["queue"].max(initial=0.0)), short(float(bins["queue"].max(initial=0.0))), "bad"
+        ),
+        AreaCourse("GPUs busy", bins["busy"], up, short(up), "accent"),
     ]
     span = float(edges[-1] - edges[0])
     step = next((each for each in _STEPS if span / each <= 7), span)
