@@ -10,8 +10,8 @@ from tests.support.real_slurm import RealSlurm
 
 from gpuyard.live.deciding import outlook
 from gpuyard.live.slurm.commands import SlurmError, call, read_jobs, read_slurm
-from gpuyard.live.slurm.site import slurm_snapshot
 from gpuyard.live.state.file import parse_snapshot, snapshot_bytes
+from gpuyard.live.state.site import site_snapshot
 from gpuyard.policies import parse_scheduler
 
 
@@ -39,7 +39,7 @@ def test_a_real_queue_becomes_a_snapshot(slurm: RealSlurm):
     assert (jobs[str(gang)].gpus, jobs[str(gang)].chunk, jobs[str(gang)].gpu_type, jobs[str(gang)].nodes) == (16, 8, "a100", ("a1", "a2"))
     assert (jobs[str(waits)].title, jobs[str(waits)].limit, jobs[str(held)].gpus) == ("na|me", 1200.0, 2)
     assert abs(jobs[str(cores)].submit - time.time()) < 60  # in seconds since 1970, whatever the time zone
-    saved = slurm_snapshot(state)
+    saved = site_snapshot(state)
     assert saved.source.startswith("slurm 2")
     why = {int(name.partition("_")[0]): reason for name, reason in saved.ineligible.items()}
     assert why[held] == "it is held"
@@ -81,7 +81,7 @@ def test_json_says_the_same_as_text(slurm: RealSlurm, cli_run):
     slurm.submit("--gres=gpu:a100:2", "-t3")
     slurm.submit("-H", "--gres=gpu:1")
     by_json = cli_run({"jobs.json": call(["squeue", "--json"]), "nodes.json": call(["sinfo", "--json"])})
-    by_text = slurm_snapshot(read_slurm())
+    by_text = site_snapshot(read_slurm())
     assert by_json.names == by_text.names
     assert by_json.ineligible == by_text.ineligible
     for name in ("gpus", "chunk", "walltime", "estimate", "cpus", "submit"):
@@ -94,7 +94,7 @@ def test_json_says_the_same_as_text(slurm: RealSlurm, cli_run):
 def test_a_drained_node_starts_nothing(slurm: RealSlurm):
     slurm.run("scontrol", "update", "nodename=a1", "state=drain", "reason=test")
     try:
-        saved = slurm_snapshot(read_slurm())
+        saved = site_snapshot(read_slurm())
         assert saved.snapshot.free_gpus().tolist() == [0, 8, 4, 4]
     finally:
         slurm.run("scontrol", "update", "nodename=a1", "state=resume")

@@ -12,8 +12,9 @@ from gpuyard.errors import DataError, GpuyardError
 from gpuyard.live.deciding import outlook
 from gpuyard.live.reading import snapshot_of_files
 from gpuyard.live.slurm.documents import json_jobs, json_nodes
-from gpuyard.live.slurm.site import SlurmState, slurm_snapshot, why_ineligible
+from gpuyard.live.slurm.records import unverified
 from gpuyard.live.slurm.text import scontrol_jobs, scontrol_nodes, scontrol_partitions, sinfo_nodes, site_factors, squeue_jobs
+from gpuyard.live.state.site import SiteState, site_snapshot, why_ineligible
 from gpuyard.policies import parse_scheduler
 
 SQUEUE = """\
@@ -115,7 +116,7 @@ def test_reasons(reason, why):
 
 def test_an_unknown_reason_and_release_are_noted_and_the_job_stays():
     jobs = squeue_jobs("JOBID|STATE|REASON|TRES_PER_NODE|PARTITION|NAME\n1|PENDING|SomethingNew|gres:gpu:1|long|x\n")
-    saved = slurm_snapshot(SlurmState(NOW, jobs, scontrol_nodes(NODES), (), "26.05.1"))
+    saved = site_snapshot(SiteState(NOW, jobs, scontrol_nodes(NODES), (), "slurm 26.05.1", unverified("26.05.1")))
     assert len(saved.snapshot.waiting) == 1
     assert saved.notes == (
         "Slurm 26.05.1: no sample of this release has been read before; check a few jobs by eye",
@@ -125,7 +126,7 @@ def test_an_unknown_reason_and_release_are_noted_and_the_job_stays():
 
 def test_a_closed_partition_admits_nobody():
     closed = scontrol_partitions(PARTITIONS.replace("State=UP TotalNodes", "State=DOWN TotalNodes"))
-    saved = slurm_snapshot(SlurmState(NOW, squeue_jobs(SQUEUE), scontrol_nodes(NODES), closed))
+    saved = site_snapshot(SiteState(NOW, squeue_jobs(SQUEUE), scontrol_nodes(NODES), closed))
     assert saved.ineligible["11"] == "its partition is closed or does not admit it"
     assert "13_0" in saved.names  # it may also use another
 
@@ -146,10 +147,10 @@ def test_the_shape_of_later_releases():
         "submit_time": number | {"number": 1700000000}, "user_name": "ann", "partition": "long", "name": "x",
     }  # fmt: skip
     jobs = json_jobs({"jobs": [job]})
-    assert (jobs[0].limit, jobs[0].gpus, jobs[0].gpu_type, jobs[0].submit, jobs[0].state) == (1800.0, 2, "a100", 1700000000.0, "PENDING")
+    assert (jobs[0].limit, jobs[0].gpus, jobs[0].gpu_type, jobs[0].submit, jobs[0].waits) == (1800.0, 2, "a100", 1700000000.0, True)
     (node,) = json_nodes({"nodes": [{"name": "g1", "state": ["IDLE", "DRAIN"], "cpus": 8, "real_memory": 1000, "gres": "gpu:a100:2(S:0)",
                                      "gres_used": "gpu:a100:0", "partitions": ["long"]}]})  # fmt: skip
-    assert (node.gpus, "DRAIN" in node.states) == ({"a100": 2}, True)
+    assert (node.gpus, node.open) == ({"a100": 2}, False)
 
 
 def test_sinfo_has_a_line_for_each_partition():
@@ -203,7 +204,7 @@ def test_damaged_output_gives_one_error_or_a_snapshot(tmp_path):
 
 def test_files_that_are_none(tmp_path):
     for text, message in {
-        "hello\n": "is not what a command of Slurm prints", "{}": "has neither jobs nor nodes", '{"jobs": 1}': "has no list 'jobs'",
+        "hello\n": "is not what a command of Slurm or LSF prints", "{}": "has neither jobs nor nodes", '{"jobs": 1}': "has no list 'jobs'",
         SQUEUE: "no file lists the nodes", "JOBID|STATE\n1\n": ":2: 1 fields, the header names 2",
         "JOBID|STATE\nx|PENDING\n": "'x' is not the number",
     }.items():  # fmt: skip

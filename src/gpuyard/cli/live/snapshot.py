@@ -33,12 +33,12 @@ def snapshot(
     """
     from gpuyard.live.reading import snapshot_of_files
     from gpuyard.live.slurm.commands import read_slurm
-    from gpuyard.live.slurm.site import slurm_snapshot
     from gpuyard.live.state.file import snapshot_bytes, write_snapshot
+    from gpuyard.live.state.site import site_snapshot
 
     if LIVE in source and len(source) > 1:
         raise UsageError(f"{LIVE} and files cannot be mixed", hint=f"gpuyard snapshot {LIVE}, or the files alone")
-    saved = slurm_snapshot(read_slurm()) if source == [LIVE] else snapshot_of_files([Path(each) for each in source], now)
+    saved = site_snapshot(read_slurm()) if source == [LIVE] else snapshot_of_files([Path(each) for each in source], now)
     s = saved.snapshot
     reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(saved.ineligible.values()).most_common())
     say(f"{saved.source}: {len(s.running)} jobs run, {len(s.waiting)} may start, {len(saved.ineligible)} may not yet"

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 
 from gpuyard.errors import DataError, GpuyardError
-from gpuyard.live.slurm.records import SlurmJob
-from gpuyard.live.slurm.site import SlurmState
+from gpuyard.live.slurm.records import unverified
 from gpuyard.live.slurm.text import SQUEUE, scontrol_nodes, scontrol_partitions, squeue_jobs
+from gpuyard.live.state.site import SiteJob, SiteState
 
 PATIENCE = 30.0  # s for one command
 MOST = 256_000_000  # bytes of an answer: some 500,000 jobs
@@ -44,7 +44,7 @@ def call(command: Sequence[str], patience: float = PATIENCE, given: str | None =
     return done.stdout
 
 
-def read_jobs(patience: float = PATIENCE) -> list[SlurmJob]:
+def read_jobs(patience: float = PATIENCE) -> list[SiteJob]:
     """Read the queue: one call of `squeue`, which lists each task of an array."""
     return squeue_jobs(call(["squeue", "-a", "-r", "-O", ",".join(f"{name}:|" for name in SQUEUE)], patience))
 
@@ -56,9 +56,10 @@ def configuration(patience: float = PATIENCE) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def read_slurm(patience: float = PATIENCE) -> SlurmState:
+def read_slurm(patience: float = PATIENCE) -> SiteState:
     """Read jobs, nodes, partitions and the release, by one command each."""
     jobs = read_jobs(patience)
     nodes = scontrol_nodes(call(["scontrol", "-a", "-o", "-d", "show", "node"], patience))
     partitions = scontrol_partitions(call(["scontrol", "-a", "-o", "show", "partition"], patience))
-    return SlurmState(time.time(), jobs, nodes, partitions, configuration(patience).get("SLURM_VERSION", ""))
+    version = configuration(patience).get("SLURM_VERSION", "")
+    return SiteState(time.time(), jobs, nodes, partitions, f"slurm {version}".strip(), unverified(version))

@@ -17,10 +17,9 @@ from gpuyard.live.deciding import Asked
 from gpuyard.live.log import RotatedLog
 from gpuyard.live.slurm.commands import SlurmError, call, configuration, read_jobs, read_slurm
 from gpuyard.live.slurm.ordering import QueuedJob, out_of_order, plan_offsets
-from gpuyard.live.slurm.records import SlurmJob
-from gpuyard.live.slurm.site import SlurmState, slurm_snapshot
 from gpuyard.live.slurm.text import site_factors
 from gpuyard.live.state.file import SavedSnapshot
+from gpuyard.live.state.site import SiteJob, SiteState, site_snapshot
 from gpuyard.model.decision import Action
 from gpuyard.policies import AnyScheduler
 
@@ -54,7 +53,7 @@ class Deployment:
     log: RotatedLog | None = None
     _asked: Asked = field(init=False, repr=False)
     _site: dict[int, int] = field(default_factory=dict, repr=False)  # job or array → its site factor, as far as it is not 0
-    _ground: SlurmState | None = field(default=None, repr=False)
+    _ground: SiteState | None = field(default=None, repr=False)
     _waited: dict[str, float] = field(default_factory=dict, repr=False)  # waiting job → when it was submitted
     _cycle: int = 0
 
@@ -99,7 +98,7 @@ class Deployment:
     def _one_cycle(self) -> dict[str, Any]:
         times = [time.perf_counter()]
         state = self._read()
-        saved = slurm_snapshot(state)
+        saved = site_snapshot(state)
         times.append(time.perf_counter())
         decisions, order, _ = self._asked.decide(saved)
         groups = self._groups(saved, order, state.jobs)
@@ -119,7 +118,7 @@ class Deployment:
             "failed": failed, "started": self._started(state), "seconds": spans, "notes": list(saved.notes),
         }  # fmt: skip
 
-    def _read(self) -> SlurmState:
+    def _read(self) -> SiteState:
         """Read the queue, and from time to time the rest."""
         if self._ground is None or self._cycle % REREAD == 0:
             self._ground = read_slurm(self.settings.patience)
@@ -128,7 +127,7 @@ class Deployment:
         quiet = [replace(node, used=0) for node in self._ground.nodes]  # which GPUs were in use then is no longer so
         return replace(self._ground, now=time.time(), jobs=read_jobs(self.settings.patience), nodes=quiet)
 
-    def _groups(self, saved: SavedSnapshot, order: Sequence[int], jobs: Sequence[SlurmJob]) -> list[list[QueuedJob]]:
+    def _groups(self, saved: SavedSnapshot, order: Sequence[int], jobs: Sequence[SiteJob]) -> list[list[QueuedJob]]:
         """Return the waiting jobs in order, each array once, apart by what Slurm never mixes: shared nodes, and tiers."""
         known = {job.name: job for job in jobs}
         s = saved.snapshot
@@ -154,7 +153,7 @@ class Deployment:
             )
         return failed
 
-    def _started(self, state: SlurmState) -> list[tuple[str, float]]:
+    def _started(self, state: SiteState) -> list[tuple[str, float]]:
         """Return the jobs that waited in the cycle before and run now, with their waits in s."""
         found = [(job.name, round(job.start - self._waited[job.name], 3)) for job in state.jobs if job.runs and job.name in self._waited]
         self._waited = {job.name: job.submit for job in state.jobs if job.waits}

@@ -7,7 +7,8 @@ from typing import Any
 
 from gpuyard.errors import DataError
 from gpuyard.files import parse_json
-from gpuyard.live.slurm.records import SlurmJob, SlurmNode, indices_of, job_of, node_of
+from gpuyard.live.slurm.records import indices_of, job_of, node_of
+from gpuyard.live.state.site import SiteJob, SiteNode
 from gpuyard.model.site.notation import node_names
 
 MAX_PARTS = 5_000_000  # tables and lists
@@ -31,7 +32,7 @@ def json_version(found: Mapping[str, Any]) -> str:
     return str(slurm.get("release", ""))[:40] if isinstance(slurm, dict) else ""
 
 
-def json_jobs(found: Mapping[str, Any], where: str = "squeue --json") -> list[SlurmJob]:
+def json_jobs(found: Mapping[str, Any], where: str = "squeue --json") -> list[SiteJob]:
     """Read the jobs of `squeue --json`, without those that have ended."""
     made = []
     for number, each in enumerate(_rows(found, "jobs", where), 1):
@@ -46,7 +47,7 @@ def json_jobs(found: Mapping[str, Any], where: str = "squeue --json") -> list[Sl
     return made
 
 
-def json_nodes(found: Mapping[str, Any], where: str = "sinfo --json") -> list[SlurmNode]:
+def json_nodes(found: Mapping[str, Any], where: str = "sinfo --json") -> list[SiteNode]:
     """Read the nodes of `sinfo --json` or `scontrol show node --json`."""
     made = []
     for number, each in enumerate(_rows(found, "nodes", where), 1):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gpuyard.errors import DataError
+from gpuyard.live.state.site import MAX_TASK, SiteJob, SiteNode, SitePartition
 from gpuyard.model.site.notation import Resources, gigabytes_of, gres_of, instant_of, node_names, seconds_of, tres_of, type_label
 
 T = TypeVar("T")
 VERIFIED = ("22.05",)  # releases that samples and tests are from
 NOTHING = frozenset({"", "n/a", "(null)", "none", "unknown", "null"})
-MAX_TASK = 4_194_304  # of an array: Slurm's own limit
 _ALIASES = {  # ours → squeue's headers, scontrol's keys, keys of the JSON
     "shown": ("JOBID", "JobId"), "id": ("RAW_JOBID", "JobId", "job_id"), "array": ("ARRAY_JOB_ID", "ArrayJobId", "array_job_id"),
     "task": ("ARRAY_TASK_ID", "ArrayTaskId", "array_task_id", "array_task_string"),
@@ -30,6 +29,22 @@ _ALIASES = {  # ours → squeue's headers, scontrol's keys, keys of the JSON
     "account": ("ACCOUNT", "Account", "account"), "qos": ("QOS", "QOS", "qos"), "partition": ("PARTITION", "Partition", "partition"),
     "name": ("NAME", "JobName", "name"),
 }  # fmt: skip
+_WHY = {  # what Slurm's reason begins with → ours; the first that fits
+    "None": "", "Priority": "", "Resources": "", "JobHeld": "held", "JobHoldMaxRequeue": "held", "BeginTime": "begin",
+    "DependencyNeverSatisfied": "after-failed", "Dependency": "after", "JobArrayTaskLimit": "array-limit", "Licenses": "licence",
+    "Reserv": "reservation", "Assoc": "account-limit", "MaxTRES": "account-limit", "MaxJobs": "account-limit", "QOS": "qos-limit",
+    "Partition": "partition-limit", "AccountingPolicy": "account-limit", "AccountNotAllowed": "account-limit",
+    "InvalidAccount": "account-limit", "InvalidQOS": "qos-limit", "BadConstraints": "impossible", "DeadLine": "impossible",
+    "ReqNodeNotAvail": "node-down", "NodeDown": "node-down", "Nodes_required": "node-down", "Burst": "staging", "Cleaning": "staging",
+    "FedJobLock": "held",
+}  # fmt: skip
+_NO_STARTS = {  # states of a node in which nothing new starts there
+    "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "MAINT", "NOT_RESPONDING", "NO_RESPOND", "POWERED_DOWN",
+    "POWERING_DOWN", "POWER_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "UNKNOWN", "FUTURE", "INVAL",
+    "INVALID_REG", "BLOCKED",
+}  # fmt: skip
+_WAITS = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+_RUNS = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})  # holds nodes
 _INDICES = re.compile(r"\(IDX:([0-9,\-]+)\)")
 
 
@@ -55,75 +70,7 @@ class Reported:
             raise DataError(f"{self.where}: {name} = {text[:60]!r} {error}") from None
 
 
-@dataclass(frozen=True)
-class SlurmJob:
-    """A job, or a task of an array. Times in s since 1970, memory in GB."""
-
-    id: int
-    array: int  # of the first job of its array; 0: none
-    task: int  # -1: none, or tasks that are not told apart
-    name: str  # as users see it: 17, 17_3
-    state: str
-    reason: str
-    partitions: tuple[str, ...]
-    user: str
-    account: str
-    qos: str
-    title: str
-    priority: float
-    submit: float
-    eligible: float  # nan: not yet known
-    start: float  # nan: none
-    limit: float  # s; inf: none
-    nodes: tuple[str, ...]  # that it runs on
-    node_count: int
-    cpus: float
-    memory: float
-    gpus: int
-    chunk: int  # GPUs that are on one node
-    gpu_type: str
-    devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # node → GPUs, where they are known
-
-    @property
-    def waits(self) -> bool:
-        return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
-
-    @property
-    def runs(self) -> bool:
-        """Return whether it holds nodes."""
-        return self.state in ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-
-    @property
-    def base(self) -> int:
-        """The number by which the whole array is known."""
-        return self.array or self.id
-
-
-@dataclass(frozen=True)
-class SlurmNode:
-    """A node. Memory in GB; `used` are GPUs that jobs hold, as far as it says which."""
-
-    name: str
-    states: frozenset[str]
-    cpus: float
-    memory: float
-    gpus: Mapping[str, int]  # type → GPUs
-    partitions: tuple[str, ...]
-    used: int  # GPUs
-
-
-@dataclass(frozen=True)
-class SlurmPartition:
-    """A partition: jobs of a higher tier go first."""
-
-    name: str
-    tier: int = 1
-    factor: float = 0.0
-    up: bool = True
-    limit: float = math.inf  # s
-
-
-def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int, ...]] | None = None) -> SlurmJob:
+def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int, ...]] | None = None) -> SiteJob:
     """Make a job of the fields of any of the commands."""
     row = Reported(given, where)
     shown = row["shown"] or row["id"]
@@ -142,9 +89,11 @@ def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int
     held = row.read("tres", tres_of, Resources())
     cpus = row.read("cpus", _amount, 1.0)
     gpus, chunk, kind = _gpus_asked(row, count, held)
+    reason = row["reason"] or "None"
     name = f"{array}_{task}" if task >= 0 and array else f"{array}_[{task_text.strip('[]')}]" if array and task_text else str(number)
-    return SlurmJob(
-        number, array, task, name, state, row["reason"] or "None", tuple(filter(None, row["partition"].split(","))),
+    return SiteJob(
+        number, array, task, name, state in _WAITS, state in _RUNS, why_of(reason), reason,
+        tuple(filter(None, row["partition"].split(","))),
         row["user"].partition("(")[0], row["account"], row["qos"], row["name"], row.read("priority", _amount, 0.0),
         row.read("submit", instant_of, 0.0), row.read("eligible", instant_of, math.nan), row.read("start", instant_of, math.nan),
         row.read("limit", _limit, math.inf), nodes, len(nodes) or count, cpus, 0.0 if math.isnan(held.memory) else held.memory,
@@ -166,7 +115,7 @@ def _gpus_asked(row: Reported, nodes: int, held: Resources) -> tuple[int, int, s
     return 0, 1, ""
 
 
-def node_of(given: Mapping[str, str], where: str) -> SlurmNode:
+def node_of(given: Mapping[str, str], where: str) -> SiteNode:
     """Make a node of the fields of `scontrol show node`, `sinfo -N` or `sinfo --json`."""
     name = _first(given, "NodeName", "NODELIST", "name")
     if not name:
@@ -180,19 +129,31 @@ def node_of(given: Mapping[str, str], where: str) -> SlurmNode:
     memory = Reported({"x": _first(given, "RealMemory", "MEMORY", "real_memory")}, row.where).read("x", gigabytes_of, (0.0, ""))[0]
     cpus = Reported({"x": _first(given, "CPUEfctv", "CPUTot", "CPUS", "cpus")}, row.where).read("x", _amount, 0.0)
     partitions = tuple(sorted(filter(None, _first(given, "Partitions", "PARTITION", "partitions").rstrip("*").split(","))))
-    return SlurmNode(name, states, cpus, memory, gres, partitions, sum(used.values()))
+    return SiteNode(name, not states & _NO_STARTS, cpus, memory, gres, partitions, sum(used.values()))
 
 
-def partition_of(given: Mapping[str, str], where: str) -> SlurmPartition:
+def partition_of(given: Mapping[str, str], where: str) -> SitePartition:
     """Make a partition of the fields of `scontrol show partition`."""
     row = Reported(given, where)
     if not row["PartitionName"]:
         raise DataError(f"{where}: a partition has no name")
     limit = row.read("MaxTime", _limit, math.inf)
     state = row["State"].upper()
-    return SlurmPartition(
+    return SitePartition(
         row["PartitionName"], row.read("PriorityTier", _whole, 1), row.read("PriorityJobFactor", _amount, 0.0), state in ("", "UP"), limit
     )
+
+
+def why_of(reason: str) -> str | None:
+    """Return our name for Slurm's reason why a job waits; empty if it may start, None if it is not known."""
+    return next((ours for start, ours in _WHY.items() if reason.startswith(start)), None)
+
+
+def unverified(version: str) -> tuple[str, ...]:
+    """Return a note for a release that nothing has been read of before."""
+    if not version or version.startswith(VERIFIED):
+        return ()
+    return (f"Slurm {version}: no sample of this release has been read before; check a few jobs by eye",)
 
 
 def gpus_by_type(text: str) -> dict[str, int]:

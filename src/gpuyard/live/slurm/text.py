@@ -10,16 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gpuyard.errors import DataError
-from gpuyard.live.slurm.records import (
-    NOTHING,
-    SlurmJob,
-    SlurmNode,
-    SlurmPartition,
-    indices_of,
-    job_of,
-    node_of,
-    partition_of,
-)
+from gpuyard.live.slurm.records import NOTHING, indices_of, job_of, node_of, partition_of
+from gpuyard.live.state.site import SiteJob, SiteNode, SitePartition
 from gpuyard.model.site.notation import node_names
 
 SQUEUE = (  # -O: field:suffix; the name comes last, since it may hold the separator
@@ -52,12 +44,12 @@ def table_rows(text: str, where: str) -> Iterator[tuple[str, dict[str, str]]]:
         yield f"{where}:{number}", dict(zip(names, values, strict=True))
 
 
-def squeue_jobs(text: str, where: str = "squeue") -> list[SlurmJob]:
+def squeue_jobs(text: str, where: str = "squeue") -> list[SiteJob]:
     """Read the jobs of `squeue -r -o …` or `-O …` with a header and the separator `|`."""
     return [job_of(fields, place) for place, fields in table_rows(text, where)]
 
 
-def sinfo_nodes(text: str, where: str = "sinfo") -> list[SlurmNode]:
+def sinfo_nodes(text: str, where: str = "sinfo") -> list[SiteNode]:
     """Read the nodes of `sinfo -N -O "NodeList:|,StateLong:|,…"`; a node has a line for each of its partitions."""
     found: dict[str, dict[str, str]] = {}
     for _, fields in table_rows(text, where):
@@ -90,7 +82,7 @@ def _fields(body: str, where: str) -> dict[str, str]:
     return found
 
 
-def scontrol_jobs(text: str, where: str = "scontrol show job") -> list[SlurmJob]:
+def scontrol_jobs(text: str, where: str = "scontrol show job") -> list[SiteJob]:
     """Read `scontrol -d show job`, with `-o` or without: also which GPUs jobs hold."""
     return [job_of(fields, place, _devices(body, place)) for place, fields, body in records(text, "JobId", where)]
 
@@ -106,12 +98,12 @@ def _devices(body: str, where: str) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def scontrol_nodes(text: str, where: str = "scontrol show node") -> list[SlurmNode]:
+def scontrol_nodes(text: str, where: str = "scontrol show node") -> list[SiteNode]:
     """Read `scontrol -d show node`, with `-o` or without."""
     return [node_of(fields, place) for place, fields, _ in records(text, "NodeName", where)]
 
 
-def scontrol_partitions(text: str, where: str = "scontrol show partition") -> list[SlurmPartition]:
+def scontrol_partitions(text: str, where: str = "scontrol show partition") -> list[SitePartition]:
     """Read `scontrol show partition`, with `-o` or without."""
     return [partition_of(fields, place) for place, fields, _ in records(text, "PartitionName", where)]
 

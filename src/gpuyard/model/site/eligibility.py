@@ -21,6 +21,7 @@ REASONS: Mapping[str, str] = {  # name → what a person reads
     "reservation": "it waits for a reservation", "account-limit": "its account or user is at a limit", "qos-limit": "its QOS is at a limit",
     "partition-limit": "its partition is closed or does not admit it", "licence": "no licence is free",
     "node-down": "a node that it needs is not available", "staging": "its data or its last run is still being cleaned up",
+    "site": "the batch system does not let it start",
     "impossible": "no node can ever fulfil its request",
 }  # fmt: skip
 NEVER = frozenset({"after-failed"})  # a job that is ineligible for these stays so

@@ -10,18 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuyard.errors import DataError
+from gpuyard.model.site.lsf_notation import DATE, MONTHS, GpusPer, gpus_asked, host_slots, lsf_seconds, slots_of
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import check_count
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
-from gpuyard.traces.readers.batch.lsb_acct import GpusPer, gpus_asked, host_slots
 from gpuyard.traces.readers.batch.records import JobRecord, collect, lines_of
 from gpuyard.traces.readers.batch.table import Layout, header_layout, split
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 from gpuyard.traces.readers.json_text import JSON_LIMITS, JsonText, table, text
 
-_MONTHS = {name: k for k, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)}
-_DATE = re.compile(r"([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d{1,2}):(\d\d)(?::(\d\d))?(?:\s+(\d{4}))?(?:\s+[LEXD])?")
 _OBJECT = re.compile(r"^[ \t]*(?=\{)", re.M)
 _ASSUMED_YEAR = 2000  # of the latest date, where dates have no year; a leap year
 _COLUMNS = frozenset(
@@ -106,12 +104,12 @@ def _dates(path: Path, rows: list[tuple[int, dict[str, str]]], year: int) -> tup
     for line, row in rows:
         for name in ("submit_time", "start_time", "finish_time"):
             value = row.get(name, "")
-            match = _DATE.fullmatch(value.strip())
+            match = DATE.fullmatch(value.strip())
             if not value.strip() or value in given or value in bare:
                 continue
-            if not match or match[1].lower() not in _MONTHS:
+            if not match or match[1].lower() not in MONTHS:
                 raise DataError(f"{path}:{line}: {name} = {value[:40]!r} is not a date such as Dec 28 19:56")
-            parts = (_MONTHS[match[1].lower()], *(int(part or 0) for part in match.groups()[1:5]))
+            parts = (MONTHS[match[1].lower()], *(int(part or 0) for part in match.groups()[1:5]))
             if match[6]:
                 given[value] = _seconds(path, line, value, int(match[6]), parts)
             else:
@@ -142,9 +140,9 @@ def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per:
     if not match:
         raise DataError(f"{path}:{line}: jobid = {row.get('jobid', '')[:40]!r} is not a job id")
     try:
-        elapsed, limit = _span(row.get("run_time", ""), 1.0), _span(row.get("runtimelimit", ""), 60.0)
-        slots = next((_slots(row[name]) for name in ("nalloc_slot", "slots", "nreq_slot") if row.get(name, "").strip()), math.nan)
-        asked = _slots(row["gpu_num"]) if row.get("gpu_num", "").strip() else math.nan
+        elapsed, limit = lsf_seconds(row.get("run_time", ""), 1.0), lsf_seconds(row.get("runtimelimit", ""), 60.0)
+        slots = next((slots_of(row[name]) for name in ("nalloc_slot", "slots", "nreq_slot") if row.get(name, "").strip()), math.nan)
+        asked = slots_of(row["gpu_num"]) if row.get("gpu_num", "").strip() else math.nan
     except ValueError as error:
         raise DataError(f"{path}:{line}: {error}") from None
     hosts: Counter[str] = host_slots([host for host in row.get("exec_host", "").split(":") if host.strip()])
@@ -158,23 +156,3 @@ def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per:
         user=row.get("user", ""), partition=row.get("queue", ""), account=row.get("proj_name", "") or row.get("proj", ""), asked_type=kind,
         ran_type=kind, node_list=",".join(hosts), unassigned=not hosts,
     )  # fmt: skip
-
-
-def _slots(text: str) -> float:
-    if not re.fullmatch(r"\d{1,9}(?:\.0*)?", text.strip()):
-        raise ValueError(f"{text[:40]!r} is not a count")
-    return float(text)
-
-
-def _span(text: str, unit: float) -> float:
-    """Parse `79 second(s)`, `00:10:00`, `0:10` (hours, minutes) or a number of `unit` s, maybe with a host (`1440.0/hostA`), else nan."""
-    clean = re.sub(r"\s+[LEXD]$", "", text.strip()).partition("/")[0].strip()
-    if not clean:
-        return math.nan
-    if match := re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)(?:\s*second\(s\))", clean):
-        return float(match[1])
-    if match := re.fullmatch(r"(\d{1,7}):(\d{1,2})(?::(\d{1,2}))?", clean):
-        return 3600.0 * int(match[1]) + 60.0 * int(match[2]) + float(match[3] or 0)
-    if match := re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", clean):
-        return unit * float(clean)
-    raise ValueError(f"{text[:40]!r} is not a time")

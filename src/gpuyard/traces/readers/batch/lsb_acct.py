@@ -6,9 +6,9 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Literal
 
 from gpuyard.errors import DataError
+from gpuyard.model.site.lsf_notation import GpusPer, gpus_asked, host_slots
 from gpuyard.model.workload import Workload
 from gpuyard.traces.base import reader
 from gpuyard.traces.checks import check_count
@@ -16,15 +16,11 @@ from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits
 from gpuyard.traces.readers.batch.records import JobRecord, collect, lines_of
 from gpuyard.traces.readers.batch.workload import Count, Gangs, workload_of
 
-GpusPer = Literal["host", "task", "job"]
 _FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"|([^\s"]+)')
 _ASKED_HOSTS = 22  # place of the number of asked hosts
 _RESOURCE_USE = 19  # numbers of rusage
 _OPTIONS = 30  # fields from there to the number of submission options, each a key and a value
 _HOST_USE = 6  # fields about each host with its resource usage; after them run limit, flags, mean memory, effective requirement
-_GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_excl_t|_shared)?\s*=\s*(\d{1,6})(?:\.\d*)?(/task|/host|/job)?")
-_GPU_OPTION = re.compile(r"(?:^|:)num=(\d{1,6})(/task|/host)?(?::|$)")
-_GPU_MODEL = re.compile(r"(?:^|[:\s\[])gmodel=([\w.-]{1,60})")
 
 
 def _sniff(head: Head) -> bool:
@@ -110,16 +106,6 @@ def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> JobRecord:
     )  # fmt: skip
 
 
-def host_slots(names: list[str]) -> Counter[str]:
-    """Count the slots on each host, from `16*host1` or 16 times `host1`. Brackets and commas in a name would read as a list."""
-    found: Counter[str] = Counter()
-    for name in names:
-        count, star, host = name.partition("*")
-        many = int(count) if star and re.fullmatch(r"\d{1,6}", count) else 1
-        found[re.sub(r"[\[\],\s]", "_", host if star else name) or "host"] += many
-    return found
-
-
 def _tail(fields: _Fields, after: int) -> tuple[int, int, str]:
     """Return the index in a job array, the run limit in s (0: none) and the effective requirement; older records end before those."""
     if len(fields.values) <= after + _OPTIONS:
@@ -140,14 +126,3 @@ def _index(fields: _Fields, at: int) -> int:
 def _options(fields: _Fields, after: int) -> list[str]:
     """Return the GPU requirements among the later fields, such as `num=2:mode=shared`."""
     return [value for value, quoted in zip(fields.values[after:], fields.quoted[after:], strict=True) if quoted and "num=" in value]
-
-
-def gpus_asked(texts: list[str], hosts: int, slots: int, gpus_per: GpusPer) -> tuple[float, str]:
-    """Return the GPUs in all and their model, from the requirements; nan where none are asked for."""
-    for text in reversed(texts):
-        match = _GPUS.search(text) or _GPU_OPTION.search(text)
-        if match:
-            per = (match[2] or f"/{gpus_per}")[1:]
-            model = _GPU_MODEL.search(text)
-            return float(int(match[1]) * {"host": max(hosts, 1), "task": slots, "job": 1}[per]), model[1].lower() if model else ""
-    return math.nan, ""

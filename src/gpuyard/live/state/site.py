@@ -1,4 +1,4 @@
-"""Makes a snapshot of what Slurm reports: which jobs may start, what runs holds, and which nodes each job may use.
+"""Makes a snapshot of what a batch system reports: which jobs may start, what runs holds, and which nodes each job may use.
 
 Partitions that share nodes are one partition of the cluster, and their jobs are decided together, those of a higher tier first. Where such
 partitions have different nodes, nodes are of different types by the partitions that they are in (`a100@debug+long`), and a job asks for the
@@ -18,7 +18,6 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.live.estimator import HistoryEstimator, kind_of
-from gpuyard.live.slurm.records import MAX_TASK, VERIFIED, SlurmJob, SlurmNode, SlurmPartition
 from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.model.cluster import MAX_DEVICES, MAX_TYPES, Cluster, GpuType, Nodes, Partition
 from gpuyard.model.jobs import Jobs
@@ -26,32 +25,81 @@ from gpuyard.model.rules import Rules
 from gpuyard.model.site.eligibility import REASONS
 from gpuyard.model.snapshot import HELD, LIVE, NODE, RECENT, Snapshot
 
-_WHY = {  # what Slurm's reason begins with → ours; the first that fits
-    "None": "", "Priority": "", "Resources": "", "JobHeld": "held", "JobHoldMaxRequeue": "held", "BeginTime": "begin",
-    "DependencyNeverSatisfied": "after-failed", "Dependency": "after", "JobArrayTaskLimit": "array-limit", "Licenses": "licence",
-    "Reserv": "reservation", "Assoc": "account-limit", "MaxTRES": "account-limit", "MaxJobs": "account-limit", "QOS": "qos-limit",
-    "Partition": "partition-limit", "AccountingPolicy": "account-limit", "AccountNotAllowed": "account-limit",
-    "InvalidAccount": "account-limit", "InvalidQOS": "qos-limit", "BadConstraints": "impossible", "DeadLine": "impossible",
-    "ReqNodeNotAvail": "node-down", "NodeDown": "node-down", "Nodes_required": "node-down", "Burst": "staging", "Cleaning": "staging",
-    "FedJobLock": "held",
-}  # fmt: skip
-_NO_STARTS = {  # states of a node in which nothing new starts there
-    "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "MAINT", "NOT_RESPONDING", "NO_RESPOND", "POWERED_DOWN",
-    "POWERING_DOWN", "POWER_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "UNKNOWN", "FUTURE", "INVAL",
-    "INVALID_REG", "BLOCKED",
-}  # fmt: skip
+MAX_TASK = 4_194_304  # of an array: Slurm's own limit
 _NO_GPU = "cpu"  # the type of a node without GPUs
 
 
 @dataclass(frozen=True)
-class SlurmState:
-    """Holds what Slurm reports at one instant."""
+class SiteJob:
+    """A job, or a task of an array. Times in s since 1970, memory in GB."""
+
+    id: int
+    array: int  # of the first job of its array; 0: none
+    task: int  # -1: none, or tasks that are not told apart
+    name: str  # as users see it: 17, 17_3
+    waits: bool
+    runs: bool  # holds nodes
+    why: str | None  # the name of the reason why it may not start; empty: it may; None: the system's own reason is not known
+    reason: str  # in the words of the system
+    partitions: tuple[str, ...]
+    user: str
+    account: str
+    qos: str
+    title: str
+    priority: float
+    submit: float
+    eligible: float  # nan: not yet known
+    start: float  # nan: none
+    limit: float  # s; inf: none
+    nodes: tuple[str, ...]  # that it runs on
+    node_count: int
+    cpus: float
+    memory: float
+    gpus: int
+    chunk: int  # GPUs that are on one node
+    gpu_type: str
+    devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # node → GPUs, where they are known
+
+    @property
+    def base(self) -> int:
+        """The number by which the whole array is known."""
+        return self.array or self.id
+
+
+@dataclass(frozen=True)
+class SiteNode:
+    """A node. Memory in GB."""
+
+    name: str
+    open: bool  # takes new jobs
+    cpus: float
+    memory: float
+    gpus: Mapping[str, int]  # type → GPUs
+    partitions: tuple[str, ...]
+    used: int  # GPUs that somebody holds, as the node says
+
+
+@dataclass(frozen=True)
+class SitePartition:
+    """A partition: jobs of a higher tier go first."""
+
+    name: str
+    tier: int = 1
+    factor: float = 0.0
+    up: bool = True
+    limit: float = math.inf  # s
+
+
+@dataclass(frozen=True)
+class SiteState:
+    """Holds what a batch system reports at one instant."""
 
     now: float  # s since 1970
-    jobs: Sequence[SlurmJob]
-    nodes: Sequence[SlurmNode]
-    partitions: Sequence[SlurmPartition] = ()
-    version: str = ""
+    jobs: Sequence[SiteJob]
+    nodes: Sequence[SiteNode]
+    partitions: Sequence[SitePartition] = ()
+    source: str = ""  # such as "slurm 22.05.8"
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -67,21 +115,18 @@ class _Notes:
         return tuple(f"{text} ({count} times)" if count > 1 else text for text, count in self.seen.items())
 
 
-def why_ineligible(job: SlurmJob, now: float, partitions: Mapping[str, SlurmPartition]) -> str | None:
-    """Return the name of the reason why a waiting job may not start; empty if it may, None if Slurm's reason is not known."""
+def why_ineligible(job: SiteJob, now: float, partitions: Mapping[str, SitePartition]) -> str | None:
+    """Return the name of the reason why a waiting job may not start; empty if it may, None if the system's reason is not known."""
     known = [partitions[name] for name in job.partitions if name in partitions]
     if known and not any(each.up for each in known):
         return "partition-limit"
-    if job.eligible > now:
-        return "begin"
-    return next((ours for start, ours in _WHY.items() if job.reason.startswith(start)), None)
+    return "begin" if job.eligible > now else job.why
 
 
-def slurm_snapshot(state: SlurmState, estimator: HistoryEstimator | None = None) -> SavedSnapshot:
+def site_snapshot(state: SiteState, estimator: HistoryEstimator | None = None) -> SavedSnapshot:
     """Make the snapshot. Estimates are what users asked for, unless `estimator` has learned more."""
     notes = _Notes()
-    if state.version and not state.version.startswith(VERIFIED):
-        notes.add(f"Slurm {state.version}: no sample of this release has been read before; check a few jobs by eye")
+    notes.seen.update(state.notes)
     partitions = {each.name: each for each in state.partitions}
     ground = _ground(state.nodes, partitions, notes)
     waiting, ineligible = _eligible(state, partitions, ground, notes)
@@ -93,23 +138,23 @@ def slurm_snapshot(state: SlurmState, estimator: HistoryEstimator | None = None)
     snapshot = Snapshot(state.now, Jobs(table, **labels), live, held, nodes, ground.cluster, Rules(), seed=0, submitted=submitted)
     tiers = {name: partitions[name].tier for name in labels["partitions"] if name in partitions}
     return SavedSnapshot(
-        snapshot, f"slurm {state.version}".strip(), tuple(job.name for job in jobs), tiers,
+        snapshot, state.source, tuple(job.name for job in jobs), tiers,
         {job.name: REASONS[why] for job, why in ineligible}, notes.lines(),
     )  # fmt: skip
 
 
 def _eligible(
-    state: SlurmState, partitions: Mapping[str, SlurmPartition], ground: _Ground, notes: _Notes
-) -> tuple[list[SlurmJob], list[tuple[SlurmJob, str]]]:
+    state: SiteState, partitions: Mapping[str, SitePartition], ground: _Ground, notes: _Notes
+) -> tuple[list[SiteJob], list[tuple[SiteJob, str]]]:
     """Return the jobs that may start, and those that may not with the name of the reason."""
-    may: list[SlurmJob] = []
-    may_not: list[tuple[SlurmJob, str]] = []
+    may: list[SiteJob] = []
+    may_not: list[tuple[SiteJob, str]] = []
     for job in state.jobs:
         if not job.waits:
             continue
         why = why_ineligible(job, state.now, partitions)
         if job.array and job.task < 0:
-            notes.add("the waiting tasks of an array are one job: squeue -r tells them apart")
+            notes.add("the waiting tasks of an array are one job: squeue -r would tell them apart")
         if why is None:
             notes.add(f"reason {job.reason[:60]} is not known; the job is taken as eligible")
         why = why or ("" if any(name in ground.component for name in job.partitions) else "partition-limit")
@@ -129,16 +174,16 @@ class _Ground:
 
     cluster: Cluster
     number: Mapping[str, int]  # node name → node number
-    component: Mapping[str, str]  # Slurm's partition → partition of the cluster
-    reach: Mapping[str, frozenset[str]]  # Slurm's partition → types of its nodes, where its component has others too
+    component: Mapping[str, str]  # the system's partition → partition of the cluster
+    reach: Mapping[str, frozenset[str]]  # the system's partition → types of its nodes, where its component has others too
     plain: Mapping[str, str]  # type of the cluster → type of GPU
-    states: Mapping[str, SlurmNode]
+    states: Mapping[str, SiteNode]
 
 
-def _ground(given: Sequence[SlurmNode], partitions: Mapping[str, SlurmPartition], notes: _Notes) -> _Ground:
+def _ground(given: Sequence[SiteNode], partitions: Mapping[str, SitePartition], notes: _Notes) -> _Ground:
     nodes = [node for node in given if node.partitions and node.cpus > 0]
     if not nodes:
-        raise DataError("slurm: no node of any partition was reported", hint="scontrol -d show node lists them")
+        raise DataError("no node of any partition was reported", hint="scontrol -d show node lists them, as bhosts does for LSF")
     component = _components(node.partitions for node in nodes)
     lists: dict[str, set[tuple[str, ...]]] = {}
     for node in nodes:
@@ -153,7 +198,7 @@ def _ground(given: Sequence[SlurmNode], partitions: Mapping[str, SlurmPartition]
         kinds.append(label)
         plain[label] = kind
     if len(plain) > MAX_TYPES:
-        raise DataError(f"slurm: nodes differ in {len(plain)} ways by GPU type and partitions; at most {MAX_TYPES}")
+        raise DataError(f"nodes differ in {len(plain)} ways by GPU type and partitions; at most {MAX_TYPES}")
     names, groups = list(plain), sorted(set(component.values()))
     columns = Nodes(
         names=tuple(node.name for node in nodes),
@@ -166,7 +211,7 @@ def _ground(given: Sequence[SlurmNode], partitions: Mapping[str, SlurmPartition]
     )
     made = tuple(_partition(group, [name for name in component if component[name] == group], partitions) for group in groups)
     reach = {name: frozenset(k for node, k in zip(nodes, kinds, strict=True) if name in node.partitions) for name in several}
-    cluster = Cluster(columns, tuple(GpuType(name) for name in names), made, name="slurm")
+    cluster = Cluster(columns, tuple(GpuType(name) for name in names), made, name="site")
     return _Ground(cluster, {node.name: k for k, node in enumerate(nodes)}, component, reach, plain, {node.name: node for node in nodes})
 
 
@@ -186,7 +231,7 @@ def _components(lists: Iterable[tuple[str, ...]]) -> dict[str, str]:
     return {name: find(name) for name in root}
 
 
-def _partition(group: str, names: Sequence[str], partitions: Mapping[str, SlurmPartition]) -> Partition:
+def _partition(group: str, names: Sequence[str], partitions: Mapping[str, SitePartition]) -> Partition:
     factor = max((partitions[name].factor for name in names if name in partitions), default=0.0)
     return Partition(group, priority=factor, also=tuple(name for name in names if name != group))
 
@@ -194,13 +239,13 @@ def _partition(group: str, names: Sequence[str], partitions: Mapping[str, SlurmP
 # ── jobs ──
 
 
-def _home(job: SlurmJob, ground: _Ground, partitions: Mapping[str, SlurmPartition]) -> str:
+def _home(job: SiteJob, ground: _Ground, partitions: Mapping[str, SitePartition]) -> str:
     """Return the partition that a job counts for: of those that it asks for, the one of the highest tier."""
     known = [name for name in job.partitions if name in ground.component]
     return max(known, key=lambda name: partitions[name].tier if name in partitions else 0, default="")
 
 
-def _wanted(job: SlurmJob, home: str, ground: _Ground) -> str:
+def _wanted(job: SiteJob, home: str, ground: _Ground) -> str:
     """Return the types of nodes that a job may use, as a label: empty for any."""
     if home not in ground.reach:
         return job.gpu_type if job.gpus else ""
@@ -211,7 +256,7 @@ def _wanted(job: SlurmJob, home: str, ground: _Ground) -> str:
 
 
 def _table(
-    jobs: Sequence[SlurmJob], ground: _Ground, partitions: Mapping[str, SlurmPartition], estimator: HistoryEstimator
+    jobs: Sequence[SiteJob], ground: _Ground, partitions: Mapping[str, SitePartition], estimator: HistoryEstimator
 ) -> tuple[Array, dict[str, Any]]:
     """Return the rows of JOB, and the labels."""
     homes = [_home(job, ground, partitions) for job in jobs]
@@ -234,11 +279,11 @@ def _table(
         "memory": [job.memory if job.gpus else job.memory / job.node_count for job in jobs], "priority": [job.priority for job in jobs],
         "estimate": [_estimate(job, limit, estimator) for job, limit in zip(jobs, limits, strict=True)],
     }  # fmt: skip
-    made, _ = Jobs.build(columns, where="slurm", **labels)
+    made, _ = Jobs.build(columns, where="jobs", **labels)
     return made.table, made.labels
 
 
-def _estimate(job: SlurmJob, limit: float, estimator: HistoryEstimator) -> float:
+def _estimate(job: SiteJob, limit: float, estimator: HistoryEstimator) -> float:
     return estimator.estimate(job.user, kind_of("", job.title, ()), limit).expected
 
 
@@ -250,7 +295,7 @@ def _numbers(values: Sequence[str], distinct: Sequence[str]) -> list[int]:
 # ── what is held ──
 
 
-def _held(jobs: Sequence[SlurmJob], table: Array, state: SlurmState, ground: _Ground, notes: _Notes) -> tuple[Array, Array, Array]:
+def _held(jobs: Sequence[SiteJob], table: Array, state: SiteState, ground: _Ground, notes: _Notes) -> tuple[Array, Array, Array]:
     """Return LIVE, HELD and NODE rows. GPUs that are in use by nobody who is listed cannot be used."""
     live = np.zeros(len(jobs), LIVE)
     live["start"] = live["run_start"] = -1.0
@@ -274,7 +319,7 @@ def _held(jobs: Sequence[SlurmJob], table: Array, state: SlurmState, ground: _Gr
     return live, np.array(pieces, HELD), nodes
 
 
-def _pieces(job: SlurmJob, ground: _Ground, taken: Sequence[int], notes: _Notes) -> list[tuple[int, int, int]]:
+def _pieces(job: SiteJob, ground: _Ground, taken: Sequence[int], notes: _Notes) -> list[tuple[int, int, int]]:
     """Return (node, GPUs, bit set) for each node of a running job."""
     known = [name for name in job.nodes if name in ground.number]
     if len(known) < len(job.nodes):
@@ -300,11 +345,11 @@ def _bits(devices: Sequence[int], count: int, size: int, taken: int) -> int:
     return sum(1 << d for d in free[:count])
 
 
-def _set_node(nodes: Array, k: int, seen: SlurmNode, size: int, taken: int, busy: int) -> None:
+def _set_node(nodes: Array, k: int, seen: SiteNode, size: int, taken: int, busy: int) -> None:
     """Set what of a node can be used; GPUs that it says are used, and that no listed job holds, are out of reach."""
     foreign = max(min(seen.used, size) - busy, 0)
     free = [d for d in range(min(size, MAX_DEVICES)) if not taken >> d & 1]
     nodes["off"][k] = foreign
     lost = sum(1 << d for d in free[len(free) - foreign :]) if foreign else 0
     nodes["mask"][k] = (1 << size) - 1 - lost if size <= MAX_DEVICES else 0
-    nodes["down"][k] = bool(seen.states & _NO_STARTS)
+    nodes["down"][k] = not seen.open
