@@ -1,4 +1,4 @@
-"""Estimates run times online, from the history of one cluster: how long jobs like this one took. It is rebuilt from the history at a start.
+"""Learns from the history of one cluster: how long jobs like this one took, and who has waited how long. It is rebuilt at a start.
 
 Jobs are alike if a user gave them the same class or name, or else started the same program. A median of the last few is robust against the
 run that died at once; where nothing like it has ended, the user's last two stand in for it (Tsafrir, Etsion and Feitelson 2007).
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from gpuyard.engine.ranking import BURDEN_LEVELS, SLACK
 from gpuyard.errors import DataError
 from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
 from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
@@ -137,6 +138,38 @@ def recalled(path: Path) -> HistoryEstimator:
         return HistoryEstimator.of_data(parse_json(read_bytes(path, MAX_BYTES, "run times"), str(path)), str(path))
     except (DataError, ValueError, TypeError):
         return HistoryEstimator()
+
+
+class WaitAccounts:
+    """Keeps what the jobs of one cluster have waited, by size, and how many they are: all of them, and those that may be stopped.
+
+    A simulation keeps the same accounts of the burden.
+    """
+
+    def __init__(self) -> None:
+        self._levels = [[0.0, 0, 0.0, 0] for _ in range(BURDEN_LEVELS)]
+
+    def add(self, delay: float, area: float, stoppable: bool) -> None:
+        """Take a job into account that has ended after `delay` s off the devices; `area` is its estimate × its GPUs, in GPU-s."""
+        level = min(max(math.frexp(area)[1] - 1, 0), BURDEN_LEVELS - 1) if area < math.inf else BURDEN_LEVELS - 1
+        account = self._levels[level]
+        account[0] += max(delay, 0.0)
+        account[1] += 1
+        if stoppable:
+            account[2] += max(delay, 0.0)
+            account[3] += 1
+
+    @property
+    def excess(self) -> float:
+        """Return by what part those that may be stopped have waited longer than jobs of their size; 0.25: a quarter."""
+        theirs = usual = 0.0
+        for every, count, some, among in self._levels:
+            if 0 < among < count:
+                theirs += some
+                usual += every / count * among
+        if usual > 0:
+            return (theirs - SLACK) / usual - 1.0
+        return math.inf if theirs > SLACK else 0.0
 
 
 def _median(values: list[float]) -> float:

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gpuyard.errors import UsageError
-from gpuyard.live.burden import WaitAccounts
-from gpuyard.live.estimator import HistoryEstimator, kind_of
+from gpuyard.live.estimator import HistoryEstimator, WaitAccounts, kind_of
 from gpuyard.live.node.advice.advisor import Advice, Advisor
 from gpuyard.live.node.book import Book, Change
 from gpuyard.live.node.client import NodeError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpuyard import Simulation, Workload, load_cluster, parse_scheduler
-from gpuyard.live.burden import WaitAccounts
+from gpuyard.live.estimator import WaitAccounts
 from gpuyard.live.node.core import Node, NodeSettings
 from gpuyard.live.node.devices import NoGpus
 from gpuyard.live.node.jobs import RunState, Submission
