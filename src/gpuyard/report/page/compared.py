@@ -22,6 +22,7 @@ from gpuyard.report.page.parts import (
     change_bars,
     change_table,
     grid,
+    level_bars,
     sentences,
     split_bar,
     table,
@@ -184,14 +185,12 @@ def _levels_card(summary: Summary) -> str:
     if waits is None or today is None:
         return ""
     found = waits.changes(LENGTH, today.scheduler, today.scheduler)
-    most = max((each.after for each in found), default=0.0) or 1.0
-    bars = "".join(
-        f'<span class="name">{text(each.group)}</span><span class="bar" style="width:{100 * each.after / most:.0f}%"></span>'
-        f"<span>{duration(each.after)}</span>"
-        for each in found
-    )
     name = in_sentence(summary.results.name(today.scheduler))
-    return card("Who waits how long", f'<div class="bars">{bars}</div>', sub=f"Mean wait under {name}, by length of the job")
+    return card(
+        "Who waits how long",
+        level_bars([(each.group, each.jobs, each.after) for each in found]),
+        sub=f"Mean wait under {name}, by length of the job",
+    )
 
 
 def _big(summary: Summary, found: Verdict) -> str:
