@@ -67,7 +67,7 @@ class Results:
 
     @property
     def device(self) -> str:
-        """What jobs ask for, in the plural: GPUs, or processors or nodes of a log that counts these."""
+        """Say what jobs ask for, in the plural: GPUs, or processors or nodes of a log that counts these."""
         return self.provenance.device if self.provenance else "GPUs"
 
     @property
