@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuyard.cli.main import run
+from gpuyard.report.page.courses import AreaCourse, course_chart
 from gpuyard.report.writing import write_report
 
 DESK, PHONE = (1280, 800), (390, 844)
@@ -19,7 +22,7 @@ PAPER = (688, 1000)  # a sheet of A4 without its margins, px
 SCHEDULERS = ("fcfs", "fcfs/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy", "ljf/fewest/easy", "f1/fewest/easy", "wfp3/fewest/easy",
               "sjf/best/easy", "learned:gpu")  # fmt: skip
 EVIL = "</style><img src=x onerror=alert(1)>\"'&"
-CASES = ("log", "generated", "several", "one", "experiment", "changes")
+CASES = ("log", "generated", "several", "one", "simulation", "experiment", "changes")
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +37,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory, core_report: Path, changed_f
         "generated": ["demo:jobs=150", *every, "--cluster", "16x8:a100", "--seeds", "6"],
         "several": ["demo:jobs=60", "family", "--cluster", "4x4:a100", "--cluster", "2x8:a100", "--estimate", "exact", "--estimate",
                     "noisy:0.3", *every[:6], "--seeds", "5"],
+        "simulation": ["simulate", log, "--cluster", "8x4:a100"],
         "one": ["demo:jobs=60", "--scheduler", "fcfs", "--cluster", "16x8:a100", "--seeds", "1"],
     }  # fmt: skip
     for name, arguments in calls.items():
-        assert run(["compare", *arguments, "-f", "json", "--report", str(folder / f"{name}.html")]) == 0
+        assert (
+            run([*(["compare"] if name != "simulation" else []), *arguments, "-f", "json", "--report", str(folder / f"{name}.html")]) == 0
+        )
     changes = write_report(changed_folder, folder / "changes")
     return {name: folder / f"{name}.html" for name in calls} | {"experiment": core_report, "changes": changes}
 
@@ -165,3 +171,24 @@ def test_the_page_answers_all_questions_in_their_order(pages: dict[str, Path]) -
         "How this was made", "5 of 605 (0.826 %)", "How the statistics work",
     )]  # fmt: skip
     assert places == sorted(places)
+
+
+def test_the_page_of_a_simulation_says_who_waits_and_how_it_was_made(pages: dict[str, Path]) -> None:
+    text = Seen(pages["simulation"].read_text("utf-8")).text
+    for words in (
+        "How does first come, first served, no backfilling serve these jobs?", "wait at once, after", "Who waits how long", "By partition",
+        "Users who wait most in all", "5 of 605 (0.826 %)", "32 GPUs in 8 nodes, as asked for: 8x4:a100",
+    ):  # fmt: skip
+        assert words in text
+    assert "user-1" in text and "onerror=alert(1)>\"'&user" not in text
+
+
+def test_means_over_time_keep_their_area(tmp_path: Path) -> None:
+    """A course that is drawn with fewer steps shows as many job-seconds as there were."""
+    edges = np.array([0.0, 1.0, 5.0, 100.0])
+    drawn = course_chart(edges, [AreaCourse("jobs", np.array([10.0, 0.0, 2.0]), 10.0, "10", "bad")], [], "jobs")
+    path = re.findall(r' d="M52.0 106([^"]*)z"', drawn)[0]
+    steps = [(float(a), float(b)) for a, b in re.findall(r"V([\d.]+)H([\d.]+)", path)]
+    ends = [52.0, *(x for _, x in steps)]
+    area = sum((106 - y) * (right - left) for (y, _), left, right in zip(steps, ends, ends[1:], strict=False))
+    assert area / (ends[-1] - 52.0) * 100 / 84 * 10 == pytest.approx(10 + 2 * 95, rel=0.01)

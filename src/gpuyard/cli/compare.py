@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.common import inputs, options
-from gpuyard.cli.common.output import Format, emit, progress_bar, say
+from gpuyard.cli.common.messages import say_report
+from gpuyard.cli.common.output import Format, emit, progress_bar
 from gpuyard.cli.common.tables import describe, say_notes
 from gpuyard.errors import UsageError
 
@@ -98,9 +99,7 @@ def write_report(summaries: Sequence[Summary], place: Path) -> None:
 
     command = shlex.join(["gpuyard", *sys.argv[1:]])
     results = [replace(summary.results, about={**summary.results.about, "command": command}) for summary in summaries]
-    path = write_comparisons([replace(summary, results=found) for found, summary in zip(results, summaries, strict=True)], place)
-    say(f"report: {path}")
-    say(f"open it in a browser: {path.resolve().as_uri()}")
+    say_report(write_comparisons([replace(summary, results=found) for found, summary in zip(results, summaries, strict=True)], place))
 
 
 def _source(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.common import inputs, options
-from gpuyard.cli.common.messages import time_so_far
+from gpuyard.cli.common.messages import say_report, time_so_far
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.errors import UsageError
 from gpuyard.extras import require
 
 if TYPE_CHECKING:
+    from gpuyard.experiments.judging.answering.provenance import Provenance
     from gpuyard.model.result import Result
 
 DEFAULT_METRICS = (
@@ -44,7 +47,7 @@ def simulate(
     rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
     by: options.By = None,
     out: options.Out = None, jobs_out: options.JobsOut = None, show_names: options.ShowNames = False, plot: options.Plot = None,
-    how: options.FormatOption = Format.table, verbose: options.Verbose = False,
+    report: options.Page = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Run a workload on a cluster under one scheduler and print metrics."""
     from gpuyard.cli.common.schedulers import one_scheduler
@@ -67,7 +70,7 @@ def simulate(
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
     measured = inputs.Measured.of(speeds)
-    found, _ = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
+    found, why = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
@@ -75,22 +78,45 @@ def simulate(
     segments = plot is not None or any(resolve(name)[0].segments for name in shown)
     with time_so_far("simulating"):
         result = run(loaded, machine, made, seed, rules=rules, segments=segments)
+    names = inputs.pseudonyms(clean, keep=show_names or reading.is_generator(workload))
+    renamed = replace(result, workload=result.workload.with_users(names)) if names else result
     if out is not None:
         result.save(out)
         say(f"result saved in {out}")
+    _write_files(renamed, jobs_out, plot, inputs.RENAMED if names else "")
+    if report is not None:
+        from gpuyard.experiments.judging.answering.names import people_name
+        from gpuyard.experiments.judging.answering.provenance import provenance_of
+
+        generated = reading.is_generator(workload)
+        origin = provenance_of(renamed.workload, machine, why, generated=generated, pseudonyms=bool(names))
+        write_report(renamed, people_name(made), shown, origin, report)
+    tell(result)
+    emit(describe(result, shown, tuple(dict.fromkeys(by or ())), metrics or GROUP_METRICS), how)
+
+
+def _write_files(result: Result, jobs_out: Path | None, plot: Path | None, note: str) -> None:
+    """Write the log of jobs and draw the figure, where they are asked for; the note says how users are called."""
     if jobs_out is not None:
         from gpuyard.notebook.frames import write_jobs
 
-        names = inputs.pseudonyms(clean, keep=show_names or reading.is_generator(workload))
-        write_jobs(replace(result, workload=result.workload.with_users(names)) if names else result, jobs_out)
-        say(f"{len(result):,} jobs written to {jobs_out}{inputs.RENAMED if names else ''}")
+        write_jobs(result, jobs_out)
+        say(f"{len(result):,} jobs written to {jobs_out}{note}")
     if plot is not None:
         from gpuyard.report.gantt import save_figure
 
         save_figure(result, plot)
         say(f"figure drawn in {plot}")
-    tell(result)
-    emit(describe(result, shown, tuple(dict.fromkeys(by or ())), metrics or GROUP_METRICS), how)
+
+
+def write_report(result: Result, name: str, metrics: Sequence[str], origin: Provenance, out: Path) -> None:
+    """Write the page of a result, which the same command makes again."""
+    from gpuyard.metrics import measure
+    from gpuyard.report.page.simulated import simulation_page
+    from gpuyard.report.writing import write_page
+
+    page = simulation_page(result, name, measure(result, metrics), origin, shlex.join(["gpuyard", *sys.argv[1:]]))
+    say_report(write_page(page, out))
 
 
 def _check_plot(plot: Path | None) -> None:

@@ -58,6 +58,13 @@ def write_comparisons(summaries: Sequence[Summary], out: Path) -> Path:
     return out / HTML
 
 
+def write_page(whole: str, out: Path) -> Path:
+    """Write a page that stands alone to a file that ends in .html, or into a folder. Returns its path."""
+    path = out if out.suffix.lower() == ".html" else out / HTML
+    write_bytes(path, whole.encode())
+    return path
+
+
 def figure_files(charts: Sequence[Chart | Absent]) -> Iterator[tuple[str, bytes]]:
     """Yield (file name, content) of every chart, as PDF and PNG."""
     used: set[str] = set()

@@ -86,3 +86,10 @@ def test_node_lists_that_cannot_be(text: str) -> None:
 def test_what_cannot_be_read(parse: object, text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)  # type: ignore[operator]
+
+
+def test_a_list_as_python_writes_it():
+    assert node_names("['r1-n1', 'r1-n2']") == ["r1-n1", "r1-n2"]
+    assert node_names("['r1']") == ["r1"]
+    with pytest.raises(ValueError, match="brackets"):
+        node_names("['r1', 'r2'")

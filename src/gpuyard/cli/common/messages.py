@@ -8,9 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from gpuyard.errors import HINT, SeveralErrors
 from gpuyard.model.units import clean
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAUSE = 10.0  # s between lines of progress where stderr is not a terminal
 AT_ONCE = 2.0  # s after which a terminal shows that something is under way
@@ -110,3 +114,9 @@ def progress_lines(what: str) -> Callable[[int, int], None]:
             say(f"{what}: {done:,} of {total:,}{left}; Ctrl-C stops")
 
     return show
+
+
+def say_report(path: Path) -> None:
+    """Say where a report is and how to open it."""
+    say(f"report: {path}")
+    say(f"open it in a browser: {path.resolve().as_uri()}")

@@ -113,6 +113,7 @@ _report = partial(typer.Option, "--report", "--out", rich_help_panel="Output")
 Report = Annotated[
     Path | None, _report(metavar="DIR|FILE.html", help="Also write a report: a page that prints on two sheets; in a folder also tables.")
 ]
+Page = Annotated[Path | None, _output("DIR|FILE.html", "Also write a report: a page that prints on two sheets.", "--report")]
 FiguresReport = Annotated[
     Path | None, _report(metavar="DIR", help="Also write a report with figures and tables there.", callback=_with_figures)
 ]

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from gpuyard.model.units import GIB, MIB
@@ -28,6 +28,7 @@ _UNIT_GB = {"K": MIB / 1024, "M": MIB, "G": GIB, "T": GIB * 1024, "P": GIB * 102
 _COUNT = re.compile(r"\d{1,9}")
 _GRES_INDICES = re.compile(r"\([^()]*\)")
 _PIECE = re.compile(r"([^\[\],]*)\[([^\[\]]*)\]|([^\[\],]+)")
+_PYTHON_LIST = re.compile(r"\[\s*'[^']*'(\s*,\s*'[^']*')*\s*\]")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 
@@ -86,6 +87,7 @@ class Resources:
     nodes: float = math.nan
     gpus: float = math.nan
     gpu_type: str = ""
+    shards: float = math.nan  # of GPUs: how many make one only the site knows
 
 
 def tres_of(text: str) -> Resources:
@@ -96,20 +98,24 @@ def tres_of(text: str) -> Resources:
         key, _, value = part.strip().partition("=")
         if key == "mem":
             amount["memory"] = gigabytes_of(value)[0]
-        elif key in ("cpu", "node", "gres/gpu"):
+        elif key in ("cpu", "node", "gres/gpu", "gres/shard"):
             amount[key] = _count(key, value)
         elif key.startswith("gres/gpu:"):
             kind = type_label(key[9:])
             typed[kind] = typed.get(kind, 0.0) + _count(key, value)
-    return resources(amount.get("cpu"), amount.get("memory"), amount.get("node"), amount.get("gres/gpu"), typed)
+    found = resources(amount.get("cpu"), amount.get("memory"), amount.get("node"), amount.get("gres/gpu"), typed)
+    return replace(found, shards=amount.get("gres/shard", math.nan))
 
 
 def gres_of(text: str) -> Resources:
     """Parse the GPUs of an older GRES column: `gpu:2`, `gpu:volta:1`, `gpu:kepler:2(IDX:0-1),craynetwork:1`, `gres:gpu:2`."""
     total: float | None = None
+    shards = math.nan
     typed: dict[str, float] = {}
     for part in _GRES_INDICES.sub("", text).split(","):
         words = part.strip().removeprefix("gres:").removeprefix("gres/").split(":")
+        if words[0] == "shard" and words[-1].isdigit():
+            shards = _count("shard", words[-1])
         if words[0] != "gpu":
             continue
         count = _count("gpu", words[-1]) if len(words) > 1 and words[-1].isdigit() else 1.0
@@ -118,7 +124,7 @@ def gres_of(text: str) -> Resources:
             typed[type_label(kind)] = typed.get(type_label(kind), 0.0) + count
         else:
             total = (total or 0.0) + count
-    return resources(gpus=total, typed=typed)
+    return replace(resources(gpus=total, typed=typed), shards=shards)
 
 
 def resources(
@@ -145,9 +151,12 @@ def _count(key: str, value: str) -> float:
 
 
 def node_names(text: str) -> list[str]:
-    """Expand `gpu[001-004,7],c1` to names, in order; `rack[1-2]n[1-4]` is every combination. At most 100,000."""
+    """Expand `gpu[001-004,7],c1` to names, in order; `rack[1-2]n[1-4]` is every combination. At most 100,000.
+
+    A list as Python writes it, `['c1', 'c2']`, is one of names.
+    """
     names: list[str] = []
-    for item in _items(text):
+    for item in re.findall(r"'([^']*)'", text) if _PYTHON_LIST.fullmatch(text.strip()) else _items(text):
         parts: list[list[str]] = []
         size = 1
         for prefix, inside, plain in _PIECE.findall(item):

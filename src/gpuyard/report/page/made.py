@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gpuyard import __version__
 from gpuyard.experiments.judging.answering.names import duration
 from gpuyard.experiments.judging.answering.provenance import Provenance
 from gpuyard.experiments.judging.summary import Summary
@@ -28,17 +30,21 @@ _SOURCES = {
 
 
 def places_of(summary: Summary) -> list[str]:
-    """Say what the page is about: file, jobs and users, dates, cluster."""
+    """Say what a comparison is about: file, jobs and users, dates, cluster."""
     found = summary.results.provenance
-    jobs = f"{summary.results.counts(summary.lines[-1].scheduler)['jobs']:,} jobs"
-    where = readable(summary.cluster, 40)
     if found is None:
-        return [readable(summary.workload), jobs, where]
+        jobs = summary.results.counts(summary.lines[-1].scheduler)["jobs"]
+        return [readable(summary.workload), f"{jobs:,} jobs", readable(summary.cluster, 40)]
+    return place_words(summary.workload, summary.cluster, found, len(summary.seeds))
+
+
+def place_words(workload: str, cluster: str, found: Provenance, seeds: int) -> list[str]:
+    """Name the file, its jobs and users, its dates and the cluster."""
     who = f" of {count(found.users, 'user')}" if found.users else ""
-    seeds = f" in {len(summary.seeds)} seeds" if len(summary.seeds) > 1 else ""
+    times = f" in each of {seeds} seeds" if seeds > 1 else ""
     dates = [f"{found.first} to {found.last}"] if found.first else []
-    name = summary.workload if found.generated else summary.workload.rpartition("/")[2]
-    return [readable(name), jobs + who + seeds, *dates, f"on {_machine(found) if found.why else where}"]
+    name = workload if found.generated else workload.rpartition("/")[2]
+    return [readable(name), f"{found.jobs:,} jobs{who}{times}", *dates, f"on {_machine(found) if found.why else readable(cluster, 40)}"]
 
 
 def made_parts(summaries: Sequence[Summary]) -> list[str]:
@@ -46,11 +52,7 @@ def made_parts(summaries: Sequence[Summary]) -> list[str]:
     summary = summaries[0]
     command = str(summary.results.about.get("command") or "")
     rows = provenance_facts(summary) if len(summaries) == 1 else {}
-    rows |= {
-        "statistics": text(_statistics(summary)),
-        "made by": text(f"gpuyard {summary.results.about.get('gpuyard')}, Python {summary.results.about.get('python')}"),
-        "command": f"<code>{text(_without_folders(command))}</code>" if command else "",
-    }
+    rows |= {"statistics": text(_statistics(summary))} | made_by(command)
     raw = json.dumps(_readable_all(summary.results.experiment.record()), indent=1, ensure_ascii=False)
     return [
         f"<h2>How this was made</h2>{facts(rows)}",
@@ -74,23 +76,33 @@ def _without_folders(command: str) -> str:
     return readable(shlex.join(parts), 400)
 
 
+def made_by(command: str) -> dict[str, str]:
+    """Name the versions, and the command that makes the same again."""
+    made = {"made by": text(f"gpuyard {__version__}, Python {platform.python_version()}")}
+    return made | {"command": f"<code>{text(_without_folders(command))}</code>" if command else ""}
+
+
 def provenance_facts(summary: Summary) -> dict[str, str]:
     """Log, rows, cluster, estimates and notes, each with what it means."""
     found = summary.results.provenance
-    rows: dict[str, str] = {}
-    if found is not None:
-        span = f" over {duration(found.span)}" if found.span else ""
-        dates = f", from {found.first} to {found.last}" if found.first else ""
-        seeds = f" in each of {len(summary.seeds)} seeds" if len(summary.seeds) > 1 else ""
-        rows["jobs"] = text(f"{found.jobs:,} jobs{'' if found.generated else ' of a log'}{seeds}{span}{dates}")
-        rows["rows dropped"] = text(_dropped(found))
-        rows["cluster"] = text(f"{_machine(found)}: {found.why}" if found.why else f"{_machine(found)}, as asked for: {summary.cluster}")
-        rows["users"] = text(PSEUDONYMS) if found.pseudonyms else ""
-    rows["estimates"] = text(_estimates(summary))
+    rows = origin_facts(found, summary.cluster, len(summary.seeds)) if found is not None else {}
+    rows["estimates"] = text(estimates_words(summary.estimate, summary.results.accuracy))
     known = [note for note in summary.notes if not note.startswith("time 0 is") and " dropped: " not in note]
     more = f" And {len(known) - MOST_NOTES} more." if len(known) > MOST_NOTES else ""
     rows["notes"] = ".<br>".join(text(readable(each, 180)) for each in known[:MOST_NOTES]) + ("." if known else "") + more
     return rows
+
+
+def origin_facts(found: Provenance, cluster: str, seeds: int) -> dict[str, str]:
+    """Jobs, rows that were dropped, cluster and names of users, each with what it means."""
+    span = f" over {duration(found.span)}" if found.span else ""
+    dates = f", from {found.first} to {found.last}" if found.first else ""
+    times = f" in each of {seeds} seeds" if seeds > 1 else ""
+    machine = f"{_machine(found)}: {found.why}" if found.why else f"{_machine(found)}, as asked for: {cluster}"
+    return {
+        "jobs": text(f"{found.jobs:,} jobs{'' if found.generated else ' of a log'}{times}{span}{dates}"),
+        "rows dropped": text(_dropped(found)), "cluster": text(machine), "users": text(PSEUDONYMS) if found.pseudonyms else "",
+    }  # fmt: skip
 
 
 def _machine(found: Provenance) -> str:
@@ -108,15 +120,14 @@ def _dropped(found: Provenance) -> str:
     return f"{lost:,} of {found.rows:,} ({short(100 * share)} %): {readable(why, 200)}. This means: {meaning}."
 
 
-def _estimates(summary: Summary) -> str:
+def estimates_words(estimate: str, accuracy: Mapping[str, float]) -> str:
     """Say what schedulers believe about run times, and how wrong it is."""
-    name = summary.estimate.partition(";")[0]
-    told = f"{described(summary.estimate)}: {_SOURCES[name]}" if name in _SOURCES else described(summary.estimate)
-    found = summary.results.accuracy
-    if not found or not math.isfinite(found["ratio"]) or name == "exact":
+    name = estimate.partition(";")[0]
+    told = f"{described(estimate)}: {_SOURCES[name]}" if name in _SOURCES else described(estimate)
+    if not accuracy or not math.isfinite(accuracy["ratio"]) or name == "exact":
         return f"{told}."
-    longer = f"{found['below']:.0%} of" if found["below"] >= NOTICED else "hardly any"
-    return f"{told}; half of them are more than {short(found['ratio'])} × the run time, and {longer} jobs ran longer."
+    longer = f"{accuracy['below']:.0%} of" if accuracy["below"] >= NOTICED else "hardly any"
+    return f"{told}; half of them are more than {short(accuracy['ratio'])} × the run time, and {longer} jobs ran longer."
 
 
 def _statistics(summary: Summary) -> str:

@@ -123,6 +123,17 @@ def change_bars(changes: Sequence[Change]) -> str:
     return f'<div class="bars">{"".join(parts)}</div>'
 
 
+def level_bars(levels: Sequence[tuple[str, int, float]]) -> str:
+    """A bar for each (group, jobs, mean wait in s)."""
+    most = max((mean for _, _, mean in levels), default=0.0) or 1.0
+    parts = (
+        f'<span class="name" title="{jobs:,} jobs">{text(name)}</span><span class="bar" style="width:{100 * mean / most:.0f}%"></span>'
+        f"<span>{text(duration(mean))}</span>"
+        for name, jobs, mean in levels
+    )
+    return f'<div class="bars">{"".join(parts)}</div>'
+
+
 def split_bar(parts: Sequence[tuple[str, int]]) -> str:
     """One bar that is split into (kind, number)."""
     total = sum(number for _, number in parts) or 1

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ Read = Callable[..., Workload]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    def load(*lines: str, **options: str) -> Workload:
+    def load(*lines: str, **options: Any) -> Workload:
         path = tmp_path / "log.txt"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert "fields" in options or reader_of(path).name == "sacct"
@@ -256,3 +257,76 @@ def test_files_of_other_formats_are_left_alone(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         assert reader_of(path).name in ("csv", "swf")
+
+
+# ── listings for people, listings that leave something out ──
+
+PEOPLE = f"""\
+JobID|User|Partition|State|Submit|Start|End|Elapsed|Timelimit|AllocTRES|NodeList
+100|ann|gpu|COMPLETED|{D}10:00:00|{D}10:01:00|{D}10:11:00|00:10:00|01:00:00|gres/gpu=2|g1
+100.batch|||COMPLETED|{D}10:01:00|{D}10:01:00|{D}10:11:00|00:10:00|||g1
+101|longnameduse+|gpu|CANCELLED+|{D}10:00:10|{D}10:02:00|{D}10:04:00|00:02:00|UNLIMITED|gres/gpu=8|g[1-2]
+"""
+
+
+def _ruled(text: str) -> list[str]:
+    """Lay a listing out as `sacct` does without --parsable2."""
+    widths = (12, 13, 10, 10, 19, 19, 19, 10, 10, 10, 15)
+    rows = [line.split("|") for line in text.splitlines()]
+    lines = [" ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows]
+    return [lines[0], " ".join("-" * width for width in widths), *lines[1:]]
+
+
+def test_a_listing_for_people(read: Read) -> None:
+    workload = read(*_ruled(PEOPLE))
+    assert workload.jobs.id.tolist() == [100, 101]
+    assert workload.jobs.gpus.tolist() == [2, 8]
+    assert workload.runtime.tolist() == [600, 120]
+    assert workload.jobs.users == ("ann", "longnameduse+")
+    assert workload.dropped == {"step rows folded into their job": 1}
+
+
+def test_what_is_cut_off_in_a_listing_for_people(read: Read) -> None:
+    lines = _ruled(PEOPLE)
+    with pytest.raises(DataError, match=r"log.txt:3: alloctres = 'gres/gpu=\+' is cut off; hint: print it with --parsable2"):
+        read(*lines[:2], lines[2].replace("gres/gpu=2", "gres/gpu=+"))
+    with pytest.raises(DataError, match=r"log.txt:4: the line is wider than the ruler"):
+        read(*lines[:3], lines[3] + " more")
+    with pytest.raises(DataError, match=r"no columns Start and End .*; hint: ask for them: sacct --parsable2"):
+        read("       JobID    JobName      State", "------------ ---------- ----------", "           1       wrap  COMPLETED")
+
+
+def test_a_listing_without_times_of_runs(read: Read) -> None:
+    with pytest.raises(DataError, match=r"log.txt:1: no columns Start and End .*: when jobs ran is not known"):
+        read("JobID|User|State|Submit|AllocTRES", f"1|ann|COMPLETED|{D}10:00:00|gres/gpu=2")
+    workload = read("JobID|State|Submit|End|Elapsed|AllocTRES", f"1|COMPLETED|{D}10:00:00|{D}10:11:00|00:10:00|gres/gpu=2")
+    assert workload.logged_start is not None
+    assert (workload.logged_start.tolist(), workload.runtime.tolist()) == ([60], [600])
+
+
+def test_a_listing_without_ids(read: Read) -> None:
+    header = "User|State|Submit|Start|End|AllocTRES"
+    run = f"COMPLETED|{D}10:00:00|{D}10:01:00|{D}10:11:00|gres/gpu=2"
+    workload = read(header, f"ann|{run}", f"|{run}", header, f"bob|{run}")
+    assert workload.jobs.id.tolist() == [1, 3]
+    assert [workload.jobs.users[k] for k in workload.jobs.user] == ["ann", "bob"]
+    assert any(note.startswith("no JobID: jobs are numbered by row") for note in workload.notes)
+
+
+def test_a_plain_table_is_no_listing(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("submit,start,end,state,user\n1,2,3,COMPLETED,ann\n")
+    assert reader_of(path).name == "csv"
+
+
+def test_shards_of_gpus(read: Read) -> None:
+    lines = ("JobID|State|Submit|Start|End|AllocTRES", f"1|COMPLETED|{D}10:00:00|{D}10:01:00|{D}10:11:00|cpu=4,gres/shard=2")
+    plain = read(*lines, count="gpus")
+    assert plain.jobs.gpus.tolist() == [0]
+    assert any("1 records have shards of GPUs" in note for note in plain.notes)
+    assert read(*lines, shards=4).jobs.gpus.tolist() == [0.5]
+
+
+def test_a_run_that_ends_before_it_starts_took_what_elapsed(read: Read) -> None:
+    lines = ("JobID|State|Submit|Start|End|Elapsed|AllocTRES", f"1|COMPLETED|{D}10:00:00|{D}12:00:00|{D}11:00:00|01:00:00|gres/gpu=1")
+    assert read(*lines).runtime.tolist() == [3600]

@@ -26,6 +26,8 @@ DELIMITERS = ("|#", "☃", "|", ";", "\t", ",")
 _FIRST_NAME = re.compile(r'\s*"?[A-Za-z_]\w*"?([^\w\s"%]{1,8}|\t)')  # a name, and what separates it from the next
 _STEP = 4 << 20  # bytes scanned together
 _UNIT = "\x1f"  # stands for a delimiter of several bytes
+RULED = "\x1e"  # between the fields of a listing in columns of fixed width, once they are cut apart
+_RULER = re.compile(r"-+( -+)*\s*")
 _MISSING = ["", "Unknown", "None", "N/A", "NULL", "\\N", "(null)", "None assigned", "nan", "NaN"]
 
 
@@ -104,9 +106,9 @@ class LogTable(TextTable):
     def resources(self, name: str, parse: Callable[[str], Resources]) -> ResourceColumns:
         """Parse a column of resources; `parse` is called once for each distinct text."""
         found, codes = self.parsed(name, parse)
-        parts = ("cpus", "memory", "nodes", "gpus")
-        cpus, memory, nodes, gpus = (np.array([getattr(each, part) for each in found])[codes] for part in parts)
-        return ResourceColumns(cpus, memory, nodes, gpus, Coded(tuple(each.gpu_type for each in found), codes).merged())
+        parts = ("cpus", "memory", "nodes", "gpus", "shards")
+        cpus, memory, nodes, gpus, shards = (np.array([getattr(each, part) for each in found])[codes] for part in parts)
+        return ResourceColumns(cpus, memory, nodes, gpus, Coded(tuple(each.gpu_type for each in found), codes).merged(), shards)
 
     def without_nodes(self) -> Array:
         """Return (rows,) bool: the log names nodes, but none for this job."""
@@ -138,6 +140,39 @@ class LogTable(TextTable):
             rest = LogTable(self.path, pl.DataFrame({name: text.gather(odd)}), self.lines[odd.to_numpy()], {})
             found[odd.to_numpy()] = rest.values(name, parse)
         return found
+
+
+# ── listings for people: columns of fixed width below a line of dashes ──
+
+
+def is_ruled(lines: Sequence[str]) -> bool:
+    """Whether the second line is a ruler."""
+    return len(lines) > 1 and bool(_RULER.fullmatch(lines[1].rstrip("\r\n")))
+
+
+def cut_fields(line: str, ruler: str) -> list[str]:
+    """Return the fields of a line, without blanks around them."""
+    return [line[each.start() : each.end()].strip() for each in re.finditer("-+", ruler)]
+
+
+def delimited(path: Path, text: io.BytesIO, free: Collection[str]) -> io.BytesIO:
+    """Return the text with `RULED` between fields, the ruler blank. Values that were cut off (`gpu+`) are refused but in `free` columns."""
+    lines = text.getvalue().decode("utf-8").split("\n")
+    ruler = lines[1].rstrip("\r")
+    names = [name.lower() for name in cut_fields(lines[0], ruler)]
+    parts = [RULED.join(names), ""]
+    for number, line in enumerate(lines[2:], 3):
+        fields = cut_fields(line, ruler) if line.strip() else []
+        if len(line.rstrip()) > len(ruler):
+            raise DataError(f"{path}:{number}: the line is wider than the ruler in line 2", hint="print it with --parsable2")
+        for name, value in zip(names, fields, strict=False):
+            if value.endswith("+") and name not in free:
+                raise DataError(f"{path}:{number}: {name} = {value[:40]!r} is cut off", hint="print it with --parsable2")
+        parts.append(RULED.join(fields))
+    return io.BytesIO("\n".join(parts).encode())
+
+
+# ── reading ──
 
 
 def read_table(path: Path, text: io.BytesIO, layout: Layout, wanted: Collection[str], limits: Limits, broken: Broken) -> LogTable:
@@ -227,12 +262,13 @@ class ResourceColumns:
     nodes: Array
     gpus: Array
     gpu_type: Coded
+    shards: Array  # of GPUs
 
     def over(self, other: ResourceColumns) -> ResourceColumns:
         """Return these values, or the other's where these are missing."""
         return ResourceColumns(
             first_positive(self.cpus, other.cpus), first_positive(self.memory, other.memory), first_positive(self.nodes, other.nodes),
-            first_positive(self.gpus, other.gpus), self.gpu_type.over(other.gpu_type),
+            first_positive(self.gpus, other.gpus), self.gpu_type.over(other.gpu_type), first_positive(self.shards, other.shards),
         )  # fmt: skip
 
     def binding_type(self, ran_type: Coded) -> Coded:
