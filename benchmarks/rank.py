@@ -24,7 +24,7 @@ from gpuyard.model.estimator import EndedLog
 from gpuyard.policies.ranks import fit_run_times, write_run_times
 from gpuyard.traces import apply, with_estimate
 from gpuyard.traces.changes.reshape import stretch
-from rank_bars import BASELINE, bars, plain
+from rank_bars import BASELINE, bars, plain, together
 
 WINDOWS, JOBS, FIRST = 12, 1500, 0.6
 
@@ -279,6 +279,9 @@ estimates by `boosting`, which knows what has ended in that simulation and, befo
 times are those that come with gpuyard, counted on 25–60 % of these logs (HPC by requested time, GPU by
 estimate). In short logs the windows overlap.
 """
+TOGETHER = """\
+`gittins` as shipped: geometric means over the seven logs, with 95 % bootstrap intervals over the logs.
+"""
 BARS = """\
 A log counts if the mean is as low as asked; by intervals, if the interval also excludes 0. A bar is met by the intervals of this page,
 paired by window ([how well they hold](coverage.md)). The protocol had bootstraps over the windows, which are too narrow for twelve;
@@ -301,6 +304,7 @@ def page(out: Path) -> str:
     lines += ["| prototypes | " + " | ".join(LOGS) + " |", "|---" * (len(LOGS) + 1) + "|"]
     lines += [f"| {name} | {cells} |" for name, cells in PROTOTYPES.items()]
     lines += ["", "## The bars", "", BARS, bars(known(out), list(LOGS), base_of), ""]
+    lines += ["## All logs together", "", TOGETHER, together(known(out), list(LOGS), base_of), ""]
     lines += ["## What it costs", "", details(out), ""]
     lines += [
         "Where a part of the jobs may be stopped, these and the others do not gain alike. Change of their mean waits:",

@@ -112,3 +112,42 @@ def _harm(runs: Runs) -> str:
     met = "met" if counts[3] == 0 else "**missed**"
     asked = f"as shipped, other conditions: none of {len(found)} changes worse after Holm's correction"
     return f"| {asked} | worse: {' / '.join(map(str, counts[:3]))}; corrected: {counts[3]} | {met} |"
+
+
+# ── all logs together ──
+
+QUANTITIES = {
+    "wait": "mean wait", "bsld": "mean bounded slowdown", "p99": "99th percentile of the wait", "longest": "longest wait",
+    "wait_volunteers": "mean wait of jobs that may be stopped", "wait_others": "mean wait of the others",
+}  # fmt: skip
+SHARES = {"usual": "all jobs", "share50": "half", "half2": "half, cost 2 %", "share20": "20 %"}
+
+
+def together(rows: Sequence[Row], logs: Sequence[str], base_of: Callable[[str], str]) -> str:
+    """Write geometric means over the logs of the changes under `gittins` as shipped, with 95 % bootstrap intervals over the logs."""
+    known = {(str(r["condition"]), str(r["log"]), plain(r["scheduler"]), int(str(r["window"]))): r for r in rows}
+    at = np.random.default_rng(0).integers(0, len(logs), (DRAWS, len(logs)))
+    lines = ["| may be stopped | " + " | ".join(SHARES.values()) + " |", "|---" * (len(SHARES) + 1) + "|"]
+    for what, title in QUANTITIES.items():
+        cells = []
+        for condition in SHARES:
+            ratios = np.array([_ratio(known, what, log, condition, base_of(condition)) for log in logs])
+            if np.isnan(ratios).any():
+                cells.append("")
+                continue
+            logarithms = np.log(ratios)
+            low, high = np.quantile(np.exp(logarithms[at].mean(axis=1)) - 1.0, [0.025, 0.975])
+            cells.append(f"{100 * np.expm1(logarithms.mean()):+.0f} % ({_span((float(low), float(high)))})")
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _ratio(known: Mapping[tuple[str, str, str, int], Row], what: str, log: str, condition: str, base: str) -> float:
+    """Return the mean over windows under `gittins` over that under the baseline; NaN where there are no runs."""
+    windows = [w for (c, name, made, w) in known if (c, name, made) == (condition, log, RANKED) and (base, log, BASELINE, w) in known]
+    if not windows:
+        return float("nan")
+    ours, theirs = (
+        float(np.mean([float(str(known[of, log, made, w][what])) for w in windows])) for of, made in ((condition, RANKED), (base, BASELINE))
+    )
+    return ours / theirs
