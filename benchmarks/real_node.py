@@ -160,10 +160,10 @@ that share it to within {100 * shared:.1f} %.
 
 {jobs:,} jobs were run in {len(summary.replays)} replays, and {lost or "none"} of them did not end with exit code 0.
 
-Every job is real work of the [workbench](../guides/workstation.md): a language model fine-tuned on generated text, a CNN and a vision
-transformer trained on generated images, or a table filtered, joined and grouped. The traces are the first jobs of the workload family
-(`gpuyard list generators`) from seeds that no policy was trained, chosen or judged on, with times divided by the factor in their
-table. A [node](../guides/workstation.md) of gpuyard runs them under each scheduler; learned ones were trained in simulation only.
+Every job is real work of the workbench (`python -m gpuyard.workbench`): a language model fine-tuned on generated text, a CNN and a
+vision transformer trained on generated images, or a table filtered, joined and grouped. The traces are the first jobs of the workload
+family (`gpuyard list workloads`) from seeds that no policy was trained, chosen or judged on, with their times divided. A
+[node](../guides/your-gpu-workstation.md) of gpuyard runs them under each scheduler; learned ones were trained in simulation only.
 """
 
 

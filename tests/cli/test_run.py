@@ -186,3 +186,9 @@ def test_a_program_that_what_was_run_names_is_not_run(cli: Callable, file: Path,
     refused = cli("run", "first/experiment.json", "--out", "second")
     assert refused.code == 2
     assert "names a program, './mine.py:rule', which is not run" in refused.err
+
+
+def test_what_is_for_simulations_is_refused_for_real_jobs(cli):
+    code, _, err = cli("run", "real", "--workers", "2")
+    assert code == 2
+    assert "are for simulated experiments" in err

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -185,8 +186,9 @@ class RealSlurm:
         ).stdout
 
     def submit(self, *options: str, seconds: float = 300.0) -> int:
-        """Submit a job that sleeps; return its number."""
-        return int(self.run("sbatch", "--parsable", *options, f"--wrap=sleep {seconds}"))
+        """Submit a job that sleeps, with a name like no other's unless it is given one; return its number."""
+        name = "".join(secrets.choice(ascii_lowercase) for _ in range(12))
+        return int(self.run("sbatch", "--parsable", f"-J{name}", *options, f"--wrap=sleep {seconds}"))
 
     def states(self) -> Mapping[int, str]:
         """Return the state of every job, ended ones too."""

@@ -15,6 +15,7 @@ from gpuyard.cli.common import options
 from gpuyard.cli.common.messages import every_pause, progress_lines
 from gpuyard.cli.common.output import Format, Output, Table, emit, say, short
 from gpuyard.cli.common.tables import comparison_table
+from gpuyard.cli.node.real import run_real
 from gpuyard.errors import UsageError
 from gpuyard.extras import require
 
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
     from gpuyard.experiments.running.workers import Backend
 
 _RUN = "Run"
+REAL = "real"  # the study that runs jobs on this machine instead of simulating them
 _SHORT_LIST = 12  # values of an axis that are shown
 
 
 def run(
     experiment: Annotated[
         str,
-        typer.Argument(help="NAME (`gpuyard list experiments`), FILE.toml, or the experiment.json of earlier results.", show_default=False),
+        typer.Argument(
+            help="NAME (`gpuyard list experiments`), FILE.toml, experiment.json, or `real`: jobs on this machine.", show_default=False
+        ),
     ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="results/NAME unless given.", rich_help_panel=_RUN)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run the short form: minutes become seconds.")] = False,
@@ -64,6 +68,11 @@ def run(
 
     If it is interrupted or killed, the same command continues where it stopped and ends with the same numbers.
     """
+    if experiment == REAL:
+        if dry_run or report or workers or on != "local":
+            raise UsageError("run real: --dry-run, --report, --on and --workers are for simulated experiments")
+        run_real(out or _folder(REAL, quick), _values(set_ or ()), how, quick=quick)
+        return
     require("polars")
     backend = None if dry_run or on != "local" else _begun(workers)
     from gpuyard.experiments.running.runner import backend_of, experiment_named
@@ -74,7 +83,7 @@ def run(
     if dry_run:
         emit(describe_plan(found), how)
         return
-    folder = out or Path("results") / (found.name + ("-quick" if quick else ""))
+    folder = out or _folder(found.name, quick)
     backend = backend or backend_of(on, workers)
     command = _command(experiment, quick=quick, values=set_ or ())
     with _progress() as progress:
@@ -86,9 +95,17 @@ def run(
     _tell(outcome, folder)
     show_results(folder, how)
     if report:
-        from gpuyard.report.writing import write_report
+        _report(folder)
 
-        say(f"report: {write_report(folder)}")
+
+def _folder(name: str, quick: bool) -> Path:
+    return Path("results") / (name + ("-quick" if quick else ""))
+
+
+def _report(folder: Path) -> None:
+    from gpuyard.report.writing import write_report
+
+    say(f"report: {write_report(folder)}")
 
 
 def _begun(workers: int | None) -> Backend:

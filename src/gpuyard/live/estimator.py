@@ -9,16 +9,22 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any
 
 from gpuyard.engine.ranking import BURDEN_LEVELS, SLACK
+from gpuyard.errors import DataError
+from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
 from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
+from gpuyard.model.fields import Fields
 
 LAST = 10  # run times that are kept of each kind of job
 WINDOW = 200  # ratios of run time to estimate that intervals come from
 MOST_KINDS = 10_000
+VERSION = 1  # of what is kept
+MAX_BYTES = 16_000_000
 FIRST_RANGE = (0.2, 3.0)  # × the estimate, before anything is known about its errors
 _INTERPRETERS = re.compile(r"(python|pypy|bash|sh|zsh|perl|ruby|node|java|torchrun|accelerate|deepspeed|mpirun|env|uv|srun)[0-9.]*")
 
@@ -75,6 +81,27 @@ class HistoryEstimator:
         found = [max(min(expected * factor, walltime), SHORTEST) for factor in (1.0, low, high)]
         return Guess(*found)
 
+    def as_data(self) -> dict[str, Any]:
+        """Return what it knows, for JSON."""
+        kinds = [[user, kind, list(times)] for (user, kind), times in self._kinds.items()]
+        users = {user: list(times) for user, times in self._users.items()}
+        return {"version": VERSION, "kinds": kinds, "users": users, "every": list(self._every), "ratios": list(self._ratios)}
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any], where: str) -> HistoryEstimator:
+        """Return the estimator that `as_data` described; anything else is refused."""
+        made, given = cls(), Fields(data, where)
+        if given.whole("version") != VERSION:
+            raise given.error("version", f"is not {VERSION}")
+        for entry in given.value("kinds")[-MOST_KINDS:]:
+            user, kind, times = entry
+            made._kinds[str(user), str(kind)] = deque(_times(times, where), maxlen=LAST)
+        for user, times in given.mapping("users").items():
+            made._users[user] = deque(_times(times, where), maxlen=2)
+        made._every.extend(_times(given.value("every"), where))
+        made._ratios.extend(_times(given.value("ratios"), where))
+        return made
+
     def _known(self, user: str, kind: str) -> float | None:
         alike = self._kinds.get((user, kind))
         if alike:
@@ -91,6 +118,26 @@ class HistoryEstimator:
         ordered = sorted(self._ratios)
         tenth = len(ordered) // 10
         return min(ordered[tenth], 1.0), max(ordered[-1 - tenth], 1.0)
+
+
+def _times(values: object, where: str) -> list[float]:
+    """Return a list of numbers from 0, or refuse it."""
+    if not isinstance(values, list) or not all(isinstance(value, int | float) and 0 <= value < 1e12 for value in values):
+        raise DataError(f"{where}: run times are not a list of numbers")
+    return [float(value) for value in values]
+
+
+def keep(estimator: HistoryEstimator, path: Path) -> None:
+    """Write what it knows."""
+    write_bytes(path, json_bytes(estimator.as_data()))
+
+
+def recalled(path: Path) -> HistoryEstimator:
+    """Return what was kept, or a new one: what is lost is learned again."""
+    try:
+        return HistoryEstimator.of_data(parse_json(read_bytes(path, MAX_BYTES, "run times"), str(path)), str(path))
+    except (DataError, ValueError, TypeError):
+        return HistoryEstimator()
 
 
 class WaitAccounts:

@@ -113,6 +113,14 @@ def library_for(kind: str, library: str) -> str:
     raise UsageError(f"{kind} needs torch or jax, and neither is installed", hint="pip install 'gpuyard[learn]' brings jax")
 
 
+def can_do(kind: str, library: str) -> bool:
+    """Return whether this kind of work can be done here."""
+    try:
+        return bool(library_for(kind, library))
+    except UsageError:
+        return False
+
+
 def installed(library: str) -> bool:
     """Return whether a library can be imported, without importing it."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
@@ -17,8 +18,9 @@ from tests.support.real_slurm import RealSlurm, binaries
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
+from gpuyard.live.estimator import HistoryEstimator, recalled
 from gpuyard.live.log import read_lines
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings, read_site_factors, reset, set_site_factors
+from gpuyard.live.slurm.deploying import REREAD, Deployment, DeploySettings, read_site_factors, reset, set_site_factors
 from gpuyard.policies import parse_scheduler
 
 SHAPES = (("--gres=gpu:a100:4",), ("--gres=gpu:v100:2",), ("-N2", "--gres=gpu:a100:2"), ("--gres=gpu:v100:2",), ("--gres=gpu:a100:4",))
@@ -214,6 +216,26 @@ def test_arrays_move_whole_and_a_new_first_job_costs_one_update(slurm: RealSlurm
     record = next(work.cycles())
     assert [job for job, _ in record["updates"]] == [first]
     assert queue_order(slurm)[0] == first
+
+
+def test_it_learns_how_long_jobs_take_and_remembers(slurm: RealSlurm, tmp_path):
+    """A job that asks for an hour, like one that took a tenth of a second, goes before one that asks for five minutes."""
+    memory = tmp_path / "log.jsonl.estimates"
+    first = slurm.submit("--gres=gpu:1", "-t60", "-Jtrain-1", seconds=0.1)
+    until(lambda: slurm.states()[first] == "COMPLETED")
+    blocked(slurm)
+    five = slurm.submit("--gres=gpu:1", "-t5", "-Jother")
+    again = slurm.submit("--gres=gpu:1", "-t60", "-Jtrain-2")
+    until(lambda: len(read_site_factors()) == 2)
+    assert next(deployment(order=True).cycles())["order"] == [str(again), str(five)]
+    assert queue_order(slurm) == [again, five]
+    work = Deployment(parse_scheduler("sjf"), DeploySettings(every=0.01), memory=memory)
+    for _ in work.cycles(REREAD + 1):
+        pass
+    kept = recalled(memory).estimate(getpass.getuser(), "train-#", 3600.0)
+    assert kept.expected <= 5.0
+    memory.write_text("{}")
+    assert recalled(memory).as_data() == HistoryEstimator().as_data()
 
 
 def test_the_owner_cannot_undo_an_order(slurm: RealSlurm):

@@ -69,7 +69,7 @@ def _work(settings: DeploySettings, scheduler: str, log: Path, cycles: int | Non
     from gpuyard.policies import parse_scheduler
 
     kept = RotatedLog(log)
-    deployment = Deployment(parse_scheduler(scheduler), settings, kept)
+    deployment = Deployment(parse_scheduler(scheduler), settings, kept, log.with_name(f"{log.name}.estimates"))
     deployment.check()
     signal.signal(signal.SIGTERM, _end)
     with locked(log.parent / f".{log.name}.lock"):

@@ -18,7 +18,7 @@ from gpuyard.experiments.real.replaying import Budget, ReplayMachine, TraceRepla
 from gpuyard.experiments.real.traces import RealTrace, calibration, held_out, trace_of
 from gpuyard.files import is_file, locked
 from gpuyard.registry import unknown_name
-from gpuyard.workbench.task import TaskRequest
+from gpuyard.workbench.task import KINDS, TaskRequest, can_do
 
 HEURISTICS = ("fcfs", "priority", "edf", "srpt", "dynamic")
 Say = Callable[[str], None]
@@ -33,6 +33,7 @@ class RealSettings:
     jobs: int = 50  # of a trace
     workload: str = ""  # a file or generator in the place of the held-out traces, e.g. trace_001.csv
     compress: float = 200.0  # jobs of 30–900 s become jobs of 0.15–4.5 s
+    kinds: str = ""  # of work, with blanks between; empty: all that can be done here
     library: str = "auto"
     slots: int = 4  # jobs that share the GPU; on a CPU at most its cores
     scale: str = "auto"
@@ -48,19 +49,32 @@ class RealSettings:
                 raise UsageError(f"real: {name} = {getattr(self, name):g} does not lie in {low:g}..{high:g}")
         if not self.schedulers.split():
             raise UsageError("real: no schedulers", hint="schedulers='fcfs srpt learned:meta'")
+        for kind in self.kinds.split():
+            if kind not in KINDS:
+                raise unknown_name("kind of work", kind, list(KINDS))
+
+    @property
+    def works(self) -> tuple[str, ...]:
+        """Return the kinds of work of the study."""
+        if self.kinds:
+            return tuple(kind for kind in KINDS if kind in self.kinds.split())
+        return tuple(kind for kind in KINDS if can_do(kind, self.library))
 
 
+QUICK: Mapping[str, Any] = {
+    "traces": 1, "jobs": 8, "schedulers": "fcfs srpt", "compress": 2000.0, "measure": 0.3, "alone_jobs": 4, "slots": 2, "scale": "small",
+}  # fmt: skip
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "traces": (0, 1000), "jobs": (1, 10_000), "compress": (1e-3, 1e6), "slots": (1, 64), "alone": (0, 1000), "alone_jobs": (1, 10_000),
     "seconds": (0, 1e9), "measure": (0.05, 600),
 }  # fmt: skip
 
 
-def settings_of(values: Mapping[str, str]) -> RealSettings:
-    """Read settings as a person types them."""
+def settings_of(values: Mapping[str, str], *, quick: bool = False) -> RealSettings:
+    """Read settings as a person types them; `quick` is the short form, in which minutes become seconds."""
     usual = asdict(RealSettings())
     kinds = {name: type(value) for name, value in usual.items()}
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict(QUICK) if quick else {}
     for name, text in values.items():
         if name not in kinds:
             raise unknown_name("setting of the study real:", name, list(kinds))
@@ -75,7 +89,7 @@ def measure_contention(folder: Path, settings: RealSettings, say: Say = lambda t
     """Measure what is still missing of the rates alone, in pairs and all at once."""
     path = folder / "rates.json"
     known = Rates.load(path) if is_file(path) else None
-    if known is not None and known.complete():
+    if known is not None and known.complete(settings.works):
         return known
 
     def keep(rates: Rates, crowd: Crowd) -> None:
@@ -84,7 +98,8 @@ def measure_contention(folder: Path, settings: RealSettings, say: Say = lambda t
         say(f"{' beside '.join(crowd) if len(crowd) > 1 else f'{crowd[0]} alone'}: {shown}")
 
     asked = TaskRequest("lm", settings.library, scale=settings.scale)
-    return measure_rates(asked, seconds=settings.measure, warm=min(settings.measure / 2, 1.0), known=known, on_progress=keep)
+    warm = min(settings.measure / 2, 1.0)
+    return measure_rates(asked, kinds=settings.works, seconds=settings.measure, warm=warm, known=known, on_progress=keep)
 
 
 def run_study(folder: Path, settings: RealSettings, say: Say = lambda text: None) -> int:
@@ -100,7 +115,7 @@ def run_study(folder: Path, settings: RealSettings, say: Say = lambda text: None
         budget = Budget(settings.seconds, began)
         missing = 0
         for machine in (alone, shared):
-            missing += replay_all([_kept(folder, calibration())], ["fcfs"], machine, rates, folder / "replays", budget, say)
+            missing += replay_all([_kept(folder, calibration(settings.works))], ["fcfs"], machine, rates, folder / "replays", budget, say)
         if first:
             missing += replay_all(first, settings.alone_schedulers.split(), alone, rates, folder / "replays", budget, say)
         return missing + replay_all(traces, settings.schedulers.split(), shared, rates, folder / "replays", budget, say)
@@ -109,9 +124,9 @@ def run_study(folder: Path, settings: RealSettings, say: Say = lambda text: None
 def study_traces(folder: Path, settings: RealSettings) -> tuple[list[RealTrace], list[RealTrace]]:
     """Return the traces for shared slots, and the shorter ones for one job at a time."""
     if settings.workload:
-        traces = [trace_of(settings.workload, 0, jobs=settings.jobs, compress=settings.compress)]
+        traces = [trace_of(settings.workload, 0, jobs=settings.jobs, compress=settings.compress, kinds=settings.works)]
     else:
-        traces = held_out(settings.traces, jobs=settings.jobs, compress=settings.compress) if settings.traces else []
+        traces = held_out(settings.traces, jobs=settings.jobs, compress=settings.compress, kinds=settings.works) if settings.traces else []
     short = [
         replace(trace, name=f"{trace.name}-first{settings.alone_jobs}", jobs=trace.jobs[: settings.alone_jobs])
         for trace in traces[: settings.alone]

@@ -97,29 +97,31 @@ def _job(row: Fields) -> RealJob:
     return made
 
 
-def held_out(count: int, *, jobs: int, compress: float, shapes: Sequence[str] = SHAPES, intensity: str = "high") -> list[RealTrace]:
+def held_out(count: int, *, jobs: int, compress: float, kinds: Sequence[str] = tuple(KINDS)) -> list[RealTrace]:
     """Return traces of the workload family, one arrival shape after the other, each from a seed of the test part."""
     if not 1 <= count <= 1000:
         raise UsageError(f"{count} traces; from 1 to 1,000")
     made = []
     for number in range(count):
-        shape, seed = shapes[number % len(shapes)], FIRST_SEED + number
+        shape, seed = SHAPES[number % len(SHAPES)], FIRST_SEED + number
         assert seed in SEEDS["test"]
-        made.append(trace_of(f"family:shape={shape},intensity={intensity}", seed, jobs=jobs, compress=compress, name=f"{shape}-{seed}"))
+        text = f"family:shape={shape},intensity=high"
+        made.append(trace_of(text, seed, jobs=jobs, compress=compress, name=f"{shape}-{seed}", kinds=kinds))
     return made
 
 
-def trace_of(text: str, seed: int, *, jobs: int, compress: float, name: str = "") -> RealTrace:
+def trace_of(text: str, seed: int, *, jobs: int, compress: float, name: str = "", kinds: Sequence[str] = tuple(KINDS)) -> RealTrace:
     """Make a trace of the first jobs of a workload, a generator or a file."""
     from gpuyard.traces import load_workload
 
-    return convert(
-        load_workload(text, seed), seed, jobs=jobs, compress=compress, name=name or Path(text).stem, source=f"{text}, seed {seed}"
-    )
+    workload, source = load_workload(text, seed), f"{text}, seed {seed}"
+    return convert(workload, seed, jobs=jobs, compress=compress, name=name or Path(text).stem, source=source, kinds=kinds)
 
 
-def convert(workload: Workload, seed: int, *, jobs: int, compress: float, name: str, source: str) -> RealTrace:
-    """Make a trace of the first jobs of a workload."""
+def convert(
+    workload: Workload, seed: int, *, jobs: int, compress: float, name: str, source: str, kinds: Sequence[str] = tuple(KINDS)
+) -> RealTrace:
+    """Make a trace of the first jobs of a workload; work of another kind than these becomes one of them."""
     if not compress > 0:
         raise UsageError(f"compress = {compress:g} is not above 0")
     if not 1 <= jobs <= MOST_JOBS:
@@ -132,14 +134,15 @@ def convert(workload: Workload, seed: int, *, jobs: int, compress: float, name: 
     made = []
     for k in range(len(head)):
         label = columns.classes[columns.job_class[k]].lower()
-        kinds = next((found for start, found in _BY_CLASS.items() if label.startswith(start)), tuple(KINDS))
-        kind = kinds[int(random.integers(len(kinds)))]
+        meant = next((found for start, found in _BY_CLASS.items() if label.startswith(start)), kinds)
+        among = [kind for kind in meant if kind in kinds] or kinds
+        kind = among[int(random.integers(len(among)))]
         submit, deadline = ((float(column[k]) - begin) / compress for column in (columns.submit, columns.deadline))
         made.append(RealJob(submit, kind, float(head.runtime[k]) / compress, min(deadline, 1e9), float(columns.priority[k])))
     return RealTrace(name, source, compress, tuple(made))
 
 
-def calibration(each: int = 3, seconds: float = 0.5) -> RealTrace:
+def calibration(kinds: Sequence[str] = tuple(KINDS), each: int = 3, seconds: float = 0.5) -> RealTrace:
     """Return a trace that shows how long jobs take beside their steps: some of each kind, in turn, all submitted at once."""
-    kinds = [kind for _ in range(each) for kind in KINDS]
-    return RealTrace(CALIBRATION, "jobs of every kind at once", 1.0, tuple(RealJob(0.0, kind, seconds, 1e9, 0.0) for kind in kinds))
+    jobs = tuple(RealJob(0.0, kind, seconds, 1e9, 0.0) for _ in range(each) for kind in kinds)
+    return RealTrace(CALIBRATION, "jobs of every kind at once", 1.0, jobs)

@@ -44,9 +44,11 @@ def call(command: Sequence[str], patience: float = PATIENCE, given: str | None =
     return done.stdout
 
 
-def read_jobs(patience: float = PATIENCE) -> list[SiteJob]:
-    """Read the queue: one call of `squeue`, which lists each task of an array."""
-    return squeue_jobs(call(["squeue", "-a", "-r", "-O", ",".join(f"{name}:|" for name in SQUEUE)], patience))
+def read_jobs(patience: float = PATIENCE, *, ended: bool = False) -> list[SiteJob]:
+    """Read the queue: one call of `squeue`, which lists each task of an array; with `ended` also those that ended in the last minutes."""
+    return squeue_jobs(
+        call(["squeue", "-a", "-r", *(["-t", "all"] if ended else []), "-O", ",".join(f"{name}:|" for name in SQUEUE)], patience)
+    )
 
 
 def configuration(patience: float = PATIENCE) -> dict[str, str]:
@@ -56,9 +58,9 @@ def configuration(patience: float = PATIENCE) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def read_slurm(patience: float = PATIENCE) -> SiteState:
+def read_slurm(patience: float = PATIENCE, *, ended: bool = False) -> SiteState:
     """Read jobs, nodes, partitions and the release, by one command each."""
-    jobs = read_jobs(patience)
+    jobs = read_jobs(patience, ended=ended)
     nodes = scontrol_nodes(call(["scontrol", "-a", "-o", "-d", "show", "node"], patience))
     partitions = scontrol_partitions(call(["scontrol", "-a", "-o", "show", "partition"], patience))
     version = configuration(patience).get("SLURM_VERSION", "")

@@ -10,10 +10,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.live.deciding import Asked
+from gpuyard.live.estimator import HistoryEstimator, keep, kind_of, recalled
 from gpuyard.live.log import RotatedLog
 from gpuyard.live.slurm.commands import SlurmError, call, configuration, read_jobs, read_slurm
 from gpuyard.live.slurm.ordering import QueuedJob, out_of_order, plan_offsets
@@ -21,6 +23,7 @@ from gpuyard.live.slurm.text import site_factors
 from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.live.state.site import SiteJob, SiteState, site_snapshot
 from gpuyard.model.decision import Action
+from gpuyard.model.estimator import SHORTEST
 from gpuyard.policies import AnyScheduler
 
 REREAD = 10  # cycles after which nodes, partitions and site factors are read again
@@ -51,13 +54,18 @@ class Deployment:
     scheduler: AnyScheduler
     settings: DeploySettings
     log: RotatedLog | None = None
+    memory: Path | None = None  # where run times are kept; safe to lose
+    estimator: HistoryEstimator = field(default_factory=HistoryEstimator, repr=False)
     _asked: Asked = field(init=False, repr=False)
     _site: dict[int, int] = field(default_factory=dict, repr=False)  # job or array → its site factor, as far as it is not 0
     _ground: SiteState | None = field(default=None, repr=False)
     _waited: dict[str, float] = field(default_factory=dict, repr=False)  # waiting job → when it was submitted
+    _ended: set[str] = field(default_factory=set, repr=False)  # jobs whose run times are known already
     _cycle: int = 0
 
     def __post_init__(self) -> None:
+        if self.memory is not None:
+            self.estimator = recalled(self.memory)
         self._asked = Asked(self.scheduler)
         if not self._asked.has_order:
             hint = "take slots such as sjf/fewest/easy, a checkpoint, or guard(…)"
@@ -98,7 +106,8 @@ class Deployment:
     def _one_cycle(self) -> dict[str, Any]:
         times = [time.perf_counter()]
         state = self._read()
-        saved = site_snapshot(state)
+        self._learn(state)
+        saved = site_snapshot(state, self.estimator)
         times.append(time.perf_counter())
         decisions, order, _ = self._asked.decide(saved)
         groups = self._groups(saved, order, state.jobs)
@@ -121,11 +130,21 @@ class Deployment:
     def _read(self) -> SiteState:
         """Read the queue, and from time to time the rest."""
         if self._ground is None or self._cycle % REREAD == 0:
-            self._ground = read_slurm(self.settings.patience)
+            self._ground = read_slurm(self.settings.patience, ended=True)
+            if self.memory is not None and self._cycle:
+                keep(self.estimator, self.memory)
             self._site = {job: site for job, site in read_site_factors(self.settings.patience).items() if site}
             return self._ground
         quiet = [replace(node, used=0) for node in self._ground.nodes]  # which GPUs were in use then is no longer so
-        return replace(self._ground, now=time.time(), jobs=read_jobs(self.settings.patience), nodes=quiet)
+        return replace(self._ground, now=time.time(), jobs=read_jobs(self.settings.patience, ended=True), nodes=quiet)
+
+    def _learn(self, state: SiteState) -> None:
+        """Learn from the jobs that have ended by themselves how long such jobs take."""
+        ended = {job.name: job for job in state.jobs if job.lasted == job.lasted}
+        for name, job in ended.items():
+            if name not in self._ended:
+                self.estimator.observe(job.user, kind_of("", job.title, ()), max(job.lasted, SHORTEST))
+        self._ended = set(ended)
 
     def _groups(self, saved: SavedSnapshot, order: Sequence[int], jobs: Sequence[SiteJob]) -> list[list[QueuedJob]]:
         """Return the waiting jobs in order, each array once, apart by what Slurm never mixes: shared nodes, and tiers."""

@@ -27,7 +27,7 @@ _ALIASES = {  # ours → squeue's headers, scontrol's keys, keys of the JSON
     "start": ("START_TIME", "StartTime", "start_time"), "submit": ("SUBMIT_TIME", "SubmitTime", "submit_time"),
     "eligible": ("ELIGIBLE_TIME", "EligibleTime", "eligible_time"), "user": ("USER", "UserId", "user_name"),
     "account": ("ACCOUNT", "Account", "account"), "qos": ("QOS", "QOS", "qos"), "partition": ("PARTITION", "Partition", "partition"),
-    "name": ("NAME", "JobName", "name"),
+    "name": ("NAME", "JobName", "name"), "elapsed": ("TIME", "RunTime"),
 }  # fmt: skip
 _WHY = {  # what Slurm's reason begins with → ours; the first that fits
     "None": "", "Priority": "", "Resources": "", "JobHeld": "held", "JobHoldMaxRequeue": "held", "BeginTime": "begin",
@@ -97,7 +97,7 @@ def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int
         row["user"].partition("(")[0], row["account"], row["qos"], row["name"], row.read("priority", _amount, 0.0),
         row.read("submit", instant_of, 0.0), row.read("eligible", instant_of, math.nan), row.read("start", instant_of, math.nan),
         row.read("limit", _limit, math.inf), nodes, len(nodes) or count, cpus, 0.0 if math.isnan(held.memory) else held.memory,
-        gpus, chunk, kind, devices or {},
+        gpus, chunk, kind, devices or {}, row.read("elapsed", seconds_of, math.nan) if state == "COMPLETED" else math.nan,
     )  # fmt: skip
 
 

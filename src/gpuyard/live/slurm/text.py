@@ -16,7 +16,7 @@ from gpuyard.model.site.notation import node_names
 
 SQUEUE = (  # -O: field:suffix; the name comes last, since it may hold the separator
     "JobArrayID", "JobID", "ArrayJobID", "State", "Reason", "PriorityLong", "tres-per-node", "tres-per-job", "tres-per-task",
-    "tres-per-socket", "tres-alloc", "NodeList", "NumNodes", "NumCPUs", "NumTasks", "TimeLimit", "StartTime", "SubmitTime",
+    "tres-per-socket", "tres-alloc", "NodeList", "NumNodes", "NumCPUs", "NumTasks", "TimeLimit", "TimeUsed", "StartTime", "SubmitTime",
     "EligibleTime", "UserName", "Account", "QOS", "Partition", "Name",
 )  # fmt: skip
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Z][A-Za-z0-9_/:&.-]*)=")

@@ -59,6 +59,7 @@ class SiteJob:
     chunk: int  # GPUs that are on one node
     gpu_type: str
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # node → GPUs, where they are known
+    lasted: float = math.nan  # s that it ran, if it has ended by itself
 
     @property
     def base(self) -> int:
