@@ -17,7 +17,6 @@ from gpuyard.cli.common.messages import say_report
 from gpuyard.cli.common.output import Format, Output, Table, csv_text, emit, json_text, progress_bar, short
 from gpuyard.errors import UsageError
 from gpuyard.extras import is_installed
-from gpuyard.files import write_bytes
 
 if TYPE_CHECKING:
     from gpuyard.experiments.studies.explaining import Explanation
@@ -168,6 +167,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 
 def write_explanations(explanations: Sequence[Explanation], output: Output, out: Path) -> None:
     """Write a page to a file that ends in .html, or into a folder, where the tables and figures lie beside it."""
+    from gpuyard.files import write_bytes
     from gpuyard.report.page.explained import explanation_page
     from gpuyard.report.writing import write_page
 
