@@ -65,7 +65,8 @@ def best_first(summary: Summary, most: int = 0) -> Table:
     others = [line for line in every if not (line.challenger or line.versus is None)]
     left_out = others[most:] if most else []
     lines = [line for line in every if line not in left_out]
-    header = ["scheduler", f"{plain_title(first)}\nvs {_base_word(summary)}", *(_heading(plain_title(name)) for name in summary.metrics)]
+    titles = (_heading(plain_title(name, summary.results.device)) for name in summary.metrics)
+    header = ["scheduler", f"{plain_title(first)}\nvs {_base_word(summary)}", *titles]
     rows = []
     for line in lines:
         name = f"{summary.results.name(line.scheduler)}{f' {STOPS}' if line.preempts else ''}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.errors import DataError
 from gpuyard.experiments.real.measuring import Rates
-from gpuyard.experiments.real.predicting import errors, measured_result, overheads, paces, predict
+from gpuyard.experiments.real.predicting import errors, measured_result, overheads, predict
 from gpuyard.experiments.real.replaying import TraceReplay
 from gpuyard.experiments.real.study import HEURISTICS, load_study
 from gpuyard.experiments.real.traces import CALIBRATION, RealTrace
@@ -90,8 +90,7 @@ def judge(folder: Path) -> RealSummary:
     """Judge what a study has written so far."""
     rates, traces, replays = load_study(folder)
     beside = {each.slots: overheads(each) for each in replays if each.trace == CALIBRATION}
-    pace = next((paces(each) for each in replays if each.trace == CALIBRATION and each.slots == 1), {})
-    found = [_judged(traces[each.trace], each, rates, beside[each.slots], pace) for each in replays if _can_be_judged(each, traces, beside)]
+    found = [_judged(traces[each.trace], each, rates, beside[each.slots]) for each in replays if _can_be_judged(each, traces, beside)]
     if not found:
         raise DataError(f"{folder}: no replays yet", hint="gpuyard run real")
     return RealSummary(rates, beside, tuple(found), min(each.made for each in replays))
@@ -101,9 +100,9 @@ def _can_be_judged(replay: TraceReplay, traces: Mapping[str, RealTrace], beside:
     return replay.trace != CALIBRATION and replay.trace in traces and replay.slots in beside
 
 
-def _judged(trace: RealTrace, replay: TraceReplay, rates: Rates, beside: Mapping[str, float], pace: Mapping[str, float]) -> JudgedReplay:
+def _judged(trace: RealTrace, replay: TraceReplay, rates: Rates, beside: Mapping[str, float]) -> JudgedReplay:
     measured = measured_result(trace, replay, beside)
-    prediction = predict(trace, replay.scheduler, replay.slots, replay.gpu, rates, beside, pace)
+    prediction = predict(trace, replay.scheduler, replay.slots, replay.gpu, rates, beside)
     real, guess = (result.table["end"] - result.table["start"] for result in (measured, prediction.result))
     return JudgedReplay(
         trace.name, replay.scheduler, replay.slots, measure(measured, METRICS), measure(prediction.result, METRICS),

@@ -1,8 +1,7 @@
 """Predict a replay with the simulator: the same trace, scheduler and slots, with what was measured before.
 
 What a job takes beside its steps (process, libraries, first step, end) is the median of a calibration on the node, per kind; it is the
-job's `transfer`. How much longer a step takes on the node than where it was measured is the median of the calibration with one job at a
-time, per kind. The engine knows no slowdown of jobs that share a device. So each job is a class of its own with a speed of its own:
+job's `transfer`. The engine knows no slowdown of jobs that share a device. So each job is a class of its own with a speed of its own:
 the mean, over its run, of 1 / slowdown beside the jobs that run then. Who runs when depends on the speeds, and the speeds on who runs
 when; the simulation is repeated until both agree. The scheduler does not see these speeds.
 """
@@ -49,15 +48,7 @@ def overheads(calibration: TraceReplay) -> Mapping[str, float]:
     return {kind: max(float(np.median(values)), 0.0) for kind, values in spent.items()}
 
 
-def paces(calibration: TraceReplay) -> Mapping[str, float]:
-    """Return how many times as long as planned the steps of each kind took."""
-    spent: dict[str, list[float]] = {}
-    for job in calibration.jobs:
-        spent.setdefault(job.kind, []).append(job.loop / job.work)
-    return {kind: max(float(np.median(values)), 1e-3) for kind, values in spent.items()}
-
-
-def workload_of(trace: RealTrace, gpus: float, beside: Mapping[str, float], pace: Mapping[str, float] | None = None) -> Workload:
+def workload_of(trace: RealTrace, gpus: float, beside: Mapping[str, float]) -> Workload:
     """Return the trace as a workload; each job is a class of its own."""
     jobs = trace.jobs
     columns: dict[str, Any] = {
@@ -65,16 +56,14 @@ def workload_of(trace: RealTrace, gpus: float, beside: Mapping[str, float], pace
         "priority": [job.priority for job in jobs], "transfer": [beside.get(job.kind, 0.0) for job in jobs],
         "job_class": np.arange(len(jobs)),
     }  # fmt: skip
-    names, took = [f"{job.kind}-{k}" for k, job in enumerate(jobs)], [job.seconds * (pace or {}).get(job.kind, 1.0) for job in jobs]
-    return Workload.build(columns, took, name=trace.name, classes=names)
+    return Workload.build(
+        columns, [job.seconds for job in jobs], name=trace.name, classes=[f"{job.kind}-{k}" for k, job in enumerate(jobs)]
+    )
 
 
-def predict(
-    trace: RealTrace, scheduler: str, slots: int, gpu: bool, rates: Rates, beside: Mapping[str, float],
-    pace: Mapping[str, float] | None = None,
-) -> Prediction:  # fmt: skip
+def predict(trace: RealTrace, scheduler: str, slots: int, gpu: bool, rates: Rates, beside: Mapping[str, float]) -> Prediction:
     """Simulate the trace until speeds and overlaps agree."""
-    workload = workload_of(trace, 1 / slots if gpu and slots > 1 else 1.0, beside, pace)
+    workload = workload_of(trace, 1 / slots if gpu and slots > 1 else 1.0, beside)
     kinds = [job.kind for job in trace.jobs]
     count = 1 if gpu else slots
     speeds = np.ones(len(kinds))

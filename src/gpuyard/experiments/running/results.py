@@ -66,6 +66,11 @@ class Results:
         return len(self.columns["run"])
 
     @property
+    def device(self) -> str:
+        """Say what jobs ask for, in the plural: GPUs, or processors or nodes of a log that counts these."""
+        return self.provenance.device if self.provenance else "GPUs"
+
+    @property
     def schedulers(self) -> tuple[str, ...]:
         """Every scheduler, in the order of the axis; for a log that says when its jobs started, `log` is the first."""
         return self.experiment.axes.schedulers

@@ -228,7 +228,7 @@ def _groups(summary: Summary, found: Verdict | None) -> str:
     pair = (found.best.scheduler, found.today.scheduler)
     cards = []
     for grouping, title, sub in (
-        (SIZE, "By size of the job", _devices(summary)),
+        (SIZE, "By size of the job", summary.results.device),
         (PARTITION, "By partition", f"the {MOST_GROUPS} with most jobs"),
     ):
         changes = sorted(waits.changes(grouping, *pair), key=lambda each: -each.jobs)[:MOST_GROUPS]
@@ -239,10 +239,6 @@ def _groups(summary: Summary, found: Verdict | None) -> str:
             )
     cards.append(_user_card(waits, pair))
     return f"<h2>Who gains and who loses</h2>{grid(cards)}"
-
-
-def _devices(summary: Summary) -> str:
-    return summary.results.provenance.device if summary.results.provenance else "GPUs"
 
 
 def _user_card(waits: Waits, pair: tuple[str, str]) -> str:
@@ -288,7 +284,7 @@ def _what_happened(summary: Summary) -> str:
     line = summary.log or today_of(summary)
     if line is None:
         return ""
-    values = ((plain_title(metric), amount(metric, line.values[metric].mean)) for metric in summary.metrics[:4])
+    values = ((plain_title(metric, summary.results.device), amount(metric, line.values[metric].mean)) for metric in summary.metrics[:4])
     shown = "".join(f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in values)
     happened = summary.log is not None
     who = "as the log says" if happened else "simulated"
@@ -332,7 +328,7 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
     metrics = summary.metrics if every else summary.metrics[:4]
     lines = in_order(summary) if every else in_order(summary)[:MOST_ROWS]
     head = ["scheduler", *([f"{plain_title(metric)} against today's"] if len(summary.lines) > 1 else [])]
-    head += [plain_title(name) for name in metrics]
+    head += [plain_title(name, summary.results.device) for name in metrics]
     rows = []
     for line in lines:
         name = summary.results.name(line.scheduler)

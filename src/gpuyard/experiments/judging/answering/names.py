@@ -12,7 +12,7 @@ from gpuyard.policies import AnyScheduler, Meta, Ordering, Scheduler
 from gpuyard.policies.slots import RankRule
 
 LOG_NAME = "What actually happened"
-PLAIN_TITLES = {"wait": "wait", "waiting": "wait", "delay": "wait", "bsld": "slowdown", "utilization": "GPUs busy"}
+PLAIN_TITLES = {"wait": "wait", "waiting": "wait", "delay": "wait", "bsld": "slowdown"}
 MAY_STOP = ", may stop jobs"
 WAITS = ("wait", "waiting", "delay")  # metrics that people call a wait
 _BACKFILLS = {"none": ", no backfilling", "skip": " + whoever fits", "easy": " + EASY", "conservative": " + conservative backfilling"}
@@ -75,10 +75,10 @@ def is_wait(metric: str) -> bool:
     return metric.partition(".")[0] in WAITS
 
 
-def plain_title(metric: str) -> str:
+def plain_title(metric: str, device: str = "GPUs") -> str:
     """`mean wait`, `longest wait`, `slowdown`, `GPUs busy`: a heading of a few common words."""
     found, aggregation = resolve(metric)
-    base = PLAIN_TITLES.get(found.name, found.title)
+    base = f"{device} busy" if found.name == "utilization" else PLAIN_TITLES.get(found.name, found.title)
     if found.kind == "run" or not aggregation:
         return base
     if aggregation == "mean" and found.unit == "1":

@@ -23,7 +23,7 @@ class Provenance:
     span: float  # s from the first submission to the last
     dropped: Mapping[str, int]  # reason → rows
     devices: int
-    device: str  # GPUs, or processors of a log that counts these
+    device: str  # GPUs, or processors or nodes of a log that counts these
     nodes: int
     why: str  # this cluster; empty: it was asked for
     generated: bool  # not a log
@@ -43,5 +43,10 @@ def provenance_of(workload: Workload, cluster: Cluster, why: str, *, generated: 
     users = len(np.unique(workload.jobs.user)) if len(workload.jobs.users) > 1 else 0
     return Provenance(
         len(workload), users, first, last, float(np.ptp(submit)) if len(workload) else 0.0, workload.dropped, cluster.gpus,
-        "processors" if cluster.name.isdigit() else "GPUs", len(cluster.nodes), why, generated, pseudonyms,
+        _device_of(cluster), len(cluster.nodes), why, generated, pseudonyms,
     )  # fmt: skip
+
+
+def _device_of(cluster: Cluster) -> str:
+    kinds = {kind.name for kind in cluster.types}
+    return "processors" if cluster.name.isdigit() or kinds == {"cpu"} else "nodes" if kinds == {"node"} else "GPUs"
