@@ -6,7 +6,6 @@ import csv
 import html
 import io
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -62,7 +61,7 @@ def test_explain_in_every_format(cli, checkpoint, tmp_path):
     code, out, err = cli("explain", checkpoint, "--episodes", 2, "--top", 3, "--report", tmp_path / "report")
     assert code == 0, err
     assert "looks at estimate most; of the heuristics it is most like sjf, 100 %" in out
-    for name in ("report.md", "table.csv", "table.json", "explanation-1.png", "explanation-1.pdf"):
+    for name in ("report.html", "table.csv", "table.json", "explanation-1.png", "explanation-1.pdf"):
         assert (tmp_path / "report" / name).stat().st_size > 100
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "table.csv").read_text())))
     assert rows[0]["feature"] == "estimate" and len(rows) == len(JOB.rows) + len(JOB.context)
@@ -79,8 +78,11 @@ def test_explain_a_switch_has_its_values_over_time(cli, tmp_path):
     assert code == 0, err
     assert "choices by regime" in out and "shape=bursty" in out
     assert (tmp_path / "report" / "explanation-1-over-time.png").stat().st_size > 1000
-    told = (tmp_path / "report" / "report.md").read_text()
-    assert {f"{name}.png" for name in re.findall(r"!\[(.*?)\]", told)} == {path.name for path in (tmp_path / "report").glob("*.png")}
+    told = (tmp_path / "report" / "report.html").read_text()
+    assert told.count('src="data:image/png;base64,') == len(list((tmp_path / "report").glob("*.png"))) == 2
+    assert "What it chooses" in told and "bursty" not in told.partition("<main>")[0]
+    assert cli("explain", path, "--episodes", 4, "--report", tmp_path / "one.html").code == 0
+    assert (tmp_path / "one.html").stat().st_size > 10_000
 
 
 def test_seeds_as_text():

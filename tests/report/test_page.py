@@ -22,7 +22,7 @@ PAPER = (688, 1000)  # a sheet of A4 without its margins, px
 SCHEDULERS = ("fcfs", "fcfs/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy", "ljf/fewest/easy", "f1/fewest/easy", "wfp3/fewest/easy",
               "sjf/best/easy", "learned:gpu")  # fmt: skip
 EVIL = "</style><img src=x onerror=alert(1)>\"'&"
-CASES = ("log", "generated", "several", "one", "simulation", "experiment", "changes")
+CASES = ("log", "generated", "several", "one", "simulation", "explanation", "experiment", "changes")
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +38,22 @@ def pages(tmp_path_factory: pytest.TempPathFactory, core_report: Path, changed_f
         "several": ["demo:jobs=60", "family", "--cluster", "4x4:a100", "--cluster", "2x8:a100", "--estimate", "exact", "--estimate",
                     "noisy:0.3", *every[:6], "--seeds", "5"],
         "simulation": ["simulate", log, "--cluster", "8x4:a100"],
+        "explanation": ["explain", "learned:gpu", "--workload", "lublin:jobs=60,nodes=256 on 32x8:gpu", "--episodes", "2"],
         "one": ["demo:jobs=60", "--scheduler", "fcfs", "--cluster", "16x8:a100", "--seeds", "1"],
     }  # fmt: skip
     for name, arguments in calls.items():
         assert (
-            run([*(["compare"] if name != "simulation" else []), *arguments, "-f", "json", "--report", str(folder / f"{name}.html")]) == 0
+            run(
+                [
+                    *([] if arguments[0] in ("simulate", "explain") else ["compare"]),
+                    *arguments,
+                    "-f",
+                    "json",
+                    "--report",
+                    str(folder / f"{name}.html"),
+                ]
+            )
+            == 0
         )
     changes = write_report(changed_folder, folder / "changes")
     return {name: folder / f"{name}.html" for name in calls} | {"experiment": core_report, "changes": changes}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli.common import inputs, options
-from gpuyard.cli.common.output import Format, Output, Table, csv_text, emit, json_text, md_plain, md_text, progress_bar, say, short
+from gpuyard.cli.common.messages import say_report
+from gpuyard.cli.common.output import Format, Output, Table, csv_text, emit, json_text, progress_bar, short
 from gpuyard.errors import UsageError
+from gpuyard.extras import is_installed
 
 if TYPE_CHECKING:
     from gpuyard.experiments.studies.explaining import Explanation
@@ -33,7 +38,7 @@ def explain(
     episodes: Annotated[int, typer.Option(metavar="N", help="Runs along which decisions are recorded.")] = 12,
     top: Annotated[int, typer.Option(metavar="N", help="Features in the table; json and csv have all.")] = TOP,
     seed: Annotated[int, typer.Option(help="Seed of the permutations.")] = 0,
-    report: options.FiguresReport = None,
+    report: options.Report = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
@@ -55,7 +60,6 @@ def explain(
     output = describe(found, max(top, 1))
     if report is not None:
         write_explanations(found, output, report)
-        say(f"report written in {report}")
     emit(output, how)
 
 
@@ -161,22 +165,32 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 # ── the report ──
 
 
-def write_explanations(explanations: Sequence[Explanation], output: Output, folder: Path) -> None:
-    """Write `report.md`, the tables, and a figure for each checkpoint; for a switch there are two figures."""
-    from gpuyard import __version__
-    from gpuyard.experiments.running.store import Store
-    from gpuyard.report.learned import has_values_over_time, over_time_name, save_explanation
+def write_explanations(explanations: Sequence[Explanation], output: Output, out: Path) -> None:
+    """Write a page to a file that ends in .html, or into a folder, where the tables and figures lie beside it."""
+    from gpuyard.files import write_bytes
+    from gpuyard.report.page.explained import explanation_page
+    from gpuyard.report.writing import write_page
 
-    names = [f"explanation-{k + 1}" for k in range(len(explanations))]
-    pairs = list(zip(names, explanations, strict=True))
-    figures = [figure for name, each in pairs for figure in ((name, over_time_name(name)) if has_values_over_time(each) else (name,))]
-    parts = ["# What policies look at", f"Made by gpuyard {__version__}. The numbers are also in `table.csv` and `table.json`."]
-    parts += [md_plain(sentence) for sentence in output.text]
-    parts += [f"![{name}]({name}.png)" for name in figures]
-    parts += [md_text([table]) for table in output.tables]
-    texts = {"report.md": "\n\n".join(parts) + "\n", "table.csv": csv_text(output.records), "table.json": json_text(output.data)}
-    target = Store(folder)
-    for name, text in texts.items():
-        target.write(name, text.encode(), alone=False)
-    for name, each in pairs:
-        save_explanation(each, [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")])
+    drawn = [_drawn(f"explanation-{k + 1}", each) for k, each in enumerate(explanations)]
+    pictures = [{_title(name): data for name, data in files.items() if name.endswith(".png")} for files in drawn]
+    page = explanation_page(explanations, output.text, pictures, shlex.join(["gpuyard", *sys.argv[1:]]))
+    if out.suffix.lower() != ".html":
+        texts = {"table.csv": csv_text(output.records), "table.json": json_text(output.data)}
+        for name, data in [*((name, text.encode()) for name, text in texts.items()), *(pair for files in drawn for pair in files.items())]:
+            write_bytes(out / name, data)
+    say_report(write_page(page, out))
+
+
+def _drawn(name: str, explanation: Explanation) -> dict[str, bytes]:
+    """Draw the figures of an explanation: file name → content; none where figures cannot be drawn."""
+    from gpuyard.report.learned import save_explanation
+
+    if not is_installed("matplotlib"):
+        return {}
+    with TemporaryDirectory() as folder:
+        save_explanation(explanation, [Path(folder, f"{name}{suffix}") for suffix in (".png", ".pdf")])
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def _title(file: str) -> str:
+    return "Values of the choices over one run" if "over-time" in file else "Importance, dependence and choices"

@@ -13,7 +13,6 @@ import typer
 
 from gpuyard.cli.common import inputs
 from gpuyard.cli.common.output import Format
-from gpuyard.extras import require
 
 
 def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
@@ -102,21 +101,11 @@ ShowNames = Annotated[
 Plot = Annotated[Path | None, _output("FILE", "Draw Gantt chart, queue and utilisation: .png, .pdf, .svg.")]
 
 
-def _with_figures(folder: Path | None) -> Path | None:
-    """Refuse a report now rather than after the work, where figures cannot be drawn."""
-    if folder is not None:
-        require("matplotlib")
-    return folder
-
-
 _report = partial(typer.Option, "--report", "--out", rich_help_panel="Output")
 Report = Annotated[
     Path | None, _report(metavar="DIR|FILE.html", help="Also write a report: a page that prints on two sheets; in a folder also tables.")
 ]
 Page = Annotated[Path | None, _output("DIR|FILE.html", "Also write a report: a page that prints on two sheets.", "--report")]
-FiguresReport = Annotated[
-    Path | None, _report(metavar="DIR", help="Also write a report with figures and tables there.", callback=_with_figures)
-]
 
 # ── groups: several options that become one argument of a verb ──
 _READING: dict[str, tuple[Any, Any]] = {

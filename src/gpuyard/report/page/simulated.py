@@ -34,9 +34,9 @@ def simulation_page(result: Result, name: str, measured: Mapping[str, float], or
     by_length = card("Who waits how long", _levels(sums, LENGTH), sub="Mean wait by length of the job")
     return document(ReportPage(
         place_words(result.workload.name, result.cluster.name, origin, 1), f"How does {in_sentence(name)} serve these jobs?",
-        text(_answer(name, values)),
+        text(_answer(name, values, origin.device)),
         [
-            grid([_hero(result), by_length], "hero"), _strip(values), _groups(sums, origin),
+            grid([_hero(result, origin.device), by_length], "hero"), _strip(values), _groups(sums, origin),
             grid([_trust(result), _next_steps(result)], "tell"),
         ],
         [f'<div class="print"><h2>What was measured</h2>{metrics_table(measured, codes=False)}</div>', _users(sums)],
@@ -44,12 +44,12 @@ def simulation_page(result: Result, name: str, measured: Mapping[str, float], or
     ))  # fmt: skip
 
 
-def _answer(name: str, values: Mapping[str, float]) -> str:
+def _answer(name: str, values: Mapping[str, float], device: str) -> str:
     wait, longest, busy = (amount(each, values[each]) for each in ("wait", "wait.max", "utilization"))
-    return f"Under {in_sentence(name)} jobs wait {wait} on average and {longest} at most, and {busy} of the GPUs are busy."
+    return f"Under {in_sentence(name)} jobs wait {wait} on average and {longest} at most, and {busy} of the {device} are busy."
 
 
-def _hero(result: Result) -> str:
+def _hero(result: Result, device: str) -> str:
     """How many jobs wait and how many devices are busy, over time."""
     bins = result.timeline
     if not len(bins):
@@ -63,7 +63,7 @@ def _hero(result: Result) -> str:
         AreaCourse(
             "jobs waiting", bins["queue"], float(bins["queue"].max(initial=0.0)), short(float(bins["queue"].max(initial=0.0))), "bad"
         ),
-        AreaCourse("GPUs busy", bins["busy"], up, short(up), "accent"),
+        AreaCourse(f"{device} busy", bins["busy"], up, short(up), "accent"),
     ]
     span = float(edges[-1] - edges[0])
     step = next((each for each in _STEPS if span / each <= 7), span)
