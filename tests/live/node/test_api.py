@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gpuyard.live.node import daemon
+from gpuyard.live import clients
 from gpuyard.live.node.api import LONGEST
 from gpuyard.live.node.client import NodeClient
 from gpuyard.live.node.jobs import Submission
@@ -136,15 +136,15 @@ def test_half_a_request_holds_nobody_up(connect, shared):
 
 
 def test_idle_clients_make_room_and_busy_ones_do_not(connect, shared):
-    idle = [connect() for _ in range(daemon.MOST_CONNECTIONS)]
+    idle = [connect() for _ in range(clients.MOST_CONNECTIONS)]
     until(shared.answers)
     number = shared.shell("while ! test -e $FOLDER/go; do sleep 0.02; done")
     shared.client.close()
-    waiting = [connect() for _ in range(daemon.MOST_CONNECTIONS)]
+    waiting = [connect() for _ in range(clients.MOST_CONNECTIONS)]
     for channel in waiting:
         channel.sendall(json.dumps({"verb": "wait", "ids": [number]}).encode() + b"\n")
     found = until(lambda: (said := answer(connect())) and said)
-    assert found["error"] == f"{daemon.MOST_CONNECTIONS} clients are connected; no more are served at once"
+    assert found["error"] == f"{clients.MOST_CONNECTIONS} clients are connected; no more are served at once"
     (shared.folder / "go").touch()
     assert answer(waiting[0])["jobs"][0]["state"] == "DONE"
     (shared.folder / "go").unlink()

@@ -155,14 +155,14 @@ class NodeClient:
 
 
 @contextmanager
-def short_path(folder: Path) -> Iterator[str]:
-    """Yield an address of the folder's socket for the block: an address holds 107 bytes, so a long path goes through its open folder."""
-    whole = str(folder / SOCKET)
+def short_path(folder: Path, name: str = SOCKET) -> Iterator[str]:
+    """Yield an address of a socket in a folder for the block: an address holds 107 bytes, so a long path goes through its open folder."""
+    whole = str(folder / name)
     if len(os.fsencode(whole)) < 100:
         yield whole
         return
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{opened}/{SOCKET}"
+        yield f"/proc/self/fd/{opened}/{name}"
     finally:
         os.close(opened)

@@ -10,22 +10,19 @@ import json
 import os
 import selectors
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-from gpuyard.errors import GpuyardError, UsageError
+from gpuyard.errors import GpuyardError
 from gpuyard.files import claim
+from gpuyard.live.clients import Clients, Connection, Lines, listen_at, refusal
 from gpuyard.live.gpus import find_gpus
-from gpuyard.live.node.api import LONGEST, SOCKET, Message, decode, encode
-from gpuyard.live.node.client import NodeError, short_path
+from gpuyard.live.node.api import SOCKET, Message, decode
+from gpuyard.live.node.client import NodeError
 from gpuyard.live.node.core import Node, NodeSettings
 from gpuyard.live.node.devices import Gpus
 from gpuyard.live.node.running.executor import Launcher
@@ -33,31 +30,10 @@ from gpuyard.live.node.running.template import WarmTemplate
 from gpuyard.live.node.verbs import CHANGING, VERBS, ids_of, shown
 from gpuyard.model.fields import Fields
 
-MOST_CONNECTIONS = 256
-IMPATIENCE = 10.0  # s in which a client must finish a line it has begun, and read what it was sent
 TICK = 1.0  # s
 TIDY = 60.0  # s between looks through memory that no longer counts references; with 20,000 jobs the first one takes 50 ms
 SETTLING = 0.005  # s between looks at attempts that begin
 SHARE_OF_TIME = 0.1  # of the daemon's time that goes into laying out the queue for the scheduler
-_CREDENTIALS = struct.Struct("3i")
-
-
-@dataclass
-class Connection:
-    """A client."""
-
-    channel: socket.socket
-    data: bytearray = field(default_factory=bytearray)
-    out: bytearray = field(default_factory=bytearray)
-    since: float = 0.0  # when it began a line, or was sent what it has not read; 0: neither
-    used: float = 0.0  # when it last asked for something
-    waits: tuple[list[int], float] | None = None  # jobs whose end it waits for, until when
-    asked: bool = False  # its last request has no answer yet
-
-    @property
-    def busy(self) -> bool:
-        """Return whether it must be answered, and have read that, before its next request is looked at."""
-        return self.asked or bool(self.out) or self.waits is not None
 
 
 class Daemon:
@@ -66,28 +42,14 @@ class Daemon:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._selector = selectors.DefaultSelector()
-        self._connections: dict[int, Connection] = {}
+        self._waits: dict[Connection, tuple[list[int], float]] = {}  # for the end of jobs, until when
         self._replies: list[tuple[Connection, str, Message]] = []
         self._advisor_file = -1
         self._next_tick = self._next_pass = self._last_pass = self._next_complaint = self._next_tidy = 0.0
         self._stopping = False
-        self._listener = self._listen()
+        self._clients = Clients(listen_at(node.folder, SOCKET), self._selector, Lines(), self._handle, "node")
         node.executor.on_watch, node.executor.on_forget = self._watch, self._unwatch
         self._flusher = threading.Thread(target=self._flush, daemon=True)
-
-    def _listen(self) -> socket.socket:
-        """Open the socket, in the place of one that a killed daemon left. Only its owner may connect."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        (self.node.folder / SOCKET).unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            with short_path(self.node.folder) as place:
-                listener.bind(place)
-        finally:
-            os.umask(before)
-        listener.listen(1024)
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        return listener
 
     # ── the loop ──
 
@@ -113,7 +75,7 @@ class Daemon:
         if now >= self._next_tick:
             self._next_tick = now + TICK
             self.node.tick()
-            self._drop_slow(now)
+            self._clients.drop_slow()
             self._tidy(now)
         self.node.advisor.check()
         self._commit()
@@ -147,9 +109,7 @@ class Daemon:
             due = min(due, now + SETTLING)
         if self.node.wanted and not self.node.advisor.busy:
             due = min(due, self._due_pass())
-        for connection in self._connections.values():
-            if connection.waits:
-                due = min(due, connection.waits[1])
+        due = min([due, *(until for _, until in self._waits.values())])
         return max(due - now, 0.0)
 
     def _commit(self) -> None:
@@ -164,7 +124,7 @@ class Daemon:
         replies, self._replies = self._replies, []
         for connection, verb, reply in replies:
             refused = trouble is not None and verb in CHANGING
-            self._send(connection, _refusal(trouble) if refused and trouble else reply)
+            self._clients.send(connection, refusal(trouble) if refused and trouble else reply)
         if trouble is not None:
             self._complain(str(trouble))
             time.sleep(0.05)  # a full disk: no use in trying a thousand times a second
@@ -194,10 +154,8 @@ class Daemon:
         self._stopping = True
 
     def _close(self) -> None:
-        for connection in list(self._connections.values()):
-            self._drop(connection)
         (self.node.folder / SOCKET).unlink(missing_ok=True)
-        self._listener.close()
+        self._clients.close()
         self.node.store.flush()
         self.node.close()
 
@@ -229,66 +187,6 @@ class Daemon:
 
     # ── clients ──
 
-    def _accept(self, _: int) -> None:
-        while True:
-            try:
-                channel, _address = self._listener.accept()
-            except OSError:
-                return
-            channel.setblocking(False)
-            _pid, user, _group = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            if user not in (os.geteuid(), 0):
-                self._turn_away(channel, "this node belongs to another user")
-            elif not self._room():
-                self._turn_away(channel, f"{MOST_CONNECTIONS} clients are connected; no more are served at once")
-            else:
-                connection = self._connections[channel.fileno()] = Connection(channel, used=time.monotonic())
-                self._selector.register(channel, selectors.EVENT_READ, partial(self._serve, connection))
-
-    def _turn_away(self, channel: socket.socket, why: str) -> None:
-        with suppress(OSError):
-            channel.send(encode(_refusal(NodeError(why))))
-        channel.close()
-
-    def _room(self) -> bool:
-        """Return whether one more client can be served; whoever has been idle for longest makes room."""
-        if len(self._connections) >= MOST_CONNECTIONS:
-            idle = (each for each in self._connections.values() if not (each.busy or each.data))
-            longest = next((each for each in sorted(idle, key=lambda each: each.used) if _silent(each.channel)), None)
-            if longest is not None:
-                self._drop(longest)
-        return len(self._connections) < MOST_CONNECTIONS
-
-    def _serve(self, connection: Connection, events: int) -> None:
-        """Read what a client has sent, and write what it has not read yet."""
-        try:
-            if events & selectors.EVENT_WRITE:
-                self._write(connection)
-            if events & selectors.EVENT_READ:
-                piece = connection.channel.recv(1 << 18)
-                if not piece:
-                    self._drop(connection)
-                    return
-                connection.data += piece
-                self._take_lines(connection)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._drop(connection)
-
-    def _take_lines(self, connection: Connection) -> None:
-        """Carry out the next request, if the last one is answered: who asks a lot at once waits longer, and nobody else does."""
-        if not connection.busy:
-            line, found, rest = connection.data.partition(b"\n")
-            if found:
-                connection.data, connection.asked, connection.used = rest, True, time.monotonic()
-                self._handle(connection, bytes(line))
-        if len(connection.data) > LONGEST:
-            connection.data.clear()
-            self._send(connection, _refusal(UsageError(f"a request is longer than {LONGEST:,} bytes")))
-            self._drop(connection)
-        connection.since = (connection.since or time.monotonic()) if connection.data or connection.out else 0.0
-
     def _handle(self, connection: Connection, line: bytes) -> None:
         """Carry out one request. Its answer is sent after the commit."""
         verb = ""
@@ -304,80 +202,26 @@ class Daemon:
             else:
                 reply = VERBS[verb](self.node, given)
         except GpuyardError as error:
-            reply = _refusal(error)
+            reply = refusal(error)
         except Exception as error:  # the queue goes on whatever one request does
             print(f"gpuyard: request {verb!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
-            reply = _refusal(NodeError(f"{type(error).__name__}: {error}"))
+            reply = refusal(NodeError(f"{type(error).__name__}: {error}"))
         self._replies.append((connection, verb, reply if reply.get("ok") is False else {"ok": True, **reply}))
 
     def _wait(self, connection: Connection, given: Fields) -> None:
         ids = ids_of(given)
         for number in ids:
             self.node.book.find(number)
-        connection.waits = (ids, time.monotonic() + given.number("timeout", 1e9, high=1e9))
+        connection.waits = True
+        self._waits[connection] = (ids, time.monotonic() + given.number("timeout", 1e9, high=1e9))
 
     def _answer_waiting(self, now: float) -> None:
-        for connection in list(self._connections.values()):
-            if connection.waits is None:
-                continue
-            ids, until = connection.waits
-            if now >= until or not any(number in self.node.book.jobs for number in ids):
-                connection.waits = None
-                self._send(connection, {"ok": True, "jobs": [shown(self.node, self.node.book.find(number)) for number in ids]})
-
-    def _send(self, connection: Connection, message: Message) -> None:
-        connection.asked = False
-        if connection.channel.fileno() >= 0:
-            connection.out += encode(message, limit=0)
-            self._write(connection)
-
-    def _write(self, connection: Connection) -> None:
-        try:
-            sent = connection.channel.send(connection.out)
-            del connection.out[:sent]
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._drop(connection)
-            return
-        if not connection.out and not connection.data:
-            connection.since = 0.0
-        elif sent or not connection.since:
-            connection.since = time.monotonic()
-        events = selectors.EVENT_WRITE if connection.out else selectors.EVENT_READ
-        if self._selector.get_key(connection.channel).events != events:
-            self._selector.modify(connection.channel, events, partial(self._serve, connection))
-        self._take_lines(connection)
-
-    def _drop(self, connection: Connection) -> None:
-        file = connection.channel.fileno()
-        if file >= 0:
-            self._connections.pop(file, None)
-            with suppress(KeyError):
-                self._selector.unregister(connection.channel)
-            connection.channel.close()
-
-    def _drop_slow(self, now: float) -> None:
-        """Drop clients that began a line, or were sent an answer, and then did nothing more."""
-        for connection in list(self._connections.values()):
-            if connection.since and not connection.waits and now - connection.since > IMPATIENCE:
-                self._drop(connection)
-
-
-def _silent(channel: socket.socket) -> bool:
-    """Return whether nothing waits to be read, not even the end."""
-    try:
-        channel.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _refusal(error: GpuyardError) -> Message:
-    text = str(error).removesuffix(f"; hint: {error.hint}") if error.hint else str(error)
-    return {"ok": False, "error": text, "hint": error.hint, "code": error.exit_code}
+        for connection, (ids, until) in list(self._waits.items()):
+            if not connection.open:
+                del self._waits[connection]
+            elif now >= until or not any(number in self.node.book.jobs for number in ids):
+                del self._waits[connection]
+                self._clients.send(connection, {"ok": True, "jobs": [shown(self.node, self.node.book.find(number)) for number in ids]})
 
 
 def prepare_folder(folder: Path) -> None:
