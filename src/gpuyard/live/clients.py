@@ -25,31 +25,40 @@ _LARGE = 1_000_000  # bytes of one client, from which on those of all are added 
 _CREDENTIALS = struct.Struct("3i")
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a client asks for."""
+
+    body: bytes
+    verb: str = ""  # empty: the body says it
+    last: bool = False  # the client wants the connection to end then
+
+
 class Wire(Protocol):
     """Cuts what a client has sent into requests, and writes answers."""
 
     limit: int  # bytes of a request
 
-    def take(self, data: bytearray) -> Any | None:
+    def take(self, data: bytearray) -> Request | None:
         """Take a whole request from the front; None: there is none yet. An error ends the connection, after it has been told."""
 
     def answer(self, message: Any) -> bytes:
         """Return the bytes of an answer."""
 
 
-class Lines:
+class LineWire:
     """JSON objects, a line each."""
 
     def __init__(self, limit: int = LONGEST) -> None:
         self.limit = limit
 
-    def take(self, data: bytearray) -> bytes | None:
+    def take(self, data: bytearray) -> Request | None:
         end = data.find(b"\n")
         if end < 0 and len(data) <= self.limit:
             return None
         if not 0 <= end <= self.limit:
             raise UsageError(f"a request is longer than {self.limit:,} bytes")
-        line = bytes(data[:end])
+        line = Request(bytes(data[:end]))
         del data[: end + 1]
         return line
 
@@ -84,7 +93,12 @@ class Clients:
     """The clients of a listening socket. Each request goes to `handle`, which sees to it that `send` is called, at once or later."""
 
     def __init__(
-        self, listener: socket.socket, selector: selectors.BaseSelector, wire: Wire, handle: Callable[[Connection, Any], None], what: str
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        wire: Wire,
+        handle: Callable[[Connection, Request], None],
+        what: str,
     ) -> None:
         self._listener, self._selector, self._wire, self._handle, self._what = listener, selector, wire, handle, what
         self._connections: dict[int, Connection] = {}
@@ -176,7 +190,7 @@ class Clients:
             self.send(connection, refusal(error))
             return
         if request is not None:
-            connection.asked, connection.used = True, time.monotonic()
+            connection.asked, connection.used, connection.last = True, time.monotonic(), request.last
             self._handle(connection, request)
         connection.since = (connection.since or time.monotonic()) if connection.data or connection.out else 0.0
 
@@ -234,7 +248,8 @@ def listen_at(folder: Path, name: str) -> socket.socket:
 def refusal(error: GpuyardError) -> Message:
     """Return the answer that says why a request was refused."""
     text = str(error).removesuffix(f"; hint: {error.hint}") if error.hint else str(error)
-    return {"ok": False, "error": text, "hint": error.hint, "code": error.exit_code}
+    status = {"status": error.status} if hasattr(error, "status") else {}  # of HTTP
+    return {"ok": False, "error": text, "hint": error.hint, "code": error.exit_code, **status}
 
 
 def _ours(channel: socket.socket) -> bool:

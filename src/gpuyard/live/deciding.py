@@ -91,6 +91,12 @@ def _partitions(s: Snapshot) -> list[int]:
     return [known.get(s.jobs.partitions[number], 0) for number in s.jobs.table["partition"].tolist()]
 
 
+def outlook_records(saved: SavedSnapshot, found: Sequence[JobOutlook]) -> list[dict[str, Any]]:
+    """Return an outlook for other programs."""
+    gpus = saved.snapshot.jobs.table["gpus"]
+    return [{"job": o.name, "now": o.action, "gpus": float(gpus[o.row]), "where": o.place, "why": o.reason} for o in found]
+
+
 # ── why ──
 
 

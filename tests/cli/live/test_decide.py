@@ -32,3 +32,10 @@ def test_a_file_that_is_none(cli, tmp_path):
     assert "is not a snapshot" in err
     assert "hint: gpuyard snapshot writes such files" in err
     assert cli("decide", tmp_path / "none.json").code == 1
+
+
+def test_http_without_a_token_file_is_refused(cli):
+    done = cli("decide", "--serve", "0")
+    assert done.code == 2
+    assert "HTTP needs a token" in done.err
+    assert "which snapshot?" in cli("decide").err

@@ -10,6 +10,7 @@ import typer
 
 from gpuyard.cli.common import options
 from gpuyard.cli.common.output import Format, Output, Table, emit, say
+from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.live.deciding import JobOutlook
@@ -19,17 +20,31 @@ MOST = 20  # jobs in the table, unless all are asked for
 DEFAULT = "sjf/fewest/easy"
 
 
+def _service(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, rich_help_panel="Service")
+
+
 def decide(
-    snapshot: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="A file that `gpuyard snapshot` wrote.", show_default=False)],
+    snapshot: Annotated[
+        Path | None, typer.Argument(metavar="SNAPSHOT", help="A file that `gpuyard snapshot` wrote.", show_default=False)
+    ] = None,
     scheduler: options.SchedulerOption = DEFAULT,
     everything: Annotated[bool, typer.Option("--all", help=f"Show every job, not only the first {MOST}.")] = False,
     how: options.FormatOption = Format.table,
+    serve: Annotated[str | None, _service("--serve", "PATH|PORT", "Answer other programs: on a Unix socket, or HTTP on loopback.")] = None,
+    token: Annotated[Path | None, _service("--token", "FILE", "The token that HTTP asks for; made where there is none.")] = None,
+    patience: Annotated[str, _service("--patience", "TIME", "How long one decision of the service may take.")] = "10s",
     verbose: options.Verbose = False,
 ) -> None:
     """Say what a scheduler would do now with the jobs of a cluster, and why. Nothing is changed.
 
-    The same file gives the same decisions here, in a simulation and on a live cluster.
+    The same file gives the same decisions here, in a simulation, from the service and on a live cluster.
     """
+    if serve is not None:
+        _serve(serve, scheduler or DEFAULT, snapshot, token, patience)
+        return
+    if snapshot is None:
+        raise UsageError("which snapshot?", hint="gpuyard decide FILE, or --serve PATH for a service")
     from gpuyard.live.deciding import outlook
     from gpuyard.live.state.file import read_snapshot
     from gpuyard.policies import parse_scheduler
@@ -41,9 +56,38 @@ def decide(
     emit(describe(saved, outlook(saved, made), made.label, None if everything else MOST), how)
 
 
+def _serve(where: str, scheduler: str, snapshot: Path | None, token: Path | None, patience: str) -> None:
+    """Answer until Ctrl-C or SIGTERM."""
+    from gpuyard.live.service.http import listen_on, read_token
+    from gpuyard.live.service.server import DecisionService, listen_at_path
+    from gpuyard.live.service.verbs import Desk
+    from gpuyard.model.units import parse_seconds
+    from gpuyard.policies import parse_scheduler
+
+    host, _, port = where.rpartition(":")
+    desk, limit = Desk(parse_scheduler(scheduler)), parse_seconds(patience)
+    if not 0 < limit <= 3600:
+        raise UsageError(f"--patience {patience}: not a time that makes sense", hint="e.g. --patience 10s")
+    if port.isascii() and port.isdigit() and "/" not in where:
+        if token is None:
+            raise UsageError("HTTP needs a token", hint="--token FILE; it is made where there is none")
+        secret, listener = read_token(token), listen_on(host.strip("[]") or "127.0.0.1", int(port))
+        at = "http://{}:{}".format(*listener.getsockname()[:2])
+    else:
+        secret, listener, at = "", listen_at_path(Path(where).absolute()), where
+    say(f"{desk.scheduler.label} at {at}; Ctrl-C ends it")
+    try:
+        DecisionService(listener, desk, token=secret, patience=limit).run()
+    finally:
+        if not secret:
+            Path(where).unlink(missing_ok=True)
+
+
 def describe(saved: SavedSnapshot, found: list[JobOutlook], label: str, most: int | None = None) -> Output:
     """Describe what happens to each job: a table for people, everything as data."""
-    records = [_record(saved, each) for each in found]
+    from gpuyard.live.deciding import outlook_records
+
+    records = outlook_records(saved, found)
     shown = found if most is None else found[:most]
     rows = [(each.name, _asks(saved, each.row), _what(each), each.reason) for each in shown]
     left = len(found) - len(shown)
@@ -64,11 +108,6 @@ def describe(saved: SavedSnapshot, found: list[JobOutlook], label: str, most: in
         "notes": list(saved.notes),
     }  # fmt: skip
     return Output([table] if rows else [], data, records, lines)
-
-
-def _record(saved: SavedSnapshot, each: JobOutlook) -> dict[str, Any]:
-    job = saved.snapshot.jobs.table[each.row]
-    return {"job": each.name, "now": each.action, "gpus": float(job["gpus"]), "where": each.place, "why": each.reason}
 
 
 def _what(each: JobOutlook) -> str:

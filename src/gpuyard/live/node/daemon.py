@@ -19,7 +19,7 @@ from pathlib import Path
 
 from gpuyard.errors import GpuyardError
 from gpuyard.files import claim
-from gpuyard.live.clients import Clients, Connection, Lines, listen_at, refusal
+from gpuyard.live.clients import Clients, Connection, LineWire, Request, listen_at, refusal
 from gpuyard.live.gpus import find_gpus
 from gpuyard.live.node.api import SOCKET, Message, decode
 from gpuyard.live.node.client import NodeError
@@ -47,7 +47,7 @@ class Daemon:
         self._advisor_file = -1
         self._next_tick = self._next_pass = self._last_pass = self._next_complaint = self._next_tidy = 0.0
         self._stopping = False
-        self._clients = Clients(listen_at(node.folder, SOCKET), self._selector, Lines(), self._handle, "node")
+        self._clients = Clients(listen_at(node.folder, SOCKET), self._selector, LineWire(), self._handle, "node")
         node.executor.on_watch, node.executor.on_forget = self._watch, self._unwatch
         self._flusher = threading.Thread(target=self._flush, daemon=True)
 
@@ -187,11 +187,11 @@ class Daemon:
 
     # ── clients ──
 
-    def _handle(self, connection: Connection, line: bytes) -> None:
+    def _handle(self, connection: Connection, request: Request) -> None:
         """Carry out one request. Its answer is sent after the commit."""
         verb = ""
         try:
-            given = Fields(decode(line), "request")
+            given = Fields(decode(request.body), "request")
             verb = given.text("verb", limit=50)
             if verb == "wait":
                 self._wait(connection, given)

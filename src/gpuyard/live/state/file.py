@@ -104,9 +104,19 @@ def read_snapshot(path: Path) -> SavedSnapshot:
 
 def parse_snapshot(data: bytes, where: str = "snapshot") -> SavedSnapshot:
     """Read the bytes of a file; `where` begins every message."""
+    check_parts(data, where)
+    return snapshot_from(parse_json(data, where, strict=True, hint="gpuyard snapshot writes such files"), where)
+
+
+def check_parts(data: bytes, where: str) -> None:
+    """Refuse JSON that would take far more memory than it has bytes."""
     if data.count(b"{") + data.count(b"[") > MAX_PARTS:
         raise DataError(f"{where}: more than {MAX_PARTS:,} tables and lists, too many for a snapshot")
-    root = Fields(parse_json(data, where, strict=True, hint="gpuyard snapshot writes such files"), where)
+
+
+def snapshot_from(table: object, where: str) -> SavedSnapshot:
+    """Read what the JSON of a file holds."""
+    root = Fields(table, where)
     if root.value("format", "") != FORMAT:
         raise DataError(f"{where}: is not a snapshot", hint="gpuyard snapshot writes such files")
     version = root.whole("version", low=1)
