@@ -26,8 +26,7 @@ TOLERANCE = 1e-6
 FEW = 100  # jobs
 SPARSE = 0.1  # utilisation of a log below which its jobs hardly meet
 FAITHFUL = 0.1  # relative difference of a mean, and difference in utilisation, up to which the simulation is called close
-NOBODY = 50.0  # times longer than in the log the simulated wait is where submit times are probably start times …
-LEAST_WAIT = 300.0  # s, if it is longer than this
+LOADED, NO_WAIT = 0.6, 30.0  # utilisation of a log above which some jobs must wait, and a mean wait, s, below which none did
 Verdict = Literal["wins", "loses", "equal", "unclear", "unsure", "untested"]
 
 
@@ -362,7 +361,7 @@ def cautions(summary: Summary, log: Standing) -> list[str]:
     if summary.results.paired < FEW:
         found.append(f"Caution: {summary.results.paired:,} jobs are too few for an answer.")
     used = log.values["utilization"].mean if "utilization" in summary.metrics else math.nan
-    if used > 1 + TOLERANCE:
+    if overfull(log):
         found.append(
             f"Caution: more ran at once in the log than this cluster holds (utilisation {used:.2f}): give the cluster that it ran on."
         )
@@ -371,13 +370,18 @@ def cautions(summary: Summary, log: Standing) -> list[str]:
             f"Caution: these jobs fill {used:.1%} of this cluster. If they are a sample, or the cluster is not the one that they ran on,"
             " they waited for something that is not here, and nothing below says anything about the real cluster."
         )
-    metric, stand_in = summary.metrics[0], summary.stand_in
-    if stand_in is not None and is_wait(metric) and stand_in.values[metric].mean > max(NOBODY * log.values[metric].mean, LEAST_WAIT):
+    metric = summary.metrics[0]
+    if is_wait(metric) and LOADED < used <= 1 + TOLERANCE and log.values[metric].mean < NO_WAIT:
         found.append(
-            f"Caution: by the log hardly anybody waited (mean wait {_value(summary, log)}), where simulating gives"
-            f" {_value(summary, stand_in)}. Its submit times may be the times at which jobs started; then nothing can be said about waits."
+            f"Caution: by the log hardly anybody waited ({_value(summary, log)} on average) with {used:.0%} in use: its submit times may be"
+            " start times, and then it says nothing about waits."
         )
     return found
+
+
+def overfull(log: Standing) -> bool:
+    """Whether the log shows that the cluster given is too small."""
+    return "utilization" in log.values and log.values["utilization"].mean > 1 + TOLERANCE
 
 
 def is_close(metric: str, log: Standing, stand_in: Standing) -> bool:

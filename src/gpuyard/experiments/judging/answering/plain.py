@@ -12,7 +12,7 @@ from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
 from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
-from gpuyard.experiments.judging.words import best_of, busy_apart, candidates, cautions, is_close
+from gpuyard.experiments.judging.words import best_of, busy_apart, candidates, cautions, is_close, overfull
 from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
@@ -316,9 +316,9 @@ def _trust(summary: Summary, log: Standing) -> list[str]:
     far = "" if close else ", so the answer compares simulations; priorities, limits, reservations and outages are not simulated"
     name = in_sentence(summary.results.name(stand_in.scheduler))
     text = f"How faithful: simulating {name} gives a {plain_title(metric)} of {simulated}, the log says {happened}"
-    if busy_apart(log, stand_in):
+    if busy_apart(log, stand_in) and not overfull(log):
         busy = [amount("utilization", line.values["utilization"].mean) for line in (stand_in, log)]
-        text += f", and {busy[0]} of the {summary.results.device} busy where the log has {busy[1]}"
+        text += f", with {busy[0]} of the {summary.results.device} busy (log: {busy[1]})"
     return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}."]
 
 
