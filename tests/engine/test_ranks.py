@@ -60,6 +60,12 @@ def test_who_does_not_start_in_the_end_takes_nothing_from_the_reservation(seed: 
     assert compare_with_reference(random_case(seed, "deep"), ranked(rule, place), simulate, seed=seed) == []
 
 
+def test_a_run_competes_from_the_instant_after_its_start():
+    """A job of no length ends at once: there are two passes at that instant, and who began in the first may be stopped after the second."""
+    case = random_case(41013)
+    assert compare_with_reference(case, ranked("gittins:pay=0,ageing=0,burden=inf,writing=inf,width=0", "best"), simulate, seed=41013) == []
+
+
 def without_terms(case: Case, flag: float) -> Workload:
     return replace(case.workload, jobs=case.workload.jobs.with_stated(preemptible=np.full(len(case.workload), flag)))
 

@@ -14,7 +14,7 @@ from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.ground import Ground, ground_of
 from gpuyard.engine.memory import FIELD, Memory, header_of
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.ranking import OCTAVES, RATIOS_AT
+from gpuyard.engine.ranking import OCTAVES, RATIOS_AT, SOON
 from gpuyard.engine.slots import Program
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
@@ -27,7 +27,7 @@ _NO_MIX = np.zeros(0, MIX)
 BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
 LEAST_GROUP = 32  # jobs of a group; to look for the next of a smaller one takes longer than to key all of it
 _RANKED_JOBS = ("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until", "rank_calm")
-RANK_SCRATCH = (*_RANKED_JOBS, "ranked_parts", "ranked_nodes", "ranked_devices")
+RANK_SCRATCH = (*_RANKED_JOBS, "rank_soon", "ranked_parts", "ranked_nodes", "ranked_devices")
 _NO_GROUPS = np.zeros(0, np.int32)
 
 # Columns that follow from what was submitted, as long as a job has not run; all others of these kinds are then the same for all.
@@ -122,7 +122,7 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
     }
     if program.ranks:
         own |= dict.fromkeys(_RANKED_JOBS, n)
-        own |= {"ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}
+        own |= {"rank_soon": SOON + 2, "ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}
     else:
         own |= dict.fromkeys(RANK_SCRATCH, 1)
     own["burden"] = RATIOS_AT + OCTAVES if program.ranks or program.accounts else 1

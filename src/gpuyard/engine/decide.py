@@ -23,6 +23,7 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels import seen
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.mix import request_mix
+from gpuyard.engine.ranking import SOON
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
@@ -228,7 +229,7 @@ class SnapshotDecider:
         if self._program.ranks:
             grown = grown.replace(
                 ranked=np.zeros(n, st.DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
-                rank_level=np.zeros(n, np.int32), rank_until=np.zeros(n), rank_calm=np.zeros(n),
+                rank_level=np.zeros(n, np.int32), rank_until=np.zeros(n), rank_calm=np.zeros(n), rank_soon=np.zeros(SOON + 2),
                 ranked_parts=np.zeros(pool + 1, st.PART_ROW), rank_factors=np.zeros(n if self._program.judges else 1),
             )  # fmt: skip
         self._driver.adopt(as_seen_by_kernels(grown))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 RANK_NONE, RANK_TIME, RANK_CLOCK, RANK_TABLE, RANK_NETWORK = range(5)
 # Places of the settings of a rank rule among the parameters of a preemption rule, behind those of its function.
 HYSTERESIS_AT, WIDTH_AT, PAY_AT, AGEING_AT, STRETCH_AT, BURDEN_AT, WRITING_AT, ONLINE_AT, TRUST_AT = range(8, 17)
+SOON = 129  # numbers of devices, from 0, for which a pass keeps by when so many fit
+# Behind them: the greatest length (s) that a run which competes was judged to have, 0: not known in this plan; the most devices of one.
+LONGEST_AT, WIDEST_AT = SOON, SOON + 1
 BURDEN_LEVELS = 64  # of areas, by which the waits of jobs that may be stopped are compared with those of all
 SLACK = 600.0  # s by which the latter may wait longer in any case, all jobs together
 BURDEN_ROW = 4  # for each: s waited by all, how many they are; the same of those that may be stopped

@@ -75,7 +75,6 @@ class FactorRow(RecordRow):
     """Shares, priorities and service; visible. Few policies read them, and only then are they kept."""
 
     attained: f8  # GPU-s held so far: ran × gpus
-
     usage: f8  # the user's part of all users' decayed usage when the pass began, 0..1
     fair_share: f8  # the user's part of the cluster by right, 0..1
     size_factor: f8  # GPUs over those of the cluster
@@ -486,6 +485,7 @@ class State(NamedTuple):
     rank_factors: Reals  # (jobs,) f8 with a learned rank: what the network multiplies the time of a job by, in the pass under way
     rank_level: Ints  # (jobs,) i4, of a run that may be stopped: its level, known up to the time below
     rank_until: Reals  # (jobs,) f8
+    rank_soon: Reals  # (SOON + 2,) f8: by number of devices, a time by which so many fit in the plan under way; what runs are like
     rank_calm: Reals  # (jobs,) f8: up to then no level of the run changes the order, while nothing happens and the queue is settled
     burden: Reals  # (RATIOS_AT + OCTAVES,) f8, see gpuyard.engine.ranking; (1,): no account is kept
 

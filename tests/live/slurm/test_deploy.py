@@ -238,6 +238,20 @@ def test_it_learns_how_long_jobs_take_and_remembers(slurm: RealSlurm, tmp_path):
     assert recalled(memory).as_data() == HistoryEstimator().as_data()
 
 
+def test_told_to_end_it_says_what_it_leaves(slurm: RealSlurm, tmp_path):
+    command = [sys.executable, "-m", "gpuyard", "deploy", "slurm", "--order", "--every", "0.05s", "--log", str(tmp_path / "log.jsonl")]
+    with subprocess.Popen(command, env=slurm.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as work:
+        assert work.stdout is not None
+        assert work.stdout.readline().startswith("cycle 0")
+        again = subprocess.run(command, env=slurm.environment, capture_output=True, text=True, timeout=60, check=False)
+        work.terminate()
+        _, err = work.communicate(timeout=20)
+    assert work.returncode == 0
+    assert "the order stays as it is; gpuyard deploy slurm --reset takes it back" in err
+    assert again.returncode == 2
+    assert "in use by another gpuyard process" in again.stderr
+
+
 def test_the_owner_cannot_undo_an_order(slurm: RealSlurm):
     if os.getuid() != 0:
         pytest.skip("only root can submit as another user")

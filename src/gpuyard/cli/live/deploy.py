@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,10 +76,11 @@ def _work(settings: DeploySettings, scheduler: str, log: Path, cycles: int | Non
     with locked(log.parent / f".{log.name}.lock"):
         mode = "order" if settings.order else "shadow"
         say(f"{deployment.scheduler.label}, {mode} mode, every {settings.every:g} s; log: {log}; Ctrl-C ends it")
-        for record in deployment.cycles(cycles):
-            _tell(record)
-            if kept.problem:
-                say(f"warning: {kept.problem}")
+        with suppress(KeyboardInterrupt):  # the usual end
+            for record in deployment.cycles(cycles):
+                _tell(record)
+                if kept.problem:
+                    say(f"warning: {kept.problem}")
     if settings.order:
         say("the order stays as it is; gpuyard deploy slurm --reset takes it back")
 

@@ -64,7 +64,10 @@ def _gather_runners(s: State, part: PartitionRow, slot: SlotRow, first: Int) -> 
         j = np.int64(s.running_jobs[i])
         row = s.rows[j]
         s.rank_calm[j] = -math.inf
-        if not may_be_stopped(s, row) or row.silent == 1 or row.run_start == control.now:
+        if not may_be_stopped(s, row) or row.silent == 1:
+            continue
+        if row.run_start == control.now:  # it has begun in an earlier pass of this instant, and competes from the next on
+            part.calm = control.now
             continue
         if s.terms[row.terms].stops == MAY_STOP_ONCE:
             if control.now - row.run_start > ONCE_WITHIN:

@@ -29,10 +29,11 @@ from gpuyard.engine.kernels.ranks.yard import (
     take_picked,
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
-from gpuyard.engine.ranking import PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE
+from gpuyard.engine.ranking import LONGEST_AT, PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE, SOON, WIDEST_AT
 from gpuyard.model.rules import MAY_STOP_ONCE
 
 CAUTION = 4.0  # by estimates, stops must gain so many times more
+DEEP = 64  # jobs that wait, from which on it pays to keep what would fit when
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -98,6 +99,7 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
     """Walk the entries in order: who fits runs; returns how many are to start, or a failure."""
     part = s.partitions[p]
     behind = _behind_all(s, part)
+    s.rank_soon[LONGEST_AT] = 0.0
     head, parts, starts = -1, 0, 0
     for i in range(count):
         entry = s.ranked[i]
@@ -113,6 +115,7 @@ def _plan(s: State, p: Int, slot: SlotRow, count: Int) -> Any:
             return failed(s, picked, np.int64(entry.job))
         if picked > 0:
             parts = take_picked(s, part, i, picked, parts)
+            _forget_soon(s)
             entry.state = STARTS
             starts += 1
             part.passed |= 2 if head >= 0 else 0
@@ -176,6 +179,9 @@ def _find_with_stops(s: State, p: Int, i: Int, slot: SlotRow) -> Any:
     j = np.int64(s.ranked[i].job)
     picked = find(s, p, j, slot)
     k = part.last_ranked
+    if picked == 0 and k > i and _would_fit_soon(s, p, i, slot):
+        part.weighed = 1
+        return 0
     while picked == 0 and k > i:
         if s.ranked[k].state == RUNS:
             set_aside(s, part, k)
@@ -229,6 +235,51 @@ def _stops_pay(s: State, p: Int, i: Int, slot: SlotRow, picked: Int, parts: Int)
     _set_back(s, part, i)
     factor = pay * CAUTION if is_doubted(s) else pay
     return cost == 0.0 or not _fits_by(s, p, i, s.control[0].now + factor * math.sqrt(own) * cost)
+
+
+@inner
+def _would_fit_soon(s: State, p: Int, i: Int, slot: SlotRow) -> Any:
+    """Whether no stops can pay for entry i, however few and long runs it would take: with them alone it would fit soon anyway.
+
+    What fits by when is kept by the number of devices while the plan is the same: most of a deep queue is turned down by a comparison.
+    """
+    part, entry = s.partitions[p], s.ranked[i]
+    row = s.rows[entry.job]
+    factor = s.params[params_at(s.control[0].active, PREEMPTION) + PAY_AT] * (CAUTION if is_doubted(s) else 1.0)
+    if factor == 0 or row.plain == 0 or entry.need >= SOON or part.tail - part.head < DEEP:
+        return False
+    if s.rank_soon[LONGEST_AT] == 0:
+        _measure_runs(s, part, slot)
+    own = _expected_time(s, slot, np.int64(entry.job))
+    stops = max(math.ceil((entry.need - part.free) / s.rank_soon[WIDEST_AT]), 1)
+    time = s.control[0].now + factor * math.sqrt(own) * (stops * own / math.sqrt(s.rank_soon[LONGEST_AT])) * (1.0 - 1e-9)
+    if time >= s.rank_soon[entry.need]:
+        return True
+    if not _fits_by(s, p, i, time):
+        return False
+    s.rank_soon[entry.need] = time
+    return True
+
+
+@inner
+def _measure_runs(s: State, part: PartitionRow, slot: SlotRow) -> None:
+    """Note the greatest length and number of devices of the runs that compete, and that nothing is known of what would fit when."""
+    longest, widest = 1.0, 1
+    k = part.last_ranked
+    while k >= 0:
+        longest = max(longest, _expected_length(s, slot, np.int64(s.ranked[k].job)))
+        widest = max(widest, s.ranked[k].need)
+        k = s.ranked[k].earlier
+    s.rank_soon[LONGEST_AT], s.rank_soon[WIDEST_AT] = longest, float(widest)
+    _forget_soon(s)
+
+
+@inner
+def _forget_soon(s: State) -> None:
+    """Forget what would fit when, if that was kept: the plan has changed."""
+    if s.rank_soon[LONGEST_AT] > 0:
+        for k in range(SOON):
+            s.rank_soon[k] = math.inf
 
 
 @inner
