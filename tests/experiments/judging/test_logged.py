@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.compare import Plan, Source, compare
 from gpuyard.experiments.judging.answering.names import in_words
+from gpuyard.experiments.judging.answering.plain import plain_answer
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.words import answer
 from gpuyard.metrics import measure
@@ -174,7 +176,7 @@ def test_every_line_is_about_the_same_jobs() -> None:
 def test_a_cluster_smaller_than_what_ran_is_told() -> None:
     work = Workload.build({"submit": [0.0, 0.0], "gpus": [4, 4]}, [10.0, 10.0], logged_start=[0.0, 0.0])
     plan = Plan((Source("w", lambda seed: work, False, (POOL,)),), (parse_scheduler("fcfs"),), ("wait", "utilization"))
-    assert "More ran at once in the log than this cluster holds (utilisation 2.00)" in " ".join(answer(compare(plan)[0]))
+    assert "more ran at once in the log than this cluster holds (utilisation 2.00)" in " ".join(answer(compare(plan)[0]))
 
 
 def test_a_decider_that_stops_jobs_is_known_to_preempt() -> None:
@@ -234,6 +236,35 @@ def test_an_answer_that_can_not_be_given() -> None:
     text = " ".join(answer(compare(alone)[0]))
     assert "3 jobs are too few for an answer" in text
     assert "these jobs fill 0.0% of this cluster" in text
+
+
+def _trust(work: Workload, *, scheduler: str = "fcfs/fewest/easy") -> str:
+    schedulers = (parse_scheduler(scheduler), parse_scheduler("sjf/fewest/easy"))
+    found = plain_answer(compare(Plan((Source("w", lambda seed: work, False, (POOL,)),), schedulers, ("wait", "utilization")))[0])
+    assert found is not None
+    return " ".join(found.trust)
+
+
+def test_submit_times_that_are_start_times_are_noticed() -> None:
+    """Jobs on a busy cluster, by a log that has lost when they came."""
+    rng = np.random.default_rng(0)
+    came = Workload.build({"submit": np.sort(rng.uniform(0, 40_000, 300)), "gpus": np.ones(300)}, rng.uniform(200, 900, 300))
+    start = simulate(came, POOL, parse_scheduler("fcfs/fewest/easy")).table["start"]
+    whole = Workload.build({"submit": came.jobs.submit, "gpus": np.ones(300)}, came.runtime, logged_start=start)
+    lost = Workload.build({"submit": start, "gpus": np.ones(300)}, came.runtime, logged_start=start)
+    assert "by the log hardly anybody waited (0s on average) with" in _trust(lost)
+    assert "hardly anybody waited" not in _trust(whole)
+
+
+def test_another_utilisation_is_told() -> None:
+    """In the log every job starts hours later, so that fewer devices are busy until the last one comes."""
+    submit = np.arange(200) * 100.0
+    work = Workload.build({"submit": submit, "gpus": np.full(200, 4.0)}, np.full(200, 95.0), logged_start=submit + 0.5)
+    assert "busy (log:" not in _trust(work)
+    late = Workload.build({"submit": submit, "gpus": np.full(200, 4.0)}, np.full(200, 95.0), logged_start=submit + 9000.0)
+    told = _trust(late)
+    assert "far apart" in told
+    assert re.search(r"with \d[\d.]* % of the GPUs busy \(log: \d", told)
 
 
 def test_a_cluster_that_takes_no_job_is_refused() -> None:

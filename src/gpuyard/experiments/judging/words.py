@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from gpuyard.experiments.judging.answering.names import is_wait
 from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Difference, Interval
 from gpuyard.experiments.judging.stopping import is_about_stopping, stopping_findings, stopping_lead
@@ -24,7 +25,8 @@ SURE = 0.05  # p values below it, after correction
 TOLERANCE = 1e-6
 FEW = 100  # jobs
 SPARSE = 0.1  # utilisation of a log below which its jobs hardly meet
-FAITHFUL = 0.1  # relative difference of a mean up to which the simulation is called close
+FAITHFUL = 0.1  # relative difference of a mean, and difference in utilisation, up to which the simulation is called close
+LOADED, NO_WAIT = 0.6, 30.0  # utilisation of a log above which some jobs must wait, and a mean wait, s, below which none did
 Verdict = Literal["wins", "loses", "equal", "unclear", "unsure", "untested"]
 
 
@@ -359,26 +361,44 @@ def cautions(summary: Summary, log: Standing) -> list[str]:
     if summary.results.paired < FEW:
         found.append(f"Caution: {summary.results.paired:,} jobs are too few for an answer.")
     used = log.values["utilization"].mean if "utilization" in summary.metrics else math.nan
+    if overfull(log):
+        found.append(
+            f"Caution: more ran at once in the log than this cluster holds (utilisation {used:.2f}): give the cluster that it ran on."
+        )
     if used < SPARSE:
         found.append(
             f"Caution: these jobs fill {used:.1%} of this cluster. If they are a sample, or the cluster is not the one that they ran on,"
             " they waited for something that is not here, and nothing below says anything about the real cluster."
         )
+    metric = summary.metrics[0]
+    if is_wait(metric) and LOADED < used <= 1 + TOLERANCE and log.values[metric].mean < NO_WAIT:
+        found.append(
+            f"Caution: by the log hardly anybody waited ({_value(summary, log)} on average) with {used:.0%} in use: its submit times may be"
+            " start times, and then it says nothing about waits."
+        )
     return found
+
+
+def overfull(log: Standing) -> bool:
+    """Whether the log shows that the cluster given is too small."""
+    return "utilization" in log.values and log.values["utilization"].mean > 1 + TOLERANCE
 
 
 def is_close(metric: str, log: Standing, stand_in: Standing) -> bool:
     """Whether simulating what a site runs gives about what its log says."""
     was = log.values[metric].mean
-    return abs(stand_in.values[metric].mean - was) <= FAITHFUL * abs(was)
+    return abs(stand_in.values[metric].mean - was) <= FAITHFUL * abs(was) and not busy_apart(log, stand_in)
+
+
+def busy_apart(log: Standing, stand_in: Standing) -> bool:
+    """Whether the simulated cluster is so much busier or idler than the real one was that equal waits are chance."""
+    simulated, was = (line.values["utilization"].mean if "utilization" in line.values else math.nan for line in (stand_in, log))
+    return abs(simulated - was) > FAITHFUL
 
 
 def _fidelity(summary: Summary, log: Standing, stand_in: Standing) -> str:
     """Say how far the simulated stand-in is from the log: so much of every difference to the log is due to what is not simulated."""
     metric = summary.metrics[0]
-    used = log.values["utilization"].mean if "utilization" in summary.metrics else math.nan
-    if used > 1 + TOLERANCE:
-        return f"More ran at once in the log than this cluster holds (utilisation {used:.2f}): give the cluster that it ran on."
     shown = [metric] + (["utilization"] if "utilization" in summary.metrics and metric != "utilization" else [])
     pairs = ", ".join(f"{_title(each)} {_value(summary, stand_in, each)} (log: {_value(summary, log, each)})" for each in shown)
     close = (

@@ -12,7 +12,7 @@ from gpuyard.experiments.judging.choice import gain_of_choice
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
 from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
-from gpuyard.experiments.judging.words import best_of, candidates, cautions, is_close
+from gpuyard.experiments.judging.words import best_of, busy_apart, candidates, cautions, is_close, overfull
 from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
@@ -228,7 +228,8 @@ def _at_whose_cost(summary: Summary, found: Verdict) -> str:
     waits, pair = summary.results.waits, (found.best.scheduler, found.today.scheduler)
     if waits is None:
         return ""
-    losers = [who_of(each, change) for each in (LENGTH, SIZE, PARTITION) for change in waits.changes(each, *pair) if _surely_pays(change)]
+    groups, device = (LENGTH, SIZE, PARTITION), summary.results.device
+    losers = [who_of(each, change, device) for each in groups for change in waits.changes(each, *pair) if _surely_pays(change)]
     if losers:
         return f", and {' and '.join(losers[:2])} pay for it"
     users = waits.changes(USER, *pair)
@@ -270,8 +271,8 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
     parts = []
     for grouping in (LENGTH, SIZE, PARTITION):
         losers = [each for each in waits.changes(grouping, mine, base) if _surely_pays(each)]
-        parts += [f"{who_of(grouping, each)} wait {by_how_much(each.share, 'wait')}" for each in losers[:2]]
-    perhaps = [who_of(LENGTH, each) for each in waits.changes(LENGTH, mine, base) if each.longer and not each.sure]
+        parts += [f"{who_of(grouping, each, summary.results.device)} wait {by_how_much(each.share, 'wait')}" for each in losers[:2]]
+    perhaps = [who_of(LENGTH, each, summary.results.device) for each in waits.changes(LENGTH, mine, base) if each.longer and not each.sure]
     parts += [f"perhaps {perhaps[-1]}"] if perhaps else []
     users = waits.changes(USER, mine, base)
     if users:
@@ -289,9 +290,9 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
     return [f"Who pays: {text}."]
 
 
-def who_of(grouping: str, change: Change) -> str:
-    """`jobs over 12 h`, `jobs with 2 to 8 GPUs`, `jobs in partition gpu`."""
-    words = {LENGTH: f"jobs of {change.group}", SIZE: f"jobs on {change.group} GPUs", PARTITION: f"jobs in partition {change.group}"}
+def who_of(grouping: str, change: Change, device: str) -> str:
+    """`jobs over 12 h`, `jobs on 2 to 8 GPUs`, `jobs in partition gpu`."""
+    words = {LENGTH: f"jobs of {change.group}", SIZE: f"jobs on {change.group} {device}", PARTITION: f"jobs in partition {change.group}"}
     return words[grouping].replace("jobs of under", "jobs under").replace("jobs of over", "jobs over")
 
 
@@ -315,6 +316,9 @@ def _trust(summary: Summary, log: Standing) -> list[str]:
     far = "" if close else ", so the answer compares simulations; priorities, limits, reservations and outages are not simulated"
     name = in_sentence(summary.results.name(stand_in.scheduler))
     text = f"How faithful: simulating {name} gives a {plain_title(metric)} of {simulated}, the log says {happened}"
+    if busy_apart(log, stand_in) and not overfull(log):
+        busy = [amount("utilization", line.values["utilization"].mean) for line in (stand_in, log)]
+        text += f", with {busy[0]} of the {summary.results.device} busy (log: {busy[1]})"
     return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}."]
 
 
