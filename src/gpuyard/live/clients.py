@@ -27,7 +27,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks for."""
+    """One request of a client."""
 
     body: bytes
     verb: str = ""  # empty: the body says it

@@ -1,4 +1,4 @@
-"""What the service can be asked for. A request is a JSON object, `{"verb": …, argument: value, …}`; over HTTP the path is the verb.
+"""The verbs of the service. A request is a JSON object, `{"verb": …, argument: value, …}`; over HTTP the path is the verb.
 
 | verb | arguments | answer |
 |---|---|---|
