@@ -536,7 +536,7 @@ def main() -> int:
     parser.add_argument("--no-page", action="store_true", help="do not write docs/reference/benchmarks.md")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), help="these parts alone, and no page")
     parser.add_argument("--out", type=Path, help="keep this run, to compare later ones with")
-    parser.add_argument("--against", type=Path, help="an earlier run on this machine; exit code 3 if a ratio is more than 15 % lower")
+    parser.add_argument("--against", type=Path, help="an earlier run on this machine; exit code 3 if a ratio is more than 15 %% lower")
     arguments = parser.parse_args()
     settings = Settings(5, 3, 1) if arguments.quick else Settings()
     before = targets.load(arguments.against) if arguments.against else {}

@@ -79,11 +79,13 @@ def chosen_columns(where: str, names: list[str], given: Mapping[str, str], unit:
     said = {ours: _with_unit(theirs, names) for ours, theirs in given.items()}
     wanted: dict[str, _Source] = {name: (name, None) for name in COLUMNS if name in names} | said
     guessed = _guessed(where, names, wanted)
-    wanted |= {ours: (theirs, of) for ours, (theirs, of, _) in guessed.items()}
+    wanted |= guessed
     places = places_of(where, names, {ours: theirs for ours, (theirs, _) in wanted.items()})
     for ours in _missing(set(wanted)):
         raise DataError(f"{where}: no column for {ours!r}", hint=f"name it, {ours}=NAME; the table has: {', '.join(names)[:300]}")
-    notes = (f"columns by their usual names: {', '.join(each[2] for each in guessed.values())}",) if guessed else ()
+    notes = (
+        (f"columns by their usual names: {', '.join(f'{ours} is {theirs}' for ours, (theirs, _) in guessed.items())}",) if guessed else ()
+    )
     return Columns(places, Units(unit, {ours: of for ours, (_, of) in wanted.items() if of is not None}), notes)
 
 
@@ -116,20 +118,22 @@ def _with_unit(theirs: str, names: Sequence[str]) -> _Source:
     return (stem, UNITS[unit]) if colon and theirs not in names and unit in UNITS else (theirs, None)
 
 
-def _guessed(where: str, names: Sequence[str], known: Mapping[str, _Source]) -> dict[str, tuple[str, float | None, str]]:
-    """Return the columns that have a usual name: the table's name, its unit if that is in the name, and words for a note."""
+def _guessed(where: str, names: Sequence[str], known: Mapping[str, _Source]) -> dict[str, _Source]:
+    """Return the columns that have a usual name, with the unit in it."""
     taken = {theirs for theirs, _ in known.values()}
-    found = {}
+    found: dict[str, _Source] = {}
     for ours in (ours for ours in _USUAL if ours not in known):
-        like = [name for name in names if name not in taken and _is_usual(ours, name)]
-        like.sort(key=lambda name: _USUAL[ours].split().index(_plain(ours, name)[0]))
-        if len(like) > 1 and _plain(ours, like[0])[0] == _plain(ours, like[1])[0]:
-            raise DataError(f"{where}: {like[0]!r} and {like[1]!r} may both be {ours!r}", hint=f"say which, {ours}=NAME")
+        order = _USUAL[ours].split()
+        like = sorted(
+            (order.index(_plain(ours, name)[0]), at) for at, name in enumerate(names) if name not in taken and _is_usual(ours, name)
+        )
+        if len(like) > 1 and like[0][0] == like[1][0]:
+            first, second = (names[at] for _, at in like[:2])
+            raise DataError(f"{where}: {first!r} and {second!r} may both be {ours!r}", hint=f"say which, {ours}=NAME")
         if like:
-            plain, unit = _plain(ours, like[0])
-            said = like[0][len(like[0].rstrip(")] ")) - len(unit) :].strip(" )]") if unit else ""
-            scale = (_MEMORY_UNITS if ours == "memory" else _TIME_UNITS)[unit] if unit else None
-            found[ours] = (like[0], scale, f"{ours} is {like[0]}{f' in {said}' if said and plain else ''}")
+            name = names[like[0][1]]
+            unit = _plain(ours, name)[1]
+            found[ours] = (name, (_MEMORY_UNITS if ours == "memory" else _TIME_UNITS)[unit] if unit else None)
     return found
 
 
