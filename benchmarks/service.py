@@ -203,7 +203,7 @@ def soak(where: str, pid: int, seconds: float) -> Line:
     made = sum(map(len, at_once(work, where, 0.9 * seconds)))
     after = megabytes(pid)
     note = f"{before:.1f} MB after a tenth of the time, {after:.1f} MB at the end; {made:,} decisions, with changes and harm"
-    return Line(f"growth of memory in {seconds / 60:.3g} minutes", f"{max(after - before, 0.0):.1f} MB", "< 2 MB", note)
+    return Line(f"growth of memory in {seconds:g} s", f"{max(after - before, 0.0):.1f} MB", "< 2 MB", note)
 
 
 def measure(seconds: float) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""What clients say of jobs and hosts, as JSON.
+"""Reads what clients say of jobs and hosts, as JSON.
 
 {"job": "17", "do": "add", "gpus": 2, "cpus": 8, "memory": "32GB", "estimate": "2h", "user": "ann"}
 {"job": "17", "do": "start", "parts": [{"node": "n1", "gpus": 2, "devices": [0, 1]}]}

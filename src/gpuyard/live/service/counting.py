@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpuyard.live.gpus.prometheus import metric_lines
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1, 1.0)  # s
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -15,7 +18,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class Counts:
-    """What one service has answered so far."""
+    """Count what one service has answered so far."""
 
     began: float = field(default_factory=time.monotonic)
     requests: Counter[str] = field(default_factory=Counter)  # by verb
@@ -39,27 +42,27 @@ class Counts:
     def total(self) -> int:
         return self.requests.total()
 
-    def prometheus(self, gauges: Iterable[tuple[str, str, float]]) -> str:
+    def prometheus(self, gauges: Sequence[tuple[str, str, float]]) -> str:
         """Return everything in the text format 0.0.4; `gauges`: name, meaning, value."""
-        lines: list[str] = []
-        for name, about, value in gauges:
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name} {value:.15g}"]
-        counters = {"refused": self.refused, "crashed": self.crashed}
-        lines += ["# HELP gpuyard_requests_total Requests by verb.", "# TYPE gpuyard_requests_total counter"]
-        lines += [f'gpuyard_requests_total{{verb="{verb}"}} {count}' for verb, count in sorted(self.requests.items())]
-        for name, count in counters.items():
-            lines += [f"# HELP gpuyard_requests_{name}_total Requests that were {name}.", f"# TYPE gpuyard_requests_{name}_total counter"]
-            lines.append(f"gpuyard_requests_{name}_total {count}")
-        lines += ["# HELP gpuyard_decisions_total Jobs that were decided about.", "# TYPE gpuyard_decisions_total counter"]
-        lines += [f"gpuyard_decisions_total {self.decisions}"]
-        lines += ["# HELP gpuyard_request_seconds Time spent on requests.", "# TYPE gpuyard_request_seconds histogram"]
-        below = 0
-        for limit, count in zip(BUCKETS, self.within, strict=True):
-            below += count
-            lines.append(f'gpuyard_request_seconds_bucket{{le="{limit:g}"}} {below}')
-        lines += [f'gpuyard_request_seconds_bucket{{le="+Inf"}} {self.total}', f"gpuyard_request_seconds_sum {self.seconds:.9g}"]
-        lines.append(f"gpuyard_request_seconds_count {self.total}")
-        return "\n".join(lines) + "\n"
+        lines = [line for name, about, value in gauges for line in metric_lines(name, "gauge", about, [({}, value)])]
+        by_verb = [({"verb": verb}, float(count)) for verb, count in sorted(self.requests.items())]
+        lines += metric_lines("requests_total", "counter", "Requests by verb.", by_verb)
+        for name, about, count in (
+            ("requests_refused_total", "Requests that were refused.", self.refused),
+            ("requests_crashed_total", "Requests that a fault ended.", self.crashed),
+            ("decisions_total", "Jobs that were decided about.", self.decisions),
+        ):
+            lines += metric_lines(name, "counter", about, [({}, count)])
+        return "\n".join([*lines, *self._histogram()]) + "\n"
+
+    def _histogram(self) -> list[str]:
+        """Return how long requests took."""
+        name = "gpuyard_request_seconds"
+        below = list(itertools.accumulate(self.within))
+        buckets = [*(f"{limit:g}" for limit in BUCKETS), "+Inf"]
+        rows = [f'{name}_bucket{{le="{limit}"}} {count}' for limit, count in zip(buckets, [*below, self.total], strict=True)]
+        heads = [f"# HELP {name} Time spent on requests.", f"# TYPE {name} histogram"]
+        return [*heads, *rows, f"{name}_sum {self.seconds:.9g}", f"{name}_count {self.total}"]
 
 
 def resident_bytes() -> int:

@@ -7,7 +7,9 @@ there, can reach a decision.
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +28,7 @@ from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import HELD, LIVE, RECENT, Snapshot
 
 MOST_JOBS = 200_000
+MOST_ARRIVALS = 100_000  # of the last five minutes that are counted
 MOST_LABELS = 10_000  # of users, accounts …
 _FIRST = 256  # rows
 _EPS = 1e-6  # of a share
@@ -57,9 +60,8 @@ class RegisteredSite:
             raise DataError("snapshot: two jobs have the same name")
         self._index = {name: int(index) for name, index in zip(self._names, s.jobs.table["index"].tolist(), strict=True)}
         submits = sorted(s.jobs.table["submit"][s.jobs.table["submit"] > s.now - RECENT].tolist())
-        self._arrived = deque(
-            [*submits, *[s.now] * (s.submitted - len(submits))], maxlen=MOST_JOBS
-        )  # when jobs came lately, ended ones too
+        submits += [s.now] * (s.submitted - len(submits))  # of jobs that have ended since
+        self._arrived = array("d", submits)  # when jobs came lately
         self._next = int(s.jobs.table["index"][-1]) + 1 if count else 0
         self._next_id = int(s.jobs.table["id"].max()) + 1 if count else 1
         self._texts: dict[str, Any] = s.jobs.labels
@@ -116,8 +118,9 @@ class RegisteredSite:
         """Return what is so now. It shares memory with the site: it holds until the next change."""
         now, jobs, live = self.now, self._jobs[: self._count], self._live[: self._count]
         revise_ends(live, jobs["walltime"], now, self._given.snapshot.rules)
-        while self._arrived and self._arrived[0] <= now - RECENT:
-            self._arrived.popleft()
+        gone = bisect_right(self._arrived, now - RECENT)
+        if gone:
+            del self._arrived[:gone]
         return replace(
             self._given.snapshot, now=now, jobs=Jobs(jobs, **self._texts), live=live, held=self._held[: self._pieces], nodes=self._nodes,
             submitted=len(self._arrived), usage=self._usage,
@@ -199,8 +202,9 @@ class RegisteredSite:
         live = self._live[at : at + 1]
         live[:] = np.zeros(1, LIVE)
         live["queued"], live["start"], live["run_start"], live["rate"] = row["submit"], -1.0, -1.0, 1.0
-        if row["submit"][0] > self.now - RECENT:
-            self._arrived.append(float(row["submit"][0]))
+        insort(self._arrived, float(row["submit"][0]))
+        if len(self._arrived) > MOST_ARRIVALS:
+            del self._arrived[: MOST_ARRIVALS // 10]
         self._names.append(name)
         self._index[name] = self._next
         self._next, self._next_id, self._count = self._next + 1, self._next_id + 1, at + 1
@@ -254,8 +258,9 @@ class RegisteredSite:
 
     def withdraw(self, name: str) -> None:
         """Forget the job that came last, as if it had never come."""
-        if float(self._jobs["submit"][self.row(name)]) > self.now - RECENT:
-            self._arrived.pop()
+        at = bisect_left(self._arrived, float(self._jobs["submit"][self.row(name)]))
+        if at < len(self._arrived):
+            self._arrived.pop(at)
         self.end(name)
 
     def set_host(self, name: str, *, down: bool, off: Sequence[int]) -> None:

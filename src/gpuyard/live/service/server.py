@@ -76,7 +76,7 @@ class DecisionService:
     def _take(self, connection: Connection, request: Request) -> None:
         self._asked.append((connection, request))
 
-    def _for_wire(self, answer: Any) -> Any:
+    def _for_wire(self, answer: object) -> object:
         return {"ok": True, "text": answer.text} if isinstance(answer, PlainText) and self._lines else answer
 
     def _answer(self, request: Request) -> Any:

@@ -40,6 +40,7 @@ from gpuyard.live.state.file import SavedSnapshot, snapshot_bytes, snapshot_from
 from gpuyard.model.cluster_file import cluster_from_dict
 from gpuyard.model.decision import Action, Decision
 from gpuyard.model.fields import Fields
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.policies import AnyScheduler
 
 PROTOCOL = 1
@@ -81,7 +82,7 @@ class Desk:
         self.counts.decisions += 1
         return made.parts[0].node if made.action is Action.START else -1
 
-    def _chosen(self, snapshot: Any, row: int) -> Decision:
+    def _chosen(self, snapshot: Snapshot, row: int) -> Decision:
         if not hasattr(self._picker, "choose_first"):
             hint = "serve slots such as fcfs/best/easy, or learned:hosts"
             raise UsageError(f"{self.scheduler.label}: decides about the whole queue, and picks no host for one job", hint=hint)
@@ -244,11 +245,11 @@ def _metrics(desk: Desk, given: Fields) -> PlainText:
     _take(given)
     jobs = _registered(desk.site)
     gauges = [
-        ("gpuyard_up_seconds", "Time since the service began.", time.monotonic() - desk.counts.began),
-        ("gpuyard_resident_bytes", "Memory of the service.", float(resident_bytes())),
-        ("gpuyard_hosts", "Registered hosts.", float(jobs["hosts"])),
-        ("gpuyard_jobs_running", "Registered jobs that run.", float(jobs["running"])),
-        ("gpuyard_jobs_waiting", "Registered jobs that wait.", float(jobs["waiting"])),
+        ("service_up_seconds", "Time since the service began.", time.monotonic() - desk.counts.began),
+        ("service_resident_bytes", "Memory of the service.", float(resident_bytes())),
+        ("hosts", "Registered hosts.", float(jobs["hosts"])),
+        ("jobs_running", "Registered jobs that run.", float(jobs["running"])),
+        ("jobs_waiting", "Registered jobs that wait.", float(jobs["waiting"])),
     ]
     return PlainText(desk.counts.prometheus(gauges))
 
