@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from gpuyard.live.node.devices import GpuReading
 
@@ -18,18 +19,32 @@ _GAUGES: Sequence[tuple[str, str, Callable[[GpuReading], float]]] = (
 )
 
 
-def prometheus_text(readings: Sequence[GpuReading], jobs: Mapping[str, int] | None = None) -> str:
-    """Return the readings, and the number of jobs in each state, in the text format 0.0.4."""
+_OF_NODE: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], float]]] = (
+    ("slots", "Devices of the node: GPUs, or CPU slots where it has none.", lambda status: status["slots"]),
+    ("slots_busy", "Devices that jobs hold; a share of a GPU counts as that.", lambda status: status["busy"]),
+    ("draining", "1 if the node starts nothing.", lambda status: float(status["draining"])),
+    ("scheduler_ready", "1 if the scheduler that was asked for decides.", lambda status: float(status["ready"] and not status["trouble"])),
+    ("decision_seconds", "How long the last decision of the scheduler took.", lambda status: status["took"]),
+)
+_STATES = ("PENDING", "STARTING", "RUNNING")
+
+
+def prometheus_text(readings: Sequence[GpuReading], status: Mapping[str, Any] | None = None) -> str:
+    """Return the readings, and the jobs and the scheduler of a node's status, in the text format 0.0.4."""
     lines = []
-    for name, about, value in _GAUGES:
-        lines += [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} gauge"]
-        lines += [
-            f"gpuyard_{name}{_labels(gpu=str(each.index), uuid=each.uuid, name=each.name)} {_number(value(each))}" for each in readings
-        ]
-    if jobs is not None:
-        lines += ["# HELP gpuyard_jobs Jobs in each state.", "# TYPE gpuyard_jobs gauge"]
-        lines += [f"gpuyard_jobs{_labels(state=state)} {count}" for state, count in jobs.items()]
+    for name, about, value in _GAUGES if readings else ():
+        samples = [(_labels(gpu=str(each.index), uuid=each.uuid, name=each.name), value(each)) for each in readings]
+        lines += _gauge(name, about, samples)
+    if status is not None:
+        lines += _gauge("jobs", "Jobs in each state.", [(_labels(state=state), status["jobs"].get(state, 0)) for state in _STATES])
+        for name, about, figure in _OF_NODE:
+            lines += _gauge(name, about, [("", figure(status))])
     return "\n".join(lines) + "\n"
+
+
+def _gauge(name: str, about: str, samples: Iterable[tuple[str, float]]) -> list[str]:
+    rows = [f"gpuyard_{name}{labels} {_number(value)}" for labels, value in samples]
+    return [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} gauge", *rows]
 
 
 def _labels(**labels: str) -> str:
