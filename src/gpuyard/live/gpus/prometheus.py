@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuyard.live.node.devices import GpuReading
@@ -17,8 +17,6 @@ _GAUGES: Sequence[tuple[str, str, Callable[[GpuReading], float]]] = (
     ("gpu_temperature_celsius", "Temperature of the GPU.", lambda each: each.celsius),
     ("gpu_processes", "Processes that use the GPU, of anybody.", lambda each: float(len(each.processes))),
 )
-
-
 _OF_NODE: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], float]]] = (
     ("slots", "Devices of the node: GPUs, or CPU slots where it has none.", lambda status: status["slots"]),
     ("slots_busy", "Devices that jobs hold; a share of a GPU counts as that.", lambda status: status["busy"]),
@@ -33,25 +31,27 @@ def prometheus_text(readings: Sequence[GpuReading], status: Mapping[str, Any] | 
     """Return the readings, and the jobs and the scheduler of a node's status, in the text format 0.0.4."""
     lines = []
     for name, about, value in _GAUGES if readings else ():
-        samples = [(_labels(gpu=str(each.index), uuid=each.uuid, name=each.name), value(each)) for each in readings]
-        lines += _gauge(name, about, samples)
+        values = [({"gpu": str(each.index), "uuid": each.uuid, "name": each.name}, value(each)) for each in readings]
+        lines += metric_lines(name, "gauge", about, values)
     if status is not None:
-        lines += _gauge("jobs", "Jobs in each state.", [(_labels(state=state), status["jobs"].get(state, 0)) for state in _STATES])
+        counts = [({"state": state}, float(status["jobs"].get(state, 0))) for state in _STATES]
+        lines += metric_lines("jobs", "gauge", "Jobs in each state.", counts)
         for name, about, figure in _OF_NODE:
-            lines += _gauge(name, about, [("", figure(status))])
+            lines += metric_lines(name, "gauge", about, [({}, figure(status))])
     return "\n".join(lines) + "\n"
 
 
-def _gauge(name: str, about: str, samples: Iterable[tuple[str, float]]) -> list[str]:
-    rows = [f"gpuyard_{name}{labels} {_number(value)}" for labels, value in samples]
-    return [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} gauge", *rows]
+def metric_lines(name: str, kind: str, about: str, values: Sequence[tuple[Mapping[str, str], float]]) -> list[str]:
+    """Return the lines of one metric; `kind` is gauge or counter, and each value has its labels."""
+    heads = [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} {kind}"]
+    return heads + [f"gpuyard_{name}{_labels(labels)} {_number(value)}" for labels, value in values]
 
 
-def _labels(**labels: str) -> str:
+def _labels(labels: Mapping[str, str]) -> str:
     def escaped(text: str) -> str:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
-    return "{" + ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items()) + "}" if labels else ""
 
 
 def _number(value: float) -> str:
