@@ -13,8 +13,8 @@ from gpuyard.cli.common.bars import gains_chart
 from gpuyard.cli.common.tables import best_first
 from gpuyard.experiments.compare import Plan, Source, compare
 from gpuyard.experiments.judging.answering import plain
-from gpuyard.experiments.judging.answering.peers import peers_of, peers_sentence
-from gpuyard.experiments.judging.answering.plain import headline, plain_answer
+from gpuyard.experiments.judging.answering.plain import headline, peers_sentence, plain_answer
+from gpuyard.experiments.judging.choice import peers_of
 from gpuyard.experiments.judging.statistics import paired_difference
 from gpuyard.experiments.judging.summary import Summary
 from gpuyard.experiments.judging.words import candidates

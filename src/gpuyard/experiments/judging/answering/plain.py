@@ -16,9 +16,8 @@ from gpuyard.experiments.judging.answering.names import (
     is_wait,
     plain_title,
 )
-from gpuyard.experiments.judging.answering.peers import peers_of, peers_sentence
 from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change
-from gpuyard.experiments.judging.choice import gain_of_choice
+from gpuyard.experiments.judging.choice import gain_of_choice, peers_of
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
 from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
@@ -27,6 +26,7 @@ from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
 _SURE = "How sure: "
+_MOST_PEERS = 3  # that are named
 _LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
 
 
@@ -301,6 +301,16 @@ def _taken_alone(summary: Summary, found: Verdict) -> str:
     if alone is None or not found.chosen or alone.n < FEWEST or not (alone.low > 0 or alone.high < 0):
         return ""
     return f" Taken alone it is {by_how_much(alone, summary.metrics[0])}, but it was picked as the best on these very jobs."
+
+
+def peers_sentence(summary: Summary, found: Sequence[Standing]) -> list[str]:
+    """`Not surely worse: smallest area first + EASY (33.6 min) and shortest job first + EASY (33.6 min).`; empty where there are none."""
+    if not found:
+        return []
+    metric, name = summary.metrics[0], summary.results.name
+    told = [f"{in_sentence(name(line.scheduler))} ({amount(metric, line.values[metric].mean)})" for line in found[:_MOST_PEERS]]
+    told += [f"{len(found) - _MOST_PEERS} more"] * (len(found) > _MOST_PEERS)
+    return [f"Not surely worse: {', '.join(told[:-1])}{' and ' if len(told) > 1 else ''}{told[-1]}."]
 
 
 def _pays(summary: Summary, found: Verdict) -> list[str]:
