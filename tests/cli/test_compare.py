@@ -170,7 +170,17 @@ def test_the_last_lines_say_who_wins_how_sure_and_who_pays(cli):
 
 def test_a_worse_challenge_is_no_answer(cli):
     out = cli("compare", "demo", "--seeds", 5, "--scheduler", "ljf", "--scheduler", TODAY, "--metric", "waiting").out
-    assert "First come, first served + EASY, as today, is the best of 2 schedulers that stop no job" in out
+    said = " ".join(out.split())
+    assert "Longest job first, no backfilling gives a mean wait of" in said and "it is surely worse (between" in said
+
+
+def test_a_worse_mean_with_a_shorter_longest_wait_is_told_as_both(cli, tmp_path):
+    (tmp_path / "mine.py").write_text("def rule(jobs, j, now):\n    return jobs.submit[j] if now - jobs.submit[j] > 21600.0 else 1e12\n")
+    arguments = ("--ordering", "sjf", "--ordering", f"{tmp_path}/mine.py:rule", "--backfill", "easy", "--metric", "waiting")
+    out = cli("compare", "demo", "--seeds", 5, *arguments).out
+    said = out.partition("second lines")[2]
+    assert "mine.py:rule + EASY gives a mean wait of" in said and "it is surely worse (between" in said
+    assert "In return the longest wait falls from 1 d" in said
 
 
 def test_a_log_is_one_sample(cli, tmp_path):

@@ -100,7 +100,7 @@ def plain_answer(summary: Summary) -> PlainAnswer | None:
     word = {True: "Yes", False: "No", None: "Perhaps"}[found.better]
     known = candidates(summary, preempting=False)
     peers = peers_of(summary, found.best, [line for line in known if line is not found.today]) if found.chosen and found.better else ()
-    pays = tuple(_pays(summary, found)) if found.better is not False else ()
+    pays = tuple(_pays(summary, found)) if found.better is not False else _consolation(summary, found)
     told = (_sentence(summary, found), _sure(summary, found), tuple(peers_sentence(summary, peers)), pays, trust, stops)
     return PlainAnswer(word, *told, _next(summary, found, peers), found)
 
@@ -113,6 +113,9 @@ def verdict_of(summary: Summary, *, preempting: bool = False) -> Verdict | None:
     today = today_of(summary)
     if best is None or today is None:
         return None
+    others = [line for line in known if line is not today]
+    if best is today and len(known) == 2 and len(others) == 1:
+        best = others[0]  # who asks about one scheduler wants to know how that one does
     return _judged(summary, best, today, known)
 
 
@@ -196,8 +199,8 @@ def _judged(summary: Summary, best: Standing, today: Standing, known: Sequence[S
 
 def _subject(summary: Summary, line: Standing) -> str:
     """A scheduler's name at the beginning of a sentence."""
-    name = in_sentence(summary.results.name(line.scheduler))
-    return name[:1].upper() + name[1:]
+    name = summary.results.name(line.scheduler)
+    return f"The {in_sentence(name).removeprefix('the ')}" if is_learned(name) else name
 
 
 def by_how_much(share: Interval, metric: str) -> str:
@@ -339,6 +342,14 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
         parts.append(f"the longest wait stays about the same, {duration(after)}")
     text = "; ".join(parts)
     return [f"Who pays: {text}."]
+
+
+def _consolation(summary: Summary, found: Verdict) -> tuple[str, ...]:
+    """Say that the longest wait falls although the mean does not."""
+    waits = summary.results.waits
+    before, after = (waits.longest[line.scheduler] if waits else 0.0 for line in (found.today, found.best))
+    fell = before - after > _LONGEST_CHANGE * before
+    return (f"In return the longest wait falls from {duration(before)} to {duration(after)}.",) if fell else ()
 
 
 def who_of(grouping: str, change: Change, device: str) -> str:
