@@ -338,7 +338,7 @@ def test_a_network_that_was_trained_on_the_log_is_marked_and_never_the_best(cli,
     code, out, err = cli("compare", log, *arguments)
     assert code == 0
     assert "was trained on jobs of this log, so its numbers flatter it" in err
-    assert "‡ was trained on jobs of this log" in out and "HPC clusters + EASY ‡" in " ".join(out.split())
+    assert "‡ was trained on jobs of this log" in out and "HPC + EASY ‡" in " ".join(out.split())
     assert "First come, first served + EASY, as today, is the best" in out
     assert "‡ was trained on jobs of this log" in html.unescape((tmp_path / "out.html").read_text())
     out = cli("compare", log, "--apply", "window:start=20750000", *arguments[:6]).out  # the 30 % that it never saw

@@ -314,3 +314,8 @@ def test_what_a_device_type_does_to_run_times_is_said(cli, cluster, told):
     code, _, err = cli("simulate", "demo:jobs=20", "--cluster", cluster, "--metric", "wait")
     assert code == 0
     assert told in err if told else "note: " not in err
+
+
+def test_metrics_may_be_given_with_commas(cli):
+    out = cli(*SMALL, "--metric", "utilisation, bsld", "--metric", "wait", "-f", "json").out
+    assert list(json.loads(out)["metrics"]) == ["utilization", "bsld", "wait"]

@@ -71,10 +71,10 @@ def test_a_learned_policy_is_not_advised_where_a_rule_is_not_surely_worse(demo: 
     answer = plain_answer(demo)
     assert answer is not None and answer.verdict is not None
     assert answer.next.startswith("Check ")
-    names[answer.verdict.best.scheduler] = "Learned policy for HPC clusters + EASY"
+    names[answer.verdict.best.scheduler] = "Learned policy for HPC + EASY"
     learned = plain_answer(replace(demo, results=replace(demo.results, names=names)))
     assert learned is not None
-    assert learned.sentence.startswith("The learned policy for HPC clusters + EASY, the best of 4")
+    assert learned.sentence.startswith("The learned policy for HPC + EASY, the best of 4")
     assert learned.next.startswith("Try s") and "first, which is simpler and not surely worse" in learned.next
 
 

@@ -43,6 +43,7 @@ def _title(rule: Ordering) -> str:
 
 
 _LEARNED = "Learned policy "
+_SITES = {"GPU": "GPUs"}
 
 
 def is_learned(name: str) -> bool:
@@ -51,8 +52,8 @@ def is_learned(name: str) -> bool:
 
 
 def _learned(name: str, title: str) -> str:
-    found = re.search(r"\bfor ([^,]+ clusters)", title) if name.startswith(PREFIX) else None
-    return f"{_LEARNED}{f'for {found[1]}' if found else name.removeprefix(PREFIX)}"
+    found = re.search(r"\bfor ([^,]+) clusters", title) if name.startswith(PREFIX) else None
+    return f"{_LEARNED}{f'for {_SITES.get(found[1], found[1])}' if found else name.removeprefix(PREFIX)}"
 
 
 def _first_words(title: str) -> str:
