@@ -22,21 +22,24 @@ def prometheus_text(readings: Sequence[GpuReading], jobs: Mapping[str, int] | No
     """Return the readings, and the number of jobs in each state, in the text format 0.0.4."""
     lines = []
     for name, about, value in _GAUGES:
-        lines += [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} gauge"]
-        lines += [
-            f"gpuyard_{name}{_labels(gpu=str(each.index), uuid=each.uuid, name=each.name)} {_number(value(each))}" for each in readings
-        ]
+        values = [({"gpu": str(each.index), "uuid": each.uuid, "name": each.name}, value(each)) for each in readings]
+        lines += metric_lines(name, "gauge", about, values)
     if jobs is not None:
-        lines += ["# HELP gpuyard_jobs Jobs in each state.", "# TYPE gpuyard_jobs gauge"]
-        lines += [f"gpuyard_jobs{_labels(state=state)} {count}" for state, count in jobs.items()]
+        lines += metric_lines("jobs", "gauge", "Jobs in each state.", [({"state": state}, count) for state, count in jobs.items()])
     return "\n".join(lines) + "\n"
 
 
-def _labels(**labels: str) -> str:
+def metric_lines(name: str, kind: str, about: str, values: Sequence[tuple[Mapping[str, str], float]]) -> list[str]:
+    """Return the lines of one metric; `kind` is gauge or counter, and each value has its labels."""
+    heads = [f"# HELP gpuyard_{name} {about}", f"# TYPE gpuyard_{name} {kind}"]
+    return heads + [f"gpuyard_{name}{_labels(labels)} {_number(value)}" for labels, value in values]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
     def escaped(text: str) -> str:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
-    return "{" + ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items()) + "}" if labels else ""
 
 
 def _number(value: float) -> str:
