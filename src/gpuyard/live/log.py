@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 FILE_BYTES = 16_000_000
 FILES = 8
+LAST_BYTES = 4_000_000  # more than the line of a cycle
 
 
 class RotatedLog:
@@ -43,13 +44,40 @@ class RotatedLog:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the records of a log, the oldest first; a line that was cut short is left out."""
+    return list(each_line(path))
+
+
+def each_line(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a log, the oldest first, one line in memory at a time."""
     numbered = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit()]
     files = [*sorted(numbered, key=lambda file: -int(file.suffix[1:])), path]
-    found = []
     for file in (each for each in files if each.is_file()):
-        for line in file.read_bytes().splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-    return [each for each in found if isinstance(each, dict)]
+        with file.open("rb") as lines:
+            for line in lines:
+                found = _record(line)
+                if found is not None:
+                    yield found
+
+
+def last_record(path: Path) -> dict[str, Any] | None:
+    """Return the newest record; None if there is none."""
+    for file in (path, path.with_name(f"{path.name}.1")):
+        try:
+            with file.open("rb") as opened:
+                size = opened.seek(0, 2)
+                opened.seek(max(size - LAST_BYTES, 0))
+                tail = opened.read(LAST_BYTES)
+        except OSError:
+            continue
+        found = [record for record in map(_record, tail.split(b"\n")) if record is not None]
+        if found:
+            return found[-1]
+    return None
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

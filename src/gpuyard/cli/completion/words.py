@@ -221,6 +221,6 @@ VALUES: Mapping[str, Callable[[str], Candidates]] = {
     "how": _fixed("table", "json", "csv", "md"), "signal": _fixed(*CHECKPOINT_SIGNALS), "command": _files, "cwd": _files,
     "prometheus": _files,
     "shell": _fixed("bash", "zsh", "fish"), "file": _files, "snapshot": _files, "log": _files, "folder": _files,
-    "out": _files, "plot": _files,
+    "out": _files, "plot": _files, "serve": _files, "token": _files,
     "report": _files, "config": _files, "speeds": _files, "library": _files, "jobs_out": _files,
 }  # fmt: skip
