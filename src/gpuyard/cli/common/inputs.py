@@ -150,15 +150,18 @@ def _note_speed(cluster: Cluster) -> None:
 
 def _who_may_be_stopped(text: str) -> str:
     """Return the parameters of the transform for `--preemptible`: a share of all jobs, 0.5 or 50%, or all that have a label, qos=low."""
-    if "=" in text:
-        return f"share=1,{text}"
+    return f"share=1,{text}" if "=" in text else f"{share_of('--preemptible', text, '; or who: partition=low, qos=low|free'):g}"
+
+
+def share_of(option: str, text: str, further: str = "") -> float:
+    """Return the share that an option gives: 0.5 or 50%. `further`: what the hint says besides."""
     try:
         share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise UsageError(f"--preemptible {text}: not a share of the jobs", hint="e.g. 0.5 or 50%; or who: partition=low, qos=low|free")
-    return f"{share:g}"
+        raise UsageError(f"{option} {text}: not a share of the jobs", hint=f"e.g. 0.5 or 50%{further}")
+    return share
 
 
 def rules_of(checkpoint: str, restart_cost: str, walltime_kill: bool, checkpoint_cost: str, drain: str) -> Rules:
