@@ -32,7 +32,16 @@ class Advice:
     decisions: Sequence[Decision] = ()
     order: Sequence[int] = ()  # the first waiting jobs, in its order; empty: it does not say
     seconds: float = 0.0
+    keys: Sequence[float] = ()  # by which it orders them, lower first; of a network minus its score; empty: it does not say
     every: float = 0.0  # s after which it wants to be asked again while jobs wait; 0: only when something happens
+
+    def because(self, decision: Decision) -> str:
+        """Say why a job starts, as far as the order of the queue shows it: it was next, or fits beside one that goes first."""
+        starts = {each.job for each in self.decisions if each.action is Action.START}
+        if decision.action is not Action.START or decision.job not in self.order:
+            return ""
+        head = next((number for number in self.order if number == decision.job or number not in starts), decision.job)
+        return ": is next" if head == decision.job else f": fits beside job {head}, which goes first but cannot start"
 
 
 @dataclass
@@ -126,7 +135,7 @@ class Advisor:
             self.asked = 0.0
             return None
         self.ready, self.asked, self.took = True, 0.0, float(found["seconds"])
-        return Advice([_decision(each) for each in found["decisions"]], found["order"], self.took, float(found["every"]))
+        return Advice([_decision(each) for each in found["decisions"]], found["order"], self.took, found["keys"], float(found["every"]))
 
     def check(self) -> bool:
         """Let the next scheduler take over if this one takes too long; return whether that has happened."""
