@@ -16,7 +16,7 @@ from gpuyard.cli import run as running
 from gpuyard.cli.asking import size, whatif
 from gpuyard.cli.common.options import Verbose
 from gpuyard.cli.completion import verb as completing
-from gpuyard.cli.live import decide, deploy, snapshot
+from gpuyard.cli.live import decide, deploy, serve, snapshot
 from gpuyard.cli.node import daemon, jobs, looking, profile, submit
 
 app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -36,6 +36,7 @@ VERBS: Mapping[str, Callable[..., None]] = {
     "decide": decide.decide,
     "run": running.run,
     "report": report.report,
+    "serve": serve.serve,
     "profile": profile.profile,
     "queue": looking.queue,
     "why": looking.why,
