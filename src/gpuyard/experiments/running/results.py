@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.hypothesis import WhatIf
     from gpuyard.experiments.judging.answering.provenance import Provenance
     from gpuyard.experiments.judging.answering.waits import Waits
+    from gpuyard.experiments.questions.stability import Stability
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,7 @@ class Results:
     paired: int = 0  # jobs that every line of a log is measured over
     notes: tuple[str, ...] = ()
     what_if: WhatIf | None = None  # of a log in which no job may be stopped
+    stability: Stability | None = None  # of the winner on a log
 
     def __len__(self) -> int:
         return len(self.columns["run"])
