@@ -56,6 +56,33 @@ def _maps_of_children(pid: int) -> list[str]:
     return [line for each in descendants({pid}) for line in Path(f"/proc/{each}/maps").read_text().splitlines()]
 
 
+def test_first_come_first_served_does_not_wait_until_its_scheduler_is_loaded(tmp_path):
+    node = Node(tmp_path, NodeSettings(scheduler="fcfs/fewest/easy", cpus=1), NoGpus())
+    try:
+        first, second = submitted(node, "true"), submitted(node, "true")
+        assert node.advisor.loading
+        assert node.ask()
+        advice = node.advisor.answer()
+        assert advice is not None
+        told(node, *advice.decisions)
+        assert node.running == {first}
+        settled(node, lambda: not node.running)
+        until(lambda: node.advisor.answer() or not node.advisor.loading, "the scheduler is loaded")
+        assert node.ask()
+        advice = until(node.advisor.answer)
+        assert [each.job for each in advice.decisions] == [second]
+        assert advice.seconds > 0
+    finally:
+        node.close()
+
+
+@pytest.mark.parametrize("scheduler", ["sjf/fewest/easy", "priority", "learned:meta"])
+def test_other_orders_wait(tmp_path, scheduler):
+    node = Node(tmp_path, NodeSettings(scheduler=scheduler), NoGpus())
+    assert (node.advisor.busy, node.advisor.stands_in) == (True, False)
+    node.close()
+
+
 @pytest.mark.parametrize("text", ["sjff", "{folder}/lacking.py:rule"])
 def test_another_scheduler_takes_over_and_the_node_says_so(stopped, text):
     node = stopped.start(scheduler=text.format(folder=stopped.folder))
