@@ -32,11 +32,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os
 
 PAGE = ROOT / "docs" / "reference" / "real.md"
 ON_CPUS = """
-**No GPU was measured yet.** This is a trial on CPU slots, {load}. Traces this short do not
-say which scheduler is best; they say how near the simulator comes. On a machine with a GPU the same commands, at the end of this page,
-give the figures that count.
+**No GPU was measured yet.** This is a trial on CPU slots,
+{load}.
+Traces this short do not say which scheduler is best; they say how near the simulator comes. On a machine with a GPU the same commands, at
+the end of this page, give the figures that count.
 """
-QUIET = "one after the other on a core that real-time priority kept free of other work"
+QUIET = "one job after the other on a core that real-time priority kept free of other work"
 BUSY = """on a machine whose cores did other work at the same time: how fast a job runs there depends on who else is busy, so that
 predictions which are several times too long say that, and nothing of the simulator"""
 FIGURES = ("turnaround", "turnaround.p95", "slowdown", "wait", "deadline_met", "makespan", "fairness")
@@ -274,8 +275,8 @@ of what each pair added, which is what the predictions below use.
 
 {_rows(("kind", "steps/s alone", *(f"beside {kind}" for kind in kinds), "all at once", "by the sum"), rows)}
 What a job holds its slot for beside its steps, from the end of the job before it to its own (the record of that end, a decision, a
-supervisor, a process forked from a warm one, libraries, the first step): {taken}. What a planned second of steps
-took on the node, one job at a time: {pace}. Both are from a calibration before the replays, with short and long jobs of each kind.
+supervisor, a process forked from a warm one, libraries, the first step): {taken}.
+What a planned second of steps took on the node, one job at a time: {pace}. Both are from a calibration before the replays, with short and long jobs of each kind.
 """
 
 
@@ -320,7 +321,7 @@ def _measured(summary: Any) -> str:
         header, rows = (*header[:8], header[9]), [[*row[:8], row[9]] for row in rows]
     return f"""## The schedulers, measured
 
-Means over {len(traces)} traces ({", ".join(traces)}), {slots} jobs at once. The best heuristic is that of each trace, known only
+Means over {len(traces)} traces ({", ".join(traces)}), {f"{slots} jobs at once" if slots > 1 else "one job at a time"}. The best heuristic is that of each trace, known only
 afterwards.{energy}
 
 {_rows(header, rows)}{chr(10).join(["", *troubles, ""]) if troubles else ""}"""

@@ -12,12 +12,19 @@ from gpuyard.cli.common.output import Format, Output, Table, emit
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `gpuyard run` wrote.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `gpuyard run` wrote, or a result.", show_default=False)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write; the folder itself unless given.")] = None,
     how: options.FormatOption = Format.table,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write the report of an experiment: a page that prints on two sheets, figures as PDF and PNG, tables as CSV."""
+    """Write the report of an experiment: a page that prints on two sheets, figures as PDF and PNG, tables as CSV.
+
+    Of a result (`gpuyard history --out DIR`, `gpuyard simulate --out DIR`) it is that of `gpuyard compare DIR`, beside it as DIR.html.
+    """
+    from gpuyard.model.storage import is_saved
+
+    if is_saved(folder):
+        raise typer.Exit(_of_result(folder, out, how))
     from gpuyard.experiments.judging.words import lead
     from gpuyard.report.studies import load_study
     from gpuyard.report.writing import write_study
@@ -29,3 +36,12 @@ def report(
     records = [{"file": str(file), "bytes": file.stat().st_size} for file in files]
     rows = [(str(record["file"]), f"{record['bytes']:,}") for record in records]
     emit(Output([Table(("file", "bytes"), rows)], {"answer": words, "files": records}, records, [words]), how)
+
+
+def _of_result(folder: Path, out: Path | None, how: Format) -> int:
+    """Compare schedulers on the jobs of a result, write the report of that, and return the exit code."""
+    from gpuyard.cli.common.options import Settings
+    from gpuyard.cli.verbs import command
+
+    words = ["compare", str(folder), "--report", str(out or folder.with_name(f"{folder.name}.html")), "--format", how.value]
+    return int(command()(args=words, prog_name="gpuyard", standalone_mode=False, obj=Settings()) or 0)

@@ -20,12 +20,17 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.files import parse_json, read_bytes, replacing, write_bytes
+from gpuyard.files import is_file, parse_json, read_bytes, replacing, write_bytes
 
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 MAX_MANIFEST_BYTES = 1 << 29
 
 Dtypes = Mapping[str, np.dtype[Any]]  # of each array, by name
+
+
+def is_saved(path: Path) -> bool:
+    """Return whether a folder looks like one that `save_folder` wrote."""
+    return is_file(path / MANIFEST) and is_file(path / ARRAYS)
 
 
 def save_folder(folder: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:

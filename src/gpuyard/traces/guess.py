@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
+from gpuyard.model.storage import is_saved
 from gpuyard.model.workload import Machine, Workload
 
 NODE_GPUS = 8  # GPUs of a guessed node
@@ -28,7 +30,8 @@ def guess_cluster(workload: Workload) -> tuple[Cluster, str]:
     if workload.machines:
         return _from_machines(workload)
     if workload.preset:
-        return load_cluster(workload.preset), f"the preset {workload.preset}, which goes with {workload.name}"
+        what = "the cluster of" if is_saved(Path(workload.preset)) else "the preset"
+        return load_cluster(workload.preset), f"{what} {workload.preset}, which goes with {workload.name}"
     start = workload.known_start
     if np.isfinite(start).mean() >= 0.5:
         return _from_peak(workload, np.where(np.isfinite(start), start, workload.jobs.submit))
