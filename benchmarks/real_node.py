@@ -276,7 +276,8 @@ of what each pair added, which is what the predictions below use.
 {_rows(("kind", "steps/s alone", *(f"beside {kind}" for kind in kinds), "all at once", "by the sum"), rows)}
 What a job holds its slot for beside its steps, from the end of the job before it to its own (the record of that end, a decision, a
 supervisor, a process forked from a warm one, libraries, the first step): {taken}.
-What a planned second of steps took on the node, one job at a time: {pace}. Both are from a calibration before the replays, with short and long jobs of each kind.
+What a planned second of steps took on the node, one job at a time: {pace}.
+Both are from a calibration before the replays, with short and long jobs of each kind.
 """
 
 
@@ -319,9 +320,10 @@ def _measured(summary: Any) -> str:
         energy = " Energy is that of the GPU while jobs held it."
     else:
         header, rows = (*header[:8], header[9]), [[*row[:8], row[9]] for row in rows]
+    at_once = f"{slots} jobs at once" if slots > 1 else "one job at a time"
     return f"""## The schedulers, measured
 
-Means over {len(traces)} traces ({", ".join(traces)}), {f"{slots} jobs at once" if slots > 1 else "one job at a time"}. The best heuristic is that of each trace, known only
+Means over {len(traces)} traces ({", ".join(traces)}), {at_once}. The best heuristic is that of each trace, known only
 afterwards.{energy}
 
 {_rows(header, rows)}{chr(10).join(["", *troubles, ""]) if troubles else ""}"""
