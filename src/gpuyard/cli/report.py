@@ -12,6 +12,7 @@ from gpuyard.cli.common.output import Format, Output, Table, emit
 
 
 def report(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `gpuyard run` wrote, or a result.", show_default=False)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write; the folder itself unless given.")] = None,
     how: options.FormatOption = Format.table,
@@ -24,7 +25,7 @@ def report(
     from gpuyard.model.storage import is_saved
 
     if is_saved(folder):
-        raise typer.Exit(_of_result(folder, out, how))
+        raise typer.Exit(_of_result(context, folder, out, how))
     from gpuyard.experiments.judging.words import lead
     from gpuyard.report.studies import load_study
     from gpuyard.report.writing import write_study
@@ -38,10 +39,8 @@ def report(
     emit(Output([Table(("file", "bytes"), rows)], {"answer": words, "files": records}, records, [words]), how)
 
 
-def _of_result(folder: Path, out: Path | None, how: Format) -> int:
+def _of_result(context: typer.Context, folder: Path, out: Path | None, how: Format) -> int:
     """Compare schedulers on the jobs of a result, write the report of that, and return the exit code."""
-    from gpuyard.cli.common.options import Settings
-    from gpuyard.cli.verbs import command
-
     words = ["compare", str(folder), "--report", str(out or folder.with_name(f"{folder.name}.html")), "--format", how.value]
-    return int(command()(args=words, prog_name="gpuyard", standalone_mode=False, obj=Settings()) or 0)
+    root = context.find_root()
+    return int(root.command.main(args=words, prog_name="gpuyard", standalone_mode=False, obj=root.obj) or 0)

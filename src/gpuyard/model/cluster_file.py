@@ -68,7 +68,7 @@ from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, 
 from gpuyard.model.fields import Fields
 from gpuyard.model.presets import DEVICES, PRESETS, check_type, device
 from gpuyard.model.speeds import speeds_text, with_speeds
-from gpuyard.model.storage import is_saved
+from gpuyard.model.storage import MANIFEST, is_saved, read_manifest
 from gpuyard.model.units import (
     Range,
     format_gigabytes,
@@ -113,9 +113,10 @@ def load_cluster(text: str) -> Cluster:
         return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
     if is_saved(path):
-        from gpuyard.model.result import Result
-
-        return Result.load(path).cluster
+        root = Fields(read_manifest(path), str(path / MANIFEST))
+        root.table("cluster")  # refuses anything but a table
+        found: Any = root.peek("cluster")
+        return cluster_from_dict(found, where=f"{path / MANIFEST}: [cluster]")
     if text.endswith(".toml") or "/" in text or is_file(path):
         return read_cluster_file(path)
     raise unknown_name("cluster", text if len(text) < 60 else text[:59] + "…", list(PRESETS))

@@ -52,10 +52,15 @@ def save_folder(folder: str | os.PathLike[str], manifest: Mapping[str, Any], arr
         raise DataError(f"{target}: the result cannot be saved: {error}") from None
 
 
+def read_manifest(folder: Path) -> Any:
+    """Read the manifest of a folder that `save_folder` wrote."""
+    return parse_json(read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"), str(folder / MANIFEST))
+
+
 def read_folder(folder: str | os.PathLike[str], dtypes: Dtypes, optional: frozenset[str]) -> tuple[Any, dict[str, Array]]:
     """Read the manifest and the arrays of a folder that `save_folder` wrote. It holds every array but the `optional` ones."""
     source = Path(folder)
-    manifest = parse_json(read_bytes(source / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"), str(source / MANIFEST))
+    manifest = read_manifest(source)
     try:
         return manifest, _read_arrays(source / ARRAYS, dtypes, optional)
     except (OSError, ValueError) as error:

@@ -43,10 +43,10 @@ class JudgedReplay:
 class RealSummary:
     """A study, judged."""
 
+    made: float  # s since 1970, of the first replay
     rates: Rates
     costs: Mapping[int, Calibration]  # by slots
     replays: tuple[JudgedReplay, ...]
-    made: float  # s since 1970, of the first replay
 
     @property
     def slots(self) -> int:
@@ -93,7 +93,7 @@ def judge(folder: Path) -> RealSummary:
     found = [_judged(traces[each.trace], each, rates, costs[each.slots]) for each in replays if _can_be_judged(each, traces, costs)]
     if not found:
         raise DataError(f"{folder}: no replays yet", hint="gpuyard run real")
-    return RealSummary(rates, costs, tuple(found), min(each.made for each in replays))
+    return RealSummary(min(each.made for each in replays), rates, costs, tuple(found))
 
 
 def _costs(replays: Sequence[TraceReplay]) -> dict[int, Calibration]:

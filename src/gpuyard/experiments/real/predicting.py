@@ -43,7 +43,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What jobs cost on a node, as some of known length showed: one of `s` planned seconds holds its slot for change + fixed + pace · s."""
+    """Costs of jobs on a node, as some of known length showed: one of `s` planned seconds holds its slot for change + fixed + pace · s."""
 
     change: float = 0.0  # s between the end of a job and the start of the next in its slot: its record, a decision, a supervisor
     fixed: Mapping[str, float] = field(default_factory=dict)  # kind → s of process, libraries, first step and end
