@@ -34,11 +34,8 @@ from gpuyard.experiments.judging.answering.waits import Groups, Waits, WaitSums,
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
-<<<<<<< HEAD
-from gpuyard.experiments.questions.stability import stability
-=======
 from gpuyard.experiments.judging.text import count
->>>>>>> main
+from gpuyard.experiments.questions.stability import stability
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
 from gpuyard.experiments.usual import TODAY, WAIT
 from gpuyard.metrics import aggregate, counts, rejections, resolve

@@ -304,18 +304,12 @@ def _what_happened(summary: Summary) -> str:
 
 
 def _trust(summary: Summary) -> str:
-<<<<<<< HEAD
-    found = plain_answer(summary)
-    told = (found.confidence, *found.trust) if found else ("There is nothing to compare with.",)
-    lines = [each.partition(f" {FARTHEST}")[0] for each in told if each][:MOST_TRUST]  # the operator's sheet says where
-    return card("How far to trust it", sentences(lines or ["Nothing here is better than today's, so there is nothing to doubt."]))
-=======
     found, title = plain_answer(summary), "How far to trust it"
     if found is None:
         return card(title, sentences(["There is nothing to compare with."]))
-    lines = [each for each in (found.confidence, *found.peers, *found.trust) if each][:MOST_TRUST]
+    told = [each for each in (found.confidence, *found.peers, *found.trust) if each][:MOST_TRUST]
+    lines = [each.partition(f" {FARTHEST}")[0] for each in told]  # the operator's sheet says where
     return card(title, sentences(lines or ["Nothing here is better than today's, so there is nothing to doubt."]))
->>>>>>> main
 
 
 def _stops(summary: Summary) -> str:

@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-<<<<<<< HEAD
 from gpuyard.experiments.judging.answering.fidelity import farthest, fidelity
-from gpuyard.experiments.judging.answering.names import MAY_STOP, amount, duration, in_sentence, is_wait, plain_title
-=======
 from gpuyard.experiments.judging.answering.names import (
     MAY_STOP,
     NOTHING,
@@ -20,17 +17,12 @@ from gpuyard.experiments.judging.answering.names import (
     is_wait,
     plain_title,
 )
->>>>>>> main
 from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change
 from gpuyard.experiments.judging.choice import gain_of_choice, peers_of
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
 from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
-<<<<<<< HEAD
-from gpuyard.experiments.judging.words import best_of, candidates, cautions, is_close, overfull
-=======
-from gpuyard.experiments.judging.words import NO_WAIT, best_of, busy_apart, candidates, cautions, is_close, overfull
->>>>>>> main
+from gpuyard.experiments.judging.words import NO_WAIT, best_of, candidates, cautions, is_close, overfull
 from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
@@ -93,11 +85,8 @@ class PlainAnswer:
     @property
     def lines(self) -> list[str]:
         """The answer as the last lines of a table."""
-<<<<<<< HEAD
-        return [f"{self.sentence} {self.sure}".strip(), *self.pays, *self.stable, *self.trust, *self.stops]
-=======
-        return [" ".join(filter(None, (self.sentence, self.sure, *self.peers))), *self.pays, *self.trust, *self.stops]
->>>>>>> main
+        first = " ".join(filter(None, (self.sentence, self.sure, *self.peers)))
+        return [first, *self.pays, *self.stable, *self.trust, *self.stops]
 
 
 def plain_answer(summary: Summary) -> PlainAnswer | None:
@@ -106,21 +95,17 @@ def plain_answer(summary: Summary) -> PlainAnswer | None:
     if found is None:
         return None
     trust = tuple(_trust(summary, summary.log)) if summary.log is not None else ()
-<<<<<<< HEAD
     stable = (summary.results.stability.words,) if summary.results.stability is not None else ()
-    further = (trust, stable, _stops(summary, found), _next(summary, found), found)
-=======
     stops = _stops(summary, found)
     if nobody_waits(summary, found):
-        return PlainAnswer("No", _no_waits(summary, found), "", (), (), (*trust, _ELSEWHERE), stops, _BUSIER, found)
->>>>>>> main
+        return PlainAnswer("No", _no_waits(summary, found), "", (), (), (*trust, _ELSEWHERE), stable, stops, _BUSIER, found)
     if found.best.scheduler == found.today.scheduler:
-        return PlainAnswer("No", _nothing_better(summary, found), "", (), (), trust, stops, _next(summary, found, ()), found)
+        return PlainAnswer("No", _nothing_better(summary, found), "", (), (), trust, stable, stops, _next(summary, found, ()), found)
     word = {True: "Yes", False: "No", None: "Perhaps"}[found.better]
     known = candidates(summary, preempting=False)
     peers = peers_of(summary, found.best, [line for line in known if line is not found.today]) if found.chosen and found.better else ()
     pays = tuple(_pays(summary, found)) if found.better is not False else _consolation(summary, found)
-    told = (_sentence(summary, found), _sure(summary, found), tuple(peers_sentence(summary, peers)), pays, trust, stops)
+    told = (_sentence(summary, found), _sure(summary, found), tuple(peers_sentence(summary, peers)), pays, trust, stable, stops)
     return PlainAnswer(word, *told, _next(summary, found, peers), found)
 
 
@@ -298,13 +283,9 @@ def _nothing_better(summary: Summary, found: Verdict) -> str:
     metric = summary.metrics[0]
     value = amount(metric, found.best.values[metric].mean)
     others = f" of {count(found.chosen_from, 'scheduler')} that stop no job" if found.chosen_from > 1 else ""
-<<<<<<< HEAD
     waits, who = summary.results.waits, found.best.scheduler
     tail = f"; 99 % of the jobs wait less than {duration(waits.most[who])}, the longest {duration(waits.longest[who])}" if waits else ""
-    return f"{summary.results.name(who)}, as today, is the best{others}: {plain_title(metric)} {value}{tail}."
-=======
-    return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}."
->>>>>>> main
+    return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}{tail}."
 
 
 def _sure(summary: Summary, found: Verdict) -> str:
@@ -438,13 +419,10 @@ def _next(summary: Summary, found: Verdict, peers: Sequence[Standing]) -> str:
     name = summary.results.name
     if found.best.scheduler == found.today.scheduler or found.better is False:
         return "Keep what you have; try a longer log, a higher load or rules that may stop jobs before changing anything."
-<<<<<<< HEAD
+    best = in_sentence(name(found.best.scheduler))
     stable = summary.results.stability
     if stable is not None and stable.reversed:
-        return f"Do not switch for good: {in_sentence(name)} loses elsewhere, see above. Try it in the shadow at the load that you expect."
-=======
-    best = in_sentence(name(found.best.scheduler))
->>>>>>> main
+        return f"Do not switch for good: {best} loses elsewhere, see above. Try it in the shadow at the load that you expect."
     if found.better is None:
         alone = f" Or compare {best} alone with today's on another stretch of time." if _taken_alone(summary, found) else ""
         return f"Do not change anything on this evidence. A longer log, or several, would tell.{alone}"
