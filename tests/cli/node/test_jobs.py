@@ -150,6 +150,7 @@ def test_requests_that_cannot_be_fulfilled(cli, node):
         ("submit", "--gpus", "1", "--", "x"): "this node has no GPU",
         ("submit", "--cpus", "64", "--", "x"): "64 CPU slots: this node has 4",
         ("submit", "--after", "99999", "--", "x"): "there is no job 99999",
+        ("submit", "--template", "torch", "--", "x"): "this node has no template 'torch'",
         ("why", "99999"): "there is no job 99999",
         ("cancel", "99999"): "there is no job 99999",
         ("logs", "99999"): "there is no job 99999",

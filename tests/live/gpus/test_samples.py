@@ -62,10 +62,14 @@ def test_a_folder_that_cannot_be_written_is_a_problem_and_no_error(tmp_path: Pat
 
 
 def test_prometheus_reads_the_text() -> None:
-    text = prometheus_text([replace(GPU, name='a "b" \\ c\n')], {"RUNNING": 3})
+    status = {"jobs": {"RUNNING": 3}, "slots": 1, "busy": 0.5, "draining": False, "ready": True, "trouble": "", "took": 0.002}
+    text = prometheus_text([replace(GPU, name='a "b" \\ c\n')], status)
     assert text.endswith("\n")
     assert 'gpuyard_gpu_power_watts{gpu="0",uuid="GPU-a",name="a \\"b\\" \\\\ c\\n"} 300' in text.splitlines()
     assert 'gpuyard_gpu_memory_free_bytes{gpu="0",uuid="GPU-a",name="a \\"b\\" \\\\ c\\n"} 12000000000' in text.splitlines()
     assert 'gpuyard_jobs{state="RUNNING"} 3' in text.splitlines()
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) == 8
+    assert len(names) == len(set(names)) == 13
+    assert 'gpuyard_jobs{state="PENDING"} 0' in text.splitlines()
+    assert {"gpuyard_slots_busy 0.5", "gpuyard_scheduler_ready 1", "gpuyard_decision_seconds 0.002"} <= set(text.splitlines())
+    assert "gpuyard_gpu" not in prometheus_text([], status)

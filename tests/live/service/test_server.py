@@ -90,7 +90,7 @@ def test_it_says_what_the_command_says(local):
         (b'{"verb": "explode"}', "unknown verb"),
         (b'{"verb": "status", "x": 1}', "unknown key 'x'"),
         (b'{"verb": "status", "verb": "status"}', "given twice"),
-        (b'{"verb": "decide"}', "snapshot is missing"),
+        (b'{"verb": "decide"}', "no hosts are registered"),
         (b'{"verb": "decide", "snapshot": "/etc/passwd"}', "is not a table"),
         (b'{"verb": "decide", "snapshot": {}, "explain": 1}', "explain = 1 is not true or false"),
         (b'{"verb": "decide", "snapshot": {}}', "is not a snapshot"),

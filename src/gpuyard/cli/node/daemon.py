@@ -221,7 +221,7 @@ def _write_prometheus(found: Mapping[str, Any], target: str) -> None:
     readings = [
         GpuReading(**{name: each[name] for name in known}, processes=tuple(map(GpuProcess, each["processes"]))) for each in found["devices"]
     ]
-    text = prometheus_text(readings, found["jobs"])
+    text = prometheus_text(readings, found)
     if target == "-":
         sys.stdout.write(text)
     else:

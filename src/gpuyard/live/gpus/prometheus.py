@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gpuyard.live.node.devices import GpuReading
 
@@ -16,16 +17,27 @@ _GAUGES: Sequence[tuple[str, str, Callable[[GpuReading], float]]] = (
     ("gpu_temperature_celsius", "Temperature of the GPU.", lambda each: each.celsius),
     ("gpu_processes", "Processes that use the GPU, of anybody.", lambda each: float(len(each.processes))),
 )
+_OF_NODE: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], float]]] = (
+    ("slots", "Devices of the node: GPUs, or CPU slots where it has none.", lambda status: status["slots"]),
+    ("slots_busy", "Devices that jobs hold; a share of a GPU counts as that.", lambda status: status["busy"]),
+    ("draining", "1 if the node starts nothing.", lambda status: float(status["draining"])),
+    ("scheduler_ready", "1 if the scheduler that was asked for decides.", lambda status: float(status["ready"] and not status["trouble"])),
+    ("decision_seconds", "How long the last decision of the scheduler took.", lambda status: status["took"]),
+)
+_STATES = ("PENDING", "STARTING", "RUNNING")
 
 
-def prometheus_text(readings: Sequence[GpuReading], jobs: Mapping[str, int] | None = None) -> str:
-    """Return the readings, and the number of jobs in each state, in the text format 0.0.4."""
+def prometheus_text(readings: Sequence[GpuReading], status: Mapping[str, Any] | None = None) -> str:
+    """Return the readings, and the jobs and the scheduler of a node's status, in the text format 0.0.4."""
     lines = []
-    for name, about, value in _GAUGES:
+    for name, about, value in _GAUGES if readings else ():
         values = [({"gpu": str(each.index), "uuid": each.uuid, "name": each.name}, value(each)) for each in readings]
         lines += metric_lines(name, "gauge", about, values)
-    if jobs is not None:
-        lines += metric_lines("jobs", "gauge", "Jobs in each state.", [({"state": state}, count) for state, count in jobs.items()])
+    if status is not None:
+        counts = [({"state": state}, float(status["jobs"].get(state, 0))) for state in _STATES]
+        lines += metric_lines("jobs", "gauge", "Jobs in each state.", counts)
+        for name, about, figure in _OF_NODE:
+            lines += metric_lines(name, "gauge", about, [({}, figure(status))])
     return "\n".join(lines) + "\n"
 
 

@@ -6,8 +6,9 @@ Every change goes through the book. `commit` puts it on record and brings in ste
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from gpuyard.model.rules import Rules, StopTerms
 from gpuyard.model.site.eligibility import Conditions, why_not
 
 Kind = tuple[str, str]  # user, kind of job
+LAG = 5.0  # s by which readings of a GPU's memory may be late
 REMEMBERED = 1000  # jobs of the history that the estimator learns from at a start
 RULES = Rules(walltime_kill=True)
 
@@ -46,6 +48,14 @@ class NodeSettings:
     patience: float = 10.0  # s that the scheduler may take
     cgroup: bool = True  # put jobs into control groups where that is possible
     templates: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a warm process → modules that it imports
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The devices on which a job starts as soon as those who were stopped for it have left them."""
+
+    devices: tuple[str, ...]
+    left: float = math.inf  # when they had, by the node's clock
 
 
 class Node:
@@ -78,6 +88,8 @@ class Node:
         self.order: Sequence[int] = ()  # the first waiting jobs, as the scheduler orders them
         self.wanted = True  # something has happened that the scheduler should see
         self._next_ask = 0.0
+        self._leaving: set[int] = set()  # running jobs that were told to make room
+        self._promised: dict[int, Promise] = {}  # waiting jobs that start once they have
         self._conditional: set[int] = set()  # waiting jobs with conditions of their own
         self._succeeded: dict[int, bool] = {}  # jobs that others wait for and that have ended, as far as somebody has asked
         self._arrays: dict[int, int] = {}  # array → its running jobs
@@ -110,6 +122,9 @@ class Node:
         if known:
             return known
         asked = submission_of(data)
+        if asked.template and asked.template not in self.executor.warm:
+            hint = f"gpuyard node start --template {asked.template}=MODULE,…"
+            raise UsageError(f"this node has no template {asked.template!r}", hint=hint)
         gpus = self.yard.gpus_of(asked)
         for needed in (*asked.after, *asked.after_any):
             self.book.find(needed)
@@ -164,6 +179,7 @@ class Node:
             self._took(old, new)
         for effect in effects:
             effect()
+        self._keep_promises()
         return changes
 
     def _took(self, old: NodeJob | None, job: NodeJob) -> None:
@@ -172,6 +188,7 @@ class Node:
         if job.array[0]:
             self._arrays[job.array[0]] = self._arrays.get(job.array[0], 0) + state - was
         (self.running.add if state else self.running.discard)(job.id)
+        (self._leaving.add if state and job.stopping == "preempt" else self._leaving.discard)(job.id)
         self.pending.pop(job.id, None)
         self._deviceless.discard(job.id)
         kind = _kind(job.user, job.asked)
@@ -194,12 +211,15 @@ class Node:
         self.table.set(job.id, **self._columns(job))
 
     def _columns(self, job: NodeJob) -> dict[str, float]:
-        gpus, begun = self.sizes[job.id], job.start - self.origin
-        found: dict[str, float] = {"running": _runs(job), "ran": job.ran, "attained": job.ran * gpus, "done": job.ran}
+        """Return what changes of a job as policies see it: who makes room has left, and who was promised it has begun."""
+        gpus, promised = self.sizes[job.id], job.id in self._promised
+        runs = promised or (_runs(job) and job.id not in self._leaving)
+        begun = (self.clock.now() if promised else job.start) - self.origin
+        found: dict[str, float] = {"running": runs, "ran": job.ran, "attained": job.ran * gpus, "done": job.ran}
         found |= {"preemptions": job.preemptions, "queued": job.queued - self.origin}
-        if _runs(job):
+        if runs:
             found |= {"run_start": begun, "est_end": begun + max(job.expected - job.ran, 1.0)}
-        return found | ({"start": begun} if job.start else {})
+        return found | ({"start": begun} if job.start or promised else {})
 
     def _leave(self, job: NodeJob) -> None:
         self.table.remove(job.id)
@@ -278,7 +298,7 @@ class Node:
                 room[job.array[0]] = left - 1
                 if left <= 0:
                     found[number] = "array-limit"
-        return found
+        return found | dict.fromkeys(self._promised, "making-room")
 
     # ── decisions ──
 
@@ -301,10 +321,12 @@ class Node:
         self.reasons = self._ineligible(now)
         if len(self.reasons) == len(self.pending):
             return False
-        offered = self.pending.keys() - self.reasons.keys() if self.reasons else None
-        held = [each for number in self.running for each in self.yard.holdings(self.book.jobs[number], self.sizes[number])]
+        offered = self.pending.keys() - self.reasons.keys() if self.reasons or self._leaving else None
+        holders = self._holders()
+        held = [each for job in holders for each in self.yard.holdings(job, self.sizes[job.id])]
+        nodes = self.yard.nodes({uuid for job in holders for uuid in job.devices})
         known = {"rules": RULES, "excess": self.accounts.excess}
-        self.advisor.ask(self.table.snapshot(now - self.origin, self.yard.cluster, offered, held, self.yard.nodes(), **known))
+        self.advisor.ask(self.table.snapshot(now - self.origin, self.yard.cluster, offered, held, nodes, **known))
         return True
 
     def follow(self, advice: Advice) -> None:
@@ -312,35 +334,86 @@ class Node:
         self.order = advice.order
         now = self.clock.now()
         self._next_ask = now + advice.every if advice.every else 0.0
-        held = shares((self.book.jobs[number], self.sizes[number]) for number in self.running)
-        for decision in advice.decisions:
-            refused = self._carry_out(decision, held, now)
-            what = f"{decision.action.value}{' refused' if refused else ''}"
+        held, leaving = self._shares(self._holders()), self._shares(self.book.jobs[number] for number in self._leaving)
+        for decision in sorted(advice.decisions, key=lambda each: each.action is Action.START):  # who makes room comes first
+            refused = self._carry_out(decision, held, leaving, now)
+            what = f"{decision.action.value}{' refused' if refused else ' later' if decision.job in self._promised else ''}"
             self.book.note_decision(now, decision.job, what, refused or decision.reason or self.advisor.now_used)
 
-    def _carry_out(self, decision: Decision, held: dict[str, float], now: float) -> str:
-        """Carry out one decision; return why that cannot be, or nothing."""
+    def _holders(self) -> list[NodeJob]:
+        """Return the jobs that hold devices as policies see them: those that run and stay, and those that wait for others to leave."""
+        stay = [self.book.jobs[number] for number in self.running - self._leaving]
+        return stay + [replace(self.book.jobs[number], devices=promise.devices) for number, promise in self._promised.items()]
+
+    def _shares(self, jobs: Iterable[NodeJob]) -> dict[str, float]:
+        return shares((job, self.sizes[job.id]) for job in jobs)
+
+    def _carry_out(self, decision: Decision, held: dict[str, float], leaving: dict[str, float], now: float) -> str:
+        """Carry out one decision; return why that cannot be, or nothing. What is held, and by those who leave, is kept up to date."""
         job = self.book.jobs.get(decision.job)
         if job is None or self.book.find(decision.job) is not job:
             return "it has changed meanwhile"
         if decision.action in (Action.PREEMPT, Action.MIGRATE):
             if job.state is not RunState.running or not job.asked.preemptible:
-                return f"it is {job.state.value} and {'may' if job.asked.preemptible else 'must not'} be stopped"
+                return f"it is {job.state.value}" if job.asked.preemptible else "it must not be stopped"
+            for uuid, share in self._shares([job]).items():
+                held[uuid], leaving[uuid] = held.get(uuid, 0.0) - share, leaving.get(uuid, 0.0) + share
             self.runs.stop(job, "preempt")
             return ""
         if decision.action is not Action.START:
             return ""
-        if job.id not in self.pending or self.draining or (job.id in self._conditional and self.why_not(job, now)):
+        if not self._may_start(job, now) or job.id in self._promised:
             return "it may not start now"
         gpus = self.sizes[job.id]
-        devices = self.yard.choose(decision.parts, gpus, job.asked.gpu_memory, held)
+        devices = self.yard.choose(decision.parts, gpus, job.asked.gpu_memory, held, leaving)
         if devices is None or (gpus > 0 and not devices):
             return "its devices are not free"
         for uuid in devices:
             held[uuid] = held.get(uuid, 0.0) + min(gpus, 1.0)
+        if any(held[uuid] + leaving.get(uuid, 0.0) > 1 + EPS for uuid in devices):
+            self._promised[job.id], self.reasons[job.id] = Promise(devices), "making-room"
+            self.table.set(job.id, **self._columns(job))
+        else:
+            self._start(job, devices)
+        return ""
+
+    def _may_start(self, job: NodeJob, now: float) -> bool:
+        return job.id in self.pending and not self.draining and not (job.id in self._conditional and self.why_not(job, now))
+
+    def _start(self, job: NodeJob, devices: tuple[str, ...]) -> None:
         self.yard.claim(devices, job.asked.gpu_memory)
         self.runs.start(replace(job, expected=self._expected(job)), devices, self.yard.has_gpus)
-        return ""
+
+    def _keep_promises(self) -> None:
+        """Start the jobs whose devices have been left; for those that cannot have them any more the scheduler decides again."""
+        now = self.clock.now()
+        for number, promise in list(self._promised.items()):
+            still = self._kept(number, promise, now)
+            if still is not None:
+                self._promised[number] = still
+                continue
+            del self._promised[number]
+            self.reasons.pop(number, None)
+            self.wanted = True
+            if number in self.pending:
+                self.table.set(number, **self._columns(self.book.jobs[number]))
+
+    def _kept(self, number: int, promise: Promise, now: float) -> Promise | None:
+        """Start a job if its devices have been left; return the promise if it has to wait further."""
+        job = self.book.jobs.get(number)
+        if job is None or self.book.find(number) is not job or not self._may_start(job, now):
+            return None
+        taken = self._shares(self.book.jobs[each] for each in self.running)
+        busy = [uuid for uuid in promise.devices if taken.get(uuid, 0.0) + min(self.sizes[number], 1.0) > 1 + EPS]
+        if busy:
+            awaited = {uuid for each in self._leaving for uuid in self.book.jobs[each].devices}
+            return promise if awaited.issuperset(busy) else None
+        if any(self.yard.free_memory(uuid) < job.asked.gpu_memory for uuid in promise.devices if job.asked.gpu_memory):
+            left = min(promise.left, now)
+            return replace(promise, left=left) if now < left + LAG else None
+        if not self.yard.blocked.keys() & set(promise.devices):
+            self._start(job, promise.devices)
+        return None
 
     # ── every second ──
 
@@ -352,6 +425,7 @@ class Node:
         if self.yard.has_gpus:
             self.wanted |= self.yard.see(readings, self._owner(), self._claims())
         self.runs.tick(self.running)
+        self._keep_promises()
         self._revise()
         self.wanted |= "gpu-memory" in self.reasons.values()  # the last reading may be of a job that has ended since
         self.wanted |= bool(self._conditional) or bool(self._next_ask and self.clock.now() >= self._next_ask)

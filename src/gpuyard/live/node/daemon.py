@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from gpuyard.errors import GpuyardError
 from gpuyard.files import claim
@@ -33,6 +34,7 @@ from gpuyard.model.fields import Fields
 TICK = 1.0  # s
 TIDY = 60.0  # s between looks through memory that no longer counts references; with 20,000 jobs the first one takes 50 ms
 SETTLING = 0.005  # s between looks at attempts that begin
+HANDING_OVER = 2.0  # s for which the lock of a daemon that was killed may outlive it
 SHARE_OF_TIME = 0.1  # of the daemon's time that goes into laying out the queue for the scheduler
 
 
@@ -243,6 +245,16 @@ def unusable(folder: Path, error: OSError) -> NodeError:
     return NodeError(f"{folder}: cannot be used: {error.strerror or error}", hint=hint)
 
 
+def _claimed(lock: IO[str]) -> bool:
+    """Return whether the lock could be had: what a killed daemon had just forked holds it until it has become a shim."""
+    until = time.monotonic() + HANDING_OVER
+    while not claim(lock):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 def serve(
     folder: Path,
     settings: NodeSettings,
@@ -258,7 +270,7 @@ def serve(
     except OSError as error:
         raise unusable(folder, error) from None
     with lock:
-        if not claim(lock):
+        if not _claimed(lock):
             raise NodeError(f"a node runs in {folder} already", hint="gpuyard node status")
         try:
             warm = {name: WarmTemplate(modules, folder / f"template-{name}.log") for name, modules in settings.templates.items()}

@@ -12,6 +12,8 @@ from gpuyard.live.node.jobs import NodeJob, RunState
 from gpuyard.model.cluster import EPS
 from gpuyard.model.site.eligibility import REASONS
 
+_OF_OTHERS = ("array-limit", "making-room")  # reasons that lie in what other jobs do
+
 
 @dataclass(frozen=True)
 class Outlook:
@@ -37,7 +39,7 @@ def outlook(node: Node, job: NodeJob) -> Outlook:
     now = node.clock.now()
     if node.draining:
         return Outlook(job.state.value, REASONS["drain"])
-    reason = node.why_not(job, now) or ("array-limit" if node.reasons.get(job.id) == "array-limit" else "")
+    reason = node.why_not(job, now) or (found if (found := node.reasons.get(job.id, "")) in _OF_OTHERS else "")
     if reason:
         return Outlook(job.state.value, _sentence(node, job, reason), start=job.asked.begin if reason == "begin" else 0.0)
     queue = _in_order(node, now)
@@ -66,17 +68,18 @@ def _sentence(node: Node, job: NodeJob, reason: str) -> str:
         most = max((node.yard.free_memory(uuid) for uuid in node.yard.place if uuid not in node.yard.blocked), default=0.0)
         text += f": {job.asked.gpu_memory:g} GB; the most that is free is {most:.1f} GB"
     elif reason in ("gpu-foreign", "gpu-lost"):
-        text += f": {', '.join(_blocked(node, reason))}"
+        text += f": {', '.join(_blocked(node, (reason,)))}"
     return text
 
 
-def _blocked(node: Node, reason: str) -> list[str]:
+def _blocked(node: Node, reasons: Sequence[str]) -> list[str]:
+    """Name the GPUs that cannot be used for one of these reasons, with what is known of it."""
     found = []
     for uuid, why in node.yard.blocked.items():
         reading = node.yard.readings.get(uuid)
-        if why == reason and reading is not None:
-            pids = ", ".join(str(each.pid) for each in reading.processes)
-            found.append(f"GPU {reading.index} ({reading.lost or f'process {pids}'})")
+        if why in reasons and reading is not None:
+            pids = ", ".join(map(str, node.yard.strangers.get(uuid, ())))
+            found.append(f"GPU {reading.index} ({reading.lost or f'process {pids} of others'})")
     return found
 
 
@@ -87,7 +90,9 @@ def _behind(node: Node, job: NodeJob, position: int) -> str:
     if not node.advisor.ready:
         return f"the scheduler {node.advisor.now_used} is being loaded"
     need, what = node.sizes[job.id], "GPU" if node.yard.has_gpus else "CPU slot"
-    return f"it is next and waits for {need:g} {what}{'s' if need > 1 else ''}; {node.free:g} free"
+    off = _blocked(node, ("gpu-foreign", "gpu-lost"))
+    left_out = f"; not in use: {', '.join(off)}" if off else ""
+    return f"it is next and waits for {need:g} {what}{'s' if need > 1 else ''}; {node.free:g} free{left_out}"
 
 
 def _in_order(node: Node, now: float) -> list[NodeJob]:

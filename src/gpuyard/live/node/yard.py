@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,10 +89,10 @@ class NodeDevices:
         reading = self.readings.get(uuid)
         return reading.free - self._claimed.get(uuid, 0.0) if reading else 0.0
 
-    def nodes(self) -> Array:
-        """Return what of each node can be used, as a snapshot has it."""
+    def nodes(self, held: Container[str]) -> Array:
+        """Return what of each node can be used, as a snapshot has it. A device that a job holds is in use, also where nobody else may."""
         off: dict[int, list[int]] = {}
-        for uuid in self.blocked:
+        for uuid in (each for each in self.blocked if each not in held):
             node, device = self.place[uuid]
             off.setdefault(node, []).append(device)
         return nodes_up(self.cluster, off)
@@ -162,7 +162,7 @@ class NodeDevices:
         if not places:
             return [HeldDevices(job.id, 0, 0)]
         if 0 < gpus < 1:
-            return [HeldDevices(job.id, places[0][0], 0, places[0][1])]
+            return [HeldDevices(job.id, places[0][0], 0, places[0][1], 1 << places[0][1])]
         found = []
         for node in sorted({node for node, _ in places}):
             mine = [device for where, device in places if where == node]
@@ -170,10 +170,13 @@ class NodeDevices:
             found.append(HeldDevices(job.id, node, len(mine), -1, sum(1 << device for device in mine) if tracked else 0))
         return found
 
-    def choose(self, parts: Sequence[Part], gpus: float, memory: float, held: Mapping[str, float]) -> tuple[str, ...] | None:
+    def choose(
+        self, parts: Sequence[Part], gpus: float, memory: float, held: Mapping[str, float], leaving: Mapping[str, float]
+    ) -> tuple[str, ...] | None:
         """Return the devices for a job that a policy wants to start; None if they are not free.
 
-        `held` has the part of each device that is taken. The policy's own choice is kept where memory allows it.
+        `held` has the part of each device that is taken, `leaving` the part that will be free soon, and the memory with it. The policy's
+        own choice is kept where memory allows it, and then devices that nobody has to leave come first.
         """
         found: list[str] = []
         for part in parts:
@@ -181,9 +184,9 @@ class NodeDevices:
             need = min(gpus, 1.0)
             count = 1 if 0 < gpus < 1 else int(part.gpus)
             free = [u for u in group.devices if u not in self.blocked and held.get(u, 0.0) + need <= 1 + EPS]
-            free = [u for u in free if not memory or self.free_memory(u) >= memory]
+            free = [u for u in free if not memory or leaving.get(u) or self.free_memory(u) >= memory]
             named = [group.devices[k] for k in part.devices if k < len(group.devices)]
-            order = [u for u in named if u in free] + [u for u in free if u not in named]
+            order = [u for u in named if u in free] + sorted((u for u in free if u not in named), key=lambda u: leaving.get(u, 0.0) > 0)
             if len(order) < count:
                 return None
             found += order[:count]

@@ -7,16 +7,17 @@ before the body is looked at.
 from __future__ import annotations
 
 import hmac
-import json
 import os
 import secrets
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuyard.errors import DataError, UsageError
 from gpuyard.files import reading, writing
 from gpuyard.live.clients import Request
+from gpuyard.live.node.api import encode
 
 MOST_HEAD = 16_384  # bytes
 LOOPBACK = {"127.0.0.1": socket.AF_INET, "localhost": socket.AF_INET, "::1": socket.AF_INET6}
@@ -26,6 +27,13 @@ _REASONS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large",
     431: "Request Header Fields Too Large", 501: "Not Implemented",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """An answer that is not JSON."""
+
+    text: str
 
 
 class HttpError(UsageError):
@@ -63,8 +71,11 @@ class HttpWire:
         status = 200
         if isinstance(message, dict) and message.get("ok") is False:
             status = message.get("status", 400)
-        body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape") + b"\n"
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        if isinstance(message, PlainText):
+            kind, body = "text/plain; version=0.0.4; charset=utf-8", message.text.encode()
+        else:
+            kind, body = "application/json", encode(message, limit=0)
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
     def _admit(self, path: str, headers: dict[str, str]) -> str:

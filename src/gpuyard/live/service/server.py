@@ -20,7 +20,7 @@ from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.files import parse_json
 from gpuyard.live.clients import Clients, Connection, LineWire, Request, Wire, listen_at, refusal
 from gpuyard.live.node.client import NodeError, short_path
-from gpuyard.live.service.http import HttpWire
+from gpuyard.live.service.http import HttpWire, PlainText
 from gpuyard.live.service.verbs import VERBS, Desk
 from gpuyard.live.state.file import check_parts
 from gpuyard.model.fields import Fields
@@ -40,7 +40,8 @@ class DecisionService:
     def __init__(self, listener: socket.socket, desk: Desk, *, token: str = "", patience: float = 10.0) -> None:
         self._desk, self._patience = desk, patience
         self._selector = selectors.DefaultSelector()
-        wire: Wire = HttpWire(token, LONGEST) if listener.family != socket.AF_UNIX else LineWire(LONGEST)
+        self._lines = listener.family == socket.AF_UNIX
+        wire: Wire = LineWire(LONGEST) if self._lines else HttpWire(token, LONGEST)
         self._clients = Clients(listener, self._selector, wire, self._take, "service")
         self._asked: list[tuple[Connection, Request]] = []
         self._stopping = False
@@ -63,7 +64,7 @@ class DecisionService:
                     key.data(events)
             asked, self._asked = self._asked, []
             for connection, request in asked:
-                self._clients.send(connection, self._answer(request))
+                self._clients.send(connection, self._for_wire(self._answer(request)))
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + TICK
                 self._clients.drop_slow()
@@ -75,24 +76,33 @@ class DecisionService:
     def _take(self, connection: Connection, request: Request) -> None:
         self._asked.append((connection, request))
 
+    def _for_wire(self, answer: object) -> object:
+        return {"ok": True, "text": answer.text} if isinstance(answer, PlainText) and self._lines else answer
+
     def _answer(self, request: Request) -> Any:
+        """Answer a request, and count it."""
+        began, verb = time.perf_counter(), ""
         try:
             with _limited(self._patience):
                 check_parts(request.body, "request")
                 given = Fields(parse_json(request.body, "request", strict=True), "request")
-                verb = request.verb or given.text("verb", limit=50)
-                if verb not in VERBS:
-                    raise unknown_name("verb", verb, list(VERBS))
-                return VERBS[verb](self._desk, given)
-        except TooSlowError as error:
-            self._desk.forget()
-            return refusal(error)
+                asked = request.verb or given.text("verb", limit=50)
+                if asked not in VERBS:
+                    raise unknown_name("verb", asked, list(VERBS))
+                verb = asked
+                answer = VERBS[verb](self._desk, given)
         except GpuyardError as error:
-            return refusal(error)
+            if isinstance(error, TooSlowError):
+                self._desk.forget()
+            answer = refusal(error)
         except Exception as error:  # the service goes on whatever one request does
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             print(f"gpuyard: request: {what}", file=sys.stderr, flush=True)  # noqa: T201
-            return refusal(NodeError(what))
+            self._desk.counts.crashed += 1
+            answer = refusal(NodeError(what))
+        ok = not isinstance(answer, dict) or answer.get("ok", True) is True
+        self._desk.counts.add(verb or "unknown", time.perf_counter() - began, ok=ok)
+        return answer
 
 
 @contextmanager

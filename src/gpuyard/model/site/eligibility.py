@@ -16,6 +16,7 @@ REASONS: Mapping[str, str] = {  # name → what a person reads
     "array-limit": "as many jobs of its array run as may run at once",
     "gpu-memory": "no GPU has as much free memory as it asks for", "gpu-lost": "too few GPUs are in working order",
     "gpu-foreign": "processes of others use the GPUs that it could have",
+    "making-room": "it starts as soon as a job that makes room for it has stopped",
     "start-failed": "it could not be started a moment ago and is tried again soon",
     "drain": "the node is being drained and starts nothing",
     "reservation": "it waits for a reservation", "account-limit": "its account or user is at a limit", "qos-limit": "its QOS is at a limit",
