@@ -131,7 +131,7 @@ class OrderMode:
     def _put_back(self, jobs: Sequence[SiteJob]) -> list[tuple[int, int]]:
         """Return what takes back the site factors of jobs that are left to the site by now."""
         left = {job.base for job in jobs if job.waits and self.guards.leaves(job)}
-        return [(job, 0) for job in sorted(left & set(self._added))]
+        return [(job, 0) for job in sorted(left) if self._added.get(job)]
 
     def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
         """Remember what was added."""

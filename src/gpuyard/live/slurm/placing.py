@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from gpuyard.live.guards import GuardSettings, Start
 from gpuyard.live.slurm.commands import Update
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
+from gpuyard.model.site.notation import ranges_text
 
 MARK = "gpuyard"
 _OPEN = frozenset({"", "begin"})  # why a job of ours waits when nothing else keeps it
@@ -129,15 +130,5 @@ def together(jobs: Sequence[SiteJob]) -> list[str]:
     for job in jobs:
         groups.setdefault((job.array, job.id), []).append(job)
     return [
-        each[0].name if len(each) == 1 else f"{each[0].array}_[{_ranges(sorted(job.task for job in each))}]" for each in groups.values()
+        each[0].name if len(each) == 1 else f"{each[0].array}_[{ranges_text(sorted(job.task for job in each))}]" for each in groups.values()
     ]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in found)
