@@ -52,7 +52,7 @@ SHARES = (0.15, 0.1, 0.15, 0.15, 0.1, 0.1, 0.1, 0.15)  # 4 GPUs a job: a queue i
 SHORTEST, LONGEST = 1.0, 20.0  # s: waits are many times the second in which Slurm starts jobs
 FIRST_SEED = 10
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # Student's t by repetitions
-WAITING, SPELL, SPELLS = 3_000, 12.0, 3  # jobs, s, how often with and without
+WAITING, SPELL, SPELLS = 3_000, 12.0, 5  # jobs, s, how often with and without
 
 
 @dataclass(frozen=True)

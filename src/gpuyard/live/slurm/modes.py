@@ -12,7 +12,7 @@ from gpuyard.live.guards import GuardSettings, checked_starts, near_own
 from gpuyard.live.slurm.commands import Update, read_jobs, send, went
 from gpuyard.live.slurm.means import MEANS, Means, SiteFactors
 from gpuyard.live.slurm.ordering import QueuedJob, out_of_order
-from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, Seen, as_seen, let_go, starts_of, under_way, upkeep
+from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, SortedQueue, as_seen, let_go, starts_of, under_way, upkeep
 from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.live.state.site import SiteJob, SiteState
 from gpuyard.model.decision import Decision
@@ -160,7 +160,7 @@ class PlaceMode:
     reads_nodes: bool = True
     placing: bool = True
     rests: Rests = field(default_factory=Rests)
-    _seen: Seen | None = field(default=None, repr=False)
+    _seen: SortedQueue | None = field(default=None, repr=False)
     _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
 
     def check(self, config: Mapping[str, str], state: SiteState) -> None:
@@ -218,6 +218,6 @@ def release_all(patience: float, settle: float = PlaceSettings.settle) -> tuple[
     state = SiteState(time.time(), read_jobs(patience, placing=True), [], [])
     ours = (job for job in state.jobs if job.waits and job.mark == MARK and job.why != "held")
     left = tuple(job for job in ours if not under_way(job, state.now, settle))
-    updates = let_go(Seen(state, {}, (), left, ()))
+    updates = let_go(SortedQueue(state, {}, (), left, ()))
     failed = send(updates, patience)
     return len(updates), {job: why for job, why in failed.items() if not went(why)}

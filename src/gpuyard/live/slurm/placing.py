@@ -29,7 +29,7 @@ class PlaceSettings:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SortedQueue:
     """What a cycle makes of the queue."""
 
     state: SiteState  # for the scheduler: what we have started runs, what we keep back may start, and what is Slurm's may not
@@ -55,7 +55,7 @@ class Rests:
         return set(self.until)
 
 
-def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str]) -> Seen:
+def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str]) -> SortedQueue:
     """Sort the waiting jobs that carry our mark; the scheduler is shown those that we may start, and nobody else's as waiting."""
     shown: list[SiteJob] = []
     ours: dict[str, SiteJob] = {}
@@ -76,7 +76,7 @@ def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, re
             pushed.append(job)
         elif job.mark == MARK and job.why != "held":
             released.append(job)
-    return Seen(replace(state, jobs=shown), ours, tuple(stuck), tuple(released), tuple(pushed))
+    return SortedQueue(replace(state, jobs=shown), ours, tuple(stuck), tuple(released), tuple(pushed))
 
 
 def under_way(job: SiteJob, now: float, settle: float) -> bool:
@@ -103,7 +103,7 @@ def starts_of(good: Sequence[Start], ours: Mapping[str, SiteJob]) -> list[Update
     return [Update(each.name, f"reqnodelist={','.join(each.nodes)} starttime=now") for each in good if each.name in ours]
 
 
-def upkeep(seen: Seen, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
+def upkeep(seen: SortedQueue, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
     """Return what keeps the other jobs in hand, the most urgent first.
 
     Those that did not start lose their nodes; those whose begin time comes within `margin` s get a later one; and those whose time lies
@@ -118,7 +118,7 @@ def upkeep(seen: Seen, started: set[str], settings: PlaceSettings, margin: float
     return taken + [Update(name, later) for name in together([job for _, job in near])] + let_go(seen)
 
 
-def let_go(seen: Seen) -> list[Update]:
+def let_go(seen: SortedQueue) -> list[Update]:
     """Return what gives jobs to Slurm that are none of ours to place, once: their begin time comes, and they are pinned to nothing."""
     named = [job for job in seen.released if job.pinned or job.eligible > seen.state.now]
     return [Update(name, "reqnodelist= starttime=now") for name in together(named)]
