@@ -268,7 +268,8 @@ held twice, and at {held} looks was a waiting job held.
 
 def _pass_part(spent: dict[str, float]) -> str:
     times = "\n".join(f"| `{name}` | {value:.1f} ms |" for name, value in spent.items())
-    return f"""## What a pass takes
+    return (
+        f"""## What a pass takes
 
 CPU time of one pass over 5,000 waiting jobs on 1,000 nodes with 8 GPUs each, nearly all in use: decisions and the whole order.
 Median of 20.
@@ -277,7 +278,10 @@ Median of 20.
 |---|---:|
 {times}
 
-""" if spent else ""
+"""
+        if spent
+        else ""
+    )
 
 
 def _verdict(arm: tuple[str, str], mean: float, low: float, high: float) -> str:

@@ -18,6 +18,7 @@ from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.live.guards import GuardSettings
+    from gpuyard.live.log import RotatedLog
     from gpuyard.live.slurm.deploying import Deployment, DeploySettings
 
 FAILED = 1
@@ -151,7 +152,7 @@ def _work(
         say(f"{stays}; gpuyard deploy slurm --reset puts every job back")
 
 
-def _cycles(deployment: Deployment, count: int | None, kept: Any) -> None:
+def _cycles(deployment: Deployment, count: int | None, kept: RotatedLog) -> None:
     settings = deployment.settings
     say(f"{deployment.scheduler.label}, {settings.mode} mode, every {settings.every:g} s; log: {kept.path}; Ctrl-C ends it")
     for record in deployment.cycles(count):

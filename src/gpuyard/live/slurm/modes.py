@@ -23,7 +23,7 @@ BEATS = 3  # a begin time is put off when less than a third of DEADMAN is left
 
 @dataclass(frozen=True)
 class Decided:
-    """What the scheduler says of a snapshot."""
+    """Holds what the scheduler says of a snapshot."""
 
     saved: SavedSnapshot
     decisions: Sequence[Decision]
@@ -32,14 +32,14 @@ class Decided:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a cycle sends, in this order, and what its line of the log says besides."""
+    """Holds what a cycle sends, in this order, and what its line of the log says besides."""
 
     updates: Sequence[Update] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mode(Protocol):
-    """What a deployment does with decisions."""
+    """Does something with decisions, or nothing."""
 
     name: str
     needs_order: bool
