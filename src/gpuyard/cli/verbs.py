@@ -15,7 +15,7 @@ from gpuyard.cli import bench, check, compare, evaluate, explain, listing, repor
 from gpuyard.cli import run as running
 from gpuyard.cli.common.options import Verbose
 from gpuyard.cli.completion import verb as completing
-from gpuyard.cli.live import decide, deploy, snapshot
+from gpuyard.cli.live import decide, deploy, deploy_lsf, snapshot
 from gpuyard.cli.node import daemon, jobs, looking, profile, submit
 
 app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -51,6 +51,8 @@ app.command("submit", context_settings=submit.SETTINGS)(submit.submit)
 app.command("completion")(completing.completion)
 app.add_typer(trace.app)
 app.add_typer(daemon.app)
+deploy.app.command("lsf")(deploy_lsf.lsf)
+deploy.app.command("esub")(deploy_lsf.esub)
 app.add_typer(deploy.app)
 
 
