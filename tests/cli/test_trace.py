@@ -54,7 +54,8 @@ def test_info_tells_all(cli, log):
         "estimates requested; median 2.00 × the run time; 0.0% too short; 100 jobs ask",
         "users 3: 1, 0, 2; the busiest has 34% of the jobs",
         "partitions 2: 0, 1",
-        "cluster one pool of 32 processors, as log.swf says; 1% of its devices",
+        "cluster one pool of 32 processors, as log.swf says",
+        "1% of its devices",
         "missing GPU types, CPUs, memory",
         "note time 0 is 2017-10-01T00:00:00",
     ):

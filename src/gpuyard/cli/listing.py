@@ -154,6 +154,7 @@ KINDS: Mapping[str, Callable[[], list[Record]]] = {
     "metrics": _listed("metrics", "METRICS", lambda m: {"unit": m.unit, "better": m.better, "one per": m.kind, "formula": m.formula}),
     "workloads": _listed("traces", "GENERATORS", _arguments),
     "transforms": _transforms,
+    "changes": _listed("experiments.questions.sites", "SITE_CHANGES", _arguments),
     "readers": _listed("traces", "READERS", lambda r: {"files": " ".join(r.globs)} | _arguments(r)),
     "estimates": _listed("traces", "ESTIMATES", _arguments),
     "datasets": _listed("traces", "DATASETS", lambda d: {"bytes": f"{d.size:,}", "licence": d.licence}),
@@ -169,5 +170,5 @@ POLICIES = ("orderings", "placements", "backfills", "preemptions", "switches", "
 _OTHER_KINDS = {
     "policy": "policies", "schedulers": "policies", "scheduler": "policies", "switch": "switches", "presets": "clusters",
     "generators": "workloads", "traces": "datasets", "gpus": "devices", "formats": "readers", "checkpoints": "learned",
-    "agents": "learned", "envs": "environments", "studies": "experiments", "perturbations": "transforms", "changes": "transforms",
+    "agents": "learned", "envs": "environments", "studies": "experiments", "perturbations": "transforms",
 }  # fmt: skip

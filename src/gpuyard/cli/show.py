@@ -258,6 +258,7 @@ _REGISTRIES: dict[str, Callable[[str], Facts]] = {
     "metric": _metric,
     "workload generator": _found_in("traces", "GENERATORS", _traces),
     "transform": _transform,
+    "change of a site": _found_in("experiments.questions.sites", "SITE_CHANGES", _traces),
     "reader": _found_in("traces", "READERS", lambda each: _traces(each, ("files", " ".join(each.globs)))),
     "estimate source": _found_in("traces", "ESTIMATES", _traces),
     "dataset": _found_in("traces", "DATASETS", _dataset),

@@ -13,6 +13,7 @@ from typer.main import get_command
 from gpuyard import __version__
 from gpuyard.cli import bench, check, compare, evaluate, explain, listing, report, show, simulate, trace, train
 from gpuyard.cli import run as running
+from gpuyard.cli.asking import size, whatif
 from gpuyard.cli.common.options import Verbose
 from gpuyard.cli.completion import verb as completing
 from gpuyard.cli.live import decide, deploy, deploy_lsf, snapshot
@@ -22,6 +23,8 @@ app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pr
 VERBS: Mapping[str, Callable[..., None]] = {
     "simulate": simulate.simulate,
     "compare": compare.compare,
+    "whatif": whatif.whatif,
+    "size": size.size,
     "list": listing.listing,
     "show": show.show,
     "check": check.check,

@@ -1,4 +1,5 @@
-"""Make clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), `hosts:…`, or a preset's name.
+"""Make clusters from text: a TOML file, `16x8:a100`, `4x8:a100+8x4:t4`, `256` (one pool of processors), `256@batch+64@long` (pools, each
+a partition), `hosts:…`, or a preset's name.
 
 A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left out:
 
@@ -84,9 +85,9 @@ MAX_HOSTS = 100_000  # drawn from ranges
 MAX_FILE_BYTES = 64_000_000
 PROFILE_VERSION = 1  # of the table `profile` in a cluster file
 PROFILE_FIGURES = ("memory", "bandwidth", "tflops", "half_tflops", "to_device", "from_device", "idle_watts", "busy_watts")  # of a device
-_GROUP = re.compile(r"([0-9]{1,18})x([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
+_GROUP = re.compile(r"(?:([0-9]{1,18})x)?([0-9]{1,18})(?::([A-Za-z][A-Za-z0-9_.-]{0,63}))?")
 _POOL = re.compile(r"[1-9][0-9]{0,17}")
-_HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, hosts:cores=16:32, a preset or a .toml file"
+_HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, 256@batch+64@long, hosts:cores=16:32, a preset or a .toml file"
 
 _FIGURES = ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price", "transfer")  # of a type
 _HOSTS = "hosts:"
@@ -116,19 +117,37 @@ def load_cluster(text: str) -> Cluster:
 
 
 def _short_form(text: str) -> Cluster:
-    """Parse `256`, or groups `COUNTxGPUS[:TYPE]` joined by `+`."""
+    """Parse `256`, or groups `COUNTxGPUS[:TYPE]` or pools `GPUS` joined by `+`, each with `@PARTITION[,ANOTHER NAME…]` or none with it."""
+    what = f"cluster {shorten(text)}"
     if _POOL.fullmatch(text):
         return cluster_from_dict({"name": text, "nodes": [{"gpus": int(text), "type": "cpu"}]}, where=f"cluster {text}")
-    groups = []
-    for part in text.split("+"):
-        match = _GROUP.fullmatch(part.strip())
-        if match is None:
-            raise UsageError(f"cluster {shorten(text)}: {shorten(part)} is not COUNTxGPUS:TYPE", hint=_HINT)
-        count, gpus, kind = match.groups()
-        if kind:
-            check_type(kind, f"cluster {shorten(text)}")
-        groups.append({"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {}))
-    return cluster_from_dict({"name": shorten(text)[1:-1], "nodes": groups}, where=f"cluster {shorten(text)[1:-1]}")
+    groups: list[dict[str, Any]] = []
+    partitions: dict[str, dict[str, Any]] = {}
+    parts = text.split("+")
+    for part in parts:
+        group, at, labels = part.strip().partition("@")
+        name, *also = labels.split(",")
+        if bool(at) != ("@" in parts[0]) or (at and not name):
+            raise UsageError(f"{what}: {shorten(part)} names no partition", hint="name one for each part: 256@batch+64@long")
+        groups.append(_group(group, what, pool=bool(at)) | ({"partition": name} if at else {}))
+        if at:
+            known = partitions.setdefault(name, {"also": []})["also"]
+            known += [other for other in also if other not in known]
+    table: dict[str, Any] = {"name": shorten(text)[1:-1], "nodes": groups}
+    return cluster_from_dict(table | ({"partitions": partitions} if partitions else {}), where=f"cluster {shorten(text)[1:-1]}")
+
+
+def _group(text: str, what: str, *, pool: bool) -> dict[str, Any]:
+    """Parse `COUNTxGPUS[:TYPE]`, or `GPUS` where a pool is allowed."""
+    match = _GROUP.fullmatch(text)
+    if match is None or (match[1] is None and (match[3] or not pool)):
+        raise UsageError(f"{what}: {shorten(text)} is not COUNTxGPUS:TYPE", hint=_HINT)
+    count, gpus, kind = match.groups()
+    if kind:
+        check_type(kind, what)
+    if count is None:
+        return {"gpus": int(gpus), "type": "cpu"}
+    return {"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {})
 
 
 def hosts_table(text: str) -> dict[str, Any]:

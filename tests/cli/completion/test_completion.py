@@ -21,7 +21,8 @@ from gpuyard.cli.verbs import command
 
 ROOT = Path(__file__).parents[3]
 BREAKS = " \t\n\"'><=;|&(:"
-FREE = {  # parameters whose values nobody can list: numbers, times, texts of one's own
+FREE = {
+    "wait", "p95", "deadlines", "cost",  # parameters whose values nobody can list: numbers, times, texts of one's own
     "seed", "seeds", "column", "with_", "jobs", "preemptible", "checkpoint", "restart_cost", "checkpoint_cost", "drain", "every", "threads",
     "limit", "runs", "steps", "updates", "envs", "set_", "workers", "batches", "episodes", "top", "until", "from_", "user", "partition",
     "keep", "batch", "load", "shell", "options",
@@ -63,6 +64,8 @@ def flags(line: str) -> str:
         ("gpuyard simulate demo --by par", ["partition"]),
         ("gpuyard simulate demo -f js", ["json"]),
         ("gpuyard simulate demo --apply burst:sev", ["severity="]),
+        ("gpuyard whatif log.swf --change sp", ["split"]),
+        ("gpuyard size log.swf --p", ["--p95", "--partition", "--preemptible"]),
         ("gpuyard simulate family:shape=bursty,int", ["bursty,intensity="]),
         ("gpuyard simulate dataset:kth", ["kth-sp2"]),
         ("gpuyard trace fetch nasa", ["nasa-ipsc"]),

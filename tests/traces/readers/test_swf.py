@@ -84,7 +84,7 @@ def test_header(tmp_path: Path) -> None:
     assert swf_header(path) == {"Version": "2.2", "MaxNodes": "144", "MaxProcs": "1152", "UnixStartTime": "956700003", "Note": "a: b"}
     assert _processors(path) == 1152
     assert _processors(_write(tmp_path, "; MaxNodes: 256\n; MaxProcs: -1\n" + _row())) == 256
-    assert load_workload(str(_write(tmp_path, "; MaxNodes: many\n" + _row() + "; MaxProcs: 5\n"))).machines == ()
+    assert load_workload(str(_write(tmp_path, "; MaxNodes: many\n" + _row() + "; MaxProcs: 5\n"))).machines[0].gpus == 0
 
 
 def test_no_requested_times_is_noted(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ VALUES: Mapping[str, Callable[[str], Candidates]] = {
     "start": _kinds("learned", "orderings", "placements", files=True), "network": _fixed("kernel", "attention"),
     "device": _fixed("cpu", "gpu"), "split": _fixed("test", "validation", "train"), "on": _fixed("local", "ray", "auto"),
     "how": _fixed("table", "json", "csv", "md"), "signal": _fixed(*CHECKPOINT_SIGNALS), "command": _files, "cwd": _files,
-    "prometheus": _files,
+    "prometheus": _files, "change": _kinds("changes"),
     "shell": _fixed("bash", "zsh", "fish"), "file": _files, "snapshot": _files, "log": _files, "folder": _files,
     "out": _files, "plot": _files, "serve": _files, "token": _files,
     "report": _files, "config": _files, "speeds": _files, "library": _files, "jobs_out": _files,

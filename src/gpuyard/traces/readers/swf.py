@@ -27,9 +27,10 @@ FIELDS = (
     "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
     "partition", "preceding job", "think time",
 )  # fmt: skip
-_KEPT = {"id": 0, "submit": 1, "wait": 2, "run": 3, "allocated": 4, "requested": 7, "time": 8, "user": 11, "queue": 14}
+_KEPT = {"id": 0, "submit": 1, "wait": 2, "run": 3, "allocated": 4, "requested": 7, "time": 8, "user": 11, "queue": 14, "partition": 15}
 _COMMENT = re.compile(rb"^[ \t]*;.*$", re.M)
 _KEY = re.compile(rb"[A-Za-z][A-Za-z ]*")
+PART = 0.01  # of the jobs that a number of field 16 must have to be that of a part of the machine
 _MAX_KEYS = 10_000  # read from a header; the rest is ignored
 _ALLOWED = b"0123456789+-.eE \t\r\n"
 
@@ -40,12 +41,16 @@ def _sniff(head: Head) -> bool:
 
 
 @reader("swf", glob="*.swf*", title="Standard Workload Format", sniff=_sniff)
-def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "allocated", limits: Limits = DEFAULT_LIMITS) -> Workload:
+def read_swf(
+    path: Path, *, processors: Literal["allocated", "requested"] = "allocated", pools: Literal["auto", "partition", "queue"] = "auto",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Workload:  # fmt: skip
     """Read the jobs of an SWF log; a processor counts as a GPU.
 
     `processors` chooses field 5 or 8; the other one is used where the chosen one is missing. Rows without a
-    run time, processors or a submit time (−1) are dropped and counted. The walltime is the requested time; the queue
-    is the partition.
+    run time, processors or a submit time (−1) are dropped and counted. The walltime is the requested time. `pools` says what a job's
+    partition is: field 16, whose number is that of a part of the machine, or the queue, field 15. Unless said, it is field 16 where
+    this has several numbers, each with at least 1 % of the jobs, and the queue is then the QOS.
     """
     header: dict[str, str] = {}
     table, lines = _read_table(path, limits, header)
@@ -59,11 +64,21 @@ def read_swf(path: Path, *, processors: Literal["allocated", "requested"] = "all
     reasons = {"no submit time": submit < 0, "no run time": columns["run"] < 0, "no processors": columns["gpus"] <= 0}
     keep, dropped = usable_rows(len(submit), reasons)
     kept = {name: values[keep] for name, values in columns.items()}
-    made = _workload(path, kept, rows.take(keep), dropped, _machine(header))
-    return replace(made, notes=_origin(header))
+    by_part = pools == "partition" or (pools == "auto" and _several_parts(kept["partition"]))
+    made = _workload(path, kept, rows.take(keep), dropped, _machine(header), by_part=by_part)
+    told = ("partitions are those of field 16 (--with pools=queue takes the queues)",) if by_part and pools == "auto" else ()
+    return replace(made, notes=_origin(header) + told)
 
 
-def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int], machines: tuple[Machine, ...]) -> Workload:
+def _several_parts(numbers: Array) -> bool:
+    """Whether at least two partition numbers each have a share of the jobs; −1 says nothing."""
+    known = numbers[numbers >= 0]
+    return bool((np.unique(known, return_counts=True)[1] >= max(PART * len(numbers), 1)).sum() > 1)
+
+
+def _workload(
+    path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, int], machines: tuple[Machine, ...], *, by_part: bool
+) -> Workload:  # fmt: skip
     if len(c["id"]) == 0:
         raise no_usable_job(path, dropped)
     gpus = c["gpus"]
@@ -71,10 +86,12 @@ def _workload(path: Path, c: dict[str, Array], rows: Rows, dropped: dict[str, in
     check_values(rows, {"submit": c["submit"], "runtime": c["run"], "gpus": gpus})
     walltime = np.where(c["time"] > 0, c["time"], np.inf)
     users, user = _labels(rows, "user", c["user"])
-    partitions, partition = _labels(rows, "queue", c["queue"])
+    queues, queue = _labels(rows, "queue", c["queue"])
+    partitions, partition = _labels(rows, "partition", c["partition"]) if by_part else (queues, queue)
     columns = {"id": c["id"], "submit": c["submit"], "gpus": gpus, "walltime": walltime, "user": user, "partition": partition}
+    columns |= {"qos": queue} if by_part else {}
     return Workload.build(
-        columns, c["run"], name=path.name, users=users, partitions=partitions, dropped=dropped,
+        columns, c["run"], name=path.name, users=users, partitions=partitions, qoses=queues if by_part else ("",), dropped=dropped,
         logged_start=np.where(c["wait"] >= 0, c["submit"] + c["wait"], np.nan), machines=machines,
     )  # fmt: skip
 
@@ -115,12 +132,12 @@ def _origin(header: dict[str, str]) -> tuple[str, ...]:
 
 
 def _machine(header: dict[str, str]) -> tuple[Machine, ...]:
-    """Return one pool with the header's MaxProcs (else MaxNodes) processors; nothing where the header has neither."""
+    """Return one pool with the header's MaxProcs (else MaxNodes) processors, of unknown size (0) where the header has neither."""
     for key in ("MaxProcs", "MaxNodes"):
         match = re.match(r"\d{1,9}", header.get(key, ""))
         if match and int(match[0]) > 0:
             return (Machine(header.get("Computer", "pool")[:80] or "pool", int(match[0]), gpu_type="cpu"),)
-    return ()
+    return (Machine("pool", 0, gpu_type="cpu"),)
 
 
 def _read_table(path: Path, limits: Limits, header: dict[str, str]) -> tuple[Array, Array]:
