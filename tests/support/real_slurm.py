@@ -85,9 +85,9 @@ class RealSlurm:
     def __init__(
         self, base: Path, *, scheduler: str = "backfill", priority: str = "multifactor",
         partitions: Sequence[str] = ("PartitionName=gpu Nodes=a1,a2,b1,b2 Default=YES MaxTime=INFINITE State=UP",),
-        hook: str = "",
+        hook: str = "", more: str = "",
     ) -> None:  # fmt: skip
-        self.base, self.hook = base, hook
+        self.base, self.hook, self.more = base, hook, more
         self.settings = {"scheduler": scheduler, "priority": priority, "partitions": "\n".join(partitions)}
         self.environment = {
             **os.environ, "PATH": f"{os.environ.get('PATH', '')}:{_SBIN}", "SLURM_CONF": str(base / "etc" / "slurm.conf"), "LC_ALL": "C",
@@ -135,6 +135,7 @@ class RealSlurm:
         gres = [f"NodeName={name} Name=gpu Type={kind} File={devices[name]}" for name, (kind, _) in NODES.items()]
         (self.base / "etc" / "gres.conf").write_text("\n".join(gres) + "\n")
         text = CONF.format(base=self.base, host=host, me=me, port=ports[0], nodes="\n".join(lines), **self.settings)
+        text += f"{self.more}\n"
         if self.hook:
             (self.base / "etc" / "job_submit.lua").write_text(self.hook)
             text += "JobSubmitPlugins=lua\n"

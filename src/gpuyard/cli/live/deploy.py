@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,45 +35,39 @@ def _guard(*names: str, metavar: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel="Guards", **more)
 
 
-PartitionOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only jobs of this partition; repeatable.")]
-DeadmanOption = Annotated[str, typer.Option(metavar="TIME", help="Place mode: after how long a job starts if gpuyard does not live.")]
-StopOption = Annotated[Path | None, _guard("--stop-file", metavar="FILE", text="While it exists, the site's own policy holds.")]
+Shadow = Annotated[bool, _mode("--shadow", text="Log what would be done, and change nothing.")]
+Order = Annotated[bool, _mode("--order", text="Let waiting jobs stand in the scheduler's order.")]
+Place = Annotated[bool, _mode("--place", text="Say when and on which nodes jobs start; needs `gpuyard deploy lua`.")]
+Reset = Annotated[bool, _mode("--reset", text="Put every job back, and end.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what --order or --place would send now, and end.")]
+Log = Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one for each cycle; rotated.")]
+Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Figures for Prometheus's textfile collector.")]
+Every = Annotated[str, typer.Option(metavar="TIME", help="From one cycle to the next.")]
+Cycles = Annotated[int | None, typer.Option(metavar="N", help="End after so many; else at Ctrl-C.", min=1)]
+Most = Annotated[int, typer.Option(metavar="N", help="Updates that a cycle sends, at most.", min=1, max=10_000)]
+Within = Annotated[int, typer.Option(metavar="N", help="The largest site factor, up or down.", min=1, max=2_000_000_000)]
+Partitions = Annotated[list[str] | None, typer.Option("--partition", metavar="NAME", help="Only jobs of this partition; repeatable.")]
+Deadman = Annotated[str, typer.Option(metavar="TIME", help="Place mode: after how long a job starts if gpuyard does not live.")]
+Patience = Annotated[str, typer.Option(metavar="TIME", help="How long a command of Slurm may take.")]
+Lock = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the lock lies, if several machines may run it.")]
+Users = Annotated[list[str] | None, _guard("--exclude-user", metavar="NAME", text="Leave this user's jobs alone; repeatable.")]
+Others = Annotated[list[str] | None, _guard("--exclude-partition", metavar="NAME", text="Leave this partition's jobs alone; repeatable.")]
+Behind = Annotated[int | None, _guard("--behind", metavar="N", text="Places that a job may lose against Slurm's own order.", min=0)]
+StopFile = Annotated[Path | None, _guard("--stop-file", metavar="FILE", text="While it exists, the site's own policy holds.")]
+Slow = Annotated[str, _guard("--slow", metavar="TIME", text="How long a cycle may take.")]
+Strikes = Annotated[int, _guard("--strikes", metavar="N", text="Slow or failed cycles in a row that end it.", min=1)]
+Against = Annotated[Path | None, _guard("--against", metavar="LOG", text="Shadow log whose mean wait is the measure.")]
+Worse = Annotated[float, _guard("--worse", metavar="X", text="Mean wait, times that of --against, that ends it.", min=1.0)]
 
 
 @app.command("slurm")
 def slurm(
-    shadow: Annotated[bool, _mode("--shadow", text="Log what would be done, and change nothing.")] = False,
-    order: Annotated[bool, _mode("--order", text="Let waiting jobs stand in the scheduler's order.")] = False,
-    place: Annotated[bool, _mode("--place", text="Say when and on which nodes jobs start; needs `gpuyard deploy lua`.")] = False,
-    reset: Annotated[bool, _mode("--reset", text="Put every job back, and end.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what --order or --place would send now, and end.")] = False,
-    scheduler: options.SchedulerOption = DEFAULT,
-    log: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one for each cycle; rotated.")] = LOG,
-    metrics: Annotated[Path | None, typer.Option(metavar="FILE", help="Figures for Prometheus's textfile collector.")] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="From one cycle to the next.")] = "10s",
-    cycles: Annotated[int | None, typer.Option(metavar="N", help="End after so many; else at Ctrl-C.", min=1)] = None,
-    most: Annotated[int, typer.Option(metavar="N", help="Updates that a cycle sends, at most.", min=1, max=10_000)] = 100,
-    within: Annotated[int, typer.Option(metavar="N", help="The largest site factor, up or down.", min=1, max=2_000_000_000)] = 1_000_000,
-    partition: PartitionOption = None,
-    deadman: DeadmanOption = "10m",
-    patience: Annotated[str, typer.Option(metavar="TIME", help="How long a command of Slurm may take.")] = "30s",
-    lock: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the lock lies, if several machines may run it.")] = None,
-    exclude_user: Annotated[
-        list[str] | None, _guard("--exclude-user", metavar="NAME", text="Leave this user's jobs alone; repeatable.")
-    ] = None,
-    exclude_partition: Annotated[
-        list[str] | None, _guard("--exclude-partition", metavar="NAME", text="Leave this partition's jobs alone; repeatable.")
-    ] = None,
-    behind: Annotated[
-        int | None, _guard("--behind", metavar="N", text="Places that a job may lose against Slurm's own order.", min=0)
-    ] = None,
-    stop_file: StopOption = None,
-    slow: Annotated[str, _guard("--slow", metavar="TIME", text="How long a cycle may take.")] = "30s",
-    strikes: Annotated[int, _guard("--strikes", metavar="N", text="Slow or failed cycles in a row that end it.", min=1)] = 5,
-    against: Annotated[Path | None, _guard("--against", metavar="LOG", text="Shadow log whose mean wait is the measure.")] = None,
-    worse: Annotated[float, _guard("--worse", metavar="X", text="Mean wait, times that of --against, that ends it.", min=1.0)] = 1.5,
-    verbose: options.Verbose = False,
-) -> None:
+    shadow: Shadow = False, order: Order = False, place: Place = False, reset: Reset = False, dry_run: DryRun = False,
+    scheduler: options.SchedulerOption = DEFAULT, log: Log = LOG, metrics: Metrics = None, every: Every = "10s", cycles: Cycles = None,
+    most: Most = 100, within: Within = 1_000_000, partition: Partitions = None, deadman: Deadman = "10m", patience: Patience = "30s",
+    lock: Lock = None, exclude_user: Users = None, exclude_partition: Others = None, behind: Behind = None, stop_file: StopFile = None,
+    slow: Slow = "30s", strikes: Strikes = 5, against: Against = None, worse: Worse = 1.5, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Let a scheduler work beside this machine's Slurm: first only watching, then ordering its queue, then placing its jobs.
 
     Slurm goes on starting jobs by itself, within all its limits, and nothing is ever held: when gpuyard ends, however it ends, the order
@@ -125,7 +119,6 @@ def _work(
     settings: DeploySettings, scheduler: str, log: Path, cycles: int | None, metrics: Path | None, lock: Path | None, dry_run: bool
 ) -> None:
     """Work until Ctrl-C or SIGTERM."""
-    from gpuyard.files import locked
     from gpuyard.live.health import DeploymentFigures
     from gpuyard.live.leader import leading
     from gpuyard.live.log import RotatedLog
@@ -133,21 +126,14 @@ def _work(
     from gpuyard.live.slurm.deploying import Deployment
     from gpuyard.policies import parse_scheduler
 
-    kept, figures = RotatedLog(log), DeploymentFigures(metrics)
-    memory = log.with_name(f"{log.name}.estimates")
-    deployment = Deployment(parse_scheduler(scheduler), settings, kept, memory, figures)
+    memory, figures = log.with_name(f"{log.name}.estimates"), DeploymentFigures(metrics)
+    deployment = Deployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
     deployment.check()
     if dry_run:
         _show_plan(deployment)
         return
-    signal.signal(signal.SIGTERM, _end)
-    # shadows may be many: they change nothing
-    with suppress(KeyboardInterrupt), locked(log.parent / f".{log.name}.lock"):
-        if settings.mode == "shadow":
-            _cycles(deployment, cycles, kept)
-        else:
-            with leading(cluster_name(settings.patience), lock):
-                _cycles(deployment, cycles, kept)
+    alone = nullcontext() if settings.mode == "shadow" else leading(cluster_name(settings.patience), lock)
+    _run(deployment, cycles, alone)
     if settings.mode != "shadow":
         stays = (
             "the order stays as it is"
@@ -157,12 +143,24 @@ def _work(
         say(f"{stays}; gpuyard deploy slurm --reset puts every job back")
 
 
-def _cycles(deployment: Deployment, count: int | None, kept: Any) -> None:
-    settings = deployment.settings
-    say(f"{deployment.scheduler.label}, {settings.mode} mode, every {settings.every:g} s; log: {kept.path}; Ctrl-C ends it")
+def _run(deployment: Deployment, cycles: int | None, alone: AbstractContextManager[None]) -> None:
+    """Work until the end; `alone` sees to it that there is no other. Shadows may be many: they change nothing."""
+    from gpuyard.files import locked
+
+    signal.signal(signal.SIGTERM, _end)
+    log = deployment.log
+    assert log is not None
+    with suppress(KeyboardInterrupt), locked(log.path.parent / f".{log.path.name}.lock"), alone:
+        _cycles(deployment, cycles)
+
+
+def _cycles(deployment: Deployment, count: int | None) -> None:
+    settings, log, figures = deployment.settings, deployment.log, deployment.figures
+    assert log is not None
+    say(f"{deployment.scheduler.label}, {settings.mode} mode, every {settings.every:g} s; log: {log.path}; Ctrl-C ends it")
     for record in deployment.cycles(count):
         _tell(record)
-        for problem in (kept.problem, deployment.figures.problem if deployment.figures else ""):
+        for problem in (log.problem, figures.problem if figures else ""):
             if problem:
                 say(f"warning: {problem}")
 
@@ -217,10 +215,10 @@ def _tell(record: Mapping[str, Any]) -> None:
 
 @app.command("lua")
 def lua(
-    partition: PartitionOption = None,
-    deadman: DeadmanOption = "10m",
+    partition: Partitions = None,
+    deadman: Deadman = "10m",
     operator: Annotated[list[int] | None, typer.Option(metavar="UID", help="May change such jobs, beside root; repeatable.")] = None,
-    stop_file: StopOption = None,
+    stop_file: StopFile = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Print the job_submit.lua that place mode needs: jobs of the partitions get a begin time, which only gpuyard moves."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,8 @@ import typer
 
 from gpuyard.cli.common import options
 from gpuyard.cli.common.output import say
-from gpuyard.cli.live.deploy import DEFAULT, FAILED, StopOption, _cycles, _end, _guard, _guards, _mode, _show_plan, _time
+from gpuyard.cli.live import deploy as shared
+from gpuyard.cli.live.deploy import DEFAULT, FAILED
 from gpuyard.errors import UsageError
 from gpuyard.registry import unknown_name
 
@@ -21,44 +21,25 @@ if TYPE_CHECKING:
 
 LOG, DECISIONS = Path("gpuyard-lsf.jsonl"), Path("/run/gpuyard/lsf-decisions")
 LEAST_DEADMAN = 180.0  # s: LSF knows minutes
-QueueOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only jobs of this queue; repeatable.")]
+Place = Annotated[bool, shared._mode("--place", text="Say when and on which hosts jobs start; needs `gpuyard deploy esub`.")]
+Publish = Annotated[bool, shared._mode("--publish", text="Write decisions for the plugin of LSF's scheduler, and send nothing.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue; repeatable.")]
+By = Annotated[str, typer.Option(metavar="btop|aps", help="How the order is set: moves, or system values of an APS queue.")]
+Decisions = Annotated[Path, typer.Option(metavar="FILE", help="What --publish writes.")]
+Patience = Annotated[str, typer.Option(metavar="TIME", help="How long a command of LSF may take.")]
+Others = Annotated[list[str] | None, shared._guard("--exclude-queue", metavar="NAME", text="Leave this queue's jobs alone; repeatable.")]
+Behind = Annotated[int | None, shared._guard("--behind", metavar="N", text="Places that a job may lose against LSF's own order.", min=0)]
 
 
 def lsf(
-    shadow: Annotated[bool, _mode("--shadow", text="Log what would be done, and change nothing.")] = False,
-    order: Annotated[bool, _mode("--order", text="Let waiting jobs stand in the scheduler's order.")] = False,
-    place: Annotated[bool, _mode("--place", text="Say when and on which hosts jobs start; needs `gpuyard deploy esub`.")] = False,
-    publish: Annotated[bool, _mode("--publish", text="Write decisions for the plugin of LSF's scheduler, and send nothing.")] = False,
-    reset: Annotated[bool, _mode("--reset", text="Put every job back, and end.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what --order or --place would send now, and end.")] = False,
-    scheduler: options.SchedulerOption = DEFAULT,
-    queue: QueueOption = None,
-    by: Annotated[str, typer.Option(metavar="btop|aps", help="How the order is set: moves, or system values of an APS queue.")] = "btop",
-    decisions: Annotated[Path, typer.Option(metavar="FILE", help="What --publish writes.")] = DECISIONS,
-    log: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one for each cycle; rotated.")] = LOG,
-    metrics: Annotated[Path | None, typer.Option(metavar="FILE", help="Figures for Prometheus's textfile collector.")] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="From one cycle to the next.")] = "10s",
-    cycles: Annotated[int | None, typer.Option(metavar="N", help="End after so many; else at Ctrl-C.", min=1)] = None,
-    most: Annotated[int, typer.Option(metavar="N", help="Commands that a cycle sends, at most.", min=1, max=10_000)] = 100,
-    deadman: Annotated[str, typer.Option(metavar="TIME", help="--place: after how long a job starts if gpuyard does not live.")] = "10m",
-    patience: Annotated[str, typer.Option(metavar="TIME", help="How long a command of LSF may take.")] = "30s",
-    lock: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the lock lies, if several machines may run it.")] = None,
-    exclude_user: Annotated[
-        list[str] | None, _guard("--exclude-user", metavar="NAME", text="Leave this user's jobs alone; repeatable.")
-    ] = None,
-    exclude_queue: Annotated[
-        list[str] | None, _guard("--exclude-queue", metavar="NAME", text="Leave this queue's jobs alone; repeatable.")
-    ] = None,
-    behind: Annotated[
-        int | None, _guard("--behind", metavar="N", text="Places that a job may lose against LSF's own order.", min=0)
-    ] = None,
-    stop_file: StopOption = None,
-    slow: Annotated[str, _guard("--slow", metavar="TIME", text="How long a cycle may take.")] = "30s",
-    strikes: Annotated[int, _guard("--strikes", metavar="N", text="Slow or failed cycles in a row that end it.", min=1)] = 5,
-    against: Annotated[Path | None, _guard("--against", metavar="LOG", text="Shadow log whose mean wait is the measure.")] = None,
-    worse: Annotated[float, _guard("--worse", metavar="X", text="Mean wait, times that of --against, that ends it.", min=1.0)] = 1.5,
-    verbose: options.Verbose = False,
-) -> None:
+    shadow: shared.Shadow = False, order: shared.Order = False, place: Place = False, publish: Publish = False,
+    reset: shared.Reset = False, dry_run: shared.DryRun = False, scheduler: options.SchedulerOption = DEFAULT, queue: Queues = None,
+    by: By = "btop", decisions: Decisions = DECISIONS, log: shared.Log = LOG, metrics: shared.Metrics = None, every: shared.Every = "10s",
+    cycles: shared.Cycles = None, most: shared.Most = 100, deadman: shared.Deadman = "10m", patience: Patience = "30s",
+    lock: shared.Lock = None, exclude_user: shared.Users = None, exclude_queue: Others = None, behind: Behind = None,
+    stop_file: shared.StopFile = None, slow: shared.Slow = "30s", strikes: shared.Strikes = 5, against: shared.Against = None,
+    worse: shared.Worse = 1.5, verbose: options.Verbose = False,
+) -> None:  # fmt: skip
     """Let a scheduler work beside this machine's LSF: first only watching, then ordering its queues, then placing its jobs.
 
     LSF goes on starting jobs by itself, within all its limits; brun is never used. When gpuyard ends, however it ends, the order stays as
@@ -73,17 +54,17 @@ def lsf(
         raise UsageError("which mode?", hint="one of --shadow, --order, --place, --publish and --reset")
     if by not in MEANS:
         raise unknown_name("means", by, MEANS)
-    period, wait, limit = _time("--every", every), _time("--patience", patience), _time("--slow", slow)
-    ahead = _time("--deadman", deadman)
+    period, wait, limit = shared._time("--every", every), shared._time("--patience", patience), shared._time("--slow", slow)
+    ahead = shared._time("--deadman", deadman)
     if reset:
         _reset(by, queue or [], decisions, wait)
         return
     if place and ahead < max(6 * period, LEAST_DEADMAN):
         hint = "jobs would start before they are decided"
         raise UsageError(f"--deadman {deadman} is less than six cycles of --every {every} and than three minutes", hint=hint)
-    guards = _guards(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse)
     settings = LsfSettings(
-        chosen[0], period, most, partitions=tuple(queue or ()), patience=wait, guards=guards, by=by, publish=decisions,
+        chosen[0], period, most, partitions=tuple(queue or ()), patience=wait, by=by, publish=decisions,
+        guards=shared._guards(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse),
         place=PlaceSettings(ahead, settle=max(20.0, 2 * period)),
     )  # fmt: skip
     _work(settings, scheduler or DEFAULT, log, cycles, metrics, lock, dry_run)
@@ -92,8 +73,7 @@ def lsf(
 def _work(
     settings: LsfSettings, scheduler: str, log: Path, cycles: int | None, metrics: Path | None, lock: Path | None, dry_run: bool
 ) -> None:
-    """Work until Ctrl-C or SIGTERM."""
-    from gpuyard.files import locked
+    """Make the deployment, and let it work."""
     from gpuyard.live.health import DeploymentFigures
     from gpuyard.live.leader import leading
     from gpuyard.live.log import RotatedLog
@@ -101,25 +81,21 @@ def _work(
     from gpuyard.live.lsf.deploying import LsfDeployment
     from gpuyard.policies import parse_scheduler
 
-    kept = RotatedLog(log)
-    deployment = LsfDeployment(
-        parse_scheduler(scheduler), settings, kept, log.with_name(f"{log.name}.estimates"), DeploymentFigures(metrics)
-    )
-    deployment.check()
+    kept = RotatedLog(log), log.with_name(f"{log.name}.estimates"), DeploymentFigures(metrics)
+    made = LsfDeployment(parse_scheduler(scheduler), settings, *kept)
+    made.check()
     if dry_run:
-        _show_plan(deployment)
+        shared._show_plan(made)
         return
-    signal.signal(signal.SIGTERM, _end)
-    with suppress(KeyboardInterrupt), locked(log.parent / f".{log.name}.lock"):
-        if settings.mode == "shadow":
-            _cycles(deployment, cycles, kept)
-        else:
-            with leading(cluster_of(settings.patience), lock):
-                _cycles(deployment, cycles, kept)
-    stays = {"order": "the order stays as it is", "place": f"waiting jobs start by themselves within {settings.place.deadman:g} s",
-             "publish": "the plugin steps aside when the decisions are stale"}  # fmt: skip
-    if settings.mode in stays:
-        say(f"{stays[settings.mode]}; gpuyard deploy lsf --reset puts every job back")
+    shared._run(made, cycles, nullcontext() if settings.mode == "shadow" else leading(cluster_of(settings.patience), lock))
+    if settings.mode in _STAYS:
+        say(f"{_STAYS[settings.mode]}; gpuyard deploy lsf --reset puts every job back")
+
+
+_STAYS = {
+    "order": "the order stays as it is", "place": "waiting jobs start by themselves when their begin times come",
+    "publish": "the plugin steps aside when the decisions are stale",
+}  # fmt: skip
 
 
 def _reset(by: str, queues: list[str], decisions: Path, patience: float) -> None:
@@ -134,11 +110,11 @@ def _reset(by: str, queues: list[str], decisions: Path, patience: float) -> None
 
 
 def esub(
-    queue: QueueOption = None,
+    queue: Queues = None,
     deadman: Annotated[str, typer.Option(metavar="TIME", help="After how long a job starts if gpuyard does not live.")] = "10m",
     default: Annotated[str, typer.Option(metavar="NAME", help="The queue of jobs that name none.")] = "",
     admin: Annotated[list[str] | None, typer.Option(metavar="USER", help="May change such jobs, beside root; repeatable.")] = None,
-    stop_file: StopOption = None,
+    stop_file: shared.StopFile = None,
     guard: Annotated[bool, typer.Option("--guard/--no-guard", help="Keep owners from changing begin time, hosts and description.")] = True,
     hold: Annotated[bool, typer.Option("--hold", help="Hold jobs until they are started, come what may.")] = False,
     plugin: Annotated[bool, typer.Option("--plugin", help="Print epsub.gpuyard instead, which the plugin needs.")] = False,
@@ -152,5 +128,5 @@ def esub(
     if plugin:
         sys.stdout.write(hooks.epsub(queue, stop=stop_file))
         return
-    ahead = _time("--deadman", deadman)
+    ahead = shared._time("--deadman", deadman)
     sys.stdout.write(hooks.esub(queue, deadman=ahead, admins=admin or (), default=default, stop=stop_file, guard=guard, hold=hold))

@@ -18,7 +18,7 @@ from gpuyard.live.lsf.moves import aps_values, move_updates, out_of_place, targe
 from gpuyard.live.lsf.publishing import DecisionFile
 from gpuyard.live.slurm.commands import Update
 from gpuyard.live.slurm.modes import BEATS, MOST_NAMES, Decided, PlaceMode, Planned
-from gpuyard.live.slurm.placing import PlaceSettings, Seen
+from gpuyard.live.slurm.placing import PlaceSettings, SortedQueue
 from gpuyard.live.state.site import SiteJob, SiteState
 
 _MINUTE = 60.0
@@ -175,7 +175,7 @@ def start_updates(job: SiteJob, start: Start, now: float) -> list[Update]:
     return [lsf_update("bmod", job.name, *words), *([lsf_update("bresume", job.name)] if held else [])]
 
 
-def upkeep_updates(seen: Seen, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
+def upkeep_updates(seen: SortedQueue, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
     """Return what takes back those that did not start, puts off those whose time comes near, and gives back those that are not ours."""
     now, when = seen.state.now, later(seen.state.now, settings.deadman)
     mark = JobMark(MARK, when)

@@ -105,8 +105,9 @@ class Deployment:
                 pause = self.settings.every
             except NoRightError:
                 raise
-            except GpuyardError as error:
-                record = {"error": str(error)[:500]}
+            except Exception as error:  # also a fault of the scheduler's own: it is counted, and ends no more than this cycle
+                known = isinstance(error, GpuyardError)
+                record = {"error": (str(error) if known else f"{type(error).__name__}: {error}")[:500]}
                 self._ground, self._acted = None, False
                 pause = min(2 * pause, max(LONGEST_PAUSE, self.settings.every))
             record = {"t": self.clock(), "cycle": self._cycle, "mode": self.settings.mode, "every": self.settings.every, **record}

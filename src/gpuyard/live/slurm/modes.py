@@ -12,7 +12,7 @@ from gpuyard.live.guards import GuardSettings, checked_starts, near_own
 from gpuyard.live.slurm.commands import Update, read_jobs, send, went
 from gpuyard.live.slurm.means import MEANS, Means, SiteFactors
 from gpuyard.live.slurm.ordering import QueuedJob, out_of_order
-from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, Seen, as_seen, let_go, starts_of, under_way, upkeep
+from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, SortedQueue, as_seen, let_go, starts_of, under_way, upkeep
 from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.live.state.site import SiteJob, SiteState
 from gpuyard.model.decision import Decision
@@ -23,7 +23,7 @@ BEATS = 3  # a begin time is put off when less than a third of DEADMAN is left
 
 @dataclass(frozen=True)
 class Decided:
-    """What the scheduler says of a snapshot."""
+    """Holds what the scheduler says of a snapshot."""
 
     saved: SavedSnapshot
     decisions: Sequence[Decision]
@@ -32,14 +32,14 @@ class Decided:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a cycle sends, in this order, and what its line of the log says besides."""
+    """Lists what a cycle sends, in this order, and what its line of the log says besides."""
 
     updates: Sequence[Update] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mode(Protocol):
-    """What a deployment does with decisions."""
+    """Carries decisions out, or does not."""
 
     name: str
     needs_order: bool
@@ -131,7 +131,7 @@ class OrderMode:
     def _put_back(self, jobs: Sequence[SiteJob]) -> list[tuple[int, int]]:
         """Return what takes back the site factors of jobs that are left to the site by now."""
         left = {job.base for job in jobs if job.waits and self.guards.leaves(job)}
-        return [(job, 0) for job in sorted(left & set(self._added))]
+        return [(job, 0) for job in sorted(left) if self._added.get(job)]
 
     def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
         """Remember what was added."""
@@ -160,7 +160,7 @@ class PlaceMode:
     reads_nodes: bool = True
     placing: bool = True
     rests: Rests = field(default_factory=Rests)
-    _seen: Seen | None = field(default=None, repr=False)
+    _seen: SortedQueue | None = field(default=None, repr=False)
     _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
 
     def check(self, config: Mapping[str, str], state: SiteState) -> None:
@@ -218,6 +218,6 @@ def release_all(patience: float, settle: float = PlaceSettings.settle) -> tuple[
     state = SiteState(time.time(), read_jobs(patience, placing=True), [], [])
     ours = (job for job in state.jobs if job.waits and job.mark == MARK and job.why != "held")
     left = tuple(job for job in ours if not under_way(job, state.now, settle))
-    updates = let_go(Seen(state, {}, (), left, ()))
+    updates = let_go(SortedQueue(state, {}, (), left, ()))
     failed = send(updates, patience)
     return len(updates), {job: why for job, why in failed.items() if not went(why)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from gpuyard.live.guards import GuardSettings, Start
 from gpuyard.live.slurm.commands import Update
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
+from gpuyard.model.site.notation import ranges_text
 
 MARK = "gpuyard"
 _OPEN = frozenset({"", "begin"})  # why a job of ours waits when nothing else keeps it
@@ -28,8 +29,8 @@ class PlaceSettings:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a cycle makes of the queue."""
+class SortedQueue:
+    """The queue as a cycle sorts it."""
 
     state: SiteState  # for the scheduler: what we have started runs, what we keep back may start, and what is Slurm's may not
     ours: Mapping[str, SiteJob]  # waiting jobs that we may start, as Slurm has them
@@ -54,7 +55,7 @@ class Rests:
         return set(self.until)
 
 
-def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str]) -> Seen:
+def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str]) -> SortedQueue:
     """Sort the waiting jobs that carry our mark; the scheduler is shown those that we may start, and nobody else's as waiting."""
     shown: list[SiteJob] = []
     ours: dict[str, SiteJob] = {}
@@ -75,7 +76,7 @@ def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, re
             pushed.append(job)
         elif job.mark == MARK and job.why != "held":
             released.append(job)
-    return Seen(replace(state, jobs=shown), ours, tuple(stuck), tuple(released), tuple(pushed))
+    return SortedQueue(replace(state, jobs=shown), ours, tuple(stuck), tuple(released), tuple(pushed))
 
 
 def under_way(job: SiteJob, now: float, settle: float) -> bool:
@@ -102,7 +103,7 @@ def starts_of(good: Sequence[Start], ours: Mapping[str, SiteJob]) -> list[Update
     return [Update(each.name, f"reqnodelist={','.join(each.nodes)} starttime=now") for each in good if each.name in ours]
 
 
-def upkeep(seen: Seen, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
+def upkeep(seen: SortedQueue, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
     """Return what keeps the other jobs in hand, the most urgent first.
 
     Those that did not start lose their nodes; those whose begin time comes within `margin` s get a later one; and those whose time lies
@@ -117,7 +118,7 @@ def upkeep(seen: Seen, started: set[str], settings: PlaceSettings, margin: float
     return taken + [Update(name, later) for name in together([job for _, job in near])] + let_go(seen)
 
 
-def let_go(seen: Seen) -> list[Update]:
+def let_go(seen: SortedQueue) -> list[Update]:
     """Return what gives jobs to Slurm that are none of ours to place, once: their begin time comes, and they are pinned to nothing."""
     named = [job for job in seen.released if job.pinned or job.eligible > seen.state.now]
     return [Update(name, "reqnodelist= starttime=now") for name in together(named)]
@@ -129,15 +130,5 @@ def together(jobs: Sequence[SiteJob]) -> list[str]:
     for job in jobs:
         groups.setdefault((job.array, job.id), []).append(job)
     return [
-        each[0].name if len(each) == 1 else f"{each[0].array}_[{_ranges(sorted(job.task for job in each))}]" for each in groups.values()
+        each[0].name if len(each) == 1 else f"{each[0].array}_[{ranges_text(sorted(job.task for job in each))}]" for each in groups.values()
     ]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in found)

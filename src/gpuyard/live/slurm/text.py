@@ -7,6 +7,7 @@ that is drawn anew for each call, so that no text can pass for another field or 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -86,7 +87,7 @@ def sinfo_nodes(text: str, where: str = "sinfo") -> list[SiteNode]:
 def records(text: str, first: str, where: str) -> Iterator[tuple[str, dict[str, str], str]]:
     """Yield place, fields and text of each record of `scontrol show`, in one line (`-o`) or several; `first` is its first key."""
     begins = [match.start() for match in re.finditer(rf"^{first}=", text, re.M)]
-    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+    for begin, end in itertools.pairwise([*begins, len(text)]):
         body = text[begin:end]
         line = text.count("\n", 0, begin) + 1
         yield f"{where}:{line}", _fields(_SHARE.sub(" ", body), f"{where}:{line}"), body
