@@ -1,4 +1,4 @@
-"""Accounts over time: recent usage by user, GPU-seconds that decay with a half-life; their last run times; and the timeline."""
+"""Accounts: recent usage by user, GPU-seconds that decay with a half-life; their last run times; what has ended; and the timeline."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.state import BINS
+from gpuyard.engine.state import BINS, MOST_SLOWDOWN, MOST_WAIT, SHORT
 from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import JobRow, State
+    from gpuyard.engine.state import JobRow, PartRow, State
 
 UNITS = 1048576.0  # of a GPU, in which held GPUs are counted: whole numbers add up to the same in any order, and back to 0
 LN2 = math.log(2.0)
@@ -117,6 +117,64 @@ def estimate(s: State, j: Int) -> None:
         value = control.observed / control.observed_jobs if control.observed_jobs > 0 else FIRST_GUESS
     row.estimate = max(min(value, walltime), SHORTEST)
     row.remaining = row.estimate
+
+
+@inner
+def note_service(s: State, row: JobRow, ran: Real) -> None:
+    """Show policies that read it the GPU-seconds of a job that has run for so long."""
+    if len(s.factors) > 0:
+        s.factors[row.number].attained = ran * row.gpus
+
+
+# ── what has ended: results, sums for rewards, segments ──
+
+
+@inner
+def write_result(s: State, j: Int) -> None:
+    """Write what is known about a job that was submitted, except for its end."""
+    row = s.rows[j]
+    line = s.result[j]
+    line.start = row.start if row.start >= 0 else np.nan
+    line.end = np.nan
+    line.ran = row.ran
+    line.gpu_seconds = row.ran * row.gpus
+    line.preemptions = row.preemptions
+    line.status = row.status
+
+
+@inner
+def tally_end(s: State, row: JobRow) -> None:
+    """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
+    sums = s.tally[0]
+    end = s.control[0].now
+    turnaround = end - row.submit
+    alone = min(row.runtime, row.ran) if row.overrun == 1 else row.runtime
+    zero = 1.0 if alone == 0 else 0.0
+    slowdown = (turnaround + zero) / (alone + zero)
+    wait = row.start - row.submit
+    sums.ended += 1.0
+    sums.slowdown += slowdown
+    sums.capped_slowdown += min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
+    sums.bsld += max(turnaround / max(alone, SHORT), 1.0)
+    late = end > row.deadline or row.overrun == 1
+    sums.missed += 1.0 if late and row.deadline < np.inf else 0.0
+    sums.wait += wait
+    sums.capped_wait += min(wait, MOST_WAIT) / MOST_WAIT
+    sums.turnaround += turnaround
+
+
+@inner
+def log_segment(s: State, j: Int, piece: PartRow, number: Int, amount: Real, begin: Real) -> None:
+    """Write down what a run that ends now held on one node."""
+    control = s.control[0]
+    line = s.log[control.log]
+    line.job = s.table[j].index
+    line.node = number
+    line.gpus = amount
+    line.devices = piece.mask
+    line.start = begin
+    line.end = control.now
+    control.log += 1
 
 
 # ── the timeline: time integrals in bins whose width doubles when they are used up ──
