@@ -157,7 +157,7 @@ def test_reset_gives_the_queue_back(standin, by, capsys):
     jobs = many(lsf)
     next(deployment("order", by=by, queues=("gpu",)).cycles())
     assert lsf.queue() == by_limit(jobs) != list(jobs)
-    assert run(["deploy", "lsf", "--reset", "--by", by]) == 0
+    assert run(["deploy", "lsf", "--reset", "--means", by]) == 0
     assert "commands put every job back" in capsys.readouterr().err
     assert lsf.queue() == list(jobs)
     assert all(job["aps"] == 0 for job in lsf.jobs.values())
@@ -473,7 +473,7 @@ def test_publish_mode_writes_decisions_and_sends_nothing(standin, tmp_path):
         (["--place"], "which queues?"),
         (["--order", "--queue", "nosuch"], "no such queue: nosuch"),
         (["--place", "--queue", "gpu", "--deadman", "20s"], "less than"),
-        (["--order", "--by", "magic"], "unknown means"),
+        (["--order", "--means", "magic"], "unknown means"),
         (["--shadow", "--every", "0s"], "not a time that makes sense"),
     ],
 )

@@ -24,7 +24,7 @@ LEAST_DEADMAN = 180.0  # s: LSF knows minutes
 Place = Annotated[bool, shared._mode("--place", text="Say when and on which hosts jobs start; needs `gpuyard deploy esub`.")]
 Publish = Annotated[bool, shared._mode("--publish", text="Write decisions for the plugin of LSF's scheduler, and send nothing.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue; repeatable.")]
-By = Annotated[str, typer.Option(metavar="btop|aps", help="How the order is set: moves, or system values of an APS queue.")]
+Means = Annotated[str, typer.Option(metavar="btop|aps", help="How the order is set: moves, or system values of an APS queue.")]
 Decisions = Annotated[Path, typer.Option(metavar="FILE", help="What --publish writes.")]
 Patience = Annotated[str, typer.Option(metavar="TIME", help="How long a command of LSF may take.")]
 Others = Annotated[list[str] | None, shared._guard("--exclude-queue", metavar="NAME", text="Leave this queue's jobs alone; repeatable.")]
@@ -34,8 +34,8 @@ Behind = Annotated[int | None, shared._guard("--behind", metavar="N", text="Plac
 def lsf(
     shadow: shared.Shadow = False, order: shared.Order = False, place: Place = False, publish: Publish = False,
     reset: shared.Reset = False, dry_run: shared.DryRun = False, scheduler: options.SchedulerOption = DEFAULT, queue: Queues = None,
-    by: By = "btop", decisions: Decisions = DECISIONS, log: shared.Log = LOG, metrics: shared.Metrics = None, every: shared.Every = "10s",
-    cycles: shared.Cycles = None, most: shared.Most = 100, deadman: shared.Deadman = "10m", patience: Patience = "30s",
+    means: Means = "btop", decisions: Decisions = DECISIONS, log: shared.Log = LOG, metrics: shared.Metrics = None,
+    every: shared.Every = "10s", cycles: shared.Cycles = None, most: shared.Most = 100, deadman: shared.Deadman = "10m", patience: Patience = "30s",
     lock: shared.Lock = None, exclude_user: shared.Users = None, exclude_queue: Others = None, behind: Behind = None,
     stop_file: shared.StopFile = None, slow: shared.Slow = "30s", strikes: shared.Strikes = 5, against: shared.Against = None,
     worse: shared.Worse = 1.5, verbose: options.Verbose = False,
@@ -52,18 +52,18 @@ def lsf(
     chosen = [name for name, given in modes.items() if given]
     if len(chosen) != 1:
         raise UsageError("which mode?", hint="one of --shadow, --order, --place, --publish and --reset")
-    if by not in MEANS:
-        raise unknown_name("means", by, MEANS)
+    if means not in MEANS:
+        raise unknown_name("means", means, MEANS)
     period, wait, limit = shared._time("--every", every), shared._time("--patience", patience), shared._time("--slow", slow)
     ahead = shared._time("--deadman", deadman)
     if reset:
-        _reset(by, queue or [], decisions, wait)
+        _reset(means, queue or [], decisions, wait)
         return
     if place and ahead < max(6 * period, LEAST_DEADMAN):
         hint = "jobs would start before they are decided"
         raise UsageError(f"--deadman {deadman} is less than six cycles of --every {every} and than three minutes", hint=hint)
     settings = LsfSettings(
-        chosen[0], period, most, partitions=tuple(queue or ()), patience=wait, by=by, publish=decisions,
+        chosen[0], period, most, partitions=tuple(queue or ()), patience=wait, by=means, publish=decisions,
         guards=shared._guards(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse),
         place=PlaceSettings(ahead, settle=max(20.0, 2 * period)),
     )  # fmt: skip

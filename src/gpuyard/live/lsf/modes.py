@@ -56,7 +56,7 @@ class LsfOrder:
         check_queues(self.queues, state)
         if self.by == "aps" and (self.guards.users or self.guards.partitions or self.guards.behind is not None):
             what = "jobs with a system value go before all others of an APS queue, so nobody can be left to the site there"
-            raise UsageError(what, hint="--by btop, or without --exclude-user, --exclude-partition and --behind")
+            raise UsageError(what, hint="--means btop, or without --exclude-user, --exclude-partition and --behind")
 
     def reread(self, patience: float) -> None:
         """Read nothing more: LSF does not show system values."""
