@@ -316,6 +316,11 @@ def test_what_a_device_type_does_to_run_times_is_said(cli, cluster, told):
     assert told in err if told else "note: " not in err
 
 
+def test_metrics_may_be_given_with_commas(cli):
+    out = cli(*SMALL, "--metric", "utilisation, bsld", "--metric", "wait", "-f", "json").out
+    assert list(json.loads(out)["metrics"]) == ["utilization", "bsld", "wait"]
+
+
 def test_who_may_be_stopped_is_a_share_or_a_label(cli, tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("submit,runtime,gpus,partition\n0,9000,1,low\n1,10,1,high\n9001,9000,1,high\n9002,10,1,low\n")
