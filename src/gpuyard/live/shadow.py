@@ -27,7 +27,7 @@ _NUMBERS = ("submit", "start", "ran", "gpus", "chunk", "cpus", "nodes")
 
 @dataclass
 class ShadowLog:
-    """Holds what the lines of a log say together."""
+    """Keeps what the lines of a log say together."""
 
     scheduler: str = ""
     jobs: dict[tuple[str, float], Mapping[str, Any]] = field(default_factory=dict, repr=False)  # that ended, by name and submission

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuyard.errors import UsageError
+from gpuyard.live.leader import SYSTEM
 
 FOLDER = Path("/var/log/gpuyard")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
@@ -25,7 +26,7 @@ Restart=on-failure
 RestartSec=10
 LogsDirectory=gpuyard
 CacheDirectory=gpuyard
-RuntimeDirectory=gpuyard
+RuntimeDirectory={folder}
 RuntimeDirectoryPreserve=yes
 Environment=NUMBA_CACHE_DIR=/var/cache/gpuyard XDG_CACHE_HOME=/var/cache/gpuyard
 WorkingDirectory=/var/log/gpuyard
@@ -63,4 +64,4 @@ def unit_text(arguments: Sequence[str], user: str) -> str:
         given += ["--log", str(FOLDER / f"{given[0]}.jsonl")]
     words = [sys.executable, "-m", "gpuyard", "deploy", *given]
     command = " ".join(shlex.quote(each).replace("%", "%%").replace("$", "$$") for each in words)
-    return UNIT.format(system=given[0], user=user, command=command)
+    return UNIT.format(system=given[0], user=user, command=command, folder=SYSTEM.name)

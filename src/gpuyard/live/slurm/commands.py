@@ -62,7 +62,7 @@ class Update:
 
     @property
     def line(self) -> str:
-        """The line that scontrol is told."""
+        """Return what scontrol is told."""
         return f"update jobid={self.job} {self.change}" if self.verb == "update" else f"{self.verb} {self.job}"
 
 

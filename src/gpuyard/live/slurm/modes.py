@@ -32,14 +32,14 @@ class Decided:
 
 @dataclass(frozen=True)
 class Planned:
-    """Lists what a cycle sends, in this order, and what its line of the log says besides."""
+    """Holds what a cycle sends, in this order, and what its line of the log says besides."""
 
     updates: Sequence[Update] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mode(Protocol):
-    """Carries decisions out, or does not."""
+    """Does something with decisions, or nothing."""
 
     name: str
     needs_order: bool

@@ -30,7 +30,7 @@ class PlaceSettings:
 
 @dataclass(frozen=True)
 class SortedQueue:
-    """The queue as a cycle sorts it."""
+    """Holds what a cycle makes of the queue."""
 
     state: SiteState  # for the scheduler: what we have started runs, what we keep back may start, and what is Slurm's may not
     ours: Mapping[str, SiteJob]  # waiting jobs that we may start, as Slurm has them
