@@ -15,7 +15,10 @@ from gpuyard.errors import UsageError
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR|LOG", help="What `gpuyard run` or `gpuyard deploy` wrote.", show_default=False)],
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR|LOG", help="What `gpuyard run` or `gpuyard deploy` wrote, or a result.", show_default=False)
+    ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write; beside what is read unless given.")] = None,
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", metavar="TEXT", help="For a log: another scheduler than the one that was logged.")
@@ -26,12 +29,17 @@ def report(
     """Write a report: of an experiment, with figures as PDF and PNG and tables as CSV; or of the log of a deployment.
 
     The report of a shadow log says what would have been different, how much better, and how that is known.
+    Of a result (`gpuyard history --out DIR`, `gpuyard simulate --out DIR`) it is that of `gpuyard compare DIR`, beside it as DIR.html.
     """
     if folder.is_file():
         _shadow(folder, out or folder.with_suffix(".html"), scheduler or "", how)
         return
     if scheduler is not None:
         raise UsageError("--scheduler is for the log of a deployment", hint="an experiment names its own schedulers")
+    from gpuyard.model.storage import is_saved
+
+    if is_saved(folder):
+        raise typer.Exit(_of_result(context, folder, out, how))
     from gpuyard.experiments.judging.words import lead
     from gpuyard.report.studies import load_study
     from gpuyard.report.writing import write_study
@@ -53,3 +61,10 @@ def _shadow(log: Path, out: Path, scheduler: str, how: Format) -> None:
     words, seen, known = headline(summary), seen_sentences(found), known_sentences(found)
     data = {"answer": words, "seen": seen, "known": known, "file": str(path)}
     emit(Output([], data, [data], [words, *seen, f"written to {path}"]), how)
+
+
+def _of_result(context: typer.Context, folder: Path, out: Path | None, how: Format) -> int:
+    """Compare schedulers on the jobs of a result, write the report of that, and return the exit code."""
+    words = ["compare", str(folder), "--report", str(out or folder.with_name(f"{folder.name}.html")), "--format", how.value]
+    root = context.find_root()
+    return int(root.command.main(args=words, prog_name="gpuyard", standalone_mode=False, obj=root.obj) or 0)

@@ -68,6 +68,7 @@ from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, 
 from gpuyard.model.fields import Fields
 from gpuyard.model.presets import DEVICES, PRESETS, check_type, device
 from gpuyard.model.speeds import speeds_text, with_speeds
+from gpuyard.model.storage import MANIFEST, is_saved, read_manifest
 from gpuyard.model.units import (
     Range,
     format_gigabytes,
@@ -102,7 +103,7 @@ _HOST_PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def load_cluster(text: str) -> Cluster:
-    """Return the cluster that `text` names: a preset, a short form such as `16x8:a100`, or a TOML file."""
+    """Return the cluster that `text` names: a preset, a short form such as `16x8:a100`, a TOML file, or the folder of a result."""
     text = text.strip()
     if text in PRESETS:
         return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
@@ -111,6 +112,11 @@ def load_cluster(text: str) -> Cluster:
     if text == "hosts" or text.startswith(_HOSTS):
         return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
+    if is_saved(path):
+        root = Fields(read_manifest(path), str(path / MANIFEST))
+        root.table("cluster")  # refuses anything but a table
+        found: Any = root.peek("cluster")
+        return cluster_from_dict(found, where=f"{path / MANIFEST}: [cluster]")
     if text.endswith(".toml") or "/" in text or is_file(path):
         return read_cluster_file(path)
     raise unknown_name("cluster", text if len(text) < 60 else text[:59] + "…", list(PRESETS))

@@ -1,4 +1,4 @@
-"""Lets a scheduler work beside one Slurm: reads the queue once a cycle, asks, guards what is said, and does what its mode does with it.
+"""Runs a scheduler beside one Slurm: reads the queue once a cycle, asks it, guards what it says, and does what its mode does with it.
 
 The only state that matters is in Slurm, and is read again at the start. Killed at any moment, order mode leaves offsets that age like any
 others, and place mode begin times that come.
