@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,6 @@ from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.live.guards import GuardSettings
-    from gpuyard.live.log import RotatedLog
     from gpuyard.live.slurm.deploying import Deployment, DeploySettings
 
 FAILED = 1
@@ -120,7 +119,6 @@ def _work(
     settings: DeploySettings, scheduler: str, log: Path, cycles: int | None, metrics: Path | None, lock: Path | None, dry_run: bool
 ) -> None:
     """Work until Ctrl-C or SIGTERM."""
-    from gpuyard.files import locked
     from gpuyard.live.health import DeploymentFigures
     from gpuyard.live.leader import leading
     from gpuyard.live.log import RotatedLog
@@ -128,21 +126,14 @@ def _work(
     from gpuyard.live.slurm.deploying import Deployment
     from gpuyard.policies import parse_scheduler
 
-    kept, figures = RotatedLog(log), DeploymentFigures(metrics)
-    memory = log.with_name(f"{log.name}.estimates")
-    deployment = Deployment(parse_scheduler(scheduler), settings, kept, memory, figures)
+    memory, figures = log.with_name(f"{log.name}.estimates"), DeploymentFigures(metrics)
+    deployment = Deployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
     deployment.check()
     if dry_run:
         _show_plan(deployment)
         return
-    signal.signal(signal.SIGTERM, _end)
-    # shadows may be many: they change nothing
-    with suppress(KeyboardInterrupt), locked(log.parent / f".{log.name}.lock"):
-        if settings.mode == "shadow":
-            _cycles(deployment, cycles, kept)
-        else:
-            with leading(cluster_name(settings.patience), lock):
-                _cycles(deployment, cycles, kept)
+    alone = nullcontext() if settings.mode == "shadow" else leading(cluster_name(settings.patience), lock)
+    _run(deployment, cycles, alone)
     if settings.mode != "shadow":
         stays = (
             "the order stays as it is"
@@ -152,12 +143,24 @@ def _work(
         say(f"{stays}; gpuyard deploy slurm --reset puts every job back")
 
 
-def _cycles(deployment: Deployment, count: int | None, kept: RotatedLog) -> None:
-    settings = deployment.settings
-    say(f"{deployment.scheduler.label}, {settings.mode} mode, every {settings.every:g} s; log: {kept.path}; Ctrl-C ends it")
+def _run(deployment: Deployment, cycles: int | None, alone: AbstractContextManager[None]) -> None:
+    """Work until the end; `alone` sees to it that there is no other. Shadows may be many: they change nothing."""
+    from gpuyard.files import locked
+
+    signal.signal(signal.SIGTERM, _end)
+    log = deployment.log
+    assert log is not None
+    with suppress(KeyboardInterrupt), locked(log.path.parent / f".{log.path.name}.lock"), alone:
+        _cycles(deployment, cycles)
+
+
+def _cycles(deployment: Deployment, count: int | None) -> None:
+    settings, log, figures = deployment.settings, deployment.log, deployment.figures
+    assert log is not None
+    say(f"{deployment.scheduler.label}, {settings.mode} mode, every {settings.every:g} s; log: {log.path}; Ctrl-C ends it")
     for record in deployment.cycles(count):
         _tell(record)
-        for problem in (kept.problem, deployment.figures.problem if deployment.figures else ""):
+        for problem in (log.problem, figures.problem if figures else ""):
             if problem:
                 say(f"warning: {problem}")
 
