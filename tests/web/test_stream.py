@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuyard.web import stream as streams
@@ -46,7 +47,8 @@ def played(scene: Callable[[EventStream], Awaitable[None]]) -> None:
         await scene(made)
         made.close()
 
-    asyncio.run(play())
+    with ThreadPoolExecutor(1) as pool:  # in this thread a browser of other tests may have a loop of its own
+        pool.submit(asyncio.run, play()).result()
 
 
 async def settled() -> None:

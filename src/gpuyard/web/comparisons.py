@@ -168,6 +168,8 @@ def check_names(workload: str, cluster: str, schedulers: Sequence[str]) -> None:
         raise unknown_name("generator", base[:60], [name for name, _ in GENERATORS.items()])
     if cluster and cluster not in PRESETS and not cluster[:1].isdigit() and not cluster.startswith("hosts"):
         raise unknown_name("cluster", cluster[:60], [name for name, _ in PRESETS.items()])
+    if "/" in cluster or "/" in workload:  # slots of schedulers alone have one
+        raise UsageError(f"{(cluster if '/' in cluster else workload)[:60]!r} names a file", hint="gpuyard compare reads files")
     for text in (workload, cluster, *schedulers):
         words = re.split(r"[=:,()+/ ]", text)
         if text.startswith("/") or any(word.startswith((".", "~")) for word in words) or any(bad in text for bad in _FILES):
