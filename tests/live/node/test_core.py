@@ -29,3 +29,12 @@ def test_a_node_is_crowded_when_nothing_can_start(node, preemptible):
     node.submit(asked.plain(), "", "me")
     node.commit()
     assert (node.free, node.crowded) == (0.0, not preemptible)  # who may be stopped can make room
+
+
+def test_a_job_without_gpus_stays_one_where_there_are_cpu_slots_alone(node):
+    asked = Submission(("true",), cwd="/", cpus=2.0, gpus=0.0)
+    (number,) = node.submit(asked.plain(), "", "me")
+    node.commit()
+    job = node.book.jobs[number]
+    assert job.asked.gpus == 0.0
+    assert node.size_of(job) == 2.0  # slots, also when a later daemon works it out again

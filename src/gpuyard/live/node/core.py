@@ -132,7 +132,7 @@ class Node:
             self.book.find(needed)
         now, made = self.clock.now(), list[int]()
         expected = self.estimator.estimate(*_kind(user, asked), asked.walltime, asked.estimate).expected
-        one = replace(asked, array=(), gpus=asked.gpus if asked.gpus < 0 else gpus)
+        one = replace(asked, array=(), gpus=gpus if asked.gpus >= 0 and self.yard.has_gpus else asked.gpus)  # a share is rounded up
         for number in asked.array or (0,):
             made.append(self.book.next_number())
             array = (made[0], number) if asked.array else (0, 0)
