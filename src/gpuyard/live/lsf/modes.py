@@ -151,12 +151,11 @@ class LsfPlace(PlaceMode):
         """Return a start for each decision that holds, and what keeps the other jobs in hand."""
         assert self._seen is not None
         good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        mine = [each for each in good if set(self._seen.ours[each.name].partitions) & self.partitions]
         self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
-        self._started = {each.name for each in mine}, state.now
-        starts = [update for each in mine for update in start_updates(self._seen.ours[each.name], each, state.now)]
+        self._started = {each.name for each in good}, state.now
+        starts = [update for each in good for update in start_updates(self._seen.ours[each.name], each, state.now)]
         facts = {
-            "placed": [(each.name, list(each.nodes)) for each in mine[:MOST_NAMES]],
+            "placed": [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]],
             "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck],
         }  # fmt: skip
         margin = self.settings.deadman / BEATS + 2 * self.every + _MINUTE
