@@ -70,7 +70,9 @@ def test_a_marked_job_of_a_partition_that_we_do_not_place_is_let_go_instead_of_p
     moved = replace(marked(1, 150.0), partitions=where)
     seen = as_seen(site(moved), SETTINGS, GuardSettings(), set(), frozenset({"gpu"}))
     assert set(seen.ours) == ({"1"} if ours else set())
-    assert [each.change for each in upkeep(seen, set(), SETTINGS, MARGIN)] == (["starttime=now+600"] if ours else ["reqnodelist= starttime=now"])
+    assert [each.change for each in upkeep(seen, set(), SETTINGS, MARGIN)] == (
+        ["starttime=now+600"] if ours else ["reqnodelist= starttime=now"]
+    )
 
 
 def test_a_started_job_gets_one_update_and_no_other():
