@@ -193,6 +193,11 @@ def _taken_back(job: SiteJob, when: float) -> list[Update]:
     return [lsf_update("bmod", job.name, "-mn", *begin_words(when), "-Jd", str(JobMark(MARK, when)))]
 
 
+def resumed(sent: Sequence[Update], failed: Mapping[str, str]) -> list[Update]:
+    """Return what lets jobs go on that were taken back just when they had started: `bstop` suspends a job that runs."""
+    return [lsf_update("bresume", each.job) for each in sent if each.verb == "bstop" and went(failed.get(each.job, ""))]
+
+
 def release_updates(job: SiteJob) -> list[Update]:
     """Return what gives a marked job to LSF: no hosts, no begin time, no mark."""
     freed = lsf_update("bmod", job.name, "-mn", "-bn", "-Jdn")
