@@ -83,7 +83,7 @@ def slurm(
     chosen = [name for name, given in (("shadow", shadow), ("order", order), ("place", place), ("reset", reset)) if given]
     if len(chosen) != 1:
         raise UsageError("which mode?", hint="one of --shadow, --order, --place and --reset")
-    period, wait, limit, ahead = (time_option(name, text) for name, text in (
+    period, wait, limit, ahead = (time_of(name, text) for name, text in (
         ("--every", every), ("--patience", patience), ("--slow", slow), ("--deadman", deadman)
     ))  # fmt: skip
     if reset:
@@ -98,7 +98,7 @@ def slurm(
     _work(settings, scheduler or DEFAULT, log, cycles, metrics, lock, dry_run)
 
 
-def time_option(name: str, text: str) -> float:
+def time_of(name: str, text: str) -> float:
     """Return the time that an option gives, in s."""
     from gpuyard.model.units import parse_seconds
 
@@ -230,7 +230,7 @@ def lua(
     """Print the job_submit.lua that place mode needs: jobs of the partitions get a begin time, which only gpuyard moves."""
     from gpuyard.live.slurm.dead_man import hook
 
-    sys.stdout.write(hook(partition or (), deadman=time_option("--deadman", deadman), operators=operator or (), stop_file=stop_file))
+    sys.stdout.write(hook(partition or (), deadman=time_of("--deadman", deadman), operators=operator or (), stop_file=stop_file))
 
 
 @app.command("unit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

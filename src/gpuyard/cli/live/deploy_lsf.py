@@ -59,12 +59,8 @@ def lsf(
         raise UsageError("which mode?", hint="one of --shadow, --order, --place, --publish and --reset")
     if means not in MEANS:
         raise unknown_name("means", means, MEANS)
-    period, wait, limit = (
-        shared.time_option("--every", every),
-        shared.time_option("--patience", patience),
-        shared.time_option("--slow", slow),
-    )
-    ahead = shared.time_option("--deadman", deadman)
+    period, wait, limit = shared.time_of("--every", every), shared.time_of("--patience", patience), shared.time_of("--slow", slow)
+    ahead = shared.time_of("--deadman", deadman)
     if reset:
         _reset(means, queue or [], decisions, wait)
         return
@@ -138,5 +134,5 @@ def esub(
     if plugin:
         sys.stdout.write(hooks.epsub(queue, stop=stop_file))
         return
-    ahead = shared.time_option("--deadman", deadman)
+    ahead = shared.time_of("--deadman", deadman)
     sys.stdout.write(hooks.esub(queue, deadman=ahead, admins=admin or (), default=default, stop=stop_file, guard=guard, hold=hold))
