@@ -255,7 +255,7 @@ def bstop(words):
 def bkill(words):
     with state() as s:
         job = found(s, words[0])
-        if job["stat"] == "RUN":
+        if job["stat"] in ("RUN", "USUSP"):
             leave(s, job)
         else:
             s["order"][job["queue"]].remove(job["id"])
