@@ -248,8 +248,9 @@ def reset(patience: float = 30.0) -> tuple[int, Mapping[str, str]]:
     config = configuration(patience)
     count, failed = 0, dict[str, str]()
     kind = config.get("PriorityType", "")
-    steps = [MEANS[kind]().reset] if kind in MEANS else []
-    for step in (*steps, partial(release_all, settle=0.0)):  # jobs are marked also when the hook is gone
+    steps: list[Callable[[float], tuple[int, Mapping[str, str]]]] = [MEANS[kind]().reset] if kind in MEANS else []
+    steps.append(partial(release_all, settle=0.0))  # jobs are marked also when the hook is gone
+    for step in steps:
         number, some = step(patience)
         count, failed = count + number, failed | dict(some)
     return count, failed
