@@ -28,6 +28,7 @@ import numpy as np
 from gpuyard import packed
 from gpuyard.errors import DataError, UsageError
 
+LOCK = "lock"  # in a folder: who holds it may work there
 PARTIAL = ".part"  # ends the name of a file that is being written
 MAX_TOML_BYTES = 1_000_000
 MAX_TOML_DEPTH = 8  # tables in tables
@@ -135,7 +136,7 @@ def claim(file: IO[Any]) -> bool:
 @contextmanager
 def locked(folder: Path, *, what: str = "", hint: str = "wait for it, stop it, or give another --out") -> Iterator[None]:
     """Hold the folder's lock, a file `lock` with the number of the process; refuse in these words if another process holds it."""
-    path = folder / "lock"
+    path = folder / LOCK
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="ascii", errors="replace")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gpuyard.errors import UsageError
-from gpuyard.files import locked
+from gpuyard.files import LOCK, claim, locked
 
 SYSTEM = Path("/run/gpuyard")
 
@@ -17,8 +17,15 @@ SYSTEM = Path("/run/gpuyard")
 @contextmanager
 def leading(cluster: str, folder: Path | None = None) -> Iterator[None]:
     """Be the one deployment of a cluster, named for instance `slurm-tiger`; refuse if there is another."""
+    what, hint = f"{cluster}: has a deployment already", "one at a time: stop the other first, or watch its log"
     place = (folder or _folder()) / re.sub(r"[^A-Za-z0-9._-]", "_", cluster)[:100]
-    with locked(place, what=f"{cluster}: has a deployment already", hint="one at a time: stop the other first, or watch its log"):
+    with ExitStack() as kept:
+        with suppress(FileNotFoundError, PermissionError):
+            if folder is None and place.parent != SYSTEM:  # another user may lead the cluster there: his lock may be read, and so held
+                others = kept.enter_context((SYSTEM / place.name / LOCK).open("rb"))
+                if not claim(others):
+                    raise UsageError(what, hint=hint)
+        kept.enter_context(locked(place, what=what, hint=hint))
         yield
 
 

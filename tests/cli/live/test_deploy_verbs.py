@@ -52,9 +52,29 @@ def test_the_unit_has_no_more_rights_than_it_needs(capsys):
     unit.read_string(capsys.readouterr().out)
     service = unit["Service"]
     assert service["User"] == "slurm"
-    scheduler = "'guard:after=24h(sjf/fewest/easy)'"
+    scheduler = '"guard:after=24h(sjf/fewest/easy)"'
     assert service["ExecStart"].endswith(f"deploy slurm --order --scheduler {scheduler} --log /var/log/gpuyard/slurm.jsonl")
     assert (service["NoNewPrivileges"], service["ProtectSystem"], service["CapabilityBoundingSet"]) == ("yes", "strict", "")
+
+
+def test_the_unit_may_write_where_its_options_say(capsys):
+    words = ["--log=/srv/gpuyard/slurm.jsonl", "--metrics", "/var/lib/node_exporter/gpuyard.prom", "--stop-file", "/run/gpuyard/stop"]
+    assert run(["deploy", "unit", "slurm", "--order", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [each for each in lines if each.startswith("ReadWritePaths=")] == [
+        "ReadWritePaths=/srv/gpuyard",
+        "ReadWritePaths=/var/lib/node_exporter",
+    ]
+    (start,) = [each for each in lines if each.startswith("ExecStart=")]
+    assert start.endswith(" ".join(words))  # no second --log, which would be the one that counts
+
+
+@pytest.mark.parametrize("place", ["/tmp/stop", "/var/tmp/a/stop", "/home/ann/stop", "stop", "/run/gpuyard/../../tmp/stop"])
+@pytest.mark.parametrize("form", ["{} {}", "{}={}"])
+def test_the_unit_refuses_a_kill_switch_that_the_service_cannot_see(capsys, place, form):
+    """It has a /tmp of its own and no homes, and does not stand in this folder."""
+    assert run(["deploy", "unit", "slurm", "--order", *form.format("--stop-file", place).split()]) == 2
+    assert "--stop-file" in capsys.readouterr().err
 
 
 def test_health_is_an_exit_code(capsys, tmp_path):

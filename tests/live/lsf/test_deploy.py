@@ -16,10 +16,11 @@ from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.log import RotatedLog, read_lines
-from gpuyard.live.lsf.commands import LsfError, cluster_of, read_lsf, send
+from gpuyard.live.lsf.commands import LsfError, cluster_of, lsf_update, read_lsf, send
 from gpuyard.live.lsf.deploying import LsfDeployment, LsfSettings, reset
 from gpuyard.live.lsf.hooks import epsub, esub
 from gpuyard.live.slurm.deploying import NoRightError
+from gpuyard.live.slurm.modes import Planned
 from gpuyard.live.slurm.placing import PlaceSettings
 from gpuyard.policies import parse_scheduler
 from support.nodes import until
@@ -363,9 +364,10 @@ def test_t10_a_job_that_is_requeued_is_placed_anew(lsf):
     lsf.run("bstop", "999")  # who is not there harms nobody
     blocker = lsf.submit("-m", first, "-gpu", "num=8", seconds=600, queue="native")
     lsf.run("brequeue", job, user="root")
-    with lsf.state() as s:  # others are quicker
-        s["order"]["gpu"].remove(job)
-        s["order"]["gpu"].append(job)
+    with lsf.state() as s:  # others are quicker, unless it has been started again already
+        if job in s["order"]["gpu"]:
+            s["order"]["gpu"].remove(job)
+            s["order"]["gpu"].append(job)
     settle(lsf, work, [job])
     assert lsf.stats()[job] == "DONE"
     lsf.run("bkill", blocker, user="root")
@@ -429,6 +431,16 @@ def test_held_jobs_are_resumed_where_it_was_decided(lsf):
     records = settle(lsf, deployment("place", queues=("gpu",)), jobs)
     lsf.check(jobs)
     assert wrongly_placed(lsf, records) == {}
+
+
+def test_a_held_job_that_starts_just_when_it_is_taken_back_is_not_left_suspended(lsf):
+    job = lsf.submit("-gpu", "num=1", seconds=300)
+    until(lambda: lsf.stats()[job] == "RUN")
+    work = deployment("place", queues=("gpu",))
+    work.mode.plan = lambda decided, state: Planned([lsf_update("bstop", job), lsf_update("bmod", job, "-mn")])
+    assert "error" not in next(work.cycles())
+    assert [each["job"] for each in lsf.events("bresume")] == [job]
+    assert lsf.stats()[job] == "RUN"
 
 
 def test_reset_in_place_mode_lets_all_start_at_once(lsf):

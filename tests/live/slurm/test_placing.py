@@ -64,6 +64,17 @@ def test_who_is_left_to_the_site_is_let_go_and_who_rests_is_not_offered():
     assert updates == [("1", "reqnodelist= starttime=now")]
 
 
+@pytest.mark.parametrize(("where", "ours"), [(("gpu",), True), (("gpu", "long"), True), (("long",), False)])
+def test_a_marked_job_of_a_partition_that_we_do_not_place_is_let_go_instead_of_put_off_for_ever(where, ours):
+    """The hook names more partitions than the deployment, or the job was moved after it was marked."""
+    moved = replace(marked(1, 150.0), partitions=where)
+    seen = as_seen(site(moved), SETTINGS, GuardSettings(), set(), frozenset({"gpu"}))
+    assert set(seen.ours) == ({"1"} if ours else set())
+    assert [each.change for each in upkeep(seen, set(), SETTINGS, MARGIN)] == (
+        ["starttime=now+600"] if ours else ["reqnodelist= starttime=now"]
+    )
+
+
 def test_a_started_job_gets_one_update_and_no_other():
     stuck = marked(1, 70.0, ("n0",), why="")
     seen, updates = planned(stuck, started={"1"})

@@ -114,6 +114,13 @@ def test_reasons(reason, why):
     assert why_ineligible(job, NOW, {}) == why
 
 
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "Priority"])
+def test_a_job_of_priority_0_is_held_whatever_its_reason_says(reason):
+    """Under priority/basic a new priority would release it."""
+    (job,) = squeue_jobs(f"JOBID|STATE|REASON|PRIORITY|NAME\n17|PENDING|{reason}|0|x\n")
+    assert (job.waits, job.why) == (True, "held")
+
+
 def test_an_unknown_reason_and_release_are_noted_and_the_job_stays():
     jobs = squeue_jobs("JOBID|STATE|REASON|TRES_PER_NODE|PARTITION|NAME\n1|PENDING|SomethingNew|gres:gpu:1|long|x\n")
     saved = site_snapshot(SiteState(NOW, jobs, scontrol_nodes(NODES), (), "slurm 26.05.1", unverified("26.05.1")))

@@ -240,8 +240,7 @@ def move(words, *, top):
 def bresume(words):
     with state() as s:
         job = found(s, words[0])
-        if job["stat"] == "PSUSP":
-            job["stat"] = "PEND"
+        job["stat"] = {"PSUSP": "PEND", "USUSP": "RUN"}.get(job["stat"], job["stat"])
         note(s, "bresume", job)
     print(f"Job <{words[0]}> is being resumed")
 
@@ -249,15 +248,14 @@ def bresume(words):
 def bstop(words):
     with state() as s:
         job = found(s, words[0])
-        if job["stat"] == "PEND":
-            job["stat"] = "PSUSP"
+        job["stat"] = {"PEND": "PSUSP", "RUN": "USUSP"}.get(job["stat"], job["stat"])
     print(f"Job <{words[0]}> is being stopped")
 
 
 def bkill(words):
     with state() as s:
         job = found(s, words[0])
-        if job["stat"] == "RUN":
+        if job["stat"] in ("RUN", "USUSP"):
             leave(s, job)
         else:
             s["order"][job["queue"]].remove(job["id"])

@@ -27,18 +27,20 @@ LOG = Path("gpuyard-slurm.jsonl")
 app = typer.Typer(name="deploy", no_args_is_help=True, help="Let a scheduler work beside a batch system.")
 
 
-def _mode(*names: str, text: str) -> Any:
+def mode_option(*names: str, text: str) -> Any:
+    """Return an option that chooses a mode."""
     return typer.Option(*names, help=text, rich_help_panel="Mode: one of them")
 
 
-def _guard(*names: str, metavar: str, text: str, **more: Any) -> Any:
+def guard_option(*names: str, metavar: str, text: str, **more: Any) -> Any:
+    """Return an option that sets a guard."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel="Guards", **more)
 
 
-Shadow = Annotated[bool, _mode("--shadow", text="Log what would be done, and change nothing.")]
-Order = Annotated[bool, _mode("--order", text="Let waiting jobs stand in the scheduler's order.")]
-Place = Annotated[bool, _mode("--place", text="Say when and on which nodes jobs start; needs `gpuyard deploy lua`.")]
-Reset = Annotated[bool, _mode("--reset", text="Put every job back, and end.")]
+Shadow = Annotated[bool, mode_option("--shadow", text="Log what would be done, and change nothing.")]
+Order = Annotated[bool, mode_option("--order", text="Let waiting jobs stand in the scheduler's order.")]
+Place = Annotated[bool, mode_option("--place", text="Say when and on which nodes jobs start; needs `gpuyard deploy lua`.")]
+Reset = Annotated[bool, mode_option("--reset", text="Put every job back, and end.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what --order or --place would send now, and end.")]
 Log = Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one for each cycle; rotated.")]
 Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Figures for Prometheus's textfile collector.")]
@@ -50,14 +52,16 @@ Partitions = Annotated[list[str] | None, typer.Option("--partition", metavar="NA
 Deadman = Annotated[str, typer.Option(metavar="TIME", help="Place mode: after how long a job starts if gpuyard does not live.")]
 Patience = Annotated[str, typer.Option(metavar="TIME", help="How long a command of Slurm may take.")]
 Lock = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the lock lies, if several machines may run it.")]
-Users = Annotated[list[str] | None, _guard("--exclude-user", metavar="NAME", text="Leave this user's jobs alone; repeatable.")]
-Others = Annotated[list[str] | None, _guard("--exclude-partition", metavar="NAME", text="Leave this partition's jobs alone; repeatable.")]
-Behind = Annotated[int | None, _guard("--behind", metavar="N", text="Places that a job may lose against Slurm's own order.", min=0)]
-StopFile = Annotated[Path | None, _guard("--stop-file", metavar="FILE", text="While it exists, the site's own policy holds.")]
-Slow = Annotated[str, _guard("--slow", metavar="TIME", text="How long a cycle may take.")]
-Strikes = Annotated[int, _guard("--strikes", metavar="N", text="Slow or failed cycles in a row that end it.", min=1)]
-Against = Annotated[Path | None, _guard("--against", metavar="LOG", text="Shadow log whose mean wait is the measure.")]
-Worse = Annotated[float, _guard("--worse", metavar="X", text="Mean wait, times that of --against, that ends it.", min=1.0)]
+Users = Annotated[list[str] | None, guard_option("--exclude-user", metavar="NAME", text="Leave this user's jobs alone; repeatable.")]
+Others = Annotated[
+    list[str] | None, guard_option("--exclude-partition", metavar="NAME", text="Leave this partition's jobs alone; repeatable.")
+]
+Behind = Annotated[int | None, guard_option("--behind", metavar="N", text="Places that a job may lose against Slurm's own order.", min=0)]
+StopFile = Annotated[Path | None, guard_option("--stop-file", metavar="FILE", text="While it exists, the site's own policy holds.")]
+Slow = Annotated[str, guard_option("--slow", metavar="TIME", text="How long a cycle may take.")]
+Strikes = Annotated[int, guard_option("--strikes", metavar="N", text="Slow or failed cycles in a row that end it.", min=1)]
+Against = Annotated[Path | None, guard_option("--against", metavar="LOG", text="Shadow log whose mean wait is the measure.")]
+Worse = Annotated[float, guard_option("--worse", metavar="X", text="Mean wait, times that of --against, that ends it.", min=1.0)]
 
 
 @app.command("slurm")
@@ -79,13 +83,13 @@ def slurm(
     chosen = [name for name, given in (("shadow", shadow), ("order", order), ("place", place), ("reset", reset)) if given]
     if len(chosen) != 1:
         raise UsageError("which mode?", hint="one of --shadow, --order, --place and --reset")
-    period, wait, limit, ahead = (_time(name, text) for name, text in (
+    period, wait, limit, ahead = (time_of(name, text) for name, text in (
         ("--every", every), ("--patience", patience), ("--slow", slow), ("--deadman", deadman)
     ))  # fmt: skip
     if reset:
         _reset(wait)
         return
-    guards = _guards(exclude_user, exclude_partition, behind, stop_file, limit, strikes, against, worse)
+    guards = guard_settings(exclude_user, exclude_partition, behind, stop_file, limit, strikes, against, worse)
     settings = DeploySettings(
         chosen[0], period, most, within, tuple(partition or ()), wait, guards, PlaceSettings(ahead, settle=max(20.0, 2 * period))
     )
@@ -94,7 +98,8 @@ def slurm(
     _work(settings, scheduler or DEFAULT, log, cycles, metrics, lock, dry_run)
 
 
-def _time(name: str, text: str) -> float:
+def time_of(name: str, text: str) -> float:
+    """Return the time that an option gives, in s."""
     from gpuyard.model.units import parse_seconds
 
     found = parse_seconds(text)
@@ -103,10 +108,11 @@ def _time(name: str, text: str) -> float:
     return found
 
 
-def _guards(
+def guard_settings(
     users: list[str] | None, partitions: list[str] | None, behind: int | None, stop_file: Path | None, slow: float, strikes: int,
     against: Path | None, worse: float,
 ) -> GuardSettings:  # fmt: skip
+    """Return the guards that the options set."""
     from gpuyard.live.guards import GuardSettings, usual_wait
 
     return GuardSettings(
@@ -130,10 +136,10 @@ def _work(
     deployment = Deployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
     deployment.check()
     if dry_run:
-        _show_plan(deployment)
+        show_plan(deployment)
         return
     alone = nullcontext() if settings.mode == "shadow" else leading(cluster_name(settings.patience), lock)
-    _run(deployment, cycles, alone)
+    run_until_end(deployment, cycles, alone)
     if settings.mode != "shadow":
         stays = (
             "the order stays as it is"
@@ -143,7 +149,7 @@ def _work(
         say(f"{stays}; gpuyard deploy slurm --reset puts every job back")
 
 
-def _run(deployment: Deployment, cycles: int | None, alone: AbstractContextManager[None]) -> None:
+def run_until_end(deployment: Deployment, cycles: int | None, alone: AbstractContextManager[None]) -> None:
     """Work until the end; `alone` sees to it that there is no other. Shadows may be many: they change nothing."""
     from gpuyard.files import locked
 
@@ -180,7 +186,7 @@ def _reset(patience: float) -> None:
         raise typer.Exit(FAILED)
 
 
-def _show_plan(deployment: Deployment) -> None:
+def show_plan(deployment: Deployment) -> None:
     """Print what a cycle would send."""
     from gpuyard.cli.common.output import Format, Output, Table, emit
 
@@ -224,7 +230,7 @@ def lua(
     """Print the job_submit.lua that place mode needs: jobs of the partitions get a begin time, which only gpuyard moves."""
     from gpuyard.live.slurm.dead_man import hook
 
-    sys.stdout.write(hook(partition or (), deadman=_time("--deadman", deadman), operators=operator or (), stop_file=stop_file))
+    sys.stdout.write(hook(partition or (), deadman=time_of("--deadman", deadman), operators=operator or (), stop_file=stop_file))
 
 
 @app.command("unit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 LOG, DECISIONS = Path("gpuyard-lsf.jsonl"), Path("/run/gpuyard/lsf-decisions")
 LEAST_DEADMAN = 180.0  # s: LSF knows minutes
-Place = Annotated[bool, shared._mode("--place", text="Say when and on which hosts jobs start; needs `gpuyard deploy esub`.")]
-Publish = Annotated[bool, shared._mode("--publish", text="Write decisions for the plugin of LSF's scheduler, and send nothing.")]
+Place = Annotated[bool, shared.mode_option("--place", text="Say when and on which hosts jobs start; needs `gpuyard deploy esub`.")]
+Publish = Annotated[bool, shared.mode_option("--publish", text="Write decisions for the plugin of LSF's scheduler, and send nothing.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue; repeatable.")]
 Means = Annotated[str, typer.Option(metavar="btop|aps", help="How the order is set: moves, or system values of an APS queue.")]
 Decisions = Annotated[Path, typer.Option(metavar="FILE", help="What --publish writes.")]
 Patience = Annotated[str, typer.Option(metavar="TIME", help="How long a command of LSF may take.")]
-Others = Annotated[list[str] | None, shared._guard("--exclude-queue", metavar="NAME", text="Leave this queue's jobs alone; repeatable.")]
-Behind = Annotated[int | None, shared._guard("--behind", metavar="N", text="Places that a job may lose against LSF's own order.", min=0)]
+Others = Annotated[
+    list[str] | None, shared.guard_option("--exclude-queue", metavar="NAME", text="Leave this queue's jobs alone; repeatable.")
+]
+Behind = Annotated[
+    int | None, shared.guard_option("--behind", metavar="N", text="Places that a job may lose against LSF's own order.", min=0)
+]
 
 
 def lsf(
@@ -55,8 +59,8 @@ def lsf(
         raise UsageError("which mode?", hint="one of --shadow, --order, --place, --publish and --reset")
     if means not in MEANS:
         raise unknown_name("means", means, MEANS)
-    period, wait, limit = shared._time("--every", every), shared._time("--patience", patience), shared._time("--slow", slow)
-    ahead = shared._time("--deadman", deadman)
+    period, wait, limit = shared.time_of("--every", every), shared.time_of("--patience", patience), shared.time_of("--slow", slow)
+    ahead = shared.time_of("--deadman", deadman)
     if reset:
         _reset(means, queue or [], decisions, wait)
         return
@@ -65,7 +69,7 @@ def lsf(
         raise UsageError(f"--deadman {deadman} is less than six cycles of --every {every} and than three minutes", hint=hint)
     settings = LsfSettings(
         chosen[0], period, most, partitions=tuple(queue or ()), patience=wait, by=means, publish=decisions,
-        guards=shared._guards(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse),
+        guards=shared.guard_settings(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse),
         place=PlaceSettings(ahead, settle=max(20.0, 2 * period)),
     )  # fmt: skip
     _work(settings, scheduler or DEFAULT, log, cycles, metrics, lock, dry_run)
@@ -86,11 +90,12 @@ def _work(
     made = LsfDeployment(parse_scheduler(scheduler), settings, *kept)
     made.check()
     if dry_run:
-        shared._show_plan(made)
+        shared.show_plan(made)
         return
-    shared._run(made, cycles, nullcontext() if settings.mode == "shadow" else leading(cluster_of(settings.patience), lock))
+    shared.run_until_end(made, cycles, nullcontext() if settings.mode == "shadow" else leading(cluster_of(settings.patience), lock))
     if settings.mode in _STAYS:
-        say(f"{_STAYS[settings.mode]}; gpuyard deploy lsf --reset puts every job back")
+        own = "".join(f" --queue {each}" for each in settings.partitions) + (" --means aps" if settings.by == "aps" else "")
+        say(f"{_STAYS[settings.mode]}; gpuyard deploy lsf --reset{own} puts every job back")
 
 
 _STAYS = {
@@ -129,5 +134,5 @@ def esub(
     if plugin:
         sys.stdout.write(hooks.epsub(queue, stop=stop_file))
         return
-    ahead = shared._time("--deadman", deadman)
+    ahead = shared.time_of("--deadman", deadman)
     sys.stdout.write(hooks.esub(queue, deadman=ahead, admins=admin or (), default=default, stop=stop_file, guard=guard, hold=hold))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuyard.live.estimator import keep
 from gpuyard.live.lsf.commands import no_right, read_lsf, send, went
-from gpuyard.live.lsf.modes import LsfOrder, LsfPlace, LsfPublish, put_back, release_marked
+from gpuyard.live.lsf.modes import LsfOrder, LsfPlace, LsfPublish, put_back, release_marked, resumed
 from gpuyard.live.lsf.publishing import DecisionFile, PublishSettings
 from gpuyard.live.lsf.text import LsfTables
 from gpuyard.live.slurm.commands import Update
@@ -71,6 +71,7 @@ class LsfDeployment(Deployment):
         if isinstance(self.mode, LsfPublish):
             self.mode.publish()
         failed = send(updates, self.settings.patience)
+        send(resumed(updates, failed), self.settings.patience)
         if no_right(failed):
             raise NoRightError("this user may not change other users' jobs", hint="run it as an administrator of LSF (bparams, lsb.users)")
         self.mode.told(updates, failed)

@@ -151,12 +151,11 @@ class LsfPlace(PlaceMode):
         """Return a start for each decision that holds, and what keeps the other jobs in hand."""
         assert self._seen is not None
         good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        mine = [each for each in good if set(self._seen.ours[each.name].partitions) & self.partitions]
         self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
-        self._started = {each.name for each in mine}, state.now
-        starts = [update for each in mine for update in start_updates(self._seen.ours[each.name], each, state.now)]
+        self._started = {each.name for each in good}, state.now
+        starts = [update for each in good for update in start_updates(self._seen.ours[each.name], each, state.now)]
         facts = {
-            "placed": [(each.name, list(each.nodes)) for each in mine[:MOST_NAMES]],
+            "placed": [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]],
             "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck],
         }  # fmt: skip
         margin = self.settings.deadman / BEATS + 2 * self.every + _MINUTE
@@ -192,6 +191,11 @@ def _taken_back(job: SiteJob, when: float) -> list[Update]:
     if is_held(job):
         return [lsf_update("bstop", job.name), lsf_update("bmod", job.name, "-mn", "-Jd", str(JobMark(MARK, held=True)))]
     return [lsf_update("bmod", job.name, "-mn", *begin_words(when), "-Jd", str(JobMark(MARK, when)))]
+
+
+def resumed(sent: Sequence[Update], failed: Mapping[str, str]) -> list[Update]:
+    """Return what lets jobs go on that were taken back just when they had started: `bstop` suspends a job that runs."""
+    return [lsf_update("bresume", each.job) for each in sent if each.verb == "bstop" and went(failed.get(each.job, ""))]
 
 
 def release_updates(job: SiteJob) -> list[Update]:

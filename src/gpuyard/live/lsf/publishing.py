@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuyard.errors import UsageError
-from gpuyard.files import write_bytes
+from gpuyard.files import write_bytes, writing
 
 VERSION = 1
 MOST_BYTES = 4 << 20
 NAME = 64  # bytes of a host's name, with a zero at its end
 MODE = 0o644
+MOST_STALE = MOST_NEW = 600.0  # s; GY_MOST_STALE_MS and GY_MOST_NEW_MS of the plugin
 _HEAD = struct.Struct("<8sIIQQqIIIIIII12x")
 _JOB = struct.Struct("<QII")
 _CHECKSUM_AT = 64
@@ -26,11 +27,16 @@ _CHECKSUM_AT = 64
 
 @dataclass(frozen=True)
 class PublishSettings:
-    """The times that the plugin goes by, in s."""
+    """The times that the plugin goes by, in s. It follows no file whose times are longer than its own limits, which are these."""
 
     stale: float = 30.0  # after which it follows the file no more
     new: float = 60.0  # for which it keeps a job that is not named
     kept: float = 86_400.0  # for which it keeps any job, at most
+
+    def __post_init__(self) -> None:
+        if self.stale > MOST_STALE or self.new > MOST_NEW:
+            what = f"the plugin would follow decisions of {self.stale:g} s ago, and keep new jobs for {self.new:g} s"
+            raise UsageError(f"{what}: at most {MOST_STALE:g} s are allowed", hint="a shorter --every or --patience")
 
 
 def decision_bytes(decided: Mapping[int, Sequence[str]], number: int, now: float, settings: PublishSettings) -> bytes:
@@ -71,4 +77,5 @@ class DecisionFile:
 
     def withdraw(self) -> None:
         """Remove the file: LSF schedules by itself from its next session on."""
-        self.path.unlink(missing_ok=True)
+        with writing(self.path):
+            self.path.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from gpuyard.live.node.client import NodeClient, NodeError, NoNodeError
 from gpuyard.live.node.core import NodeSettings
 from gpuyard.live.node.daemon import prepare_folder, unusable
 from gpuyard.live.node.store import DATABASE
+from gpuyard.live.unit import unit_word
 
 LOG = "daemon.log"
 LOGS = (LOG, "scheduler.log")
@@ -127,13 +127,7 @@ def stop_node(folder: Path, patience: float = PATIENCE) -> Message:
 def unit_text(arguments: list[str]) -> str:
     """Return a unit for systemd that runs `gpuyard` with these arguments."""
     words = [sys.executable, "-m", "gpuyard", *arguments]
-    return UNIT.format(command=" ".join(_unit_word(word) for word in words))
-
-
-def _unit_word(word: str) -> str:
-    """Write a word as systemd reads it: `%` and `$` mean something to it, and quotes keep blanks."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return escaped if shlex.quote(word) == word else f'"{escaped}"'
+    return UNIT.format(command=" ".join(unit_word(word) for word in words))
 
 
 def reachable(folder: Path) -> Message | None:

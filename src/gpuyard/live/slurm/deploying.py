@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,10 @@ class Deployment:
         self._offset = offset
         if self._ground is None or self._cycle % REREAD == 0:
             self._ground = read_slurm(settings.patience, ended=True, placing=self.mode.placing)
+            ahead = self._ground.system_now - self.clock()  # it was asked last
             if self.memory is not None and self._cycle:
                 keep(self.estimator, self.memory)
             self.mode.reread(settings.patience)
-            ahead = self._ground.system_now - now
             if settings.mode == "place" and abs(ahead) > JUMP:
                 hint = "begin times would come at the wrong moment: let NTP set both"
                 raise SlurmError(f"slurmctld's clock is {ahead:+.0f} s from this machine's", hint=hint)
@@ -233,7 +234,7 @@ class Deployment:
             try:
                 count, failed = self.mode.withdraw(self.settings.patience)
                 record["withdrawn"] = count - len(failed)
-                self._changed = bool(failed)
+                self._changed = bool(failed) or self.mode.placing  # hooks go on marking new jobs, and what is under way may not start
             except GpuyardError as error:
                 record["withdrawn_error"] = str(error)[:500]
 
@@ -247,8 +248,9 @@ def reset(patience: float = 30.0) -> tuple[int, Mapping[str, str]]:
     config = configuration(patience)
     count, failed = 0, dict[str, str]()
     kind = config.get("PriorityType", "")
-    steps = [MEANS[kind]().reset] if kind in MEANS else []
-    for step in [*steps, *([release_all] if "lua" in config.get("JobSubmitPlugins", "") else [])]:
+    steps: list[Callable[[float], tuple[int, Mapping[str, str]]]] = [MEANS[kind]().reset] if kind in MEANS else []
+    steps.append(partial(release_all, settle=0.0))  # jobs are marked also when the hook is gone
+    for step in steps:
         number, some = step(patience)
         count, failed = count + number, failed | dict(some)
     return count, failed

@@ -76,7 +76,8 @@ class Priorities:
 
     def reset(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Un-pin every waiting job, in the order of submission, so that they stand as if nothing had been changed. Held jobs stay held."""
-        waiting = sorted((job for job in read_jobs(patience) if job.waits and job.why != "held"), key=lambda job: (job.submit, job.base))
+        free = (job for job in read_jobs(patience) if job.waits and job.why != "held" and job.priority > 0)
+        waiting = sorted(free, key=lambda job: (job.submit, job.base))
         jobs = dict.fromkeys(job.base for job in waiting)
         failed = send([Update(str(job), "", "release") for job in jobs], patience)
         return len(jobs), {job: why for job, why in failed.items() if not went(why)}

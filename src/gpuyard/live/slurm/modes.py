@@ -186,22 +186,21 @@ class PlaceMode:
 
     def seen(self, state: SiteState) -> SiteState:
         """Show jobs of ours as what they are: under way, or waiting for us."""
-        self._seen = as_seen(state, self.settings, self.guards, self.rests.resting(state.now))
+        self._seen = as_seen(state, self.settings, self.guards, self.rests.resting(state.now), self.partitions)
         return self._seen.state
 
     def plan(self, decided: Decided, state: SiteState) -> Planned:
         """Return a start for each decision that holds, and what keeps the other jobs in hand."""
         assert self._seen is not None
         good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        mine = [each for each in good if set(self._seen.ours[each.name].partitions) & self.partitions]
-        started = {each.name for each in mine}
+        started = {each.name for each in good}
         self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
         margin = self.settings.deadman / BEATS + 2 * self.every
         kept = upkeep(self._seen, started, self.settings, margin)
         self._started = started, state.now
-        placed = [(each.name, list(each.nodes)) for each in mine[:MOST_NAMES]]
+        placed = [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]]
         facts = {"placed": placed, "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck]}
-        return Planned([*starts_of(mine, self._seen.ours), *kept], facts)
+        return Planned([*starts_of(good, self._seen.ours), *kept], facts)
 
     def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
         """Let those rest whose start was refused."""

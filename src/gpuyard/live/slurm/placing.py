@@ -55,8 +55,13 @@ class Rests:
         return set(self.until)
 
 
-def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str]) -> SortedQueue:
-    """Sort the waiting jobs that carry our mark; the scheduler is shown those that we may start, and nobody else's as waiting."""
+def as_seen(
+    state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str], partitions: frozenset[str] = frozenset()
+) -> SortedQueue:
+    """Sort the waiting jobs that carry our mark; the scheduler is shown those that we may start, and nobody else's as waiting.
+
+    What the hook has marked in other `partitions` than ours (none: all are) is Slurm's: we would put it off, and never start it.
+    """
     shown: list[SiteJob] = []
     ours: dict[str, SiteJob] = {}
     stuck, released, pushed = [], [], []
@@ -64,7 +69,8 @@ def as_seen(state: SiteState, settings: PlaceSettings, guards: GuardSettings, re
         if not job.waits:
             shown.append(job)
             continue
-        kept = job.mark == MARK and not guards.leaves(job) and could_run(job, state.nodes)
+        home = not partitions or not partitions.isdisjoint(job.partitions)
+        kept = job.mark == MARK and home and not guards.leaves(job) and could_run(job, state.nodes)
         if kept and under_way(job, state.now, settings.settle):
             shown.append(replace(job, waits=False, runs=True, nodes=job.pinned, start=state.now))
             continue

@@ -92,10 +92,13 @@ def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int
     cpus = row.read("cpus", _amount, 1.0)
     gpus, chunk, kind = _gpus_asked(row, count, held)
     reason = row["reason"] or "None"
+    why = why_of(reason)
+    if not why and row["priority"] == "0" and state in _WAITS:
+        why = "held"  # whatever its reason says, such as "launch failed requeued held"
     ran = row.read("elapsed", seconds_of, math.nan) if state in _ENDED else math.nan
     name = f"{array}_{task}" if task >= 0 and array else f"{array}_[{task_text.strip('[]')}]" if array and task_text else str(number)
     return SiteJob(
-        number, array, task, name, state in _WAITS, state in _RUNS, why_of(reason), reason,
+        number, array, task, name, state in _WAITS, state in _RUNS, why, reason,
         tuple(filter(None, row["partition"].split(","))),
         row["user"].partition("(")[0], row["account"], row["qos"], row["name"], row.read("priority", _amount, 0.0),
         row.read("submit", instant_of, 0.0), row.read("eligible", instant_of, math.nan), row.read("start", instant_of, math.nan),

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import gpuyard.live.lsf
-from gpuyard.errors import UsageError
+from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.live.lsf.publishing import DecisionFile, PublishSettings, decision_bytes
 
 PLUGIN = Path(gpuyard.live.lsf.__file__).parent / "plugin"
@@ -260,3 +260,15 @@ def test_what_does_not_fit_is_refused():
         decision_bytes({1: ("h" * 64,)}, 1, 0.0, PublishSettings())
     with pytest.raises(UsageError, match="the plugin reads"):
         decision_bytes(dict.fromkeys(range(1, 300_000), ()), 1, 0.0, PublishSettings())
+
+
+@pytest.mark.parametrize("times", [{"stale": 600.1}, {"new": 601.0}])
+def test_times_that_the_plugin_would_not_follow_are_refused(times):
+    with pytest.raises(UsageError, match="at most 600 s are allowed"):
+        PublishSettings(**times)
+
+
+def test_a_file_that_cannot_be_removed_is_told_in_a_line_that_ends_no_deployment(tmp_path):
+    (tmp_path / "decisions").mkdir()
+    with pytest.raises(GpuyardError, match="decisions"):
+        DecisionFile(tmp_path / "decisions").withdraw()

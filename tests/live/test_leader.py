@@ -1,0 +1,35 @@
+"""One deployment for each cluster, also of users who cannot write where the others' locks lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuyard.errors import UsageError
+from gpuyard.files import locked
+from gpuyard.live import leader
+
+
+@pytest.fixture
+def foreign(monkeypatch, tmp_path):
+    """Return the system's folder, where this user may not write."""
+    monkeypatch.setattr(leader, "SYSTEM", tmp_path / "run")
+    monkeypatch.setattr(leader.os, "access", lambda *_: False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "run"
+
+
+def test_a_cluster_that_another_user_leads_has_no_second_deployment(foreign):
+    with locked(foreign / "slurm-tiger"):
+        with pytest.raises(UsageError, match="slurm-tiger: has a deployment already"), leader.leading("slurm-tiger"):
+            raise AssertionError("there are two")
+        with leader.leading("slurm-lion"):
+            pass
+
+
+def test_who_leads_elsewhere_keeps_the_other_user_out_as_well(foreign):
+    with locked(foreign / "slurm-tiger"):
+        pass  # it has been led from there before
+    with leader.leading("slurm-tiger"), pytest.raises(UsageError), locked(foreign / "slurm-tiger"):
+        raise AssertionError("there are two")
+    with locked(foreign / "slurm-tiger"):
+        pass
