@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -21,8 +23,9 @@ DESK, PHONE = (1280, 800), (390, 844)
 PAPER = (688, 1000)  # a sheet of A4 without its margins, px
 SCHEDULERS = ("fcfs", "fcfs/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy", "ljf/fewest/easy", "f1/fewest/easy", "wfp3/fewest/easy",
               "sjf/best/easy", "learned:gpu")  # fmt: skip
+SACCT = Path(__file__).parents[2] / "examples" / "sacct_demo.py"
 EVIL = "</style><img src=x onerror=alert(1)>\"'&"
-CASES = ("log", "generated", "several", "one", "simulation", "explanation", "experiment", "changes")
+CASES = ("log", "operator", "generated", "several", "one", "simulation", "explanation", "experiment", "changes")
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +35,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory, core_report: Path, changed_f
     (folder / "a rather long name of the log of a whole site.csv").write_text(crowded_log())
     log = str(folder / "a rather long name of the log of a whole site.csv")
     every = [part for name in SCHEDULERS for part in ("--scheduler", name)]
+    (folder / "sacct.txt").write_text(subprocess.check_output([sys.executable, SACCT], text=True))
     calls = {
         "log": [log, *every, "--cluster", "8x4:a100"],
+        "operator": [str(folder / "sacct.txt")],
         "generated": ["demo:jobs=150", *every, "--cluster", "16x8:a100", "--seeds", "6"],
         "several": ["demo:jobs=60", "family", "--cluster", "4x4:a100", "--cluster", "2x8:a100", "--estimate", "exact", "--estimate",
                     "noisy:0.3", *every[:6], "--seeds", "5"],
@@ -132,6 +137,21 @@ def test_six_series_unless_opened(browser: Any, pages: dict[str, Path]) -> None:
         assert "4 more schedulers are in the tables" in page.locator(".hero").inner_text()
         page.locator("summary", has_text="Charts").click()
         assert page.locator("details[open] svg.wide").first.locator("> g").count() == len(SCHEDULERS) + 1
+
+
+def test_who_loses_is_read_on_a_phone_without_scrolling(browser: Any, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["operator"], PHONE) as page:
+        boxes = page.locator(".card .box")
+        assert boxes.count() == 2
+        assert all(box.evaluate("each => each.scrollWidth <= each.clientWidth") for box in boxes.all())
+
+
+def test_the_log_is_no_scheduler_on_paper(browser: Any, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["operator"], PAPER) as page:
+        page.emulate_media(media="print")
+        told = page.locator(".operator > .print").all_inner_texts()
+    assert "First come, first served + EASY" in " ".join(told)
+    assert not re.search("What actually happened|more (is|are) worse", " ".join(told))
 
 
 def test_wide_tables_scroll_visibly_on_a_phone(browser: Any, pages: dict[str, Path]) -> None:

@@ -28,7 +28,7 @@ from gpuyard.experiments.design.cells import parts_of, saw
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.hypothesis import what_if
 from gpuyard.experiments.judging.answering.names import LOG_NAME, in_words, is_wait, people_name
-from gpuyard.experiments.judging.answering.plain import verdict_of
+from gpuyard.experiments.judging.answering.plain import nobody_waits, verdict_of
 from gpuyard.experiments.judging.answering.provenance import provenance_of
 from gpuyard.experiments.judging.answering.waits import Groups, Waits, WaitSums, groups_of, pieces_of, wait_sums
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
@@ -167,6 +167,8 @@ def _with_stability(plan: Plan, table: _Pending, summary: Summary) -> Summary:
     found = verdict_of(summary)
     today = summary.stand_in if found is not None and found.today is summary.log else found.today if found is not None else None
     if found is None or today is None or found.best.scheduler == today.scheduler:
+        return summary
+    if found.better is False or nobody_waits(summary, found):  # no winner, or nothing to win
         return summary
     pair = [each for label in (found.best.scheduler, today.scheduler) for each in plan.schedulers if each.label == label]
     if len(pair) < 2 or any(isinstance(each, Decider) for each in pair):

@@ -116,7 +116,9 @@ def test_jobs_that_no_longer_fit_are_counted_and_not_compared() -> None:
     work = Workload.build({"submit": [0.0, 1.0, 2.0], "gpus": [16, 8, 8]}, [100.0] * 3)
     found = whatif(work, load_cluster("2x8:a100"), ["nodes:add=-1"]).changes[0]
     assert (found.after.rejected, found.jobs) == (1, 2)
-    assert "1 job more no longer fit" in found.sentence
+    assert "the mean wait goes from 98.5 s to 49.5 s" in found.sentence
+    assert found.sentence.startswith("1 fewer node (8 GPUs instead of 16): ")
+    assert "1 more job no longer fits, and is left out of both means" in found.sentence
 
 
 def test_a_change_without_consequences_says_so() -> None:

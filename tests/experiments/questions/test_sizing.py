@@ -8,7 +8,7 @@ import pytest
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.questions.service import served
 from gpuyard.experiments.questions.sites import added
-from gpuyard.experiments.questions.sizing import Goal, Target, size
+from gpuyard.experiments.questions.sizing import Goal, Target, money, size
 from gpuyard.model.cluster import Cluster, GpuType
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.rules import Rules
@@ -55,6 +55,13 @@ def test_money() -> None:
     cheap = size(work, priced, Target("cost", 1.5 * now))
     assert cheap.smallest is not None
     assert cheap.tried[cheap.smallest].cost <= 1.5 * now
+    never = size(work, priced, Target("cost", 0.01 * now))
+    assert never.sentences == [
+        "Not met: the cheapest size that was tried and takes every job that fits now,"
+        f" {'1 node' if never.cheapest == 1 else f'{never.cheapest} nodes'}, costs {money(never.tried[never.cheapest].cost)}."
+    ]
+    assert never.cheapest in never.shown
+    assert [money(value) for value in (2.5, 999.0, 259_200.4)] == ["2.5", "999", "259,200"]
 
 
 def test_a_target_that_no_size_meets() -> None:

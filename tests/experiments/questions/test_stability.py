@@ -54,6 +54,37 @@ def test_what_is_said() -> None:
     assert higher.lead == pytest.approx(0.125)
 
 
+def test_only_what_was_tried_is_said_to_have_been(log: Workload) -> None:
+    """Of two nodes a tenth is one; of one node there is none to take; jobs without a start are no shorter stretch of a log."""
+    draws = np.random.default_rng(0)
+    work = Workload.build({"submit": np.arange(200.0), "gpus": draws.integers(1, 9, 200)}, draws.uniform(10.0, 500.0, 200))
+    two, one = (stability(work, load_cluster(text), SHORTEST, LONGEST, "waiting", Rules()) for text in ("2x8:a100", "1x8:a100"))
+    assert two is not None
+    assert one is not None
+    assert "load × 0.8 to 1.2, 50 % fewer and 50 % more devices" in two.words
+    assert "fewer" not in one.words
+    counted = np.arange(len(log)) > 10
+    some = stability(log, load_cluster("700"), SHORTEST, LONGEST, "waiting", Rules(), counted)
+    assert some is not None
+    assert (some.jobs, "busiest" in some.words) == (len(log) - 11, False)
+
+
+def test_how_often_it_stays_ahead_is_said_in_english() -> None:
+    ahead, level = Tried("load × 0.9", 1.0, 2.0, True), Tried("load × 1.1", 2.0, 2.0, True)
+    told = [Stability("One", "Two", "waiting", rows, 9, 9).words for rows in ((ahead,) * 3, (ahead, level), (ahead, level, level))]
+    assert "one stays ahead of two in all 3 settings tried" in told[0]
+    assert told[1].endswith("in 1 of 2 settings tried (load × 0.9 to 1.1), and is level in the other.")
+    assert told[2].endswith("and is level in the other 2.")
+    same = Stability("One", "Two", "waiting", (Tried("load × 0.9", 2.0, 2.0, True), level), 9, 9)
+    assert same.words == "Not stable: one is level with two in all 2 settings tried (load × 0.9 to 1.1)."
+
+
+def test_nothing_is_said_of_a_winner_where_there_is_none() -> None:
+    jobs = {"submit": np.arange(60.0) * 1e5, "gpus": np.ones(60)}
+    idle = Workload.build(jobs, np.full(60, 50.0), logged_start=np.arange(60.0) * 1e5 + 0.1)
+    assert compare(["fcfs/fewest/easy", "sjf/fewest/easy"], idle, "1x8:gpu").results.stability is None
+
+
 def test_a_long_log_is_judged_on_its_busiest_stretch() -> None:
     n = MOST_JOBS + 10_000
     submit = np.cumsum(np.where(np.arange(n) < 10_000, 100.0, 10.0))
@@ -98,5 +129,7 @@ def test_the_present_is_compared_with_the_log_also_where_all_schedulers_tie() ->
 
 
 def test_only_groups_that_are_far_off_are_named() -> None:
+    small = GroupFidelity("GPUs", "1 or less", 10, (3600.0, 60.0), (1.0, 1.0))
+    assert farthest([small], "GPUs") == "Farthest off: jobs on at most 1 GPU 60.0 s (log: 1 h)."
     near, far = (GroupFidelity("partition", name, 10, wait, (1.0, 1.0)) for name, wait in (("a", (100.0, 130.0)), ("b", (3600.0, 60.0))))
     assert farthest([near, far], "GPUs") == "Farthest off: partition b 60.0 s (log: 1 h)."

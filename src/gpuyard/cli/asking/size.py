@@ -72,18 +72,25 @@ def _target(wait: str | None, p95: str | None, deadlines: str | None, cost: floa
 
 def _described(found: Sized) -> Output:
     from gpuyard.experiments.judging.answering.names import duration
+    from gpuyard.experiments.questions.sizing import money
 
-    rows = []
+    rows, priced = [], found.priced and found.target.goal != "cost"
     for number in found.shown:
         service = found.tried[number]
         value = found.target.measured(service)
         ends = f"\n{found.target.shown(value.low)} to {found.target.shown(value.high)}" if math.isfinite(value.low) else ""
-        cells = [found.target.shown(value.mean) + ends, duration(service.mean), duration(service.percentile(99)), duration(service.longest)]
-        cells += [f"{service.busy:.0%}", *([f"{service.cost:,.4g}"] if found.priced else [])]
+        cells = [found.target.shown(value.mean) + ends, *([] if found.target.goal == "wait" else [duration(service.mean)])]
+        cells += [
+            duration(service.percentile(99)),
+            duration(service.longest),
+            f"{100 * service.busy:.0f} %",
+            *([money(service.cost)] if priced else []),
+        ]
         mark = " (now)" if number == found.present else ""
         rows.append([f"{number:,}{mark}", *cells])
     goal = {"wait": "mean wait", "p95": "95 % wait\nless than", "deadlines": "deadlines\nmet", "cost": "cost"}[found.target.goal]
-    header = (found.unit, goal, "mean\nwait", "99 % wait\nless than", "longest\nwait", "busy", *(["cost"] if found.priced else []))
+    mean = () if found.target.goal == "wait" else ("mean\nwait",)
+    header = (found.unit, goal, *mean, "99 % wait\nless than", "longest\nwait", "busy", *(["cost"] if priced else []))
     best = frozenset((k, 0) for k, number in enumerate(found.shown) if number == found.smallest)
     table = Table(header, rows, f"{found.target.words}, under {found.name} ({found.scheduler})", marked=best,
                   caption=f"{len(found.tried)} sizes were simulated; second lines: 95 % interval by blocks of time")  # fmt: skip

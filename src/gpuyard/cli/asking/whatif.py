@@ -71,6 +71,7 @@ def site_of(
 def _described(found: Consequences, workload: Workload) -> Output:
     from gpuyard.experiments.judging.answering.names import duration
     from gpuyard.experiments.judging.answering.plain import share_cell
+    from gpuyard.experiments.judging.answering.provenance import device_of
     from gpuyard.experiments.questions.whatif import numbers_of
 
     rows = []
@@ -80,9 +81,11 @@ def _described(found: Consequences, workload: Workload) -> Output:
     ]:
         rejected = f"{service.rejected:,}" if service.rejected else "–"
         waits = (duration(value) for value in (service.mean, service.percentile(99), service.longest))
-        rows.append([name, share, *waits, f"{service.busy:.0%}", rejected])
+        rows.append([name, share, *waits, f"{100 * service.busy:.0f} %", rejected])
     header = ("site", "mean wait\nvs as it is", "mean\nwait", "99 % wait\nless than", "longest\nwait", "busy", "jobs that\ndo not fit")
-    title = f"{workload.name} on {found.present.cluster.name} under {found.name} ({found.scheduler})"
+    machine = found.present.cluster
+    place = f"{machine.gpus:,} {device_of(machine)}" if machine.name.isdigit() else machine.name
+    title = f"{workload.name} on {place} under {found.name} ({found.scheduler})"
     table = Table(header, rows, title, caption=f"second lines: 95 % interval by blocks of time; {len(workload):,} jobs")
     records = [{"change": "", **numbers_of(found.present)}, *(each.record for each in found.changes)]
     return Output([table], {"scheduler": found.scheduler, "sites": records}, records, found.sentences)

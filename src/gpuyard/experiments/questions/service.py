@@ -50,7 +50,12 @@ class Service:
         return block_interval(self.wait, self.workload.jobs.submit)
 
     def change_from(self, base: Service) -> tuple[Interval, int]:
-        """Return the change of the wait as a share of the base's, over the jobs that both have served, and how many these are.
+        """Return the change of the wait as a share of the base's, over the jobs that both have served, and how many these are."""
+        was, now, submit = self.paired(base)
+        return block_ratio(now - was, was, submit), len(was)
+
+    def paired(self, base: Service) -> tuple[Array, Array, Array]:
+        """(n,) waits with the base, waits here, and submits, s, of the jobs that both have served.
 
         Jobs are paired by their ids: a change may take some away or add some.
         """
@@ -58,7 +63,7 @@ class Service:
         _, mine, other = np.intersect1d(ids[1], ids[0], return_indices=True)
         was, now = base.wait[other], self.wait[mine]
         both = np.isfinite(was) & np.isfinite(now)
-        return block_ratio(now[both] - was[both], was[both], base.workload.jobs.submit[other][both]), int(both.sum())
+        return was[both], now[both], base.workload.jobs.submit[other][both]
 
 
 def served(workload: Workload, cluster: Cluster, scheduler: AnyScheduler, rules: Rules) -> Service:

@@ -102,6 +102,11 @@ def is_pool(cluster: Cluster, node: int) -> bool:
     return gpus > MAX_DEVICES or (kind == "cpu" and gpus > 0)
 
 
+def has_pools(cluster: Cluster) -> bool:
+    """Whether any of its nodes is a pool."""
+    return any(is_pool(cluster, node) for node in range(len(cluster.nodes)))
+
+
 def chosen_nodes(cluster: Cluster, partition: str, kind: str = "") -> Array:
     """Return the numbers of the nodes of a partition and a type; empty names: of all."""
     rows = np.ones(len(cluster.nodes), bool)

@@ -13,7 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.judging.answering.names import duration, in_sentence, people_name
 from gpuyard.experiments.judging.statistics import Interval, block_interval
-from gpuyard.experiments.judging.text import short
+from gpuyard.experiments.judging.text import count, short
 from gpuyard.experiments.questions.service import Service, deadline_share, served
 from gpuyard.experiments.questions.sites import added, chosen_nodes, is_pool
 from gpuyard.experiments.questions.whatif import numbers_of
@@ -43,8 +43,9 @@ class Target:
         if self.goal == "deadlines":
             return f"{short(100 * self.value)} % of the deadlines met"
         if self.goal == "cost":
-            return f"a cost of at most {self.value:,.4g} for the time of the log"
-        return f"{'a mean wait' if self.goal == 'wait' else 'a 95th percentile of the wait'} of at most {duration(self.value)}"
+            return f"a cost of at most {money(self.value)} for the time of the log"
+        what = "a mean wait" if self.goal == "wait" else "a 95th percentile of the wait"
+        return f"{what} of at most {duration(self.value).replace('.0 ', ' ')}"
 
     def measured(self, service: Service) -> Interval:
         """Return what the target is about, with its interval by blocks of time where there is one."""
@@ -70,7 +71,12 @@ class Target:
         """Write a value of what the target is about."""
         if math.isnan(value):
             return "not known"
-        return f"{short(100 * value)} %" if self.goal == "deadlines" else f"{value:,.4g}" if self.goal == "cost" else duration(value)
+        return f"{short(100 * value)} %" if self.goal == "deadlines" else money(value) if self.goal == "cost" else duration(value)
+
+
+def money(value: float) -> str:
+    """Write an amount of money: `2.5`, `259,200`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _percentile(wait: Array, submit: Array) -> Interval:
@@ -101,9 +107,19 @@ class Sized:
     priced: bool
 
     @property
+    def cheapest(self) -> int:
+        """The number that costs least of those on which no job is rejected that fits the present cluster."""
+        most = self.tried[self.present].rejected
+        return min((number for number, each in self.tried.items() if each.rejected <= most), key=lambda number: self.tried[number].cost)
+
+    @property
     def shown(self) -> list[int]:
         """Choose the numbers that matter: now, what is found with its neighbours, and the one that is sure; else the largest."""
-        near = [self.smallest + step for step in (-1, 0, 1)] if self.smallest is not None else [max(self.tried)]
+        near = (
+            [self.smallest + step for step in (-1, 0, 1)]
+            if self.smallest is not None
+            else [self.cheapest if self.target.goal == "cost" else max(self.tried)]
+        )
         return sorted({self.present, *near, *([self.sure] if self.sure is not None else [])} & set(self.tried))
 
     @property
@@ -225,6 +241,10 @@ class _Search:
 
 def _sentences(found: Sized) -> list[str]:
     target, unit = found.target, found.unit
+    if found.smallest is None and target.goal == "cost":
+        least, one = found.cheapest, unit.removesuffix("s")
+        cost = money(found.tried[least].cost)
+        return [f"Not met: the cheapest size that was tried and takes every job that fits now, {count(least, one)}, costs {cost}."]
     if found.smallest is None:
         most = max(found.tried)
         service = found.tried[most]
@@ -233,10 +253,11 @@ def _sentences(found: Sized) -> list[str]:
     here = found.tried[found.smallest]
     value = target.measured(here)
     ends = f" (95 % interval {target.shown(value.low)} to {target.shown(value.high)})" if math.isfinite(value.low) else ""
+    wait = "" if target.goal == "wait" else f" and a mean wait of {duration(here.mean)}"
     verb = "The largest for" if target.goal == "cost" else "For"
     lines = [
         f"{verb} {target.words} with {in_sentence(found.name)}: {found.smallest:,} {unit}, where there are {found.present:,} now;"
-        f" it gives {target.shown(value.mean)}{ends}, a mean wait of {duration(here.mean)} and {here.busy:.0%} in use."
+        f" it gives {target.shown(value.mean)}{ends}{wait}, with {100 * here.busy:.0f} % in use."
     ]
     if found.sure is not None and found.sure != found.smallest:
         lines.append(f"To be sure of it by the interval: {found.sure:,} {unit}.")
@@ -265,8 +286,8 @@ def _money(found: Sized, here: Service) -> list[str]:
         return []
     now = found.tried[found.present]
     return [
-        f"It costs {_monthly(here):,.4g} a month by the prices given ({_monthly(now):,.4g} now),"
-        f" {here.cost / max(len(here.workload), 1):,.3g} a job."
+        f"It costs {money(_monthly(here))} a month by the prices given ({money(_monthly(now))} now),"
+        f" {money(here.cost / max(len(here.workload), 1))} a job."
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,16 +69,29 @@ class Stability:
         """Say whether the winner stays ahead, and where not."""
         ahead = sum(each.lead > SAME for each in self.tried)
         part = f", on the busiest {self.jobs:,} jobs" if self.jobs < self.all_jobs else ""
-        what = f"{count(len(self.tried), 'setting')} tried (load × 0.8 to 1.2, 10 % fewer and more devices, other estimates{part})"
+        what = f"{count(len(self.tried), 'setting')} tried ({self._settings()}{part})"
         name, today = in_sentence(self.best), in_sentence(self.today)
         size = f" {self._of_size()}" if self.guessed else ""
+        if not ahead and not self.reversed:
+            return f"Not stable: {name} is level with {today} in {'all ' if len(self.tried) > 1 else ''}{what}.{size}"
         if not self.reversed:
-            level = "" if ahead == len(self.tried) else f", and is level in the other {len(self.tried) - ahead}"
-            return f"Is it stable: {name} stays ahead of {today} in {'all' if not level else ahead} of {what}{level}.{size}"
+            others = len(self.tried) - ahead
+            level = f", and is level in the other{f' {others}' if others > 1 else ''}" if others else ""
+            return f"Is it stable: {name} stays ahead of {today} in {f'{ahead} of ' if level else 'all '}{what}{level}.{size}"
         lost = [f"{each.setting} ({self._value(each.best)} against {self._value(each.today)})" for each in self.reversed[:NAMED]]
         more = len(self.reversed) - len(lost)
         tail = f" and {more} more" if more else ""
         return f"Not stable: {name} is worse than {today} with {', '.join(lost)}{tail}; it stays ahead in {ahead} of {what}.{size}"
+
+    def _settings(self) -> str:
+        """Sum up what was tried: not every log and cluster allows every setting."""
+        names = [each.setting for each in self.tried]
+        loads = [name.removeprefix("load × ") for name in names if name.startswith("load × ")]
+        sizes = [name.removesuffix(" devices") for name in names if name.endswith(" devices")]
+        parts = [f"load × {loads[0]}{f' to {loads[-1]}' * (len(loads) > 1)}"] if loads else []
+        parts += [f"{' and '.join(sizes)} devices"] if sizes else []
+        parts += ["other estimates"] if any(name.endswith(" estimates") for name in names) else []
+        return ", ".join(parts) or ", ".join(names)
 
     def _of_size(self) -> str:
         """Say how much hangs on the size, which is a guess."""
@@ -110,7 +124,8 @@ def stability(
             found.append(Tried(setting, values[0], values[1], lower))
     if not found:
         return None
-    return Stability(people_name(best), people_name(today), metric, tuple(found), len(jobs), len(workload), guessed)
+    every = len(workload) if counted is None else int(counted.sum())
+    return Stability(people_name(best), people_name(today), metric, tuple(found), len(jobs), every, guessed)
 
 
 def _value(result: Result, metric: str) -> float:
@@ -122,18 +137,23 @@ def _value(result: Result, metric: str) -> float:
 def _settings(workload: Workload, cluster: Cluster) -> list[tuple[str, tuple[Workload, Cluster]]]:
     """Make the other sites and estimates; one that cannot be made of this log is left out."""
     found: list[tuple[str, tuple[Workload, Cluster]]] = []
-    texts = [(f"load × {factor:g}", f"demand:{factor:g}") for factor in LOADS]
-    texts += [(f"10 % {'fewer' if factor < 1 else 'more'} devices", f"scale:{factor:g}") for factor in SIZES]
-    for name, text in texts:
-        try:
-            found.append((name, changed_site(text, workload, cluster)))
-        except GpuyardError:  # such as one node less of one node
-            continue
+    for factor in LOADS:
+        found.append((f"load × {factor:g}", changed_site(f"demand:{factor:g}", workload, cluster)))
+    for factor in SIZES:
+        with suppress(GpuyardError):  # such as one node less of one node
+            site = changed_site(f"scale:{factor:g}", workload, cluster)
+            found.append((_size_name(cluster, site[1], factor), site))
     known = np.isfinite(workload.jobs.walltime).mean() > 0.5
     for source in ESTIMATES:
         if source != workload.estimates and (known or source != "requested"):
             found.append((f"{source} estimates", (with_estimate(workload, source), cluster)))
     return found
+
+
+def _size_name(cluster: Cluster, other: Cluster, factor: float) -> str:
+    """`12 % fewer devices`: nodes are whole, so it may be more than was meant, of two nodes a half."""
+    share = other.gpus / cluster.gpus if cluster.gpus else factor
+    return f"{100 * abs(share - 1):.2g} % {'fewer' if share < 1 else 'more'} devices"
 
 
 def busiest(workload: Workload, jobs: int) -> Array:

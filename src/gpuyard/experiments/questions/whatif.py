@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 from gpuyard.errors import UsageError
 from gpuyard.experiments.judging.answering.names import duration, in_sentence, people_name
 from gpuyard.experiments.judging.answering.plain import by_how_much
+from gpuyard.experiments.judging.answering.provenance import device_of
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.text import count
 from gpuyard.experiments.questions.service import Service, served
-from gpuyard.experiments.questions.sites import change_in_words, changed_site, check_change, is_pool
+from gpuyard.experiments.questions.sites import change_in_words, changed_site, check_change, has_pools
 from gpuyard.experiments.usual import TODAY
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.rules import Rules
@@ -35,7 +37,14 @@ class Consequence:
     @property
     def words(self) -> str:
         """The change as people say it."""
-        return change_in_words(self.change)
+        words = change_in_words(self.change)
+        return re.sub(r"\bnode(s?)\b", r"processor\1", words) if has_pools(self.before.cluster) else words
+
+    def _size(self) -> str:
+        """Say how many devices there are then: nodes are whole, so a tenth more of two is a half more."""
+        after, before = self.after.cluster, self.before.cluster
+        device = "" if has_pools(before) else f" {device_of(after)}"
+        return f" ({after.gpus:,}{device} instead of {before.gpus:,})" if after.gpus != before.gpus else ""
 
     @property
     def better(self) -> bool | None:
@@ -46,16 +55,9 @@ class Consequence:
     @property
     def sentence(self) -> str:
         """Say what happens, how sure it is, and to how many jobs."""
-        what = self.words[:1].upper() + self.words[1:]
-        was, now = duration(self.before.mean), duration(self.after.mean)
-        refused = self.after.rejected - self.before.rejected
-        tail = (
-            f"; {count(refused, 'job')} more no longer fit"
-            if refused > 0
-            else f"; {count(-refused, 'job')} more fit"
-            if refused < 0
-            else ""
-        )
+        what = self.words[:1].upper() + self.words[1:] + self._size()
+        was, now = self._means()
+        tail = self._refused()
         longest = f"the longest goes from {duration(self.before.longest)} to {duration(self.after.longest)}{tail}."
         if not self.before.mean > 0 or not np.isfinite(self.share.mean):
             return f"{what}: the mean wait goes from {was} to {now}; {longest}"
@@ -65,6 +67,20 @@ class Consequence:
             return f"{what}: the mean wait goes from {was} to {now}, which may be chance ({by_how_much(self.share, 'wait')}); {longest}"
         verb = "falls" if self.better else "rises"
         return f"{what}: the mean wait {verb} from {was} to {now} ({by_how_much(self.share, 'wait')}); {longest}"
+
+    def _means(self) -> tuple[str, str]:
+        """Write the mean waits before and after: those of the jobs that both have served, so that nobody gains by being turned away."""
+        was, now, _ = self.after.paired(self.before)
+        pair = (was.mean(), now.mean()) if len(was) else (self.before.mean, self.after.mean)
+        return duration(float(pair[0])), duration(float(pair[1]))
+
+    def _refused(self) -> str:
+        """Say how many jobs fit no longer, or fit then."""
+        more = self.after.rejected - self.before.rejected
+        if more == 0:
+            return ""
+        number, fit = count(abs(more), "more job"), "fits" if abs(more) == 1 else "fit"
+        return f"; {number} no longer {fit}, and {'is' if more == 1 else 'are'} left out of both means" if more > 0 else f"; {number} {fit}"
 
     @property
     def record(self) -> dict[str, Any]:
@@ -87,8 +103,8 @@ class Consequences:
         """Say what is compared, then a sentence for each change."""
         now = self.present
         first = (
-            f"As it is, with {in_sentence(self.name)} on {now.cluster.name}: {duration(now.mean)} mean wait, 99 % wait less than"
-            f" {duration(now.percentile(99))}, the longest {duration(now.longest)}, {now.busy:.0%} busy."
+            f"As it is, with {in_sentence(self.name)} on {now.cluster.gpus:,} {device_of(now.cluster)}: {duration(now.mean)} mean wait,"
+            f" 99 % wait less than {duration(now.percentile(99))}, the longest {duration(now.longest)}, {100 * now.busy:.0f} % busy."
         )
         return [first, *(each.sentence for each in self.changes)]
 
@@ -129,7 +145,6 @@ def whatif(
 
 def usual_changes(cluster: Cluster) -> tuple[str, ...]:
     """Return what is asked most: a tenth more or less of everything, one node more, partitions merged, a fifth more and less demand."""
-    pools = any(is_pool(cluster, k) for k in range(len(cluster.nodes)))
-    one = () if pools or len(cluster.nodes) < 2 else ("nodes:add=1", "nodes:add=-1")
+    one = () if has_pools(cluster) or len(cluster.nodes) < 2 else ("nodes:add=1", "nodes:add=-1")
     merged = ("merge",) if len(cluster.partitions) > 1 else ()
     return ("scale:factor=1.1", "scale:factor=0.9", *one, *merged, "demand:factor=1.2", "demand:factor=0.8")

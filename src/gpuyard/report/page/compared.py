@@ -63,8 +63,8 @@ def compared(summary: Summary) -> ReportPage:
             _groups(summary, verdict),
             grid([_trust(summary), _next_steps(summary)], "tell"),
         ],
-        [_paper_table(summary), _users(summary, verdict), grid([_not_simulated(summary), _undo(summary)], "tell"),
-         grid([_elsewhere(summary), _stops(summary)], "tell")],
+        [_paper_table(summary), _users(summary, verdict), grid([_elsewhere(summary), _not_simulated(summary)], "tell"),
+         grid([_stops(summary), _undo(summary)])],
         [
             ("All schedulers, all numbers", schedulers_table(summary, every=True)),
             ("Charts of the other numbers", "".join(_further_charts(summary))),
@@ -261,7 +261,7 @@ def _user_card(waits: Waits, pair: tuple[str, str]) -> str:
     same = len(users) - len(losing) - len(gaining)
     bar = split_bar([("good", len(gaining)), ("", same), ("bad", len(losing))])
     worst = max(losing, key=_loss, default=None)
-    most = f", the most by {duration(_loss(worst))} on average" if worst is not None else ""
+    most = f", {'the most ' * (len(losing) > 1)}by {duration(_loss(worst))} on average" if worst is not None else ""
     words = (
         f'<p><b class="good">{len(gaining):,}</b> of {count(len(users), "user")} wait less, <b>{same:,}</b> about as long as today, '
         f'<b class="{"bad" if losing else ""}">{len(losing):,}</b> longer{most}.</p>'
@@ -357,7 +357,7 @@ def _undo(summary: Summary) -> str:
     lines = [
         "Note today's waits, and the one at which you go back.",
         f"gpuyard deploy slurm --scheduler {code} --shadow only watches. To undo: stop it.",
-        "Then only their order: --order. To undo: --reset.",
+        *(["Then only their order: --order. To undo: --reset."] if found.verdict.better else []),
     ]
     return card("What to try first, and how to undo it", sentences(lines, ordered=True))
 
@@ -384,7 +384,9 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
     """Schedulers, the best first: change against the baseline, and means; the range of each mean if `every`."""
     metric, today = summary.metrics[0], today_of(summary)
     metrics = summary.metrics if every else summary.metrics[:4]
-    lines = in_order(summary) if every else in_order(summary)[:MOST_ROWS]
+    ordered = [line for line in in_order(summary) if every or line is not summary.log]  # on paper the log has a card of its own
+    lines = ordered if every else ordered[:MOST_ROWS]
+    told_apart = {each for each in metrics if not all(each in line.best for line in lines)}
     head = ["scheduler", *([f"{plain_title(metric)} against today's"] if len(summary.lines) > 1 else [])]
     head += [plain_title(name, summary.results.device) for name in metrics]
     rows = []
@@ -397,7 +399,7 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
             value = line.values[each]
             known = every and math.isfinite(value.high - value.low)
             ends = f"{amount(each, value.low)} to {amount(each, value.high)}" if known else ""
-            cells.append(TableCell(amount(each, value.mean), ends, "best" if each in line.best else ""))
+            cells.append(TableCell(amount(each, value.mean), ends, "best" if each in line.best and each in told_apart else ""))
         code = "" if line is summary.log or name == line.scheduler else line.scheduler
         rows.append(
             TableRow(
@@ -407,9 +409,9 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
                 "now" if line is today else "",
             )
         )
-    left = len(summary.lines) - len(lines)
+    left = len(ordered) - len(lines)
     stops = "† may stop running jobs, where these may be stopped." if any(line.preempts for line in lines) else ""
     flattered = "‡ was trained on jobs of this log, so its numbers flatter it." if summary.results.seen else ""
-    more = f"{left} more are worse." if left else ""
+    more = f"{left} more {'is' if left == 1 else 'are'} worse." if left else ""
     caption = " ".join(filter(None, ["Today's is shaded, the best mean of a column bold; smaller: 95 % range.", stops, flattered, more]))
     return table(head, rows, caption=caption, name="schedulers")

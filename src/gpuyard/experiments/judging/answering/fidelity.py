@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuyard.experiments.judging.answering.names import duration
-from gpuyard.experiments.judging.answering.waits import PARTITION, SIZE, Waits
+from gpuyard.experiments.judging.answering.waits import PARTITION, SIZE, Waits, size_words
 from gpuyard.experiments.judging.logged import LABEL
 from gpuyard.experiments.judging.text import short
 
@@ -61,11 +61,7 @@ def farthest(found: Sequence[GroupFidelity], device: str) -> str:
 
 
 def _who(each: GroupFidelity, device: str) -> str:
-    return (
-        f"partition {each.group}"
-        if each.grouping == PARTITION
-        else f"jobs on {each.group.replace('1 or less', 'at most one of the')} {device}"
-    )
+    return f"partition {each.group}" if each.grouping == PARTITION else f"jobs on {size_words(each.group, device)}"
 
 
 def rows_of(found: Sequence[GroupFidelity], device: str) -> list[list[str]]:

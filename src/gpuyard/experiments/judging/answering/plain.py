@@ -17,7 +17,7 @@ from gpuyard.experiments.judging.answering.names import (
     is_wait,
     plain_title,
 )
-from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change
+from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change, size_words
 from gpuyard.experiments.judging.choice import gain_of_choice, peers_of
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
@@ -361,7 +361,11 @@ def _consolation(summary: Summary, found: Verdict) -> tuple[str, ...]:
 
 def who_of(grouping: str, change: Change, device: str) -> str:
     """`jobs over 12 h`, `jobs on 2 to 8 GPUs`, `jobs in partition gpu`."""
-    words = {LENGTH: f"jobs of {change.group}", SIZE: f"jobs on {change.group} {device}", PARTITION: f"jobs in partition {change.group}"}
+    words = {
+        LENGTH: f"jobs of {change.group}",
+        SIZE: f"jobs on {size_words(change.group, device)}",
+        PARTITION: f"jobs in partition {change.group}",
+    }
     return words[grouping].replace("jobs of under", "jobs under").replace("jobs of over", "jobs over")
 
 
@@ -408,7 +412,9 @@ def _supposed(summary: Summary) -> str:
     found = summary.results.what_if
     assert found is not None
     before, after = map(duration, found.wait)
-    change = change_in_words(found.change, ("falls", "rises", "stays as it is", "does not clearly change"))
+    change = change_in_words(found.change)
+    if found.change.low < 0 < found.change.high and "between" in change:
+        change = f"does not clearly change ({by_how_much(found.change, 'wait')})"
     return (
         "If half of the jobs could be stopped, which this log does not say (checkpoints every 10 min, 1 min to restart): ranked by what"
         f" is probably left of them, the mean wait under smallest area first + EASY {change}, from {before} to {after}."

@@ -43,10 +43,11 @@ def provenance_of(workload: Workload, cluster: Cluster, why: str, *, generated: 
     users = len(np.unique(workload.jobs.user)) if len(workload.jobs.users) > 1 else 0
     return Provenance(
         len(workload), users, first, last, float(np.ptp(submit)) if len(workload) else 0.0, workload.dropped, cluster.gpus,
-        _device_of(cluster), len(cluster.nodes), why, generated, pseudonyms,
+        device_of(cluster), len(cluster.nodes), why, generated, pseudonyms,
     )  # fmt: skip
 
 
-def _device_of(cluster: Cluster) -> str:
+def device_of(cluster: Cluster) -> str:
+    """Name what a cluster counts: GPUs, processors, or nodes."""
     kinds = {kind.name for kind in cluster.types}
     return "processors" if cluster.name.isdigit() or kinds == {"cpu"} else "nodes" if kinds == {"node"} else "GPUs"

@@ -161,6 +161,11 @@ def _aligned(labels: Sequence[str], values: Array, wanted: Sequence[str]) -> Arr
     return made
 
 
+def size_words(group: str, device: str) -> str:
+    """`2 to 8 GPUs`, `at most 1 GPU`: a group by size, with what is counted."""
+    return f"at most 1 {device.removesuffix('s')}" if group == SIZES[0][1] else f"{group} {device}"
+
+
 @dataclass(frozen=True)
 class Change:
     """The mean wait of a group of jobs before and after, s; `share` is the change as a share of the former."""
