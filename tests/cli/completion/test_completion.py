@@ -29,7 +29,7 @@ FREE = {
     "gpus", "gpu_memory", "cpus", "memory", "walltime", "begin", "deadline", "priority", "after", "after_any", "array", "job_class",
     "retry", "grace", "output_limit", "env", "template", "share", "patience", "ids", "job", "timeout", "tail", "since", "now",
     "cycles", "most", "within", "queue", "exclude_user", "exclude_queue", "exclude_partition", "admin", "default", "deadman", "behind",
-    "slow", "strikes", "worse", "operator",
+    "slow", "strikes", "worse", "operator", "host", "port",
 }  # fmt: skip
 
 
