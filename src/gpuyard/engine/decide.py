@@ -23,7 +23,8 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels import seen
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.ranking import SOON
+from gpuyard.engine.rows.ranking import SOON
+from gpuyard.engine.site import has_site, with_limits_of
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
@@ -163,6 +164,9 @@ class SnapshotDecider:
             self._set_mix(snapshot)
         if self._fresh:
             self._begin(snapshot)
+        self.state.control["limits"] = 0
+        if has_site(jobs, snapshot.cluster):
+            self._driver.adopt(as_seen_by_kernels(with_limits_of(self.state, jobs, snapshot.cluster, snapshot.spent)))
         self._driver.ids = jobs.table["id"]
         self.state.control["excess"] = snapshot.excess
         if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
@@ -178,6 +182,8 @@ class SnapshotDecider:
         s = build_state(nobody, np.zeros(0), *given, segments=False, timeline=False, mix=nothing)
         devices = max(snapshot.cluster.gpus, 1)
         s = s.replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
+        if len(s.heads) > 1:
+            s = s.replace(head_devices=np.zeros(len(s.heads) * devices))
         s = s.replace(ranked_devices=np.zeros(devices if self._program.ranks else 1))
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
         if self._cluster is not None:
@@ -220,7 +226,7 @@ class SnapshotDecider:
         grown = s.replace(
             rows=np.zeros(n, st.JOB_ROW), table=np.zeros(n, st.DTYPES["table"]),
             factors=np.zeros(n if self._program.factors else 0, st.FACTOR_ROW), result=np.zeros(n, st.DTYPES["result"]),
-            users=np.zeros(users, st.USER_ROW),
+            users=np.zeros(users, st.USER_ROW), chances=np.zeros(n if len(s.heads) > 1 else 1, np.uint64),
             queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32), running_ends=np.zeros(n),
             queue_need=np.zeros(n, np.float32), queue_length=np.zeros(n, np.float32),
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),

@@ -19,7 +19,7 @@ CACHE_LINE = 64  # bytes; arrays begin at one, so that a waiting job is read fro
 # The arrays that do not begin with zeros come first in the block, so that all of them are copied at once.
 BEGUN = (
     "control", "nodes", "partitions", "types", "speed", "type_rank", "allowed", "mix_at", "fragment", "partition_of", "qos_factor",
-    "outages",
+    "outages", "partition_factor", "pair_at", "pairs", "members",
 )  # fmt: skip
 FIELD = {name: i for i, name in enumerate(State._fields)}
 _ORDER = np.array([FIELD[name] for name in (*BEGUN, *(name for name in State._fields if name not in BEGUN))])

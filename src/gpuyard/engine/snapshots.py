@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
+from gpuyard.engine.site import spent_of
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Jobs
@@ -21,7 +22,8 @@ _COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "re
 def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int, mix: Array) -> Snapshot:
     """Return what is visible of a simulation now."""
     status = s.rows["status"][: int(s.control["next_job"][0])]
-    seen = np.flatnonzero((status == st.WAITING) | (status == st.RUNNING))
+    offered = (status == st.WAITING) & (s.rows["benched"][: len(status)] == 0)  # not over a limit
+    seen = np.flatnonzero(offered | (status == st.RUNNING))
     rows = s.rows[seen]
     table = jobs.table[seen]
     table["estimate"] = rows["estimate"]  # it may have been made in this simulation
@@ -47,7 +49,7 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     return Snapshot(
         now, jobs.with_table(table), live, held, nodes,
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - RECENT, "right")), mix,
-        s.users["usage"].copy(), float(s.control["half_life"][0]), float(s.control["excess"][0]),
+        s.users["usage"].copy(), float(s.control["half_life"][0]), float(s.control["excess"][0]), spent=spent_of(s, jobs, cluster),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import FINISHED, PREPARE, RUN
 from gpuyard.engine.memory import header_of
+from gpuyard.engine.site import has_site
 from gpuyard.engine.slots import BACKFILLS, Program, Slot
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SHARE
 from gpuyard.envs.reward import OBJECTIVES, Objective
@@ -118,6 +119,10 @@ def pristine_state(opened: Opened, workload: Workload, cluster: Cluster, closed:
         workload.jobs, workload.runtime, cluster, closed or opened.program, 0, opened.rules,
         segments=opened.recorded, timeline=opened.recorded, predictor=workload.predictor,
     )  # fmt: skip
+    if has_site(workload.jobs, cluster):
+        raise UsageError(f"{workload.name}: environments know no limits, and no conditions of jobs")
+    if s.partitions["shared"].any():
+        raise UsageError(f"cluster {cluster.name}: environments know no partitions that share nodes or jobs")
     control = s.control
     control["open"] = st.OPEN_NONE
     control["window"] = opened.window

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
+from gpuyard.engine.rows.sums import MOST_SLOWDOWN, MOST_WAIT, SHORT
 from gpuyard.engine.state import BINS
 from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
 
@@ -117,6 +118,27 @@ def estimate(s: State, j: Int) -> None:
         value = control.observed / control.observed_jobs if control.observed_jobs > 0 else FIRST_GUESS
     row.estimate = max(min(value, walltime), SHORTEST)
     row.remaining = row.estimate
+
+
+@inner
+def tally(s: State, row: JobRow) -> None:
+    """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
+    sums = s.tally[0]
+    end = s.control[0].now
+    turnaround = end - row.submit
+    alone = min(row.runtime, row.ran) if row.overrun == 1 else row.runtime
+    zero = 1.0 if alone == 0 else 0.0
+    slowdown = (turnaround + zero) / (alone + zero)
+    wait = row.start - row.submit
+    sums.ended += 1.0
+    sums.slowdown += slowdown
+    sums.capped_slowdown += min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
+    sums.bsld += max(turnaround / max(alone, SHORT), 1.0)
+    late = end > row.deadline or row.overrun == 1
+    sums.missed += 1.0 if late and row.deadline < np.inf else 0.0
+    sums.wait += wait
+    sums.capped_wait += min(wait, MOST_WAIT) / MOST_WAIT
+    sums.turnaround += turnaround
 
 
 # ── the timeline: time integrals in bins whose width doubles when they are used up ──

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, params_at
-from gpuyard.engine.kernels.accounts import charge
+from gpuyard.engine.kernels.accounts import charge, tally
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
 from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
 from gpuyard.engine.kernels.ranks.area import next_halving, waiting_area
 from gpuyard.engine.kernels.ranks.terms import begin_terms, learn_run_time, share_burden, terms_at, test_table
-from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, MOST_SLOWDOWN, MOST_WAIT, PENDING, RUNNING, SHORT, WAITING
+from gpuyard.engine.kernels.site.homes import look_at_in
+from gpuyard.engine.kernels.site.limits import bench_over, charge_limits, leave_limits
+from gpuyard.engine.kernels.site.reasons import note_reason
+from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, PENDING, RUNNING, WAITING
 from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
@@ -175,6 +178,9 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
         running_insert(s, part, j)
     if len(s.rank_until) > 1:
         s.rank_until[j] = s.rank_calm[j] = -math.inf
+    if control.limits > 0:
+        charge_limits(s, row, 1.0, 0.0)
+        bench_over(s)
 
 
 @inner
@@ -248,6 +254,8 @@ def _release(s: State, p: Int, j: Int) -> None:
         charge(s, row, -1.0)
     if part.used < 1e-9:
         part.used = 0.0
+    if control.limits > 0:
+        charge_limits(s, row, -1.0, elapsed * row.gpus)
     row.ran += elapsed
     note_service(s, row, row.ran)
     part.settled = 0
@@ -289,33 +297,14 @@ def end_job(s: State, j: Int) -> None:
             s.types[t].late_seconds = 0.0
     write_result(s, j)
     s.result[j].end = s.control[0].now
+    if s.control[0].limits > 0:
+        leave_limits(s, j)
     if s.control[0].tallying == 1:
-        _tally(s, row)
+        tally(s, row)
     if len(s.burden) > 1:
         share_burden(s, row)
         test_table(s, row)
         learn_run_time(s, row)
-
-
-@inner
-def _tally(s: State, row: JobRow) -> None:
-    """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
-    sums = s.tally[0]
-    end = s.control[0].now
-    turnaround = end - row.submit
-    alone = min(row.runtime, row.ran) if row.overrun == 1 else row.runtime
-    zero = 1.0 if alone == 0 else 0.0
-    slowdown = (turnaround + zero) / (alone + zero)
-    wait = row.start - row.submit
-    sums.ended += 1.0
-    sums.slowdown += slowdown
-    sums.capped_slowdown += min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
-    sums.bsld += max(turnaround / max(alone, SHORT), 1.0)
-    late = end > row.deadline or row.overrun == 1
-    sums.missed += 1.0 if late and row.deadline < np.inf else 0.0
-    sums.wait += wait
-    sums.capped_wait += min(wait, MOST_WAIT) / MOST_WAIT
-    sums.turnaround += turnaround
 
 
 @inner
@@ -374,6 +363,8 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     row.moved = 1 if given.transfer > 0 else 0
     plain = whole and row.hosted == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
     row.plain = 1 if plain else 0
+    if s.partitions[row.partition].shared > 0:
+        look_at_in(s, row, 0)
 
 
 @inner
@@ -381,7 +372,7 @@ def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -
     line.attained = line.usage = 0.0
     line.fair_share = 1.0 / len(s.users)
     line.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
-    line.partition_factor = s.partitions[row.partition].factor
+    line.partition_factor = s.partition_factor[given.partition]
     line.qos_factor = s.qos_factor[given.qos]
 
 
@@ -418,7 +409,10 @@ def requeue(s: State, j: Int) -> Any:
         control.error_job = j
         return STARVED
     _note(s, -1 - j)
-    return enqueue(s, j, False)
+    status = enqueue(s, j, False)
+    if control.limits > 0:
+        bench_over(s)
+    return status
 
 
 @inner
@@ -441,6 +435,7 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     row = s.rows[j]
     row.status = WAITING
     row.queued = control.now
+    note_reason(s, j, 0)
     begin_terms(s, row)
     row.remaining = max(row.estimate - row.done, 0.0)
     control.waiting += 1

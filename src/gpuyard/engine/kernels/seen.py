@@ -16,6 +16,9 @@ from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.ranks.area import may_be_stopped
 from gpuyard.engine.kernels.ranks.terms import begin_terms
 from gpuyard.engine.kernels.runs import fill_row
+from gpuyard.engine.kernels.site.homes import find_home
+from gpuyard.engine.kernels.site.limits import charge_limits
+from gpuyard.engine.kernels.site.refusals import find_chances
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
 from gpuyard.model.jobs import JOB as SUBMITTED
 from gpuyard.model.snapshot import LIVE
@@ -109,6 +112,9 @@ def lay_out(
         if s.nodes[n].free < 0:
             return UNSOUND
     _count_devices(s)
+    if control.limits > 0:
+        for i in range(control.heap):
+            charge_limits(s, s.rows[s.ends[i]], 1.0, 0.0)
     return LAID_OUT
 
 
@@ -187,6 +193,8 @@ def _set_row(s: State, given: SubmittedRow, seen: LiveRow, j: Int) -> None:
     row.status = RUNNING if seen.running else WAITING
     if not seen.running:
         begin_terms(s, row)
+        if s.partitions[row.partition].shared > 0:
+            find_chances(s, j)
     if may_be_stopped(s, row):
         s.control[0].stoppable = 1
     if len(s.rank_until) > 1:
@@ -223,6 +231,8 @@ def _set_held(s: State, held: Vector[HeldRow], where: Ints) -> None:
         row, node = s.rows[held[k].row], s.nodes[s.parts[k].node]
         hold(s, row, node, s.devices, s.parts[k])
         s.types[node.gpu_type].held += float(s.parts[k].gpus) if row.gpus >= 1 else row.gpus
+    for i in range(control.heap):
+        find_home(s, s.rows[s.ends[i]])
     _free_parts(s, len(held))
     control.free_part = control.parts_used = control.parts_laid = len(held)
 
