@@ -329,3 +329,13 @@ def test_a_simulation_under_the_policy_of_a_site(cli, tmp_path):
     lines = out.read_text().splitlines()
     assert lines[0].endswith("not_eligible,waited_for")
     assert lines[3].endswith("200.0,user-limit")
+
+
+def test_who_may_be_stopped_is_a_share_or_a_label(cli, tmp_path):
+    file = tmp_path / "jobs.csv"
+    file.write_text("submit,runtime,gpus,partition\n0,9000,1,low\n1,10,1,high\n9001,9000,1,high\n9002,10,1,low\n")
+    rest = ("--cluster", "1", "--scheduler", "saf/fewest/easy/gittins", "--metric", "preemptions.sum", "-f", "csv")
+    for who, stops in (("partition=low", 1), ("partition=high", 0), ("partition=low|high", 1), ("100%", 1), ("0", 0)):
+        assert f"preemptions.sum,{stops}.0," in cli("simulate", file, *rest, "--preemptible", who).out, who
+    assert "did you mean 'low'" in cli("simulate", file, *rest, "--preemptible", "partition=lo").err
+    assert "not a share of the jobs" in cli("simulate", file, *rest, "--preemptible", "half").err

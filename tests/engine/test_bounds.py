@@ -11,6 +11,7 @@ from gpuyard import Cluster, Simulation, Workload, load_cluster, parse_scheduler
 from gpuyard.engine import build
 from gpuyard.engine.build import groups_of
 from gpuyard.engine.state import CLOCK_YES
+from gpuyard.model.cluster import Outage
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.strategies import random_case
 
@@ -85,6 +86,15 @@ CROWDS = {"at once": (1, 0.0, True), "five users": (5, 200.0, True), "many": (40
 def test_thousands_of_jobs_start_as_if_all_were_keyed_at_every_pass(spec: str, name: str):
     users, spread, rounded = CROWDS[name]
     workload, cluster = crowd(1500, users, spread, len(name), rounded=rounded), load_cluster("16x8:gpu")
+    assert starts(workload, cluster, spec, bounded=True) == starts(workload, cluster, spec, bounded=False)
+
+
+@pytest.mark.parametrize("spec", SCHEDULERS)
+def test_jobs_that_come_back_wait_apart_from_those_that_were_like_them(spec: str):
+    whole = load_cluster("16x8:gpu")
+    rng = np.random.default_rng(5)
+    outages = tuple(Outage(int(rng.integers(16)), start, start + 600.0) for start in np.sort(rng.uniform(1.0, 30_000.0, 80)))
+    cluster, workload = replace(whole, outages=outages), crowd(1500, 3, 2000.0, 5, rounded=True)
     assert starts(workload, cluster, spec, bounded=True) == starts(workload, cluster, spec, bounded=False)
 
 

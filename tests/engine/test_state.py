@@ -11,6 +11,7 @@ import pytest
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
 from gpuyard.compat.rlscheduler import rules
 from gpuyard.engine import state as st
+from gpuyard.engine.memory import DTYPES
 from gpuyard.envs import kernels
 from gpuyard.model import jobs, result, snapshot
 
@@ -23,7 +24,7 @@ ROWS = {kind.__name__: kind for module in (st, jobs, result, snapshot, kernels) 
 def test_a_field_of_the_state_has_the_dtype_of_its_annotation(field: str) -> None:
     annotation = st.State.__annotations__[field]
     text = getattr(annotation, "__forward_arg__", annotation)
-    dtype = np.dtype(st.DTYPES[field])
+    dtype = np.dtype(DTYPES[field])
     if text in NUMBERS:
         assert dtype.kind == NUMBERS[text]
     else:
@@ -41,8 +42,8 @@ def test_a_row_lists_the_columns_of_the_classes_it_is_made_of() -> None:
 
 def test_a_job_without_optional_columns_takes_332_bytes() -> None:
     """The table, the run time, the row, the result, and the place in the queue."""
-    queue = sum(np.dtype(st.DTYPES[name]).itemsize for name in ("queue_keys", "queue_jobs"))
-    assert st.DTYPES["table"].itemsize + 8 + st.JOB_ROW.itemsize + result.ROW.itemsize + queue == 332
+    queue = sum(np.dtype(DTYPES[name]).itemsize for name in ("queue_keys", "queue_jobs"))
+    assert DTYPES["table"].itemsize + 8 + st.JOB_ROW.itemsize + result.ROW.itemsize + queue == 332
 
 
 def test_the_row_of_a_job_has_no_gaps_and_what_is_read_most_comes_first() -> None:

@@ -28,7 +28,7 @@ from gpuyard.model.snapshot import MIX
 _NO_RANKS = "rules that score jobs do: fcfs/fewest/easy/priority"
 _NO_MIX = np.zeros(0, MIX)
 BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
-LEAST_GROUP = 32  # jobs of a group; to look for the next of a smaller one takes longer than to key all of it
+LEAST_GROUP = 16  # jobs of a line; shorter ones cost more than to key each of their jobs
 _RANKED_JOBS = ("ranked", "rank_ends", "rank_jobs", "rank_level", "rank_until", "rank_calm")
 RANK_SCRATCH = (*_RANKED_JOBS, "rank_soon", "ranked_parts", "ranked_nodes", "ranked_devices")
 _NO_GROUPS = np.zeros(0, np.int32)
@@ -149,13 +149,16 @@ def takes_bounds(program: Program, jobs: Jobs) -> bool:
 
 
 def _with_bounds(s: st.State, jobs: Jobs, program: Program, *, estimated: bool) -> st.State:
-    """Return the state with room for bounds of keys that only fall, and with the groups of jobs that are alike."""
+    """Return the state with room for bounds of keys that only fall, and with lines for jobs that are alike."""
     n = len(jobs)
     made = s.replace(front_keys=np.zeros(n), front_jobs=np.zeros(n, np.int32))
-    group = groups_of(jobs, program.slots[0].alike, estimated=estimated)
-    if len(group) == 0:
+    line_of = groups_of(jobs, program.slots[0].alike, estimated=estimated)
+    if len(line_of) == 0:
         return made
-    return made.replace(group=group, queue_group=np.zeros(n, np.int32), group_seen=np.zeros(int(group.max()) + 1, np.int32))
+    sizes = np.bincount(line_of[line_of >= 0])
+    lines, sifted = np.zeros(len(sizes), st.LINE_ROW), np.zeros((2, n if program.sifts else 1), np.float32)
+    lines["head"] = lines["tail"] = np.cumsum(sizes) - sizes
+    return made.replace(line_of=line_of, lines=lines, line_jobs=np.zeros(sizes.sum(), np.int32), line_need=sifted[0], line_length=sifted[1])
 
 
 def groups_of(jobs: Jobs, alike: Iterable[str] | None, *, estimated: bool) -> Array:

@@ -22,6 +22,7 @@ from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels import seen
 from gpuyard.engine.kernels.events import PASS, PREPARE
+from gpuyard.engine.memory import DTYPES
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.rows.ranking import SOON
 from gpuyard.engine.site import has_site, with_limits_of
@@ -224,8 +225,8 @@ class SnapshotDecider:
         n, m = max(2 * jobs, self._most_jobs, 64), max(2 * parts, self._most_parts, 64)
         pool = m + int(s.nodes["gpus"].sum()) + n + 1  # whole devices, shares and CPU jobs that may start
         grown = s.replace(
-            rows=np.zeros(n, st.JOB_ROW), table=np.zeros(n, st.DTYPES["table"]),
-            factors=np.zeros(n if self._program.factors else 0, st.FACTOR_ROW), result=np.zeros(n, st.DTYPES["result"]),
+            rows=np.zeros(n, st.JOB_ROW), table=np.zeros(n, DTYPES["table"]),
+            factors=np.zeros(n if self._program.factors else 0, st.FACTOR_ROW), result=np.zeros(n, DTYPES["result"]),
             users=np.zeros(users, st.USER_ROW), chances=np.zeros(n if len(s.heads) > 1 else 1, np.uint64),
             queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32), running_ends=np.zeros(n),
             queue_need=np.zeros(n, np.float32), queue_length=np.zeros(n, np.float32),
@@ -234,7 +235,7 @@ class SnapshotDecider:
         )  # fmt: skip
         if self._program.ranks:
             grown = grown.replace(
-                ranked=np.zeros(n, st.DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
+                ranked=np.zeros(n, DTYPES["ranked"]), rank_ends=np.zeros(n), rank_jobs=np.zeros(n, np.int32),
                 rank_level=np.zeros(n, np.int32), rank_until=np.zeros(n), rank_calm=np.zeros(n), rank_soon=np.zeros(SOON + 2),
                 ranked_parts=np.zeros(pool + 1, st.PART_ROW), rank_factors=np.zeros(n if self._program.judges else 1),
             )  # fmt: skip

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
-from gpuyard.engine.rows.ranking import RANKED_ROW, RankedRow
+from gpuyard.engine.rows.ranking import RankedRow
 from gpuyard.engine.rows.sites import GroupRow, HeadRow
 from gpuyard.engine.rows.sums import BinRow, TallyRow, UserRow
-from gpuyard.model.jobs import JOB, JobColumns
-from gpuyard.model.result import BIN, ROW, SegmentRow
-from gpuyard.model.rules import TERMS, TermsRow
-from gpuyard.model.snapshot import MIX
+from gpuyard.model.jobs import JobColumns
+from gpuyard.model.result import SegmentRow
+from gpuyard.model.rules import TermsRow
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Ints, Reals, Vector, Words, f4, f8, i1, i4, i8, u8
@@ -167,6 +166,18 @@ class PartitionRow(RecordRow):
     touches: u8  # bit set of the partitions that have a node of this one
     shadow: f8
     spare: f8
+
+
+class LineRow(RecordRow):
+    """Waiting jobs of which the first to come goes first, whatever the time. The queue has one entry for all of them."""
+
+    bound: f8  # the key of that entry
+    filed: i4  # its job: the first of the line at the time, which may run by now
+    head: i4  # they are line_jobs[head:tail], in the order in which they came
+    tail: i4
+    need: f4  # none needs fewer devices
+    length: f4  # nor less time, s
+    stale: i4  # both may be too low
 
 
 class PartRow(RecordRow):
@@ -348,7 +359,6 @@ class ControlRow(RecordRow):
     bound_at: f8  # s, when these were worked out
     bound_until: f8  # s: up to then they are lower bounds
     wasted: i8  # keys worked out since then that a better bound would have spared
-    walk: i8  # number of the walk over a queue that is under way
     front: i8  # length of the heap of keys, in this walk
     front_at: i8  # position of the first job of the queue that has not been looked at, in this walk
     stoppable: i8  # some job says that it may be stopped
@@ -363,7 +373,7 @@ class ControlRow(RecordRow):
 NODE_ROW, PARTITION_ROW, PART_ROW, CELL_ROW = map(row_dtype, (NodeRow, PartitionRow, PartRow, CellRow))
 HEAD_ROW, GROUP_ROW = map(row_dtype, (HeadRow, GroupRow))
 TYPE_ROW, USER_ROW, OUTAGE_ROW, SLOT_ROW, SYSTEM_ROW = map(row_dtype, (TypeRow, UserRow, OutageRow, SlotRow, SystemRow))
-BIN_ROW, LOG_ROW, CONTROL_ROW, TALLY_ROW = map(row_dtype, (BinRow, SegmentRow, ControlRow, TallyRow))
+BIN_ROW, LOG_ROW, CONTROL_ROW, TALLY_ROW, LINE_ROW = map(row_dtype, (BinRow, SegmentRow, ControlRow, TallyRow, LineRow))
 SYSTEM = tuple(columns_of(SystemRow))
 
 BINS = 2048
@@ -376,8 +386,7 @@ PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE, PART_RANK, PART_SHARED = range(6
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
-PARAMS = 17  # numbers that a policy is given
-OWN_PARAMS = 8  # of them parameters of its function, at most
+PARAMS, OWN_PARAMS = 17, 8  # numbers that a policy is given; of them parameters of its function, at most
 EXPLOSION = 200  # jobs waiting
 INDEX_FROM = 16  # nodes in a partition from which the index of free nodes pays
 
@@ -397,9 +406,11 @@ class State(NamedTuple):
     queue_jobs: Ints  # (jobs,) i4
     queue_need: Reals  # (jobs,) f4, with skip or EASY: whole devices that a job of the queue needs at least
     queue_length: Reals  # (jobs,) f4, the same: s that it is estimated to take at least
-    queue_group: Ints  # (jobs,) i4, where keys only fall: the group of a job of the queue; -1: none
-    group: Ints  # (jobs,) i4: jobs alike in all that the ordering reads, so that the first to come goes first; -1: few are like it
-    group_seen: Ints  # (groups,) i4: the last walk in which a job of the group was looked at
+    line_of: Ints  # (jobs,) i4, where keys only fall: the line in which a job waits for the first time; -1: none
+    lines: Vector[LineRow]  # (lines,) LINE_ROW
+    line_jobs: Ints  # (jobs,) i4, for these queue_need and queue_length too
+    line_need: Reals
+    line_length: Reals
     front_keys: Reals  # (jobs,) f8, where keys only fall: heap by (key, index) of the keys that a pass has worked out
     front_jobs: Ints  # (jobs,) i4, the jobs of that heap
     running_jobs: Ints  # (jobs,) i4
@@ -492,19 +503,6 @@ class State(NamedTuple):
         """Return the state with some other arrays."""
         return self._replace(**arrays)
 
-
-_INT32 = "queue_jobs queue_group group group_seen front_jobs running_jobs ends type_rank partition_of room pick_node pick_units candidates"
-_SITE = "pair_at pairs releases unmet follower_at followers failing group_of why"
-_INT64 = "allowed mix_at fragment partial pick_device plan_free"
-DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkeys(_INT64.split(), np.int64) | dict.fromkeys(
-    [*_INT32.split(), *_SITE.split(), "notes", "plan_first", "legal", "rank_jobs", "rank_level"], np.int32) | {
-    "control": CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": JOB_ROW, "factors": FACTOR_ROW, "result": ROW, "nodes": NODE_ROW,
-    "parts": PART_ROW, "partitions": PARTITION_ROW, "types": TYPE_ROW, "mix": MIX, "outages": OUTAGE_ROW, "slots": SLOT_ROW,
-    "users": USER_ROW, "bins": BIN_ROW, "timeline": BIN, "log": LOG_ROW, "system": SYSTEM_ROW, "shadow_nodes": NODE_ROW,
-    "plan_cells": CELL_ROW, "tally": TALLY_ROW, "terms": TERMS, "ranked": RANKED_ROW, "ranked_parts": PART_ROW, "ranked_nodes": NODE_ROW,
-    "queue_need": np.float32, "queue_length": np.float32, "scratch": np.float32, "free_index": np.uint64,
-    "members": np.uint64, "chances": np.uint64, "heads": HEAD_ROW, "groups": GROUP_ROW, "head_nodes": NODE_ROW,
-}  # fmt: skip
 
 if TYPE_CHECKING:  # for policies, which read a column of a table and then a row of it: `jobs.estimate[j]`
     JobTable = type[VisibleRow]

@@ -13,7 +13,7 @@ from gpuyard.engine import state as st
 from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import FINISHED, PREPARE, RUN
-from gpuyard.engine.memory import header_of
+from gpuyard.engine.memory import DTYPES, header_of
 from gpuyard.engine.site import has_site
 from gpuyard.engine.slots import BACKFILLS, Program, Slot
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SHARE
@@ -165,7 +165,7 @@ def plans(*, midway: bool = False) -> Array:
     found = np.zeros((len(st.State._fields), 2), np.int64)
     for f, name in enumerate(st.State._fields):
         how = SHARE if name in _SHARED else COPY if midway or name in _COPIED else KEEP if name in _KEPT else LENGTH
-        found[f] = how, np.dtype(st.DTYPES[name]).itemsize
+        found[f] = how, np.dtype(DTYPES[name]).itemsize
     return found
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.accounts import UNITS
 from gpuyard.engine.kernels.ranks.area import may_be_stopped, time_by_table
-from gpuyard.engine.kernels.runs import factor_held, kept_of, overhead_of
+from gpuyard.engine.kernels.ranks.terms import kept_of
+from gpuyard.engine.kernels.runs import factor_held, overhead_of
 from gpuyard.engine.state import RUNNING
 from gpuyard.features.jobs import JOB, advance_recent
 from gpuyard.features.numbers import COUNT, TIME, log, share

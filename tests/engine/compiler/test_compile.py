@@ -10,7 +10,8 @@ import pytest
 from gpuyard import Workload, load_workload, simulate
 from gpuyard.engine.compiler.compile import compile_keys, compile_switch, parameters_of, place_of
 from gpuyard.engine.compiler.shown import JOB_PARTS, JOBS, TRUSTED_JOBS
-from gpuyard.engine.state import DTYPES, PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
+from gpuyard.engine.memory import DTYPES
+from gpuyard.engine.state import PARAMS, VISIBLE_NAMES, VISIBLE_ROW, State
 from gpuyard.errors import PolicyError
 from gpuyard.model.cluster import Cluster
 from gpuyard.policies import BACKFILLS, PLACEMENTS, PREEMPTIONS, Scheduler, make_ordering, make_placement

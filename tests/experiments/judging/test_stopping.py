@@ -137,6 +137,13 @@ def test_an_operator_is_answered(results: Results) -> None:
     assert len(found) == 1 + 3 + 1
 
 
+def test_an_answer_does_not_speak_of_what_was_not_measured(results: Results) -> None:
+    kept = {name: column for name, column in results.columns.items() if not name.startswith(("preemptions", "lost_share", "delay.max"))}
+    said = stopping_lead(summarise(replace(results, columns=kept)))[0]
+    assert "stopped –" not in said and "longest" not in said and "not known" not in said
+    assert said.endswith(".") and not said.endswith("..")
+
+
 def test_harm_is_counted_over_all_comparisons(results: Results) -> None:
     """FCFS is worse than smallest area first, and the words say where."""
     worse, count = harms(results, "fcfs")

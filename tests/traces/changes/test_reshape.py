@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard.errors import DataError
+from gpuyard.errors import DataError, UsageError
 from gpuyard.model.workload import Workload
 from gpuyard.traces import apply, load_workload
 
@@ -120,3 +120,31 @@ def test_the_price_of_a_checkpoint_may_be_a_share_of_the_time_between_them() -> 
     stated = apply(five(), "preemptible:share=1,checkpoint=600,writing=0.02,restart=60").jobs.stated
     assert set(stated["checkpoint_cost"].tolist()) == {12.0}
     assert set(stated["restart_cost"].tolist()) == {60.0}
+
+
+def labelled() -> Workload:
+    columns = {"submit": np.arange(6), "partition": [0, 0, 1, 1, 2, 2], "qos": [0, 1, 0, 1, 0, 1]}
+    return Workload.build(columns, np.ones(6), partitions=("low", "mid", "high"), qoses=("free", "paid"))
+
+
+def test_kinds_of_jobs_have_terms_of_their_own() -> None:
+    changed = apply(labelled(), "preemptible:share=1,partition=low|mid,qos=free,checkpoint=600,restart=60")
+    changed = apply(changed, "preemptible:share=0,partition=high")
+    stated = changed.jobs.stated
+    np.testing.assert_array_equal(stated["preemptible"], [1, np.nan, 1, np.nan, 0, 0])
+    np.testing.assert_array_equal(stated["checkpoint"], [600, np.nan, 600, np.nan, np.nan, np.nan])
+    later = apply(changed, "preemptible:share=1,qos=paid,partition=low,restart=300").jobs.stated
+    np.testing.assert_array_equal(later["preemptible"], [1, 1, 1, np.nan, 0, 0])
+    np.testing.assert_array_equal(later["restart_cost"], [60, 300, 60, np.nan, np.nan, np.nan])
+
+
+def test_the_jobs_of_a_kind_are_drawn_as_those_of_all() -> None:
+    """So that a share of a partition is part of the same share of the workload."""
+    drawn = apply(labelled(), "preemptible:share=0.5", 3).jobs.stated["preemptible"]
+    of_low = apply(labelled(), "preemptible:share=0.5,partition=low", 3).jobs.stated["preemptible"]
+    np.testing.assert_array_equal(of_low, [*drawn[:2], *[np.nan] * 4])
+
+
+def test_a_kind_that_no_job_has_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown partition of .*'lo'.*did you mean 'low'"):
+        apply(labelled(), "preemptible:share=1,partition=lo")

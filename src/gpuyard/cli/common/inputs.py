@@ -40,7 +40,7 @@ def reading_of(
     count = None if jobs is None else parse_count(jobs)
     if count is not None and count < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
-    changes = (*(apply or ()), *([f"preemptible:{share_of('--preemptible', preemptible):g}"] if preemptible is not None else []))
+    changes = (*(apply or ()), *([f"preemptible:{_who_may_be_stopped(preemptible)}"] if preemptible is not None else []))
     for text in changes:
         check_transform(text)
     return Reading(reader, parse_assignments(column or (), "--column"), parse_assignments(with_ or (), "--with"), count, changes)
@@ -176,14 +176,19 @@ def _note_speed(cluster: Cluster) -> None:
         )
 
 
-def share_of(option: str, text: str) -> float:
-    """Return the share that an option gives: 0.5 or 50%."""
+def _who_may_be_stopped(text: str) -> str:
+    """Return the parameters of the transform for `--preemptible`: a share of all jobs, 0.5 or 50%, or all that have a label, qos=low."""
+    return f"share=1,{text}" if "=" in text else f"{share_of('--preemptible', text, '; or who: partition=low, qos=low|free'):g}"
+
+
+def share_of(option: str, text: str, further: str = "") -> float:
+    """Return the share that an option gives: 0.5 or 50%. `further`: what the hint says besides."""
     try:
         share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise UsageError(f"{option} {text}: not a share of the jobs", hint="e.g. 0.5 or 50%")
+        raise UsageError(f"{option} {text}: not a share of the jobs", hint=f"e.g. 0.5 or 50%{further}")
     return share
 
 

@@ -66,7 +66,13 @@ Apply = Annotated[
     ),
 ]
 Preemptible = Annotated[
-    str | None, _input("SHARE", "Let this share of the jobs (0.5, 50%), drawn at random, be stopped, and no other job.", "--preemptible")
+    str | None,
+    _input(
+        "SHARE|COLUMN=LABEL",
+        "Let this share of the jobs (0.5, 50%), drawn at random, be stopped, and no other job; or those of a partition, QOS, account,"
+        " user or job_class: qos=low.",
+        "--preemptible",
+    ),
 ]
 
 # ── the rules ──

@@ -20,7 +20,8 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic
 
-from gpuyard.engine.state import DTYPES, State
+from gpuyard.engine.memory import DTYPES
+from gpuyard.engine.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Accounts over time: recent usage by user, GPU-seconds that decay with a half-life; their last run times; and the timeline."""
+"""Accounts: recent usage by user, GPU-seconds that decay with a half-life; their last run times; what has ended; and the timeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import JobRow, State
+    from gpuyard.engine.state import JobRow, PartRow, State
 
 UNITS = 1048576.0  # of a GPU, in which held GPUs are counted: whole numbers add up to the same in any order, and back to 0
 LN2 = math.log(2.0)
@@ -121,7 +121,30 @@ def estimate(s: State, j: Int) -> None:
 
 
 @inner
-def tally(s: State, row: JobRow) -> None:
+def note_service(s: State, row: JobRow, ran: Real) -> None:
+    """Show policies that read it the GPU-seconds of a job that has run for so long."""
+    if len(s.factors) > 0:
+        s.factors[row.number].attained = ran * row.gpus
+
+
+# ── what has ended: results, sums for rewards, segments ──
+
+
+@inner
+def write_result(s: State, j: Int) -> None:
+    """Write what is known about a job that was submitted, except for its end."""
+    row = s.rows[j]
+    line = s.result[j]
+    line.start = row.start if row.start >= 0 else np.nan
+    line.end = np.nan
+    line.ran = row.ran
+    line.gpu_seconds = row.ran * row.gpus
+    line.preemptions = row.preemptions
+    line.status = row.status
+
+
+@inner
+def tally_end(s: State, row: JobRow) -> None:
     """Add a job that has ended to the sums for rewards; the terms are those of the metrics of the same names."""
     sums = s.tally[0]
     end = s.control[0].now
@@ -139,6 +162,20 @@ def tally(s: State, row: JobRow) -> None:
     sums.wait += wait
     sums.capped_wait += min(wait, MOST_WAIT) / MOST_WAIT
     sums.turnaround += turnaround
+
+
+@inner
+def log_segment(s: State, j: Int, piece: PartRow, number: Int, amount: Real, begin: Real) -> None:
+    """Write down what a run that ends now held on one node."""
+    control = s.control[0]
+    line = s.log[control.log]
+    line.job = s.table[j].index
+    line.node = number
+    line.gpus = amount
+    line.devices = piece.mask
+    line.start = begin
+    line.end = control.now
+    control.log += 1
 
 
 # ── the timeline: time integrals in bins whose width doubles when they are used up ──

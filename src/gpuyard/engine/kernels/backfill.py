@@ -16,7 +16,7 @@ from gpuyard.engine.slots import BACKFILLS
 from gpuyard.model.cluster import EPS
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import Int, Real
+    from gpuyard.arrays import Int, Real, Reals
     from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
 
 BACKFILL_NONE, BACKFILL_SKIP, BACKFILL_EASY, BACKFILL_CONSERVATIVE = (BACKFILLS[name] for name in ("none", "skip", "easy", "conservative"))
@@ -62,32 +62,37 @@ def next_passing(s: State, part: PartitionRow, at: Int, reserved: bool) -> Any:
 
     `reserved`: the head has a reservation that must stand. Jobs that are not returned cannot start, whatever nodes they were given.
     """
+    return first_passing(s, part, s.queue_need, s.queue_length, at, part.tail, reserved)
+
+
+@inner
+def first_passing(s: State, part: PartitionRow, need: Reals, length: Reals, at: Int, end: Int, reserved: bool) -> Any:
+    """Do the same for any two columns of single precision, from `at` up to `end`."""
     control = s.control[0]
     free = np.float32(min(float(part.free), part.quota - part.used + 2.0 * EPS))
     spare, limit = np.float32(math.inf), np.float32(math.inf)
     if reserved and control.counters == 1:
         spare = np.float32(control.spare)
-        if control.shadow < math.inf:  # the columns are of single precision: whoever is near the limit is looked at
+        if control.shadow < math.inf:  # whoever is near the limit is looked at
             limit = np.float32((control.shadow - control.now + 1e-15 * control.shadow) * (1.0 + 1e-6))
-    tail = part.tail
-    while at + BLOCK <= tail and not _any_passes(s, at, free, spare, limit):
+    while at + BLOCK <= end and not _any_passes(need, length, at, free, spare, limit):
         at += BLOCK
-    while at < tail and not _passes(s, at, free, spare, limit):
+    while at < end and not _passes(need, length, at, free, spare, limit):
         at += 1
     return at
 
 
 @inner
-def _passes(s: State, i: Int, free: Real, spare: Real, limit: Real) -> Any:
-    return (s.queue_need[i] <= free) & ((s.queue_need[i] <= spare) | (s.queue_length[i] <= limit))
+def _passes(need: Reals, length: Reals, i: Int, free: Real, spare: Real, limit: Real) -> Any:
+    return (need[i] <= free) & ((need[i] <= spare) | (length[i] <= limit))
 
 
 @inner
-def _any_passes(s: State, at: Int, free: Real, spare: Real, limit: Real) -> Any:
+def _any_passes(need: Reals, length: Reals, at: Int, free: Real, spare: Real, limit: Real) -> Any:
     """Whether any of a block passes. No early exit and unsigned positions: so the compiler compares eight at once, 0.1 ns a job."""
     found = False
     for k in range(BLOCK):
-        found |= _passes(s, np.uint64(at) + np.uint64(k), free, spare, limit)
+        found |= _passes(need, length, np.uint64(at) + np.uint64(k), free, spare, limit)
     return found
 
 

@@ -14,11 +14,22 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import ORDERING, inner
 from gpuyard.engine.kernels.accounts import LN2, share_usage
-from gpuyard.engine.kernels.backfill import BACKFILL_EASY, BACKFILL_NONE, BLOCK, find_passing, next_passing, reserve, sift
+from gpuyard.engine.kernels.backfill import BACKFILL_EASY, BACKFILL_NONE, find_passing, first_passing, next_passing, reserve, sift
 from gpuyard.engine.kernels.passes import call_ordering, failed
 from gpuyard.engine.kernels.place import find
-from gpuyard.engine.kernels.queue import before, ends_insert, ends_remove, queue_position, queue_sort
-from gpuyard.engine.kernels.runs import BAD_KEY, bound_of, key_of, note_group, revise_ends, start_at
+from gpuyard.engine.kernels.queue import (
+    before,
+    ends_insert,
+    ends_remove,
+    freshen,
+    leave_line,
+    line_for,
+    place_in_line,
+    queue_position,
+    queue_remove,
+    queue_sort,
+)
+from gpuyard.engine.kernels.runs import BAD_KEY, bound_of, key_of, note_demand, revise_ends, start_taken
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
@@ -43,13 +54,12 @@ def bounded(s: State, p: Int) -> Any:
 def _renew_bounds(s: State, slot: SlotRow) -> Any:
     """Begin a pass: work the bounds out again if the horizon is near, or if they are too low to be of use; returns a status.
 
-    The span doubles where bounds last until the horizon; where too many keys are worked out in vain it shrinks to the time that
-    they were of use. Keying a job in a pass and bounding it take about as long, so as many keys may be wasted as jobs wait.
-    """
+        The span doubles where bounds last until the horizon; where too many keys are worked out in vain it shrinks to the time that
+    were of use. Keying a job in a pass and bounding it take about as long, so as many keys may be wasted as the queue has entries."""
     control = s.control[0]
     total = share_usage(s) if control.half_life > 0 else 0.0
     span = control.horizon - control.bound_at
-    if control.wasted > control.waiting + 64:
+    if control.wasted > _entries(s) + 64:
         span = control.now - control.bound_at
     elif control.now <= control.bound_until:
         return 0
@@ -65,6 +75,15 @@ def _renew_bounds(s: State, slot: SlotRow) -> Any:
         if status < 0:
             return status
     return 0
+
+
+@inner
+def _entries(s: State) -> Any:
+    """Return how many entries all queues have."""
+    count = 0
+    for p in range(len(s.partitions)):
+        count += s.partitions[p].tail - s.partitions[p].head
+    return count
 
 
 @inner
@@ -84,9 +103,13 @@ def _bound_queue(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     """Key the queue as of the horizon, and sort it; returns a status."""
     control = s.control[0]
     lo, hi = part.head, part.tail
-    if control.half_life > 0:
-        for i in range(lo, hi):
-            j = s.queue_jobs[i]
+    for i in range(lo, hi):
+        j = np.int64(s.queue_jobs[i])
+        number = line_for(s, j)
+        if number >= 0:  # the first of the line is keyed for it
+            j = np.int64(s.line_jobs[s.lines[number].head])
+            s.queue_jobs[i] = s.lines[number].filed = j
+        if control.half_life > 0:
             s.factors[j].usage = s.users[s.table[j].user].floor
     status = call_ordering(s, slot, lo, hi, control.horizon)
     if status != 0:
@@ -94,6 +117,9 @@ def _bound_queue(s: State, part: PartitionRow, slot: SlotRow) -> Any:
     for i in range(lo, hi):
         if s.queue_keys[i] != s.queue_keys[i]:
             s.queue_keys[i] = -math.inf  # whether that is an error its key will tell
+        number = line_for(s, np.int64(s.queue_jobs[i]))
+        if number >= 0:
+            s.lines[number].bound = s.queue_keys[i]
     part.unsorted = 1
     return 0
 
@@ -103,16 +129,14 @@ def _bound_queue(s: State, part: PartitionRow, slot: SlotRow) -> Any:
 
 @inner
 def _begin_walk(s: State, part: PartitionRow) -> None:
-    control = s.control[0]
-    control.walk += 1
-    control.front, control.front_at = 0, part.head
+    s.control[0].front, s.control[0].front_at = 0, part.head
 
 
 @inner
 def _look_ahead(s: State, part: PartitionRow, slot: SlotRow, sifting: bool, reserved: bool) -> Any:
     """Key jobs until the first of the heap is the next of the queue, of those that might start if `sifting`; returns a status.
 
-    Of a group one job at a time is in the heap.
+    Of a line one job at a time is in the heap.
     """
     control = s.control[0]
     at = control.front_at
@@ -122,32 +146,46 @@ def _look_ahead(s: State, part: PartitionRow, slot: SlotRow, sifting: bool, rese
         control.front_at = at
         if at == part.tail:
             return 0
-        if len(s.queue_group) > 1 and s.queue_group[at] >= 0:
-            if s.group_seen[s.queue_group[at]] == control.walk:
-                at = _end_of_run(s, part, at)
-                continue
         j = np.int64(s.queue_jobs[at])
         if control.front > 0 and before(s.front_keys[0], np.int64(s.front_jobs[0]), s.queue_keys[at], j):
             return 0
-        status = _look_at(s, at, slot)
+        number = line_for(s, j)
+        if number < 0:
+            status = _look_at(s, j, slot)
+        else:
+            status = _look_along(s, part, at, number, np.int64(s.lines[number].head), slot, sifting, reserved)
         if status < 0:
             return status
         at += 1
 
 
 @inner
-def _look_at(s: State, at: Int, slot: SlotRow) -> Any:
-    """Key the job at position `at` of the queue, into the heap; returns a status."""
+def _look_at(s: State, j: Int, slot: SlotRow) -> Any:
+    """Key a job, into the heap; returns a status."""
     control = s.control[0]
-    j = np.int64(s.queue_jobs[at])
     _show_part(s, j)
     key = key_of(s, slot.ordering, j, ORDERING)
     if key != key:
         return failed(s, BAD_KEY, j)
     ends_insert(s.front_keys, s.front_jobs, control.front, key, j)
     control.front += 1
-    if len(s.queue_group) > 1 and s.queue_group[at] >= 0:
-        s.group_seen[s.queue_group[at]] = control.walk
+    return 0
+
+
+@inner
+def _look_along(s: State, part: PartitionRow, entry: Int, number: Int, at: Int, slot: SlotRow, sifting: bool, reserved: bool) -> Any:
+    """Key the first job of a line from position `at` on, of those that might start if `sifting`; returns a status.
+
+    `entry`: the position of the line in the queue, if the walk comes to it; else -1.
+    """
+    line = s.lines[number]
+    if sifting:
+        at = first_passing(s, part, s.line_need, s.line_length, at, np.int64(line.tail), reserved)
+    if at < line.tail:
+        return _look_at(s, np.int64(s.line_jobs[at]), slot)
+    if entry >= 0 and line.stale == 1:  # the walk was led here by what a job needed that has left
+        freshen(s, line)
+        note_demand(s, entry)
     return 0
 
 
@@ -169,67 +207,36 @@ def _next(s: State) -> Any:
 
 
 @inner
-def _leave_behind(s: State, p: Int, j: Int, count: Int) -> Any:
-    """Start job j, which has been looked at, if nodes were picked for it; returns the position behind it."""
+def _go_on(s: State, p: Int, j: Int, count: Int, slot: SlotRow, sifting: bool, reserved: bool) -> Any:
+    """Start job j, the first of the heap, if nodes were picked for it; the next of its line takes its place. Returns a status."""
+    part = s.partitions[p]
+    number = line_for(s, j)
+    if number < 0:
+        if count > 0:
+            _take_entry(s, part, bound_of(s, j), j)
+            _show_part(s, j)
+            start_taken(s, p, j, count)
+        return 0
+    line = s.lines[number]
+    at = place_in_line(s, line, j) + 1
+    if count > 0:
+        at = leave_line(s, line, at - 1)
+        if line.head == line.tail:
+            _take_entry(s, part, line.bound, np.int64(line.filed))
+        start_taken(s, p, j, count)
+    return _look_along(s, part, -1, number, at, slot, sifting, reserved)
+
+
+@inner
+def _take_entry(s: State, part: PartitionRow, bound: Real, j: Int) -> None:
+    """Take the entry of a job that starts, or of a line in which nobody waits any more, out of the queue."""
     control = s.control[0]
-    at = queue_position(s, s.partitions[p], bound_of(s, j), j)
-    _show_part(s, j)
-    if count == 0:
-        return at + 1
-    following = start_at(s, p, at, count)
+    at = queue_position(s, part, bound, j)
+    following = queue_remove(s, part, at)
     if following == at and at < control.front_at:  # those behind have moved up one place
         control.front_at -= 1
     if following > at and at >= control.front_at:  # those before it have moved back
         control.front_at += 1
-    return following
-
-
-# ── groups: jobs that are alike in all that the ordering reads go in the order in which they came, whatever the time ──
-
-
-@inner
-def _end_of_run(s: State, part: PartitionRow, at: Int) -> Any:
-    """Return the first position behind `at` with a job of another group."""
-    group = s.queue_group[at]
-    tail = part.tail
-    at += 1
-    while at + BLOCK <= tail and _all_of(s, at, group):
-        at += BLOCK
-    while at < tail and s.queue_group[at] == group:
-        at += 1
-    return at
-
-
-@inner
-def _all_of(s: State, at: Int, group: Int) -> Any:
-    """Whether a whole block is of one group; see `gpuyard.engine.kernels.backfill`."""
-    other = False
-    for k in range(BLOCK):
-        other |= s.queue_group[np.uint64(at) + np.uint64(k)] != group
-    return not other
-
-
-@inner
-def _look_at_next_of(s: State, part: PartitionRow, at: Int, group: Int, slot: SlotRow, sifting: bool, reserved: bool) -> Any:
-    """Key the first job of the group from position `at` on, of those that might start if `sifting`; returns a status."""
-    while True:
-        if sifting:
-            at = next_passing(s, part, at, reserved)
-        if at == part.tail:
-            return 0
-        if s.queue_group[at] == group:
-            return _look_at(s, at, slot)
-        at += 1
-
-
-@inner
-def _go_on(s: State, p: Int, j: Int, count: Int, slot: SlotRow, sifting: bool, reserved: bool) -> Any:
-    """Start job j, the first of the heap, if nodes were picked for it; the next of its group takes its place. Returns a status."""
-    group = s.group[j] if len(s.group) > 1 and s.rows[j].preemptions == 0 else -1
-    if count == 0 and group < 0:
-        return 0
-    following = _leave_behind(s, p, j, count)
-    return 0 if group < 0 else _look_at_next_of(s, s.partitions[p], following, group, slot, sifting, reserved)
 
 
 # ── the pass ──
@@ -269,9 +276,6 @@ def _bounded_pass(s: State, p: Int, slot: SlotRow) -> Any:
 def _sort(s: State, part: PartitionRow) -> None:
     queue_sort(s.queue_keys, s.queue_jobs, part.head, part.tail)
     part.unsorted = part.sifted = 0
-    if len(s.queue_group) > 1:
-        for i in range(part.head, part.tail):
-            note_group(s, i)
 
 
 @inner

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, params_at, prefetch
 from gpuyard.engine.compiler.vectors import words_at
-from gpuyard.engine.kernels.accounts import age_usage, estimate, observe, show_usage, tick, write_timeline
+from gpuyard.engine.kernels.accounts import age_usage, estimate, observe, show_usage, tick, write_result, write_timeline
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
 from gpuyard.engine.kernels.nodes import largest_share
 from gpuyard.engine.kernels.open import open_ordering, open_placement
@@ -19,7 +19,7 @@ from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.ranks.order import quiet_until
 from gpuyard.engine.kernels.ranks.terms import begin_terms
-from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row, write_result
+from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row
 from gpuyard.engine.kernels.site.gates import (
     AFTER_FAILED,
     can_never_run,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import ORDERING, PREEMPTION, call_keys, call_state, inner, params_at
+from gpuyard.engine.kernels.accounts import note_service
 from gpuyard.engine.kernels.backfill import (
     BACKFILL_CONSERVATIVE,
     BACKFILL_EASY,
@@ -28,7 +29,7 @@ from gpuyard.engine.kernels.nodes import holds_in
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.ranks.area import waiting_area
-from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, note_service, overhead_of, requeue, revise_ends, start_at
+from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
 from gpuyard.engine.kernels.site.limits import OVER
 from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN, PART_RANK, PART_SHARED
 from gpuyard.model.cluster import EPS

@@ -1,4 +1,4 @@
-"""Ordered containers: the queue of a partition, its running jobs, and the heap of ends.
+"""Ordered containers: the queue of a partition, its lines, its running jobs, and the heap of ends.
 
 The queue is a sorted array inside the partition's own region, shifted on the shorter side: walking it in order is
 what backfilling does most (decision record 0008).
@@ -14,7 +14,7 @@ from gpuyard.engine.compiler.jit import inner
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Ints, Real, Reals
-    from gpuyard.engine.state import PartitionRow, State
+    from gpuyard.engine.state import LineRow, PartitionRow, State
 
 _ONE = np.uint64(1)
 
@@ -53,8 +53,6 @@ def _entries_up(s: State, first: Int, last: Int) -> None:
     if len(s.queue_need) > 1:
         move_up(s.queue_need, first, last)
         move_up(s.queue_length, first, last)
-    if len(s.queue_group) > 1:
-        move_up(s.queue_group, first, last)
 
 
 @inner
@@ -65,8 +63,6 @@ def _entries_down(s: State, first: Int, last: Int) -> None:
     if len(s.queue_need) > 1:
         move_down(s.queue_need, first, last)
         move_down(s.queue_length, first, last)
-    if len(s.queue_group) > 1:
-        move_down(s.queue_group, first, last)
 
 
 @inner
@@ -76,8 +72,6 @@ def _copy_entry(s: State, to: Int, at: Int) -> None:
     if len(s.queue_need) > 1:
         s.queue_need[to] = s.queue_need[at]
         s.queue_length[to] = s.queue_length[at]
-    if len(s.queue_group) > 1:
-        s.queue_group[to] = s.queue_group[at]
 
 
 @inner
@@ -195,6 +189,74 @@ def _shell_sort(keys: Reals, jobs: Ints, lo: Int, hi: Int) -> None:
             keys[k] = key
             jobs[k] = job
         gap //= 3
+
+
+# ── lines: waiting jobs that are alike in all that an ordering reads, in the order in which they came. Where keys only fall, the first
+# of a line goes before the others whatever the time, and the queue has one entry for all of them (decision record 0027) ──
+
+
+@inner
+def line_for(s: State, j: Int) -> Any:
+    """Return the number of the line in which job j waits; -1: none. Who has run before is not like the others."""
+    return np.int64(s.line_of[j]) if len(s.line_of) > 1 and s.rows[j].preemptions == 0 else np.int64(-1)
+
+
+@inner
+def join_line(s: State, line: LineRow, j: Int, need: Real, length: Real) -> None:
+    """Put job j at the end; it needs at least so many devices, and seconds."""
+    at = line.tail
+    s.line_jobs[at] = j
+    if len(s.line_need) > 1:
+        s.line_need[at], s.line_length[at] = need, length
+        if line.head == at:
+            line.need, line.length, line.stale = s.line_need[at], s.line_length[at], 0
+        else:
+            line.need, line.length = min(line.need, s.line_need[at]), min(line.length, s.line_length[at])
+    line.tail = at + 1
+
+
+@inner
+def leave_line(s: State, line: LineRow, at: Int) -> Any:
+    """Take out the job at position `at`; returns the position of the job that followed it."""
+    head, tail = line.head, line.tail
+    sifted = len(s.line_need) > 1
+    if sifted and (s.line_need[at] == line.need or s.line_length[at] == line.length):
+        line.stale = 1
+    if at - head < tail - at:
+        move_up(s.line_jobs, head, at)
+        if sifted:
+            move_up(s.line_need, head, at)
+            move_up(s.line_length, head, at)
+        line.head = head + 1
+        return at + 1
+    move_down(s.line_jobs, at + 1, tail)
+    if sifted:
+        move_down(s.line_need, at + 1, tail)
+        move_down(s.line_length, at + 1, tail)
+    line.tail = tail - 1
+    return at
+
+
+@inner
+def place_in_line(s: State, line: LineRow, j: Int) -> Any:
+    """Return the position of job j, which waits in the line: who came first has the lower number."""
+    lo, hi = line.head, line.tail
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if s.line_jobs[middle] < j:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@inner
+def freshen(s: State, line: LineRow) -> None:
+    """Work out again what the jobs of the line need at least."""
+    need, length = s.line_need[line.head], s.line_length[line.head]
+    for i in range(line.head + 1, line.tail):
+        need, length = min(need, s.line_need[i]), min(length, s.line_length[i])
+    line.need, line.length, line.stale = need, length, 0
 
 
 # ── running jobs of a partition, by (estimated end, index); the shorter side is moved here too ──

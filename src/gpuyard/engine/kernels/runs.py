@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import ORDERING, call_keys, copier, inner, params_at
-from gpuyard.engine.kernels.accounts import charge, tally
+from gpuyard.engine.kernels.accounts import charge, log_segment, note_service, tally_end, write_result
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, index_add, index_remove
-from gpuyard.engine.kernels.queue import ends_insert, ends_remove, queue_append, queue_insert, queue_remove, running_insert, running_remove
+from gpuyard.engine.kernels.queue import (
+    ends_insert,
+    ends_remove,
+    join_line,
+    line_for,
+    queue_append,
+    queue_insert,
+    queue_position,
+    queue_remove,
+    running_insert,
+    running_remove,
+)
 from gpuyard.engine.kernels.ranks.area import next_halving, waiting_area
-from gpuyard.engine.kernels.ranks.terms import begin_terms, learn_run_time, share_burden, terms_at, test_table
+from gpuyard.engine.kernels.ranks.terms import begin_terms, kept_of, learn_run_time, share_burden, terms_at, test_table
 from gpuyard.engine.kernels.site.homes import look_at_in
 from gpuyard.engine.kernels.site.limits import bench_over, charge_limits, leave_limits
 from gpuyard.engine.kernels.site.reasons import note_reason
@@ -21,7 +32,7 @@ from gpuyard.model.jobs import JOB
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import FactorRow, JobRow, PartRow, State
+    from gpuyard.engine.state import FactorRow, JobRow, PartitionRow, State
     from gpuyard.model.jobs import SubmittedRow
 
 BAD_KEY = -1
@@ -189,10 +200,17 @@ def start_at(s: State, p: Int, at: Int, count: Int) -> Any:
     j = np.int64(s.queue_jobs[at])
     part = s.partitions[p]
     following = queue_remove(s, part, at)
+    start_taken(s, p, j, count)
+    return following
+
+
+@inner
+def start_taken(s: State, p: Int, j: Int, count: Int) -> None:
+    """Start job j, which has just been taken out of the queue, on the nodes picked."""
+    part = s.partitions[p]
     part.work = max(part.work - s.rows[j].remaining * s.rows[j].gpus, 0.0) if part.head < part.tail else 0.0
     s.control[0].waiting -= 1
     start_job(s, p, j, count)
-    return following
 
 
 @inner
@@ -241,7 +259,7 @@ def _release(s: State, p: Int, j: Int) -> None:
         s.types[node.gpu_type].busy_seconds += elapsed * amount
         s.types[node.gpu_type].held -= amount
         if control.logging == 1:
-            _log(s, j, piece, node.number, amount, row.run_start)
+            log_segment(s, j, piece, node.number, amount, row.run_start)
         following = piece.next
         piece.next = control.free_part
         control.free_part = k
@@ -265,26 +283,6 @@ def _release(s: State, p: Int, j: Int) -> None:
 
 
 @inner
-def note_service(s: State, row: JobRow, ran: Real) -> None:
-    """Show policies that read it the GPU-seconds of a job that has run for so long."""
-    if len(s.factors) > 0:
-        s.factors[row.number].attained = ran * row.gpus
-
-
-@inner
-def _log(s: State, j: Int, piece: PartRow, number: Int, amount: Real, begin: Real) -> None:
-    control = s.control[0]
-    line = s.log[control.log]
-    line.job = s.table[j].index
-    line.node = number
-    line.gpus = amount
-    line.devices = piece.mask
-    line.start = begin
-    line.end = control.now
-    control.log += 1
-
-
-@inner
 def end_job(s: State, j: Int) -> None:
     """The run of job j, which the heap has given up already, has come to its end."""
     row = s.rows[j]
@@ -300,24 +298,11 @@ def end_job(s: State, j: Int) -> None:
     if s.control[0].limits > 0:
         leave_limits(s, j)
     if s.control[0].tallying == 1:
-        tally(s, row)
+        tally_end(s, row)
     if len(s.burden) > 1:
         share_burden(s, row)
         test_table(s, row)
         learn_run_time(s, row)
-
-
-@inner
-def write_result(s: State, j: Int) -> None:
-    """Write what is known about a job that was submitted, except for its end."""
-    row = s.rows[j]
-    line = s.result[j]
-    line.start = row.start if row.start >= 0 else np.nan
-    line.end = np.nan
-    line.ran = row.ran
-    line.gpu_seconds = row.ran * row.gpus
-    line.preemptions = row.preemptions
-    line.status = row.status
 
 
 _copy_submitted = copier([name for name in JOB.names or () if name in (JOB_ROW.names or ())])
@@ -329,10 +314,7 @@ def submit_row(s: State, j: Int) -> None:
     fill_row(s, s.table[j], j)
     s.rows[j].runtime = s.runtime[j]
     line = s.result[j]
-    line.rate = 0.0
-    line.nodes = 0
-    line.node = -1
-    line.reason = 0
+    line.rate, line.nodes, line.node, line.reason = 0.0, 0, -1, 0
 
 
 @inner
@@ -345,17 +327,9 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     if len(s.factors) > 0:
         _fill_factors(s, given, row, s.factors[j])
     row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0
-    row.remaining = given.estimate
-    row.queued = given.submit
-    row.start = -1.0
-    row.preemptions = 0
-    row.status = PENDING
-    row.alloc = -1
-    row.overrun = 0
-    row.benched = 0
-    row.barren = 0
-    row.silent = 0
-    row.reached = 0.0
+    row.remaining, row.queued, row.start = given.estimate, given.submit, -1.0
+    row.status, row.alloc, row.preemptions, row.reached = PENDING, -1, 0, 0.0
+    row.overrun, row.benched, row.barren, row.silent = 0, 0, 0, 0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
@@ -374,15 +348,6 @@ def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -
     line.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
     line.partition_factor = s.partition_factor[given.partition]
     line.qos_factor = s.qos_factor[given.qos]
-
-
-@inner
-def kept_of(s: State, row: JobRow, useful: Real) -> Any:
-    """Seconds that a run keeps of so many useful ones if it is stopped."""
-    interval = s.terms[terms_at(s, row)].interval
-    if interval == 0:
-        return useful
-    return 0.0 if np.isinf(interval) else np.floor(useful / interval) * interval
 
 
 @inner
@@ -452,7 +417,20 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
             if slot.rank != 0:
                 part.ageing = min(part.ageing, next_halving(s, row))
         elif len(s.front_jobs) > 1:
+            number = line_for(s, j)
+            if number >= 0:
+                _line_up(s, part, number, j, crowd)
+                return 0
+            _file_anew(s, part, j)
             key = bound_of(s, j)
+    part.newcomer = _put(s, part, key, j, crowd)
+    part.came += 1
+    return 0
+
+
+@inner
+def _put(s: State, part: PartitionRow, key: Real, j: Int, crowd: bool) -> Any:
+    """Put an entry into the queue; returns its position."""
     if crowd:
         at = queue_append(s, part, key, j)
         part.unsorted = 1
@@ -460,27 +438,56 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
         at = queue_insert(s, part, key, j)
     if len(s.queue_need) > 1:
         note_demand(s, at)
-    if len(s.queue_group) > 1:
-        note_group(s, at)
-    part.came += 1
-    part.newcomer = at
-    return 0
+    return at
+
+
+@inner
+def _line_up(s: State, part: PartitionRow, number: Int, j: Int, crowd: bool) -> None:
+    """Put job j at the end of its line, and the line into the queue if nobody was waiting in it."""
+    row, line = s.rows[j], s.lines[number]
+    alone = line.head == line.tail
+    join_line(s, line, j, least_devices(row), least_length(s, row))
+    if alone:
+        line.bound, line.filed = bound_of(s, j), j
+        _put(s, part, line.bound, j, crowd)
+    elif part.sifted == 1 and part.unsorted == 0:
+        note_demand(s, queue_position(s, part, line.bound, np.int64(line.filed)))
+
+
+@inner
+def _file_anew(s: State, part: PartitionRow, j: Int) -> None:
+    """Let the line that is filed under job j, which comes back from a run and waits by itself from now on, be filed under its first."""
+    number = np.int64(s.line_of[j]) if len(s.line_of) > 1 else np.int64(-1)
+    if number < 0:
+        return
+    line = s.lines[number]
+    if line.filed == j and line.head < line.tail:
+        queue_remove(s, part, queue_position(s, part, line.bound, j))
+        line.filed = s.line_jobs[line.head]
+        _put(s, part, line.bound, np.int64(line.filed), False)
 
 
 @inner
 def note_demand(s: State, at: Int) -> None:
-    """Write beside the queue what the job at position `at` needs at least, wherever it runs: whole devices, and seconds."""
-    control = s.control[0]
-    row = s.rows[s.queue_jobs[at]]
-    s.queue_need[at] = row.gpus if row.gpus >= 1 else 0.0
-    s.queue_length[at] = estimated_length(s, row, control.fastest, control.least_transfer)
+    """Write beside the queue what the job at position `at`, or the jobs of the line there, need at least: whole devices, and seconds."""
+    j = np.int64(s.queue_jobs[at])
+    number = line_for(s, j)
+    if number >= 0:
+        s.queue_need[at], s.queue_length[at] = s.lines[number].need, s.lines[number].length
+    else:
+        s.queue_need[at], s.queue_length[at] = least_devices(s.rows[j]), least_length(s, s.rows[j])
 
 
 @inner
-def note_group(s: State, at: Int) -> None:
-    """Write beside the queue which group the job at position `at` belongs to. Who has run before is not like the others."""
-    j = s.queue_jobs[at]
-    s.queue_group[at] = s.group[j] if s.rows[j].preemptions == 0 else -1
+def least_devices(row: JobRow) -> Any:
+    """Whole devices that a job needs at least."""
+    return row.gpus if row.gpus >= 1 else 0.0
+
+
+@inner
+def least_length(s: State, row: JobRow) -> Any:
+    """Seconds that a job is estimated to take at least, wherever it runs."""
+    return estimated_length(s, row, s.control[0].fastest, s.control[0].least_transfer)
 
 
 @inner

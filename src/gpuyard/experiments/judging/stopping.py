@@ -142,20 +142,27 @@ def _answer(results: Results, name: str) -> str:
     classes = ((words, effect(results, metric, name, rows)) for metric, words in list(CLASSES.items())[:2])
     parts = [f"mean wait {moved(found[DELAY])}", f"mean bounded slowdown {moved(found[SLOWDOWN])}"]
     parts += [f"the mean wait of {words} {moved(each)}" for words, each in classes if each is not None]
-    parts += [f"the longest wait {moved(found[LONGEST])}"]
+    parts += [f"the longest wait {moved(found[LONGEST])}"] if found[LONGEST] is not None else []
     place = in_words(results.experiment.centre)
-    return f"If {place}: with {name} instead of {judge.baseline}, {'; '.join(parts)}. {_price(results, name, rows)}"
+    return f"If {place}: with {name} instead of {judge.baseline}, {'; '.join(parts)}.{_price(results, name, rows)}"
 
 
 def _price(results: Results, name: str, rows: Array) -> str:
+    """Say how often jobs are stopped and what is lost, as far as the experiment measures it."""
     stops, lost = level(results, STOPS, name, rows), level(results, LOST, name, rows)
-    most = _largest(results, MOST_STOPS, name, rows)
-    price = f"A job is stopped {rounded(stops, 1.0, most=2)} times on average, the most stopped one {most:,.0f} times"
-    return f"{price}; {rounded(100 * lost, 1.0, most=1)} % of the GPU time held is lost." if math.isfinite(lost) else f"{price}."
+    told = []
+    if math.isfinite(stops):
+        told = [f"a job is stopped {rounded(stops, 1.0, most=2)} times on average"]
+        if MOST_STOPS in results.columns:
+            told[0] += f", the most stopped one {_largest(results, MOST_STOPS, name, rows):,.0f} times"
+    if math.isfinite(lost):
+        told.append(f"{rounded(100 * lost, 1.0, most=1)} % of the GPU time held is lost")
+    text = "; ".join(told)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
 def _largest(results: Results, metric: str, scheduler: str, rows: Array) -> float:
-    values = results.columns[metric][rows & results.where(scheduler=scheduler)] if metric in results.columns else np.zeros(0)
+    values = results.columns[metric][rows & results.where(scheduler=scheduler)]
     return float(np.nanmax(values, initial=0.0))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from gpuyard.arrays import Array
 from gpuyard.errors import DataError
+from gpuyard.model.jobs import LABELS
 from gpuyard.model.rules import FLAGS
 from gpuyard.model.units import MAX_TIME
 from gpuyard.model.workload import Workload
@@ -59,15 +62,18 @@ def thin(workload: Workload, seed: int, *, keep: float = 0.5, by: Literal["job",
 @transform("only", title="the jobs of some users, partitions, accounts or QOS")
 def only(workload: Workload, seed: int, *, user: str = "", partition: str = "", account: str = "", qos: str = "") -> Workload:
     """Keep jobs that have one of the given labels (several: `user=ann|bob`) in every column that is given."""
-    jobs = workload.jobs
-    wanted = {"user": (user, jobs.users), "partition": (partition, jobs.partitions), "account": (account, jobs.accounts)}
-    wanted |= {"qos": (qos, jobs.qoses)}
-    require(any(text for text, _ in wanted.values()), "transform only: give user, partition, account or qos")
-    kept = np.ones(len(workload), bool)
-    for column, (text, labels) in wanted.items():
+    wanted = {"user": user, "partition": partition, "account": account, "qos": qos}
+    require(any(wanted.values()), "transform only: give user, partition, account or qos")
+    return _alone(workload.take(np.flatnonzero(_labelled(workload, wanted))))
+
+
+def _labelled(workload: Workload, wanted: Mapping[str, str]) -> Array:
+    """Return (jobs,) which jobs have one of the labels (`ann|bob`) in each of the columns; a column without labels asks for nothing."""
+    jobs, found = workload.jobs, np.ones(len(workload), bool)
+    for column, text in wanted.items():
         if text:
-            kept &= np.isin(getattr(jobs, column), _codes(workload, column, text, labels))
-    return _alone(workload.take(np.flatnonzero(kept)))
+            found &= np.isin(getattr(jobs, column), _codes(workload, column, text, getattr(jobs, LABELS[column])))
+    return found
 
 
 def _alone(workload: Workload) -> Workload:
@@ -126,9 +132,13 @@ def _guessed(workload: Workload) -> tuple[int, float]:
 @transform("preemptible", title="a random share of the jobs may be stopped, the others may not", random=True)
 def preemptible(
     workload: Workload, seed: int, *, share: float = 0.5, checkpoint: Seconds = -1.0, cost: Seconds = -1.0, drain: Seconds = -1.0,
-    restart: Seconds = -1.0, writing: float = -1.0,
+    restart: Seconds = -1.0, writing: float = -1.0, user: str = "", partition: str = "", account: str = "", qos: str = "",
+    job_class: str = "",
 ) -> Workload:  # fmt: skip
     """Let each job be stopped with probability `share`; with one seed, a smaller share is part of a larger one.
+
+    `user`, `partition`, `account`, `qos` and `job_class` (several: `qos=low|scavenger`): of the jobs that have these labels alone; what
+    the others say stays as it is, so that each partition may have terms of its own.
 
     `checkpoint`, `cost`, `drain` and `restart` are the terms of these jobs: the time between checkpoints, that of writing one, that of a
     stop and that of a start after it. Those that are negative are left as they are, or to the rules. `writing` gives the `cost` as a share
@@ -139,11 +149,13 @@ def preemptible(
         wrong = cost >= 0 or not 0 < checkpoint < np.inf or writing > 1
         require(not wrong, f"transform preemptible: writing = {writing:g} is a share up to 1 of checkpoint, in place of cost")
         cost = writing * checkpoint
-    chosen = stream(seed, "preemptible").random(len(workload)) < share
+    named = _labelled(workload, {"user": user, "partition": partition, "account": account, "qos": qos, "job_class": job_class})
+    chosen = named & (stream(seed, "preemptible").random(len(workload)) < share)
     given = {"checkpoint": checkpoint, "checkpoint_cost": cost, "drain": drain, "restart_cost": restart}
     stated, unsaid = workload.jobs.stated, np.full(len(workload), np.nan)
     columns = {name: np.where(chosen, value, stated.get(name, unsaid)) for name, value in given.items() if value >= 0}
-    return replace(workload, jobs=workload.jobs.with_stated(preemptible=chosen.astype(np.float64), **columns))
+    flags = np.where(named, chosen.astype(np.float64), stated.get("preemptible", unsaid))
+    return replace(workload, jobs=workload.jobs.with_stated(preemptible=flags, **columns))
 
 
 @transform("kill-once", title="a random share of the jobs may be killed once and begun again, the others may not", random=True)

@@ -19,8 +19,8 @@ from gpuyard.engine.kernels.ranks.area import (
     time_by_table,
 )  # fmt: skip
 from gpuyard.engine.kernels.ranks.network import judged_time
-from gpuyard.engine.kernels.ranks.terms import is_burdened, terms_at
-from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, kept_of, overhead_of
+from gpuyard.engine.kernels.ranks.terms import is_burdened, kept_of, terms_at
+from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, overhead_of
 from gpuyard.engine.rows.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
 from gpuyard.model.rules import MAY_STOP_ONCE, ONCE_WITHIN
 

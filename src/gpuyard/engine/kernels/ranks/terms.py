@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
 from gpuyard.engine.kernels.ranks.area import class_of, is_doubted, level_of, may_be_stopped
 from gpuyard.engine.rows.ranking import (
@@ -33,6 +35,15 @@ SETTLING = 25.0  # jobs that count as if table and estimates had told as much ab
 def terms_at(s: State, row: JobRow) -> Any:
     """Return the place of the terms that hold for a job's present or next run."""
     return row.terms + len(s.terms) // 2 if row.silent == 1 else row.terms
+
+
+@inner
+def kept_of(s: State, row: JobRow, useful: Real) -> Any:
+    """Seconds that a run keeps of so many useful ones if it is stopped."""
+    interval = s.terms[terms_at(s, row)].interval
+    if interval == 0:
+        return useful
+    return 0.0 if np.isinf(interval) else np.floor(useful / interval) * interval
 
 
 @inner

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.kernels.runs import enqueue, write_result
+from gpuyard.engine.kernels.accounts import write_result
+from gpuyard.engine.kernels.runs import enqueue
 from gpuyard.engine.kernels.site.limits import leave_limits
 from gpuyard.engine.kernels.site.reasons import note_reason
 from gpuyard.engine.state import DONE, PENDING, REJECTED
