@@ -25,7 +25,7 @@ from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.memory import DTYPES
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.rows.ranking import SOON
-from gpuyard.engine.site import has_site, with_limits_of
+from gpuyard.engine.site import has_site
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
@@ -153,6 +153,8 @@ class SnapshotDecider:
         """Let the state suit the snapshot's cluster, labels, rules and sizes."""
         jobs = snapshot.jobs
         count = len(jobs.table)
+        if has_site(jobs, snapshot.cluster) or snapshot.cluster.nodes.member_of is not None or any("," in name for name in jobs.partitions):
+            raise UsageError("snapshot: decisions know no limits, conditions, or partitions that share nodes or jobs; simulations do")
         if snapshot.cluster is not self._cluster or self._labels != (
             jobs.partitions, jobs.classes, jobs.gpu_types, jobs.qoses, jobs.term_texts,
         ):  # fmt: skip
@@ -165,9 +167,6 @@ class SnapshotDecider:
             self._set_mix(snapshot)
         if self._fresh:
             self._begin(snapshot)
-        self.state.control["limits"] = 0
-        if has_site(jobs, snapshot.cluster):
-            self._driver.adopt(as_seen_by_kernels(with_limits_of(self.state, jobs, snapshot.cluster, snapshot.spent)))
         self._driver.ids = jobs.table["id"]
         self.state.control["excess"] = snapshot.excess
         if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
