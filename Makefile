@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DESK := $(VENV)/.desk
 DEMO_ARGS ?= compare demo --checkpoint 10m --restart-cost 1m --report demo-report
 # compile the engine once before several processes ask for it
 WARM := @$(BIN)/python -c "from gpuyard.engine.compiler.entry import engine; engine()"
@@ -13,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint format bench docs clean
 
-demo: $(STAMP)  ## compare the schedulers that matter on an embedded workload, and write a report
+demo:  ## compare the schedulers that matter on an embedded workload, and write a report; needs a third of what tests need
+	@test -f $(STAMP) || $(MAKE) --no-print-directory $(DESK)
 	$(BIN)/gpuyard $(DEMO_ARGS)
 
 test: $(STAMP)  ## all tests but the long ones
@@ -46,8 +48,16 @@ clean:  ## everything that can be made again
 	rm -rf $(VENV) build dist site .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(DESK): pyproject.toml requirements/desk.lock
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --require-hashes -r requirements/desk.lock
+	$(INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
 $(STAMP): pyproject.toml requirements/dev.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	$(INSTALL) --require-hashes -r requirements/dev.lock
+	$(INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -3,7 +3,8 @@
     python benchmarks/screenshots.py [--only NAME …]
 
 Every picture comes from a real run: figures from simulations, terminals from the bytes that a command printed, pages from Chromium. They
-lie in docs/images, in few colours, so that all of them together stay below 2 MB. Takes some minutes.
+lie in docs/images, in few colours, so that all of them together stay below 2 MB. Takes some minutes. Printed pages are drawn by
+pypdfium2 (pip install pypdfium2).
 """
 
 from __future__ import annotations
@@ -323,8 +324,9 @@ def _printed_pages(address: str, folder: Path) -> list[Path]:
     """Print a page as PDF and draw its sheets side by side, as many as there are."""
     with opened(address, 1280, 800) as (page, _):
         page.pdf(path=folder / "report.pdf", format="A4", prefer_css_page_size=True, print_background=True)
-    _quietly(f"pdftoppm -r 70 -png {folder}/report.pdf {folder}/sheet")
-    sheets = [Image.open(file).convert("RGB") for file in sorted(folder.glob("sheet*.png"))]
+    import pypdfium2
+
+    sheets = [sheet.render(scale=70 / 72).to_pil().convert("RGB") for sheet in pypdfium2.PdfDocument(folder / "report.pdf")]
     gap = 12
     width = sum(sheet.width for sheet in sheets) + gap * (len(sheets) + 1)
     whole = Image.new("RGB", (width, max(sheet.height for sheet in sheets) + 2 * gap), "#d5d9dd")

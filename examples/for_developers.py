@@ -14,7 +14,7 @@ stepped = simulation.result()
 print(f"decided from outside: {gy.counts(stepped)}")
 
 # %% Run at once, inside the compiled loop, it is the same, byte for byte.
-result = gy.simulate(workload, cluster, scheduler, seed=1, segments=True)
+result = gy.simulate(workload, cluster, scheduler, seed=1)
 assert (result.table == stepped.table).all()
 
 # %% No result may break a law: no GPU twice at a time, no work lost or made up, no start before the submit.

@@ -23,6 +23,6 @@ for user, before, after in waits.sort("jobs", descending=True).head(6).select("u
     print(f"{user:5} {before / 60:6.0f} min {after / 60:6.0f} min   {'longer' if after > before else 'shorter'}")
 
 # %% The day when most jobs waited. A notebook shows a figure by itself; `figure.savefig("day.png")` keeps it.
-best = gy.simulate(log, CLUSTER, "saf/fewest/easy", segments=True)
+best = gy.simulate(log, CLUSTER, "saf/fewest/easy")
 figure = best.gantt()
 print("drawn:", *(axis.get_ylabel() for axis in figure.axes if axis.get_ylabel()))

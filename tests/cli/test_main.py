@@ -54,6 +54,12 @@ def test_no_argument_shows_the_help(cli):
         (["simulate"], "missing argument WORKLOAD; hint: e.g. gpuyard simulate demo --scheduler sjf/fewest/easy"),
         (["simulate", "demo", "--nope"], "no such option: --nope; hint: gpuyard simulate --help"),
         (["simulate", "demo", "--sede", "1"], "no such option: --sede; hint: did you mean --seed?"),
+        (["simulate", "demo", "--seeds", "1"], "no such option: --seeds; hint: did you mean --seed?"),
+        (
+            ["compare", "demo", "--by", "user"],
+            "no such option: --by; hint: gpuyard simulate has it; --report shows who gains and who loses, by user, partition and size",
+        ),
+        (["show", "polices"], "unknown name 'polices'; hint: did you mean gpuyard list policies?"),
         (["simulate", "demo", "--policy", "sjf"], "no such option: --policy; hint: did you mean --scheduler?"),
         (["simulate", "demo", "sjf/best"], "too many arguments: sjf/best; hint: did you mean --scheduler sjf/best?"),
         (["simulate", "demo", "16x8:a100"], "too many arguments: 16x8:a100; hint: did you mean --cluster 16x8:a100?"),

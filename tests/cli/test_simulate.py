@@ -331,6 +331,11 @@ def test_a_simulation_under_the_policy_of_a_site(cli, tmp_path):
     assert lines[3].endswith("200.0,user-limit")
 
 
+def test_metrics_may_be_given_with_commas(cli):
+    out = cli(*SMALL, "--metric", "utilisation, bsld", "--metric", "wait", "-f", "json").out
+    assert list(json.loads(out)["metrics"]) == ["utilization", "bsld", "wait"]
+
+
 def test_who_may_be_stopped_is_a_share_or_a_label(cli, tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("submit,runtime,gpus,partition\n0,9000,1,low\n1,10,1,high\n9001,9000,1,high\n9002,10,1,low\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -65,3 +67,13 @@ def test_the_lock_has_hashes_and_is_installed_with_them():
     assert len(pins) > 50
     assert [pin.split()[0] for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.+]+( \\\n    --hash=sha256:[0-9a-f]{64})+", pin)] == []
     assert "--require-hashes -r requirements/dev.lock" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_what_the_demo_installs_is_the_part_of_the_lock_that_it_needs():
+    done = subprocess.run([sys.executable, "requirements/desk.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    desk = (ROOT / "requirements" / "desk.lock").read_text(encoding="utf-8")
+    assert desk == done.stdout, "run python requirements/desk.py > requirements/desk.lock"
+    names = set(re.findall(r"^([\w.-]+)==", desk, re.MULTILINE))
+    assert {"numpy", "numba", "typer", "polars", "matplotlib", "highspy", "hatchling"} <= names
+    assert not names & {"jax", "ray", "playwright", "mypy", "pandas", "scipy"}
+    assert "--require-hashes -r requirements/desk.lock" in (ROOT / "Makefile").read_text(encoding="utf-8")

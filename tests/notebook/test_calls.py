@@ -51,7 +51,7 @@ class Fifo:
 
 @pytest.fixture(scope="module")
 def expected() -> gy.Result:
-    return engine_simulate(gy.load_workload(WORK), gy.load_cluster(CLUSTER), gy.parse_scheduler("sjf/fewest/easy"))
+    return engine_simulate(gy.load_workload(WORK), gy.load_cluster(CLUSTER), gy.parse_scheduler("sjf/fewest/easy"), segments=True)
 
 
 def test_simulate_takes_texts(expected):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from gpuyard.errors import UnknownNameError
 from gpuyard.networks.manifest import TrainingRecord
+from gpuyard.traces import load_workload
+from gpuyard.traces.changes.transform import apply
 from gpuyard.traces.recipes import Workloads
-from gpuyard.traces.splits import SEEDS, SPLITS, check_split, overlap, uses_of_seeds
+from gpuyard.traces.splits import SEEDS, SPLITS, check_split, has_seen, overlap, uses_of_seeds
 
 FAMILY = "family:shape=base|bursty on 8"
 
@@ -60,6 +63,21 @@ def test_times_of_the_same_log_are_refused_under_another_name(tmp_path):
     assert "copy.swf" in found
     assert "one.swf" in found
     assert overlap(trained, Workloads([f"{other}[jobs=10; from=0.3] on 8"]).part("test").uses) is None
+
+
+def test_jobs_that_a_policy_knows_are_found_in_parts_of_the_log_and_under_changes(tmp_path):
+    log = tmp_path / "log.swf"
+    log.write_text("".join(f"{k} {k * 100} 0 50 1 -1 -1 1 100 -1 1 1 1 -1 1 1 -1 -1\n" for k in range(1, 400)))
+    read = load_workload(str(log))
+    trained = record(*Workloads([f"{log}[jobs=10; until=0.5] on 8"]).part("train").uses)
+    assert trained.workloads[0].times is not None
+    end = int((read.jobs.submit < trained.workloads[0].times[1]).sum())
+    assert has_seen(trained, read, read)
+    assert has_seen(trained, read, read.take(np.arange(end - 1, len(read))))
+    assert not has_seen(trained, read, read.take(np.arange(end, len(read))))
+    faster = apply(read, "stretch:0.5")
+    assert has_seen(trained, read, faster) and not has_seen(trained, faster, faster)
+    assert not has_seen(record(*Workloads([FAMILY]).part("train").uses), read, read)
 
 
 def test_seeds_become_stretches():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.common import inputs, options
-from gpuyard.cli.common.messages import say_report
+from gpuyard.cli.common.messages import say_report, time_so_far
 from gpuyard.cli.common.output import Format, emit, progress_bar
 from gpuyard.cli.common.tables import describe, say_notes
 from gpuyard.errors import UsageError
@@ -60,7 +60,7 @@ def compare(
     For a log that says when its jobs started, one row shows what actually happened, and the others are compared with it.
     """
     from gpuyard.cli.common.schedulers import several_schedulers
-    from gpuyard.experiments.compare import Plan
+    from gpuyard.experiments.compare import Plan, prepare
     from gpuyard.experiments.compare import compare as compared
     from gpuyard.experiments.judging.logged import LABEL
     from gpuyard.experiments.usual import all_metrics, usual_metrics
@@ -79,13 +79,19 @@ def compare(
     slots = (ordering, placement, backfill, preemption)
     plan = Plan(
         sources=tuple(_source(text, first, cluster, reading, measured, keep=show_names) for text, first in firsts.items()),
-        schedulers=tuple(several_schedulers(scheduler or (), slots, workloads, learned=learned, everything=everything, site=measured.site)),
+        schedulers=tuple(
+            several_schedulers(
+                scheduler or (), slots, workloads, list(firsts.values()), learned=learned, everything=everything, site=measured.site
+            )
+        ),
         metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
         baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
         rules=rules,
     )
+    with time_so_far("compiling"):
+        prepare(plan)
     with progress_bar("simulating", plan.cells()) as progress:
         summaries = compared(plan, threads=count, progress=progress)
     say_notes(summaries)
@@ -119,7 +125,9 @@ def _source(
         return measured.workload(made.with_users(names) if names else made, machines)
 
     change = reading.changed_cluster if reading.apply else None
-    return Source(reading.named(text), load, generated or reading.is_random(), machines, change, why, pseudonyms=bool(names))
+    return Source(
+        reading.named(text), load, generated or reading.is_random(), machines, change, why, bool(names), None if generated else first
+    )
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -294,6 +295,8 @@ def _other(text: str, reading: inputs.Reading, seed: int, cluster: str | None) -
         raise DataError(f"{text}: not a saved result", hint="gpuyard simulate … --out DIR writes one")
     if "/" in text or ":" in text:
         return _scheduler(text)
+    if kinds := get_close_matches(text, [*KINDS, "policies"], n=1, cutoff=0.8):
+        raise UsageError(f"unknown name {text!r}", hint=f"did you mean gpuyard list {kinds[0]}?")
     raise unknown_name("name", text, list(dict.fromkeys(str(record["name"]) for records in KINDS.values() for record in records())))
 
 

@@ -76,7 +76,7 @@ def simulate(
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
     shown = metrics or DEFAULT_METRICS
-    segments = plot is not None or any(resolve(name)[0].segments for name in shown)
+    segments = plot is not None or out is not None or any(resolve(name)[0].segments for name in shown)
     with time_so_far("simulating"):
         result = run(loaded, machine, made, seed, rules=rules, segments=segments)
     names = inputs.pseudonyms(clean, keep=show_names or reading.is_generator(workload))

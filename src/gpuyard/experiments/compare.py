@@ -24,7 +24,7 @@ from gpuyard.engine.compiler.entry import engine
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.simulation import simulate, simulate_many
 from gpuyard.errors import DataError, UsageError
-from gpuyard.experiments.design.cells import parts_of
+from gpuyard.experiments.design.cells import parts_of, saw
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.hypothesis import what_if
 from gpuyard.experiments.judging.answering.names import LOG_NAME, in_words, is_wait, people_name
@@ -33,6 +33,7 @@ from gpuyard.experiments.judging.answering.waits import Groups, Waits, WaitSums,
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
+from gpuyard.experiments.judging.text import count
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
 from gpuyard.experiments.usual import TODAY, WAIT
 from gpuyard.metrics import aggregate, counts, rejections, resolve
@@ -60,6 +61,7 @@ class Source:
     change: Callable[[Cluster, Workload, int], Cluster] | None = None  # changes a cluster at a seed
     why: str = ""  # where the clusters were guessed from; empty: they were asked for
     pseudonyms: bool = False  # the users have them instead of their names
+    log: Workload | None = None  # as it was read, before any change; None: as it is loaded
 
 
 @dataclass(frozen=True)
@@ -143,12 +145,7 @@ def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | N
 
     The numbers do not depend on the number of threads, unless a decider reaches its time limit: a note then says so.
     """
-    _check(plan)
-    for scheduler in plan.schedulers:  # compiled here: an error comes before any simulation, and threads do not compile twice
-        if not isinstance(scheduler, Decider):
-            scheduler.program()
-    if not INTERPRETED:
-        engine()
+    prepare(plan)
     pool = ThreadPoolExecutor(max(1, threads))
     try:
         tables = _simulate_all(plan, pool, threads, progress or (lambda _: None))
@@ -157,6 +154,16 @@ def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | N
         raise
     pool.shutdown()
     return [summarise(_results(plan, table)) for table in tables]
+
+
+def prepare(plan: Plan) -> None:
+    """Check a plan and compile what it needs: an error comes before any simulation, and threads do not compile twice."""
+    _check(plan)
+    for scheduler in plan.schedulers:
+        if not isinstance(scheduler, Decider):
+            scheduler.program()
+    if not INTERPRETED:
+        engine()
 
 
 def _check(plan: Plan) -> None:
@@ -304,12 +311,20 @@ def _results(plan: Plan, table: _Pending) -> Results:
         names={LABEL: LOG_NAME} | {scheduler.label: people_name(scheduler) for scheduler in plan.schedulers},
         waits=Waits.joined(labels, [[cell.waits for cell in row] for row in table.cells], by_time=len(table.seeds) == 1),
         titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
+        seen=_seen(plan, table, workload),
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
         what_if=None if table.counted is None else what_if(workload, table.cluster, plan.rules, table.counted),
         provenance=provenance_of(
             workload, table.cluster, table.source.why, generated=table.source.seeded, pseudonyms=table.source.pseudonyms
         ),
     )  # fmt: skip
+
+
+def _seen(plan: Plan, table: _Pending, workload: Workload) -> frozenset[str]:
+    """Return the labels of schedulers whose networks know some of these jobs."""
+    if table.source.seeded:
+        return frozenset()  # seeds of a comparison belong to the test part of a generator
+    return frozenset(each.label for each in plan.schedulers if saw(each, table.source.log or workload, workload))
 
 
 def _today(labels: Sequence[str]) -> str:
@@ -368,7 +383,7 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
         notes.append("preempted jobs lose nothing here: no work since a checkpoint, no time to restart")
     if table.log:
         unknown = table.cells[0][0].counts["unfinished"]
-        notes += [f"{unknown:,} jobs have no start in the log: they are simulated, but no line counts them"] if unknown else []
+        notes += [f"{count(unknown, 'job')} without a start in the log: simulated, but counted in no line"] if unknown else []
     first = table.cells[0][-1]  # which jobs are rejected does not depend on the scheduler
     notes += [f"{count:,} of {first.counts['jobs']:,} jobs rejected: {reason}" for reason, count in first.reasons.items()]
     simulated = table.cells[0][1:] if table.log else table.cells[0]
@@ -376,6 +391,11 @@ def _notes(plan: Plan, table: _Pending, workload: Workload) -> tuple[str, ...]:
     notes += [f"{label}: {count:,} jobs never ended" for label, count in left.items() if count]
     struck = {label: sum(row[k - len(plan.labels)].limited for row in table.cells) for k, label in enumerate(plan.labels)}
     notes += [f"{label}: it reached its time limit {n:,} times, so its numbers depend on the machine" for label, n in struck.items() if n]
+    notes += [
+        f"{label}: it was trained on jobs of this log, so its numbers flatter it, and it is not called the best"
+        for label in plan.labels
+        if label in _seen(plan, table, workload)
+    ]
     return tuple(notes)
 
 

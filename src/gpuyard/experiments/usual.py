@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuyard.experiments.design.cells import saw
 from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import PREFIX, shipped_names
 from gpuyard.policies import AnyScheduler, parse_scheduler
@@ -18,6 +19,7 @@ ALL = (
     "dynamic/fewest/easy", "srpt/fewest/easy/srpt", "las/fewest/easy/las", "tiresias/fewest/easy/tiresias",
     "saf/fewest/easy/gittins", "meta:backlog(fcfs/fewest/easy, sjf/fewest/easy)",
 )  # fmt: skip
+KINDS = ("hpc", "gpu")  # shipped networks by what they were trained for
 WAIT, WAIT_WITH_STOPS = "waiting", "delay"
 FURTHER = ("bsld.p95", "turnaround", "turnaround.p95", "fairness_users", "deadline_met")
 
@@ -27,9 +29,15 @@ def kind_of_site(workload: Workload) -> str:
     return "hpc" if np.isfinite(workload.jobs.walltime).mean() > 0.5 else "gpu"
 
 
-def usual_schedulers(workloads: Sequence[Workload]) -> list[AnyScheduler]:
-    """Return what sites run today, the best simple rules and a learned one; where jobs may be stopped, also a rule that stops them."""
-    texts = [TODAY, "multifactor/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy", f"{PREFIX}{kind_of_site(workloads[0])}"]
+def usual_schedulers(workloads: Sequence[Workload], logs: Sequence[Workload] = ()) -> list[AnyScheduler]:
+    """Return what sites run today, the best simple rules and a learned one; where jobs may be stopped, also a rule that stops them.
+
+    `logs`: what the workloads are made of, unless they are the logs themselves. A network that was trained on one of them is not taken.
+    """
+    texts = [TODAY, "multifactor/fewest/easy", "sjf/fewest/easy", "saf/fewest/easy"]
+    kinds = sorted(KINDS, key=lambda kind: kind != kind_of_site(workloads[0]))
+    pairs = list(zip(logs or workloads, workloads, strict=True))
+    texts += [text for text in (f"{PREFIX}{kind}" for kind in kinds) if not any(saw(parse_scheduler(text), *pair) for pair in pairs)][:1]
     if may_stop(workloads):
         texts.append("saf/fewest/easy/gittins")
     return [parse_scheduler(text) for text in texts]

@@ -11,10 +11,11 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
 from gpuyard.experiments.judging.answering.names import amount, duration, in_sentence, people_name, plain_title
-from gpuyard.experiments.judging.answering.plain import change_cell, in_order, plain_answer
-from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
+from gpuyard.experiments.judging.answering.plain import against_today, in_order, plain_answer, share_cell, today_of
+from gpuyard.experiments.judging.statistics import FEWEST, Interval
+from gpuyard.experiments.judging.summary import MINIMUM, Comparison, Standing, Summary
 from gpuyard.experiments.judging.text import count, readable, short
-from gpuyard.metrics import counts, measure, rejections
+from gpuyard.metrics import counts, measure, rejections, resolve
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import Result
 from gpuyard.model.snapshot import Snapshot
@@ -254,12 +255,13 @@ def _of_snapshot(snapshot: Snapshot) -> Sheet:
 
 @sheet_of.register
 def _of_summary(summary: Summary) -> Sheet:
-    grid = grid_of(in_order(summary), summary.table, summary.results.name)
     if not summary.single:
+        grid = grid_of(in_order(summary), summary.table, summary.results.name)
         return Sheet("Summary", readable(summary.results.experiment.title), notes=summary.notes[:2], grid=grid)
+    grid = grid_of(in_order(summary), summary.table, summary.results.name, summary)
     seeds, found = len(summary.seeds), plain_answer(summary)
     place = f"{readable(summary.workload)} on {readable(summary.cluster)}, {'one sample' if seeds == 1 else f'{seeds} seeds'}"
-    notes = (found.sure, *found.pays[:1]) if found is not None else ()
+    notes = (" ".join((found.sure, *found.peers)), *found.pays[:1]) if found is not None else ()
     return Sheet("Comparison", found.sentence if found is not None else place, about=place, notes=tuple(filter(None, notes)), grid=grid)
 
 
@@ -269,20 +271,37 @@ def _of_comparison(table: Comparison) -> Sheet:
     return Sheet("Comparison", _capital(plain_title(table.objective)), about=about, grid=grid_of(table.lines, table, str))
 
 
-def grid_of(lines: Sequence[Standing], table: Comparison, name_of: Callable[[str], str]) -> Grid:
-    """Return a row per scheduler: its change of the objective in words, and the mean of every metric."""
+def grid_of(lines: Sequence[Standing], table: Comparison, name_of: Callable[[str], str], single: Summary | None = None) -> Grid:
+    """Return a row per scheduler: its change of the objective in words, and the mean of every metric.
+
+    Changes are from the baseline or, of one workload on one cluster (`single`), from what the answer compares with.
+    """
     shown = list(lines[0].values)[: MOST_ROWS - 2]
-    header = ("scheduler", f"against {in_sentence(name_of(table.baseline))}", *map(plain_title, shown))
-    tones = {True: "good", False: "bad"}
-    marked = {(row, 1): tones[line.versus.better] for row, line in enumerate(lines) if line.versus and line.versus.better is not None}
+    today = today_of(single) if single is not None else None
+    base = today.scheduler if today is not None else table.baseline
+    shares = [_change(single, line) for line in lines]
+    header = ("scheduler", f"against {in_sentence(name_of(base))}", *map(plain_title, shown))
+    lower_wins = MINIMUM[resolve(table.objective)[0].better] > 0
+    marked = {
+        (row, 1): "good" if (share.mean < 0) == lower_wins else "bad"
+        for row, share in enumerate(shares)
+        if share and share.n >= FEWEST and (share.low > 0 or share.high < 0)
+    }
     rows = [
         (
-            _named(line.scheduler, name_of), change_cell(line, table.objective) or "baseline",
+            _named(line.scheduler, name_of),
+            share_cell(share, table.objective) if share else "baseline" if line.scheduler == base else "",
             *(amount(metric, line.values[metric].mean) for metric in shown),
         )
-        for line in lines
-    ]  # fmt: skip
+        for line, share in zip(lines, shares, strict=True)
+    ]
     return Grid(header, rows, marked)
+
+
+def _change(single: Summary | None, line: Standing) -> Interval | None:
+    if single is not None:
+        return against_today(single, line)
+    return line.versus.share_interval if line.versus is not None else None
 
 
 def _named(label: str, name_of: Callable[[str], str]) -> str:

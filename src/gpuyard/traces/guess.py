@@ -105,9 +105,10 @@ def _from_machines(workload: Workload) -> tuple[Cluster, str]:
     cluster = cluster_from_dict(table, where=f"cluster guessed from {workload.name}")
     joined = [" + ".join(names) for names in named.values() if len(names) > 1]
     merged = f"; partitions that share nodes are one: {', '.join(sorted(joined))}" if joined and len(partitions) > 1 else ""
+    device = "processors" if {kind.name for kind in cluster.types} == {"cpu"} else "GPUs"
     return cluster, (
         f"{len(nodes):,} nodes that {workload.name} names, each as large as the most that ran there at once:"
-        f" {cluster.gpus:,} GPUs or processors{merged}"
+        f" {cluster.gpus:,} {device}{merged}"
     )
 
 

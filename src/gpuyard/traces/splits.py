@@ -13,12 +13,16 @@ the same data whatever their parameters, because generators draw the same jobs u
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, get_args
 
+import numpy as np
+
 from gpuyard.model.units import format_seconds
+from gpuyard.model.workload import Workload
 from gpuyard.networks.manifest import TrainingRecord, Use
 from gpuyard.registry import unknown_name
 
@@ -55,6 +59,11 @@ def uses_of_seeds(text: str, seeds: Iterable[int]) -> tuple[Use, ...]:
         else:
             found.append([seed, seed])
     return tuple(Use(text, seeds=(first, last)) for first, last in found)
+
+
+def content_of(log: Workload) -> str:
+    """Hash when jobs came and how long they ran: what a log is, whatever its file is called."""
+    return hashlib.sha256(np.ascontiguousarray(log.jobs.submit).tobytes() + log.runtime.tobytes()).hexdigest()[:16]
 
 
 def use_of_times(text: str, content: str, begin: float, end: float) -> Use:
@@ -99,6 +108,13 @@ def overlap(training: TrainingRecord, evaluation: Sequence[Use]) -> str | None:
         if shared is not None:
             return f"{describe(shared[1])} cannot be evaluated on: the policy was {purpose} on {describe(shared[0])}"
     return None
+
+
+def has_seen(training: TrainingRecord, log: Workload, jobs: Workload) -> bool:
+    """Return whether some of the `jobs`, a log or a part of it, were there when a policy was trained or validated on the log."""
+    spans = [use.times for use in (*training.workloads, *training.validation) if use.times is not None and data_of(use) == content_of(log)]
+    submit = log.jobs.submit
+    return any(np.isin(log.jobs.id[(submit >= begin) & (submit < end)], jobs.jobs.id).any() for begin, end in spans)
 
 
 def common(some: Iterable[Use], others: Sequence[Use]) -> tuple[Use, Use] | None:

@@ -16,11 +16,12 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 def gains_chart(summary: Summary, answer: PlainAnswer) -> list[str]:
     """A line for each class of lengths: how its mean wait changes from today to the best scheduler; none where nothing is compared."""
     from gpuyard.experiments.judging.answering.names import duration, in_sentence
+    from gpuyard.experiments.judging.answering.plain import shows_gains
     from gpuyard.experiments.judging.answering.waits import LENGTH
     from gpuyard.experiments.judging.text import short
 
     found, waits = answer.verdict, summary.results.waits
-    if found is None or waits is None or found.best.scheduler == found.today.scheduler:
+    if found is None or waits is None or not shows_gains(summary, found):
         return []
     changes = [each for each in waits.changes(LENGTH, found.best.scheduler, found.today.scheduler) if math.isfinite(each.share.mean)]
     if not changes:

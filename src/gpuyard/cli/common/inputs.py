@@ -50,7 +50,10 @@ def check_names(
     *, workloads: Sequence[str] = (), clusters: Sequence[str] = (), schedulers: Sequence[str] = (), estimates: Sequence[str] = (),
     metrics: Sequence[str] = (), groups: Sequence[str] = (), reading: Reading | None = None,
 ) -> tuple[str, ...]:  # fmt: skip
-    """Refuse names that are wrong before anything is read, all at once; return the metrics as they are spelt here."""
+    """Refuse names that are wrong before anything is read, all at once; return the metrics as they are spelt here.
+
+    Metrics may also be given in one text, with commas between them.
+    """
     from gpuyard.errors import together
     from gpuyard.metrics import GROUPINGS, resolve
     from gpuyard.model.cluster_file import load_cluster
@@ -62,6 +65,7 @@ def check_names(
         if name not in GROUPINGS:
             raise unknown_name("grouping", name, list(GROUPINGS))
 
+    metrics = [name.strip() for text in metrics for name in text.split(",")]
     first = (reading.check, workloads) if reading is not None else (str, ())
     with together() as check:
         for function, texts in (

@@ -43,8 +43,8 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
 
 
 def several_schedulers(
-    texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], *, learned: bool = False,
-    everything: bool = False, site: SlurmSite | None = None,
+    texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], logs: Sequence[Workload] = (), *,
+    learned: bool = False, everything: bool = False, site: SlurmSite | None = None,
 ) -> list[AnyScheduler]:  # fmt: skip
     """Return the schedulers of `--scheduler`, then all combinations of the slots' options; without any, the usual ones.
 
@@ -59,7 +59,7 @@ def several_schedulers(
     if everything:
         found += all_schedulers(workloads)
     elif not found:
-        found = usual_schedulers(workloads)
+        found = usual_schedulers(workloads, logs)
     if learned:
         found += shipped()
     if site is not None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.judging.summary import Comparison, Standing, Summary
 
 STOPS = "†"  # behind a scheduler that may stop running jobs
+SEEN = "‡"  # behind one that was trained on these jobs
 MOST_OTHERS = 4  # metrics beside the objective of an experiment
 
 
@@ -69,7 +70,8 @@ def best_first(summary: Summary, most: int = 0) -> Table:
     header = ["scheduler", f"{plain_title(first)}\nvs {_base_word(summary)}", *titles]
     rows = []
     for line in lines:
-        name = f"{summary.results.name(line.scheduler)}{f' {STOPS}' if line.preempts else ''}"
+        marks = f" {STOPS}" * line.preempts + f" {SEEN}" * (line.scheduler in summary.results.seen)
+        name = summary.results.name(line.scheduler) + marks
         code = "" if summary.results.name(line.scheduler) == line.scheduler or line is summary.log else f"\n{line.scheduler}"
         rows.append([name + code, _against(summary, line), *(amount(metric, line.values[metric].mean) for metric in summary.metrics)])
     marked = frozenset((r, k + 2) for r, line in enumerate(lines) for k, name in enumerate(summary.metrics) if name in line.best)
@@ -82,32 +84,44 @@ def _heading(title: str) -> str:
 
 
 def _base_word(summary: Summary) -> str:
-    return "the log" if summary.log is not None and summary.table.baseline == summary.log.scheduler else "baseline"
+    from gpuyard.experiments.judging.answering.plain import today_of
+
+    return "the log" if summary.log is not None and today_of(summary) is summary.log else "baseline"
 
 
 def _against(summary: Summary, line: Standing) -> str:
     """`51 % shorter`, and below it the interval."""
     from gpuyard.experiments.judging.answering.plain import change_cell
 
-    return change_cell(line, summary.table.objective) or ("the log" if line is summary.log else "baseline")
+    return change_cell(summary, line) or ("the log" if line is summary.log else "baseline")
 
 
 def _short_caption(summary: Summary, left_out: int) -> str:
+    from gpuyard.experiments.judging.answering.plain import today_of
     from gpuyard.experiments.judging.statistics import FEWEST
 
     n = len(summary.seeds)
     few = f", and {n} seeds are too few to tell" if 1 < n < FEWEST else ""
     jobs = summary.results.counts(summary.lines[-1].scheduler)
     over = f"{n} seeds" if n > 1 else "blocks of time"
-    base = summary.results.name(summary.table.baseline)
+    today = today_of(summary)
     lines = [
-        f"baseline: {base} ({summary.table.baseline}); second lines: 95 % interval over {over}{few}; {jobs['jobs']:,} jobs",
+        f"baseline: {_named(summary, today)}second lines: 95 % interval over {over}{few}; {jobs['jobs']:,} jobs",
     ]
     if any(line.preempts for line in summary.lines):
         lines.append(f"{STOPS} may stop running jobs, where these may be stopped")
+    if summary.results.seen:
+        lines.append(f"{SEEN} was trained on jobs of this log, so its numbers flatter it")
     if left_out:
         lines.append(f"{left_out} more schedulers are worse: --all shows them")
     return "\n".join(lines)
+
+
+def _named(summary: Summary, today: Standing | None) -> str:
+    if today is None:
+        return ""
+    simulated = ", simulated, as what happened is far from it" if summary.log is not None and today is not summary.log else ""
+    return f"{summary.results.name(today.scheduler)} ({today.scheduler}){simulated}; "
 
 
 def say_notes(summaries: Sequence[Summary]) -> None:

@@ -86,10 +86,14 @@ def _for_option(name: str, context: typer.Context | None) -> str:
     known = {option.lstrip("-"): option for parameter in context.command.params for option in parameter.opts} if context is not None else {}
     if name == "--out":  # every verb that computes something has it; the tools for files take names, as `cp` does
         return "OUT is the last word, without an option" if "out" in known else "it goes to stdout: -f csv > FILE"
+    if name == "--by":
+        return "gpuyard simulate has it; --report shows who gains and who loses, by user, partition and size"
     other = _OTHER_NAMES.get(name, "")
     if other.split(" ")[0].lstrip("-") in known or (other and not other.startswith("-")):
         return f"did you mean {other}?"
-    near = get_close_matches(name.lstrip("-"), [each for each in known if len(each) > 1], n=1)
+    bare = name.lstrip("-")
+    plural = [each for each in (bare.removesuffix("s"), f"{bare}s") if each in known]
+    near = plural or get_close_matches(bare, [each for each in known if len(each) > 1], n=1)
     return f"did you mean {known[near[0]]}?" if near else ""
 
 

@@ -54,8 +54,9 @@ def bounded(s: State, p: Int) -> Any:
 def _renew_bounds(s: State, slot: SlotRow) -> Any:
     """Begin a pass: work the bounds out again if the horizon is near, or if they are too low to be of use; returns a status.
 
-        The span doubles where bounds last until the horizon; where too many keys are worked out in vain it shrinks to the time that
-    were of use. Keying a job in a pass and bounding it take about as long, so as many keys may be wasted as the queue has entries."""
+    The span doubles where bounds last until the horizon; where too many keys are worked out in vain it shrinks to the time that
+    they were of use. Keying an entry in a pass and bounding it take about as long, so as many keys may be wasted as queues have entries.
+    """
     control = s.control[0]
     total = share_usage(s) if control.half_life > 0 else 0.0
     span = control.horizon - control.bound_at

@@ -21,6 +21,7 @@ from gpuyard.experiments.design.spec import MOST_RUNS, Experiment, placed
 from gpuyard.experiments.design.varying import fill
 from gpuyard.files import user_path
 from gpuyard.model.units import shorten
+from gpuyard.model.workload import Workload
 from gpuyard.networks.checkpoint import find_checkpoint
 from gpuyard.networks.manifest import Use
 from gpuyard.policies import AnyScheduler, Decider, Meta, Scheduler, Several
@@ -29,7 +30,7 @@ from gpuyard.traces.changes.transform import check_transform
 from gpuyard.traces.estimates.sources import ESTIMATES
 from gpuyard.traces.parameters import arguments_of
 from gpuyard.traces.recipes import Clusters, Episode, GeneratorSource, Recipe, Trace, TraceSource, parse_recipe
-from gpuyard.traces.splits import overlap
+from gpuyard.traces.splits import has_seen, overlap
 
 MOST_CELLS = 100_000
 PACKAGE = Path(gpuyard.__file__).parent
@@ -228,6 +229,11 @@ def check_unseen(scheduler: AnyScheduler, name: str, cells: Sequence[Cell], sour
             shared = overlap(training, sources.uses(cell))
             if shared is not None:
                 raise UsageError(f"{name}: {shared}", hint="use other seeds, or a later range of the trace")
+
+
+def saw(scheduler: AnyScheduler, log: Workload, jobs: Workload) -> bool:
+    """Return whether a network of the scheduler was trained or validated on some of the jobs of a log."""
+    return any(has_seen(checkpoint_of(text).manifest.training, log, jobs) for text in checkpoints_in(scheduler))
 
 
 def checkpoints_in(scheduler: AnyScheduler) -> list[str]:

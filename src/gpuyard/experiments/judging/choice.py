@@ -1,4 +1,4 @@
-"""Corrects the gain of the best of several schedulers for having been chosen on the very runs that judge it.
+"""Corrects the gain of the best of several schedulers for having been chosen on the very runs that judge it, and finds its peers.
 
 The best mean of many owes part of its lead to luck. So every part of the runs, a block of time of a log or a seed, is judged by the
 scheduler that is best on all other parts (cross-validation: Stone 1974). What was chosen without a part does not know its luck, so the
@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.judging.statistics import FEWEST, Difference, paired_difference, time_blocks
-from gpuyard.experiments.judging.summary import MINIMUM, Pivot, Summary, by_blocks, units
+from gpuyard.experiments.judging.summary import MINIMUM, Pivot, Standing, Summary, against, by_blocks, units
 from gpuyard.metrics import resolve
 
 
@@ -52,3 +52,24 @@ def chosen_elsewhere(values: Array, parts: Array, sign: float) -> Array:
         means = np.divide(sign * total, count, out=np.full(len(values), np.inf), where=count > 0)
         found[inside] = values[int(np.argmin(means)), inside]
     return found
+
+
+def peers_of(summary: Summary, best: Standing, known: Sequence[Standing]) -> list[Standing]:
+    """The others of `known` that are not surely worse than the best on the first metric, the best mean first.
+
+    The best is paired with each by seed or by blocks of time. It was chosen for its mean, so luck speaks for it: who is listed may well
+    be as good, who is not listed may be, too.
+    """
+    sign = MINIMUM[resolve(summary.metrics[0])[0].better]
+    alike = [line for line in known if line is not best and not _surely_worse(summary, line.scheduler, best.scheduler, sign)]
+    return sorted(alike, key=lambda line: sign * line.values[summary.metrics[0]].mean)
+
+
+def _surely_worse(summary: Summary, who: str, best: str, sign: float) -> bool:
+    metric, sample = summary.metrics[0], summary.results.sample
+    if sample is None:
+        pivot = Pivot(summary.results)
+        return against(pivot, pivot.values(metric, who), pivot.values(metric, best), sign).better is False
+    if not {who, best} <= set(sample.per_job):
+        return True  # not a mean over jobs: nothing can be said
+    return by_blocks(sample.per_job[who], sample.per_job[best], sample.submit, sign).better is False

@@ -172,6 +172,9 @@ def value_text(interval: Interval, size: float = 1.0, unit: str = "") -> str:
     return f"{mean} [{low}, {high}]{tail}"
 
 
+_NO_CHANGE = 0.05  # %; below it a change is written as 0.0
+
+
 def change_in_words(
     share: Interval, verbs: tuple[str, str, str, str] = ("falls", "rises", "stays as it is", "does not clearly change")
 ) -> str:
@@ -180,7 +183,7 @@ def change_in_words(
 
     less, more, same, unclear = verbs
     low, high, width = 100 * share.low, 100 * share.high, 100 * (share.high - share.low)
-    if share.mean == 0 and not width > 0:
+    if max(abs(low), abs(high), abs(100 * share.mean)) < _NO_CHANGE or (share.mean == 0 and not width > 0):
         return same
     verb = f"{less if share.mean < 0 else more} by"
     if share.n < FEWEST or not math.isfinite(width):

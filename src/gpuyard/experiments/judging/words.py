@@ -434,8 +434,9 @@ def best_of(summary: Summary, known: Sequence[Standing]) -> Standing | None:
 
 
 def candidates(summary: Summary, *, preempting: bool = True) -> list[Standing]:
-    """The simulated schedulers that have a mean; of those that stop no running job, unless `preempting`."""
-    lines = [line for line in summary.lines if line is not summary.log and not math.isnan(line.values[summary.metrics[0]].mean)]
+    """The simulated schedulers that have a mean and know none of the jobs; of those that stop no running job, unless `preempting`."""
+    metric, not_these = summary.metrics[0], {*summary.results.seen} | ({summary.log.scheduler} if summary.log else set())
+    lines = [line for line in summary.lines if line.scheduler not in not_these and not math.isnan(line.values[metric].mean)]
     return [line for line in lines if preempting or not line.preempts]
 
 

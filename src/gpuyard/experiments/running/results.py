@@ -60,6 +60,7 @@ class Results:
     accuracy: Mapping[str, float] = field(default_factory=dict)  # of the estimates
     paired: int = 0  # jobs that every line of a log is measured over
     notes: tuple[str, ...] = ()
+    seen: frozenset[str] = frozenset()  # schedulers whose networks were trained on some of these jobs
     what_if: WhatIf | None = None  # of a log in which no job may be stopped
 
     def __len__(self) -> int:

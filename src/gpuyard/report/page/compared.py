@@ -6,7 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gpuyard.experiments.judging.answering.names import amount, duration, in_sentence, is_wait, plain_title
-from gpuyard.experiments.judging.answering.plain import Verdict, against_today, headline, in_order, plain_answer, share_cell, today_of
+from gpuyard.experiments.judging.answering.plain import (
+    Verdict,
+    against_today,
+    headline,
+    in_order,
+    plain_answer,
+    share_cell,
+    shows_gains,
+    today_of,
+)
 from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change, Waits
 from gpuyard.experiments.judging.statistics import FEWEST
 from gpuyard.experiments.judging.summary import Standing, Summary
@@ -77,8 +86,8 @@ def question(summary: Summary) -> str:
 
 
 def _shown_verdict(summary: Summary, found: Verdict | None) -> Verdict | None:
-    """The verdict whose gains and losses are shown; None where nothing can be compared or nothing is better than today."""
-    return None if found is None or found.best.scheduler == found.today.scheduler or summary.results.waits is None else found
+    """The verdict whose gains and losses are shown; None where there are none."""
+    return found if found is not None and summary.results.waits is not None and shows_gains(summary, found) else None
 
 
 # ── the chart ──
@@ -292,9 +301,11 @@ def _what_happened(summary: Summary) -> str:
 
 
 def _trust(summary: Summary) -> str:
-    found = plain_answer(summary)
-    lines = [each for each in (found.confidence, *found.trust) if each][:MOST_TRUST] if found else ["There is nothing to compare with."]
-    return card("How far to trust it", sentences(lines or ["Nothing here is better than today's, so there is nothing to doubt."]))
+    found, title = plain_answer(summary), "How far to trust it"
+    if found is None:
+        return card(title, sentences(["There is nothing to compare with."]))
+    lines = [each for each in (found.confidence, *found.peers, *found.trust) if each][:MOST_TRUST]
+    return card(title, sentences(lines or ["Nothing here is better than today's, so there is nothing to doubt."]))
 
 
 def _stops(summary: Summary) -> str:
@@ -308,7 +319,7 @@ def _next_steps(summary: Summary) -> str:
     found = plain_answer(summary)
     steps = [found.next] if found else ["Compare it with others: `gpuyard compare`."]
     if found and found.verdict and found.verdict.better:
-        steps += ["See whether it still holds under more load: add --apply load:1.1 to the command below."]
+        steps += ["See whether it still holds when jobs come 10 % faster: add --apply stretch:0.91 to the command below."]
     if summary.log is not None:
         steps += ["Simulate your own priorities, limits and reservations: give them in a cluster file."]
     return card("What to do next", sentences(steps, ordered=True))
@@ -341,9 +352,17 @@ def schedulers_table(summary: Summary, *, every: bool = False) -> str:
             ends = f"{amount(each, value.low)} to {amount(each, value.high)}" if known else ""
             cells.append(TableCell(amount(each, value.mean), ends, "best" if each in line.best else ""))
         code = "" if line is summary.log or name == line.scheduler else line.scheduler
-        rows.append(TableRow(f"{name}{' †' if line.preempts else ''}", cells, code, "now" if line is today else ""))
+        rows.append(
+            TableRow(
+                f"{name}{' †' * line.preempts}{' ‡' * (line.scheduler in summary.results.seen)}",
+                cells,
+                code,
+                "now" if line is today else "",
+            )
+        )
     left = len(summary.lines) - len(lines)
     stops = "† may stop running jobs, where these may be stopped." if any(line.preempts for line in lines) else ""
+    flattered = "‡ was trained on jobs of this log, so its numbers flatter it." if summary.results.seen else ""
     more = f"{left} more are worse." if left else ""
-    caption = " ".join(filter(None, ["Today's is shaded, the best mean of a column bold; smaller: 95 % range.", stops, more]))
+    caption = " ".join(filter(None, ["Today's is shaded, the best mean of a column bold; smaller: 95 % range.", stops, flattered, more]))
     return table(head, rows, caption=caption, name="schedulers")

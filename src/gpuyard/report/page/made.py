@@ -126,7 +126,7 @@ def estimates_words(estimate: str, accuracy: Mapping[str, float]) -> str:
     told = f"{described(estimate)}: {_SOURCES[name]}" if name in _SOURCES else described(estimate)
     if not accuracy or not math.isfinite(accuracy["ratio"]) or name == "exact":
         return f"{told}."
-    longer = f"{accuracy['below']:.0%} of" if accuracy["below"] >= NOTICED else "hardly any"
+    longer = f"{short(100 * accuracy['below'])} % of" if accuracy["below"] >= NOTICED else "hardly any"
     return f"{told}; half of them are more than {short(accuracy['ratio'])} × the run time, and {longer} jobs ran longer."
 
 

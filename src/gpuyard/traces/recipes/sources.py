@@ -27,7 +27,7 @@ from gpuyard.traces.generators.sampling import stream
 from gpuyard.traces.origin import instant
 from gpuyard.traces.parameters import resolve
 from gpuyard.traces.recipes.text import Recipe, parse_recipe
-from gpuyard.traces.splits import SEEDS, SHARES, SHARES_OF_RANGE, Split, use_of_times, uses_of_seeds
+from gpuyard.traces.splits import SEEDS, SHARES, SHARES_OF_RANGE, Split, content_of, use_of_times, uses_of_seeds
 
 WINDOW = 256  # jobs of a window of a trace
 MOST_COMBINATIONS = 100_000
@@ -241,8 +241,7 @@ class Trace:
         prepared = recipe.reading.changed(log, 0)
         if recipe.estimate:
             prepared = with_estimate(prepared, recipe.estimate, 0)
-        content = hashlib.sha256(np.ascontiguousarray(log.jobs.submit).tobytes() + log.runtime.tobytes())
-        return cls(recipe, log, prepared, None if recipe.cluster else guess_cluster(log)[0], content.hexdigest()[:16])
+        return cls(recipe, log, prepared, None if recipe.cluster else guess_cluster(log)[0], content_of(log))
 
     def part(self, split: Split, *, whole: bool = False) -> TraceSource:
         """Return windows in the times that belong to the part; `whole`: in all of a range that the text names."""

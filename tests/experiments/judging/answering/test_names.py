@@ -20,7 +20,7 @@ from gpuyard.policies import parse_scheduler
         ("sjf/best/conservative", "Shortest job first + conservative backfilling"),
         ("srpt/fewest/easy/srpt", "Shortest remaining time first + EASY, may stop jobs"),
         ("saf/fewest/easy/gittins", "Gittins rank + EASY, may stop jobs"),
-        ("learned:gpu", "Learned for GPU clusters + EASY"),
+        ("learned:gpu", "Learned policy for GPUs + EASY"),
         ("learned:lublin", "Learned policy lublin + EASY"),
         ("milp(fcfs/fewest/easy)", "milp(fcfs/fewest/easy)"),
     ],
@@ -37,6 +37,7 @@ def test_every_scheduler_that_is_compared_has_a_name_of_its_own() -> None:
 
 def test_names_in_a_sentence_begin_small_unless_they_are_names() -> None:
     assert in_sentence("First come, first served + EASY") == "first come, first served + EASY"
+    assert in_sentence("Learned policy for HPC + EASY") == "the learned policy for HPC + EASY"
     assert in_sentence("WFP3 + EASY") == "WFP3 + EASY"
     assert in_sentence("Slurm's fair share + EASY") == "Slurm's fair share + EASY"
 

@@ -42,9 +42,18 @@ def _title(rule: Ordering) -> str:
     return _capital(re.sub(r" \(.*\)", "", rule.title)) if rule.builtin else readable(rule.label)
 
 
+_LEARNED = "Learned policy "
+_SITES = {"GPU": "GPUs"}
+
+
+def is_learned(name: str) -> bool:
+    """Whether a name for people is that of a trained policy."""
+    return name.startswith(_LEARNED)
+
+
 def _learned(name: str, title: str) -> str:
-    found = re.search(r"\bfor ([^,]+ clusters)", title) if name.startswith(PREFIX) else None
-    return f"Learned for {found[1]}" if found else f"Learned policy {name.removeprefix(PREFIX)}"
+    found = re.search(r"\bfor ([^,]+) clusters", title) if name.startswith(PREFIX) else None
+    return f"{_LEARNED}{f'for {_SITES.get(found[1], found[1])}' if found else name.removeprefix(PREFIX)}"
 
 
 def _first_words(title: str) -> str:
@@ -59,6 +68,8 @@ def in_sentence(name: str) -> str:
     """Begin a name with a small letter, unless it begins with a name: `shortest job first + EASY`, `EDF`."""
     if name == LOG_NAME:
         return "what actually happened"
+    if is_learned(name):
+        return f"the l{name[1:]}"
     return name if name[:2].isupper() or "'" in name.partition(" ")[0] or name.startswith("Gittins") else name[:1].lower() + name[1:]
 
 

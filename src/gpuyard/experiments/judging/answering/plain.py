@@ -6,17 +6,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuyard.experiments.judging.answering.names import MAY_STOP, amount, duration, in_sentence, is_wait, plain_title
+from gpuyard.experiments.judging.answering.names import (
+    MAY_STOP,
+    NOTHING,
+    amount,
+    duration,
+    in_sentence,
+    is_learned,
+    is_wait,
+    plain_title,
+)
 from gpuyard.experiments.judging.answering.waits import LENGTH, PARTITION, SIZE, USER, Change
-from gpuyard.experiments.judging.choice import gain_of_choice
+from gpuyard.experiments.judging.choice import gain_of_choice, peers_of
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
 from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
-from gpuyard.experiments.judging.words import best_of, busy_apart, candidates, cautions, is_close, overfull
+from gpuyard.experiments.judging.words import NO_WAIT, best_of, busy_apart, candidates, cautions, is_close, overfull
 from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
 _SURE = "How sure: "
+_MOST_PEERS = 3  # that are named
 _LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
 
 
@@ -27,7 +37,7 @@ class Verdict:
     best: Standing
     today: Standing  # the log where its simulation is faithful, else what stands in for it; without a log the baseline
     share: Interval  # the change as a share of today's mean, corrected for the choice of the best; below 0 is less
-    chosen_from: int  # schedulers that the best was chosen from
+    chosen_from: int  # schedulers that the best was chosen from, with today's
 
     @property
     def better(self) -> bool | None:
@@ -37,11 +47,17 @@ class Verdict:
         return (self.share.mean < 0) == self.lower_wins
 
     lower_wins: bool = True
+    several: bool = False  # others than today's
 
     @property
     def untested(self) -> bool:
         """Whether there are too few values to say how sure it is."""
         return self.share.n < FEWEST or not math.isfinite(self.share.low)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the best was chosen among several, for which its interval allows; one other than today's is no choice."""
+        return self.several and not self.best.challenger
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,7 @@ class PlainAnswer:
     word: str  # Yes, Perhaps, No
     sentence: str
     sure: str
+    peers: tuple[str, ...]  # who may be as good as the best
     pays: tuple[str, ...]
     trust: tuple[str, ...]  # how faithful the simulation is, cautions
     stops: tuple[str, ...]  # what rules that may stop jobs would do
@@ -66,7 +83,7 @@ class PlainAnswer:
     @property
     def lines(self) -> list[str]:
         """The answer as the last lines of a table."""
-        return [f"{self.sentence} {self.sure}".strip(), *self.pays, *self.trust, *self.stops]
+        return [" ".join(filter(None, (self.sentence, self.sure, *self.peers))), *self.pays, *self.trust, *self.stops]
 
 
 def plain_answer(summary: Summary) -> PlainAnswer | None:
@@ -75,12 +92,17 @@ def plain_answer(summary: Summary) -> PlainAnswer | None:
     if found is None:
         return None
     trust = tuple(_trust(summary, summary.log)) if summary.log is not None else ()
-    further = (trust, _stops(summary, found), _next(summary, found), found)
+    stops = _stops(summary, found)
+    if nobody_waits(summary, found):
+        return PlainAnswer("No", _no_waits(summary, found), "", (), (), (*trust, _ELSEWHERE), stops, _BUSIER, found)
     if found.best.scheduler == found.today.scheduler:
-        return PlainAnswer("No", _nothing_better(summary, found), "", (), *further)
+        return PlainAnswer("No", _nothing_better(summary, found), "", (), (), trust, stops, _next(summary, found, ()), found)
     word = {True: "Yes", False: "No", None: "Perhaps"}[found.better]
-    pays = tuple(_pays(summary, found)) if found.better is not False else ()
-    return PlainAnswer(word, _sentence(summary, found), _sure(summary, found), pays, *further)
+    known = candidates(summary, preempting=False)
+    peers = peers_of(summary, found.best, [line for line in known if line is not found.today]) if found.chosen and found.better else ()
+    pays = tuple(_pays(summary, found)) if found.better is not False else _consolation(summary, found)
+    told = (_sentence(summary, found), _sure(summary, found), tuple(peers_sentence(summary, peers)), pays, trust, stops)
+    return PlainAnswer(word, *told, _next(summary, found, peers), found)
 
 
 def verdict_of(summary: Summary, *, preempting: bool = False) -> Verdict | None:
@@ -91,6 +113,9 @@ def verdict_of(summary: Summary, *, preempting: bool = False) -> Verdict | None:
     today = today_of(summary)
     if best is None or today is None:
         return None
+    others = [line for line in known if line is not today]
+    if best is today and len(known) == 2 and len(others) == 1:
+        best = others[0]  # who asks about one scheduler wants to know how that one does
     return _judged(summary, best, today, known)
 
 
@@ -126,9 +151,10 @@ def against_today(summary: Summary, line: Standing) -> Interval | None:
     return Interval(found.mean / was, max(found.low / was, -1.0), found.high / was, found.n if found.of == "seed" else FEWEST)
 
 
-def change_cell(line: Standing, metric: str) -> str:
-    """`51 % shorter`, and in a second line the interval, `40 to 60 %`; empty for the baseline."""
-    return share_cell(line.versus.share_interval, metric) if line.versus is not None else ""
+def change_cell(summary: Summary, line: Standing) -> str:
+    """`51 % shorter` than today, and in a second line the interval, `40 to 60 %`; empty for today's line and the log."""
+    share = against_today(summary, line)
+    return share_cell(share, summary.table.objective) if share is not None else ""
 
 
 def share_cell(share: Interval, metric: str) -> str:
@@ -161,14 +187,20 @@ def _judged(summary: Summary, best: Standing, today: Standing, known: Sequence[S
     corrected = gain_of_choice(summary, [line.scheduler for line in known], today.scheduler) if several and not best.challenger else None
     change, was = corrected or plain, abs(today.values[metric].mean)
     if change is None or not was > 0:
-        return Verdict(best, today, Interval(math.nan, math.nan, math.nan, 0), len(known), lower)
+        return Verdict(best, today, Interval(math.nan, math.nan, math.nan, 0), len(known), lower, several)
     n = change.n if change.of == "seed" else max(best.values[metric].n, FEWEST if math.isfinite(change.low) else 0)
     least = -1.0 if today.values[metric].low >= 0 else -math.inf  # nothing can fall by more than all of it
     low, high = (max(end / was, least) if math.isfinite(end) else math.nan for end in (change.low, change.high))
-    return Verdict(best, today, Interval(change.mean / was, low, high, n), len(known), lower)
+    return Verdict(best, today, Interval(change.mean / was, low, high, n), len(known), lower, several)
 
 
 # ── sentences ──
+
+
+def _subject(summary: Summary, line: Standing) -> str:
+    """A scheduler's name at the beginning of a sentence."""
+    name = summary.results.name(line.scheduler)
+    return f"The {in_sentence(name).removeprefix('the ')}" if is_learned(name) else name
 
 
 def by_how_much(share: Interval, metric: str) -> str:
@@ -187,10 +219,10 @@ def by_how_much(share: Interval, metric: str) -> str:
 
 def _sentence(summary: Summary, found: Verdict) -> str:
     metric, name = summary.metrics[0], summary.results.name
-    best, today = name(found.best.scheduler), in_sentence(name(found.today.scheduler))
+    best, today = _subject(summary, found.best), in_sentence(name(found.today.scheduler))
     before, after = (amount(metric, line.values[metric].mean) for line in (found.today, found.best))
     what, log = plain_title(metric), summary.log is not None
-    among = f", the best of {count(found.chosen_from, 'scheduler')} that stop no job," if not found.best.challenger else ""
+    among = f", the best of {count(found.chosen_from, 'scheduler')} that stop no job," if found.chosen else ""
     if found.better is True:
         verb = "would have cut" if log else "cuts"
         verb = verb if found.lower_wins else ("would have raised" if log else "raises")
@@ -212,6 +244,8 @@ def headline(summary: Summary) -> str:
     found = answer.verdict
     best, today = in_sentence(name(found.best.scheduler)), in_sentence(name(found.today.scheduler))
     before, after = (amount(metric, line.values[metric].mean) for line in (found.today, found.best))
+    if nobody_waits(summary, found):
+        return f"No: {in_sentence(_no_waits(summary, found))}"
     if found.best.scheduler == found.today.scheduler:
         told = _nothing_better(summary, found)
         return f"No: {in_sentence(told)}"
@@ -245,22 +279,41 @@ def _nothing_better(summary: Summary, found: Verdict) -> str:
     metric = summary.metrics[0]
     value = amount(metric, found.best.values[metric].mean)
     others = f" of {count(found.chosen_from, 'scheduler')} that stop no job" if found.chosen_from > 1 else ""
-    return f"{summary.results.name(found.best.scheduler)}, as today, is the best{others}: {plain_title(metric)} {value}."
+    return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}."
 
 
 def _sure(summary: Summary, found: Verdict) -> str:
     n, over = found.share.n, "seeds" if summary.results.sample is None else "blocks of time"
-    chosen = f", allowing for the choice among {found.chosen_from}" if found.chosen_from > 1 and not found.best.challenger else ""
+    chosen = f", allowing for the choice among {found.chosen_from}" if found.chosen else ""
     if found.untested:
         return f"{_SURE}there is too little to tell; take it as a hint."
     if found.better is None:
         by = by_how_much(found.share, summary.metrics[0])
-        return f"{_SURE}the true change may be {by} (95 % interval{chosen}): this may be chance."
-    versus = found.best.versus
+        return f"{_SURE}the true change may be {by} (95 % interval{chosen}): this may be chance.{_taken_alone(summary, found)}"
+    versus, alone = found.best.versus, against_today(summary, found.best)
     wins = ""
     if versus is not None and found.today.scheduler == summary.table.baseline and summary.results.sample is None:
         wins = f" It is better in {versus.wins} of {versus.wins + versus.ties + versus.losses} seeds."
-    return f"{_SURE}the range is a 95 % interval over {n} {over}{chosen}.{wins}"
+    wider = chosen and alone is not None and alone.high - alone.low < found.share.high - found.share.low
+    return f"{_SURE}the range is a 95 % interval over {n} {over}{chosen}{', so wider than in the table' if wider else ''}.{wins}"
+
+
+def _taken_alone(summary: Summary, found: Verdict) -> str:
+    """Explain why the best is called unsure although its own interval, as tables show it, excludes 0."""
+    alone = against_today(summary, found.best)
+    if alone is None or not found.chosen or alone.n < FEWEST or not (alone.low > 0 or alone.high < 0):
+        return ""
+    return f" Taken alone it is {by_how_much(alone, summary.metrics[0])}, but it was picked as the best on these very jobs."
+
+
+def peers_sentence(summary: Summary, found: Sequence[Standing]) -> list[str]:
+    """`Not surely worse: smallest area first + EASY (33.6 min) and shortest job first + EASY (33.6 min).`; empty where there are none."""
+    if not found:
+        return []
+    metric, name = summary.metrics[0], summary.results.name
+    told = [f"{in_sentence(name(line.scheduler))} ({amount(metric, line.values[metric].mean)})" for line in found[:_MOST_PEERS]]
+    told += [f"{len(found) - _MOST_PEERS} more"] * (len(found) > _MOST_PEERS)
+    return [f"Not surely worse: {', '.join(told[:-1])}{' and ' if len(told) > 1 else ''}{told[-1]}."]
 
 
 def _pays(summary: Summary, found: Verdict) -> list[str]:
@@ -278,8 +331,9 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
     if users:
         losing = [each for each in users if each.longer]
         worst = max(losing, key=lambda each: each.after - each.before, default=None)
-        most = f", the most by {duration(worst.after - worst.before)}" if worst is not None else ""
-        parts.append(f"{len(losing):,} of {count(len(users), 'user')} {'wait' if len(losing) != 1 else 'waits'} longer on average{most}")
+        most = f", {'the most ' * (len(losing) > 1)}by {duration(worst.after - worst.before)}" if worst is not None else ""
+        verb = "wait" if len(losing) > 1 else "waits"
+        parts.append(f"{f'{len(losing):,}' if losing else 'none'} of {count(len(users), 'user')} {verb} longer on average{most}")
     before, after = waits.longest[base], waits.longest[mine]
     if abs(after - before) > _LONGEST_CHANGE * before:
         verb = "grows" if after > before else "falls"
@@ -288,6 +342,14 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
         parts.append(f"the longest wait stays about the same, {duration(after)}")
     text = "; ".join(parts)
     return [f"Who pays: {text}."]
+
+
+def _consolation(summary: Summary, found: Verdict) -> tuple[str, ...]:
+    """Say that the longest wait falls although the mean does not."""
+    waits = summary.results.waits
+    before, after = (waits.longest[line.scheduler] if waits else 0.0 for line in (found.today, found.best))
+    fell = before - after > _LONGEST_CHANGE * before
+    return (f"In return the longest wait falls from {duration(before)} to {duration(after)}.",) if fell else ()
 
 
 def who_of(grouping: str, change: Change, device: str) -> str:
@@ -345,10 +407,46 @@ def _supposed(summary: Summary) -> str:
     )
 
 
-def _next(summary: Summary, found: Verdict) -> str:
-    name = summary.results.name(found.best.scheduler)
+def _next(summary: Summary, found: Verdict, peers: Sequence[Standing]) -> str:
+    name = summary.results.name
     if found.best.scheduler == found.today.scheduler or found.better is False:
         return "Keep what you have; try a longer log, a higher load or rules that may stop jobs before changing anything."
+    best = in_sentence(name(found.best.scheduler))
     if found.better is None:
-        return "Do not change anything on this evidence. A longer log, or several, would tell."
-    return f"Check {in_sentence(name)} on another stretch of time and with your limits and priorities, then run it in the shadow."
+        alone = f" Or compare {best} alone with today's on another stretch of time." if _taken_alone(summary, found) else ""
+        return f"Do not change anything on this evidence. A longer log, or several, would tell.{alone}"
+    rules = [line for line in peers if not is_learned(name(line.scheduler))]
+    if is_learned(name(found.best.scheduler)) and rules:
+        rule = in_sentence(name(rules[0].scheduler))
+        return f"Try {rule} first, which is simpler and not surely worse: on another stretch of time, with your limits, then in the shadow."
+    return f"Check {best} on another stretch of time and with your limits and priorities, then run it in the shadow."
+
+
+# ── where nobody waits ──
+
+_ELSEWHERE = "Where people did wait, it was for something that is not simulated here: a smaller cluster, partitions, limits or quotas."
+_BUSIER = "Give the cluster and its partitions as they were (--cluster FILE), or ask what happens when it fills up (--apply load:0.9)."
+
+
+def nobody_waits(summary: Summary, found: Verdict) -> bool:
+    """Whether waits are too short for any scheduler to matter, and none is surely better."""
+    metric = summary.metrics[0]
+    return is_wait(metric) and resolve(metric)[1] == "mean" and found.today.values[metric].mean < NO_WAIT and not found.better
+
+
+def shows_gains(summary: Summary, found: Verdict) -> bool:
+    """Whether it is worth showing who gains and who loses: the best is another than today's, and somebody waits."""
+    return found.best.scheduler != found.today.scheduler and not nobody_waits(summary, found)
+
+
+def _no_waits(summary: Summary, found: Verdict) -> str:
+    metric, today = summary.metrics[0], found.today.values
+    busy = (
+        f", with {amount('utilization', today['utilization'].mean)} of the {summary.results.device} busy" if "utilization" in today else ""
+    )
+    if today[metric].mean < NOTHING:
+        return f"No job waits{busy}. There is nothing to gain."
+    name = in_sentence(summary.results.name(found.today.scheduler))
+    under = "" if found.today is summary.log else f" under {name}"
+    wait = f"{plain_title(metric)} is {amount(metric, today[metric].mean)}{under}"
+    return f"Hardly any job waits{busy}. The {wait}, so there is next to nothing to gain."
