@@ -1,13 +1,16 @@
 """Study this machine: how fast it is, how jobs slow each other down, and real jobs under several schedulers.
 
-    python benchmarks/real_node.py profile    --out DIR                       # a minute: devices, as a cluster file
-    python benchmarks/real_node.py contention --out DIR                       # two minutes: kinds of work alone, in pairs, all at once
-    python benchmarks/real_node.py real       --out DIR --seconds-budget 500  # replays; go on with the same command
-    python benchmarks/real_node.py pack       --out DIR --to FILE.tgz         # everything in one file
-    python benchmarks/real_node.py page       --out DIR                       # writes docs/reference/real.md
+    python benchmarks/real_node.py run  --out DIR --seconds-budget 500  # all steps; the same command goes on
+    python benchmarks/real_node.py page --out DIR                       # writes docs/reference/real.md
 
-`real` measures contention first where that is missing. A step that was cut off goes on where it was. The steps but `page` run from the
-source tree (PYTHONPATH=src) and need numpy, numba, safetensors, torch or jax, and nvidia-ml-py where there is a GPU; `page` needs gpuyard.
+On a machine that is lent for minutes at a time, one file goes from run to run; it is written anew after each finished piece:
+
+    python benchmarks/real_node.py run  --out DIR --archive FILE.tgz --seconds-budget 500
+    python benchmarks/real_node.py page --out DIR --archive FILE.tgz
+
+The steps of `run`, each of which can be asked for alone: check (versions, the engine, the work; a minute, as the engine is compiled),
+profile (a minute), contention (kinds of work alone, in pairs, all at once; two minutes), real (replays, a minute each). All but `page`
+run from the source tree, without network, and need numpy, numba, safetensors, typer, rich, torch or jax, and nvidia-ml-py for a GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import tarfile
 import time
@@ -28,11 +32,14 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os
 
 PAGE = ROOT / "docs" / "reference" / "real.md"
 ON_CPUS = """
-**No GPU was measured yet.** This is a trial on CPU slots, on a machine whose cores did other work at the same time. How fast a job runs
-there depends on who else is busy, and the steps per second were not measured under the same load as the replays: predictions that are
-several times too long say that, and nothing of the simulator. Which scheduler came first may be luck. On a machine with a GPU the same
-commands, at the end of this page, give the figures that count.
+**No GPU was measured yet.** This is a trial on CPU slots,
+{load}.
+Traces this short do not say which scheduler is best; they say how near the simulator comes. On a machine with a GPU the same commands, at
+the end of this page, give the figures that count.
 """
+QUIET = "one job after the other on a core that real-time priority kept free of other work"
+BUSY = """on a machine whose cores did other work at the same time: how fast a job runs there depends on who else is busy, so that
+predictions which are several times too long say that, and nothing of the simulator"""
 FIGURES = ("turnaround", "turnaround.p95", "slowdown", "wait", "deadline_met", "makespan", "fairness")
 BEGAN = time.monotonic()
 
@@ -56,6 +63,7 @@ def profile(given: argparse.Namespace) -> None:
     write_bytes(given.out / "machine.toml", toml_text(machine_table(devices)).encode())
     readings = [{"name": each.name, "memory": each.memory, "watts": each.watts} for each in library.read()] if has else []
     about = {"python": platform.python_version(), "cpu": cpu_name(), "cores": cores(), "gpus": readings, "nvml": library.problem or "found"}
+    about |= {"real_time": os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)}
     write_bytes(given.out / "about.json", json_bytes({**about, "made": time.time(), "libraries": _versions()}))
     for each in devices:
         say(f"{each.title} ({each.library}): {each.products} TFLOP/s, {each.bandwidth:.0f} GB/s, {each.transfer} GB/s, {each.watts} W")
@@ -94,11 +102,64 @@ def real(given: argparse.Namespace) -> None:
     say(f"{missing} replays are missing: the same command goes on" if missing else "complete")
 
 
+def check(given: argparse.Namespace) -> None:
+    """See that everything is there, before time is spent: libraries, GPUs, the engine with each scheduler, the kinds of work."""
+    import gpuyard
+    from gpuyard.live.gpus.nvml import NvmlLibrary
+
+    versions = ", ".join(f"{name} {version}" for name, version in _versions().items())
+    say(f"gpuyard {gpuyard.__version__}, Python {platform.python_version()}, {versions}; {len(os.sched_getaffinity(0))} cores")
+    library = NvmlLibrary()
+    say(", ".join(each.name for each in library.read()) if library.open() else f"no GPU: {library.problem}")
+    settings = _settings(given)
+    say(f"kinds of work: {', '.join(settings.works)}")
+    for scheduler in settings.schedulers.split():
+        gpuyard.simulate("demo", "2x4:a100", scheduler)
+        say(f"{scheduler}: compiled")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Do what is missing of all steps, as far as the time allows; keep the archive up to date."""
+    from gpuyard.experiments.real.study import measure_contention, run_study
+
+    def told(text: str) -> None:
+        say(text)
+        pack(given)
+
+    _apart("check", given)
+    if not (given.out / "machine.toml").exists():
+        _apart("profile", given)
+        pack(given)
+    measure_contention(given.out, _settings(given), told)
+    given.seconds_budget -= time.monotonic() - BEGAN
+    missing = run_study(given.out, _settings(given), told)
+    say(f"{missing} replays are missing: the same command goes on" if missing else "complete")
+
+
+def _apart(step: str, given: argparse.Namespace) -> None:
+    """Do a step in a process of its own: one that has used a GPU cannot fork jobs that use it."""
+    words = [word for text in given.set for word in ("--set", text)] + ["--quick"] * given.quick
+    done = subprocess.run([sys.executable, __file__, step, "--out", str(given.out), *words], check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def unpack(given: argparse.Namespace) -> None:
+    """Take over what an earlier run has left in the archive, if there is one."""
+    if given.archive is not None and given.archive.exists():
+        with tarfile.open(given.archive) as archive:
+            archive.extractall(given.out, filter="data")
+
+
 def pack(given: argparse.Namespace) -> None:
-    """Put everything into one file."""
-    with tarfile.open(given.to, "w:gz") as archive:
-        archive.add(given.out, arcname=given.out.name)
-    say(f"{given.to}: {given.to.stat().st_size:,} bytes")
+    """Put everything into the archive, if one is asked for; it is whole at any moment."""
+    if given.archive is not None:
+        part = given.archive.with_suffix(".part")
+        with tarfile.open(part, "w:gz") as archive:
+            for each in sorted(given.out.iterdir()):
+                if each.name != "lock":
+                    archive.add(each, arcname=each.name)
+        part.replace(given.archive)
 
 
 # ── the page ──
@@ -149,28 +210,32 @@ def _opening(summary: Any, table: dict[str, Any], about: dict[str, Any]) -> str:
     made_with = f", with Python {about['python']}, {versions}" if about else ""
     day = time.strftime("%-d %B %Y", time.gmtime(summary.made))
     right, of = _best(summary)
-    answer = (
-        f"On one **{device}** whose GPU {slots} jobs share"
-        if rates.device == "gpu"
-        else f"On a CPU with {slots} slots (**{device}**, no GPU)"
-    )
-    alone = summary.median_error(1)
-    shared = summary.median_error(slots)
+    cpu = f"On a CPU with {slots} slot{'s' if slots > 1 else ''} (**{device}**, no GPU)"
+    answer = f"On one **{device}**, which {slots} jobs share" if rates.device == "gpu" else cpu
+    alone, shared = summary.median_error(1), summary.median_error(slots)
+    both = f", and of jobs\nthat share it to within {100 * shared:.1f} %" if slots > 1 else ""
+    trial = "" if rates.device == "gpu" else ON_CPUS.format(load=QUIET if about.get("real_time") and slots == 1 else BUSY)
     return f"""# Real jobs on a real machine
 
 Generated by `python benchmarks/real_node.py page`; do not edit. Measured on {day}{made_with}.
 
 {answer}, {_name(order[0])} gave the shortest mean turnaround of the {len(order)} schedulers; the simulator named the best one on {right} of
-{of} traces. It predicted the turnaround of a job that has the device to itself to within {100 * alone:.1f} % (median), and of jobs
-that share it to within {100 * shared:.1f} %.
+{of} traces. It predicted the turnaround of a job that has the device to itself to within {100 * alone:.1f} % (median;
+{_target(alone)}){both}.
 
 {jobs:,} jobs were run in {len(summary.replays)} replays; {f"{lost} of them did not end" if lost else "all of them ended"} with exit code 0.
-{"" if rates.device == "gpu" else ON_CPUS}
+{trial}
 Every job is real work of the workbench (`python -m gpuyard.workbench`): a language model fine-tuned on generated text, a CNN and a
 vision transformer trained on generated images, or a table filtered, joined and grouped. The traces are the first jobs of the workload
 family (`gpuyard list workloads`) from seeds that no policy was trained, chosen or judged on, with their times divided. A
 [node](../guides/your-gpu-workstation.md) of gpuyard runs them under each scheduler; learned ones were trained in simulation only.
 """
+
+
+def _target(error: float) -> str:
+    from gpuyard.experiments.real.judging import GOOD
+
+    return f"asked for are {100 * GOOD:.0f} %: {'met' if error < GOOD else 'not met'}"
 
 
 def _best(summary: Any) -> tuple[int, int]:
@@ -200,18 +265,19 @@ def _contention(summary: Any) -> str:
         [_name(kind), _short(rate), *(f"{x:.2f}" for x in beside), f"{both:.2f}", f"{total:.2f}"]
         for kind, rate, beside, both, total in found
     ]
-    beside = {
-        slots: ", ".join(f"{kind} {1000 * seconds:.0f} ms" for kind, seconds in each.items()) for slots, each in summary.overheads.items()
-    }
-    taken = "; ".join(f"{'one job at a time' if slots == 1 else f'{slots} at once'}: {text}" for slots, text in sorted(beside.items()))
+    costs = {slots: ", ".join(f"{kind} {1000 * each.beside(kind):.0f} ms" for kind in each.fixed) for slots, each in summary.costs.items()}
+    taken = "; ".join(f"{'one job at a time' if slots == 1 else f'{slots} at once'}: {text}" for slots, text in sorted(costs.items()))
+    pace = ", ".join(f"{kind} {value:.3f}" for kind, value in summary.costs[1].pace.items()) if 1 in summary.costs else "not measured"
     return f"""## How much jobs slow each other down
 
 How many times as long a step takes beside one job of each kind, and beside one of each other kind at once: as measured, and as the sum
 of what each pair added, which is what the predictions below use.
 
 {_rows(("kind", "steps/s alone", *(f"beside {kind}" for kind in kinds), "all at once", "by the sum"), rows)}
-What a job takes beside its steps, from the decision to start it to its recorded end (a process forked from a warm one, libraries, the
-first step, the end): {taken}.
+What a job holds its slot for beside its steps, from the end of the job before it to its own (the record of that end, a decision, a
+supervisor, a process forked from a warm one, libraries, the first step): {taken}.
+What a planned second of steps took on the node, one job at a time: {pace}.
+Both are from a calibration before the replays, with short and long jobs of each kind.
 """
 
 
@@ -254,9 +320,10 @@ def _measured(summary: Any) -> str:
         energy = " Energy is that of the GPU while jobs held it."
     else:
         header, rows = (*header[:8], header[9]), [[*row[:8], row[9]] for row in rows]
+    at_once = f"{slots} jobs at once" if slots > 1 else "one job at a time"
     return f"""## The schedulers, measured
 
-Means over {len(traces)} traces ({", ".join(traces)}), {slots} jobs at once. The best heuristic is that of each trace, known only
+Means over {len(traces)} traces ({", ".join(traces)}), {at_once}. The best heuristic is that of each trace, known only
 afterwards.{energy}
 
 {_rows(header, rows)}{chr(10).join(["", *troubles, ""]) if troubles else ""}"""
@@ -311,13 +378,24 @@ def _reading(summary: Any) -> str:
 
 
 def _again() -> str:
-    return f"""## To do it again
+    return """## To do it again
 
 ```sh
-{chr(10).join(line.split("  #")[0].strip().replace("  ", " ") for line in (__doc__ or "").splitlines() if line.startswith("    python"))}
+python benchmarks/real_node.py run  --out DIR --seconds-budget 500
+python benchmarks/real_node.py page --out DIR
 ```
 
-`gpuyard run real --out DIR` does the same as the second and third step.
+`run` sees first that everything is there, then measures the devices and the kinds of work, and replays the traces; when the time is over
+it says how many replays are missing, and the same command goes on. It needs no network and no installation, but Python with numpy, numba,
+safetensors, typer, rich, torch or jax, and nvidia-ml-py for a GPU. On a machine that is lent for minutes at a time, `--archive FILE.tgz`
+goes on from that file and keeps everything in it: below 1 MB, whole at any moment.
+
+```sh
+python benchmarks/real_node.py run  --out DIR --archive FILE.tgz --seconds-budget 500
+python benchmarks/real_node.py page --out DIR --archive FILE.tgz
+```
+
+`gpuyard run real --out DIR` does the same as `run`, without check, profile and archive.
 """
 
 
@@ -327,18 +405,20 @@ def main() -> None:
         "profile": profile,
         "contention": contention,
         "real": real,
-        "pack": pack,
+        "check": check,
+        "run": run,
         "page": page,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=list(steps))
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--to", type=Path, metavar="FILE")
+    parser.add_argument("--archive", type=Path, metavar="FILE.tgz", help="goes on from this file, and keeps everything in it")
     parser.add_argument("--quick", action="store_true", help="small measurements")
     parser.add_argument("--seconds-budget", type=float, default=500.0, metavar="S", help="no replay is begun that would end later")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the study, e.g. traces=3")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    unpack(given)
     steps[given.step](given)
 
 

@@ -1,14 +1,18 @@
-"""Measure order mode beside a real Slurm, and write docs/reference/slurm.md.
+"""Measure order and place mode beside a real Slurm, and write docs/reference/slurm.md.
 
-    python benchmarks/slurm.py [--page] [--repetitions 5] [--jobs 200]      # some fifteen minutes
+    python benchmarks/slurm.py [--page] [--repetitions 5] [--jobs 200]      # some forty minutes
 
-The same jobs, drawn anew for each repetition, under Slurm's own order and under schedulers that set site factors; and what the controller
-has to do at 3,000 waiting jobs. The Slurm is a private one with 24 fake GPUs (tests/support/real_slurm.py); its jobs are `sleep`.
+The same jobs, drawn anew for each repetition, under Slurm's own order and under schedulers that order or place them, each beside a private
+Slurm with 24 fake GPUs (tests/support/real_slurm.py) whose jobs are `sleep`, all arms of a repetition at the same time; what the controller
+has to do at 3,000 waiting jobs; and what a pass over 5,000 waiting jobs takes. Runs are kept in --kept, so that a broken series goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import multiprocessing
 import os
 import re
 import shutil
@@ -17,9 +21,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -32,25 +36,30 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.real_slurm import NODES, RealSlurm  # noqa: E402
 
+from gpuyard.live.deciding import Asked  # noqa: E402
+from gpuyard.live.slurm.dead_man import hook  # noqa: E402
 from gpuyard.live.slurm.deploying import Deployment, DeploySettings  # noqa: E402
+from gpuyard.live.state.site import SiteJob, SiteNode, SiteState, site_snapshot  # noqa: E402
 from gpuyard.model.site.notation import node_names  # noqa: E402
 from gpuyard.policies import parse_scheduler  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "slurm.md"
 OWN = "Slurm's own order"
-SCHEDULERS = (OWN, "sjf/fewest/easy")
+SCHEDULERS = ("fcfs/fewest/easy", "sjf/fewest/easy", "learned:hpc/fewest/easy")
+ARMS = (("own", OWN), *((mode, each) for mode in ("order", "place") for each in SCHEDULERS))
 SHAPES = (("a100", 1, 1), ("a100", 2, 1), ("a100", 4, 1), ("a100", 8, 1), ("a100", 4, 2), ("v100", 1, 1), ("v100", 2, 1), ("v100", 4, 1))
 SHARES = (0.15, 0.1, 0.15, 0.15, 0.1, 0.1, 0.1, 0.15)  # 4 GPUs a job: a queue in which the order matters
-SHORTEST, LONGEST = 0.5, 6.0  # s
+SHORTEST, LONGEST = 1.0, 20.0  # s: waits are many times the second in which Slurm starts jobs
 FIRST_SEED = 10
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # Student's t by repetitions
-WAITING, SPELL, SPELLS = 3_000, 12.0, 3  # jobs, s, how often with and without
+WAITING, SPELL, SPELLS = 3_000, 12.0, 5  # jobs, s, how often with and without
 
 
 @dataclass(frozen=True)
 class Run:
     """One repetition under one scheduler."""
 
+    mode: str  # own, order or place
     scheduler: str
     seed: int
     wait: float  # s, mean
@@ -63,11 +72,11 @@ class Run:
 
 
 @contextmanager
-def slurm() -> Iterator[RealSlurm]:
+def slurm(mode: str = "own") -> Iterator[RealSlurm]:
     """Run a Slurm for a while."""
     base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     base.chmod(0o755)
-    made = RealSlurm(base)
+    made = RealSlurm(base, hook=hook(["gpu"], deadman=600.0) if mode == "place" else "")
     try:
         made.start()
         os.environ.update({name: made.environment[name] for name in ("SLURM_CONF", "PATH")})
@@ -80,12 +89,12 @@ def slurm() -> Iterator[RealSlurm]:
 # ── the same jobs under several orders ──
 
 
-def replay(scheduler: str, seed: int, count: int) -> Run:
+def replay(mode: str, scheduler: str, seed: int, count: int) -> Run:
     """Let jobs gather behind four that fill the cluster, then let them go; all numbers are from Slurm's own record."""
     draw = np.random.default_rng(seed)
     seconds = np.exp(draw.uniform(np.log(SHORTEST), np.log(LONGEST), count))
     shapes = draw.choice(len(SHAPES), count, p=SHARES)
-    with slurm() as beside:
+    with slurm(mode) as beside:
         blockers = [beside.submit("-w", name, f"--gres=gpu:{size}") for name, (_, size) in NODES.items()]
         while not all(beside.states()[job] == "RUNNING" for job in blockers):
             time.sleep(0.1)
@@ -95,8 +104,9 @@ def replay(scheduler: str, seed: int, count: int) -> Run:
             limit = 1 + int(span * 10)  # minutes: longer jobs ask for more, as users do
             jobs[beside.submit(f"-N{nodes}", f"--gres=gpu:{kind}:{each}", f"-t{limit}", seconds=round(span, 3))] = shape
         work = None
-        if scheduler != OWN:
-            work = Deployment(parse_scheduler(scheduler), DeploySettings(order=True, every=0.5, most=400))
+        if mode != "own":
+            work = Deployment(parse_scheduler(scheduler), DeploySettings(mode, every=0.5, most=400, partitions=("gpu",)))
+            work.check()
             for _ in range(3):
                 next(work.cycles())
         began = time.time()
@@ -107,10 +117,10 @@ def replay(scheduler: str, seed: int, count: int) -> Run:
             if work is not None:
                 next(work.cycles())
             time.sleep(0.5)
-        return _judged(scheduler, seed, jobs, began, held, beside)
+        return _judged(mode, scheduler, seed, jobs, began, held, beside)
 
 
-def _judged(scheduler: str, seed: int, jobs: dict[int, int], began: float, held: int, beside: RealSlurm) -> Run:
+def _judged(mode: str, scheduler: str, seed: int, jobs: dict[int, int], began: float, held: int, beside: RealSlurm) -> Run:
     lines = (beside.base / "log" / "jobcomp.log").read_text().splitlines()
     rows = [dict(part.partition("=")[::2] for part in line.split(" ") if "=" in part) for line in lines]
     mine = [row for row in rows if int(row["JobId"]) in jobs]
@@ -127,16 +137,31 @@ def _judged(scheduler: str, seed: int, jobs: dict[int, int], began: float, held:
     ends = [datetime.fromisoformat(row["EndTime"]).timestamp() - began for row in mine]
     good = sum(row["JobState"] == "COMPLETED" for row in mine)
     wrong = len(jobs) - good + len(mine) - len({row["JobId"] for row in mine})
-    return Run(scheduler, seed, statistics.mean(waits), max(waits), max(ends), len(mine), wrong, over, held)
+    return Run(mode, scheduler, seed, statistics.mean(waits), max(waits), max(ends), len(mine), wrong, over, held)
 
 
-def change(runs: list[Run], scheduler: str) -> tuple[float, float, float]:
+def change(runs: list[Run], arm: tuple[str, str]) -> tuple[float, float, float]:
     """Return by how many % the mean wait differs from Slurm's own order, with its 95 % interval over repetitions, paired."""
-    own = {run.seed: run.wait for run in runs if run.scheduler == OWN}
-    ratios = [100 * (run.wait / own[run.seed] - 1) for run in runs if run.scheduler == scheduler]
+    own = {run.seed: run.wait for run in runs if run.mode == "own"}
+    ratios = [100 * (run.wait / own[run.seed] - 1) for run in runs if (run.mode, run.scheduler) == arm]
     mean = statistics.mean(ratios)
     half = T_95[len(ratios)] * statistics.stdev(ratios) / len(ratios) ** 0.5
     return mean, mean - half, mean + half
+
+
+def series(repetitions: int, count: int, kept: Path) -> list[Run]:
+    """Run what is not in `kept` yet, the arms of a repetition at the same time."""
+    runs = [Run(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
+    done = {(run.mode, run.scheduler, run.seed) for run in runs}
+    for seed in range(FIRST_SEED, FIRST_SEED + repetitions):
+        left = [arm for arm in ARMS if (*arm, seed) not in done]
+        with ProcessPoolExecutor(max(len(left), 1), multiprocessing.get_context("spawn")) as pool:
+            made = list(pool.map(replay, *zip(*((*arm, seed, count) for arm in left), strict=True))) if left else []
+        with kept.open("a") as file:
+            file.writelines(json.dumps(asdict(run)) + "\n" for run in made)
+        runs += made
+        print(*made, sep="\n", flush=True)
+    return [run for run in runs if run.seed < FIRST_SEED + repetitions]
 
 
 # ── the controller's load ──
@@ -151,7 +176,7 @@ def load() -> dict[str, float]:
             time.sleep(0.1)
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda k: beside.submit("--gres=gpu:1", f"-t{1 + k * 7919 % 3000}"), range(WAITING)))
-        work = Deployment(parse_scheduler("sjf/fewest/easy"), DeploySettings(order=True, every=5.0, most=WAITING))
+        work = Deployment(parse_scheduler("sjf/fewest/easy"), DeploySettings("order", every=5.0, most=WAITING))
         first = next(work.cycles())
         for _ in range(SPELLS):
             for how in ("without", "with"):
@@ -169,21 +194,48 @@ def load() -> dict[str, float]:
     }  # fmt: skip
 
 
+# ── a pass ──
+
+
+def passes() -> dict[str, float]:
+    """Return the CPU time, in ms, of a pass over 5,000 waiting jobs on 1,000 nodes, for each scheduler: decisions, order, all of it."""
+    draw = np.random.default_rng(1)
+    nodes = [SiteNode(f"n{k}", True, 64, 512.0, {"a100": 8}, ("gpu",), 0) for k in range(1000)]
+    spots = [(node.name, 2) for node in nodes for _ in range(4) if draw.random() < 0.97]
+    asked = [((), int(draw.choice([1, 2, 4, 8]))) for _ in range(5000)]
+    jobs = []
+    for number, (where, gpus) in enumerate([*(((name,), count) for name, count in spots), *asked], 1):
+        jobs.append(SiteJob(
+            number, 0, -1, str(number), not where, bool(where), "", "Priority", ("gpu",), f"u{number % 50}", "", "", f"j{number}", 100.0,
+            1e6 - 6000 + 0.5 * number, math.nan, 1e6 - 100 if where else math.nan, float(draw.integers(600, 86_400)), where, 1, 4.0, 8.0,
+            gpus, gpus, "",
+        ))  # fmt: skip
+    saved = site_snapshot(SiteState(1e6, jobs, nodes))
+    found = {}
+    for scheduler in SCHEDULERS:
+        asked_of, times = Asked(parse_scheduler(scheduler)), []
+        for _ in range(21):
+            began = time.process_time()
+            asked_of.decide(saved)
+            times.append(1000 * (time.process_time() - began))
+        found[scheduler] = statistics.median(times[1:])
+    return found
+
+
 # ── the page ──
 
 
-def page(runs: list[Run], found: dict[str, float] | None, facts: str) -> str:
+def page(runs: list[Run], found: dict[str, float] | None, spent: dict[str, float], facts: str) -> str:
     """Return the page."""
-    names = list(dict.fromkeys(run.scheduler for run in runs))
     rows = []
-    for name in names:
-        mine = [run for run in runs if run.scheduler == name]
+    for arm in ARMS:
+        mine = [run for run in runs if (run.mode, run.scheduler) == arm]
         waits, longest = (statistics.mean(getattr(run, column) for run in mine) for column in ("wait", "longest"))
-        against = "" if name == OWN else "{:+.0f} % ({:+.0f} to {:+.0f} %)".format(*change(runs, name))
-        rows.append(f"| {name if name == OWN else f'`{name}`'} | {waits:.1f} s | {against} | {longest:.0f} s |")
+        against = "" if arm[0] == "own" else "{:+.0f} % ({:+.0f} to {:+.0f} %)".format(*change(runs, arm))
+        rows.append(f"| {arm[1] if arm[0] == 'own' else f'{arm[0]}, `{arm[1]}`'} | {waits:.1f} s | {against} | {longest:.0f} s |")
     count, seeds = runs[0].jobs, len({run.seed for run in runs})
     wrong, over, held = (sum(getattr(run, column) for run in runs) for column in ("twice", "oversubscribed", "held"))
-    verdicts = "\n".join(_verdict(name, *change(runs, name)) for name in names if name != OWN)
+    verdicts = "\n".join(f"- {_verdict(arm, *change(runs, arm))}" for arm in ARMS if arm[0] != "own")
     heavy = "" if found is None else _load_part(found)
     return f"""# Beside a real Slurm
 
@@ -191,9 +243,10 @@ Generated by `python benchmarks/slurm.py --page`; do not edit. Measured on: {fac
 
 ## The same jobs, in another order
 
-{count} jobs wait when the cluster becomes free; {seeds} repetitions with other jobs, each under every order. Waits count from then on.
+{count} jobs wait when the cluster becomes free; {seeds} repetitions with other jobs, each under every order at the same time.
+Waits count from then on.
 
-| order | mean wait | against Slurm's own, paired, 95 % interval | longest wait |
+| mode and scheduler | mean wait | against Slurm's own, paired, 95 % interval | longest wait |
 |---|---:|---:|---:|
 {chr(10).join(rows)}
 
@@ -202,19 +255,40 @@ Generated by `python benchmarks/slurm.py --page`; do not edit. Measured on: {fac
 By Slurm's own record of all {sum(run.jobs for run in runs):,} jobs: {wrong} ended twice or not at all, {over} times were GPUs of a node
 held twice, and at {held} looks was a waiting job held.
 {heavy}
+{_pass_part(spent)}## How it was measured
+
 - Slurm 22.05 with sched/backfill and priority/multifactor without weights, so that its own order is first come, first served; 24 fake GPUs
-  on four nodes; jobs of 1 to 8 GPUs and gangs over two nodes that sleep {SHORTEST} to {LONGEST} s and ask for limits that grow with that.
-- [Order mode](../guides/live-clusters.md#order-site-factors) runs a cycle every half second.
+  on four nodes; jobs of 1 to 8 GPUs and gangs over two nodes that sleep {SHORTEST:g} to {LONGEST:g} s, spread evenly over the logarithm,
+  and ask for limits that grow with that: who sorts by limits sorts by length. Real users' limits say less.
+- [Order mode](../guides/live-clusters.md#order-site-factors) and [place mode](../guides/live-clusters.md#place-begin-times) run a cycle
+  every half second. A private Slurm for each; those of a repetition run at the same time and so share the machine's bad moments.
 - Slurm writes times in whole seconds, and starts jobs about once a second.
 """
 
 
-def _verdict(name: str, mean: float, low: float, high: float) -> str:
+def _pass_part(spent: dict[str, float]) -> str:
+    times = "\n".join(f"| `{name}` | {value:.1f} ms |" for name, value in spent.items())
+    return (
+        f"""## What a pass takes
+
+CPU time of one pass over 5,000 waiting jobs on 1,000 nodes with 8 GPUs each, nearly all in use: decisions and the whole order.
+Median of 20.
+
+| scheduler | CPU time |
+|---|---:|
+{times}
+
+"""
+        if spent
+        else ""
+    )
+
+
+def _verdict(arm: tuple[str, str], mean: float, low: float, high: float) -> str:
+    what = f"{arm[0].capitalize()} mode under `{arm[1]}`"
     if low <= 0 <= high:
-        return (
-            f"Under `{name}` no difference is shown: the interval includes 0. Its jobs take seconds, and Slurm starts some once a second."
-        )
-    return f"Under `{name}` mean waits are {abs(mean):.0f} % {'shorter' if mean < 0 else 'longer'}."
+        return f"{what}: no difference is shown, the interval includes 0."
+    return f"{what}: mean waits are {abs(mean):.0f} % {'shorter' if mean < 0 else 'longer'}."
 
 
 def _load_part(found: dict[str, float]) -> str:
@@ -239,17 +313,17 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--no-load", action="store_true", help="leave out the controller's load")
+    parser.add_argument("--kept", type=Path, help="keep runs in this file, and do not repeat what is in it")
     given = parser.parse_args()
-    facts, runs = machine(), list[Run]()
-    for seed in range(FIRST_SEED, FIRST_SEED + given.repetitions):
-        order = SCHEDULERS if seed % 2 == 0 else SCHEDULERS[::-1]
-        for scheduler in order:
-            runs.append(replay(scheduler, seed, given.jobs))
-            print(runs[-1], flush=True)
+    facts = machine()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = series(given.repetitions, given.jobs, given.kept or Path(folder) / "runs.jsonl")
+    spent = passes()
+    print(spent, flush=True)
     found = None if given.no_load else load()
     print(found, flush=True)
     if given.page:
-        PAGE.write_text(page(runs, found, facts), encoding="utf-8")
+        PAGE.write_text(page(runs, found, spent, facts), encoding="utf-8")
         print(f"written: {PAGE.relative_to(ROOT)}")
 
 

@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "jax": ("to train", "learn"), "optax": ("to train", "learn"), "gymnasium": ("for environments in Gymnasium", "learn"),
     "sklearn": ("for forests and boosted trees", "learn"), "scipy": ("for optimal assignment", "learn"),
     "ray": ("to run on a Ray cluster", "ray"), "psutil": ("to watch a node", "node"), "pynvml": ("to watch GPUs", "node"),
+    "fastapi": ("for the dashboard", "web"), "uvicorn": ("for the dashboard", "web"),
 })  # fmt: skip
 
 

@@ -133,8 +133,8 @@ def claim(file: IO[Any]) -> bool:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, a file `lock` with the number of the process; refuse if another process holds it."""
+def locked(folder: Path, *, what: str = "", hint: str = "wait for it, stop it, or give another --out") -> Iterator[None]:
+    """Hold the folder's lock, a file `lock` with the number of the process; refuse in these words if another process holds it."""
     path = folder / "lock"
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def locked(folder: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read(20).strip()
             process = f" ({holder})" if holder.isdigit() else ""
-            raise UsageError(f"{folder}: in use by another gpuyard process{process}", hint="wait for it, stop it, or give another --out")
+            raise UsageError(f"{what or f'{folder}: in use by another gpuyard process'}{process}", hint=hint)
         with suppress(OSError):  # only the message above needs it
             file.truncate(0)
             file.write(str(os.getpid()))

@@ -17,6 +17,7 @@ from gpuyard.live.node.jobs import NodeJob, Submission
 from gpuyard.live.node.starting import stop_node
 
 SCRIPT = Path(__file__).with_name("node_daemon.py")
+COMPILING = 300.0  # s
 PATIENCE = 20.0  # s: a machine that tests something else at the same time is slow
 
 
@@ -64,6 +65,13 @@ class TriedNode:
         if wait:
             until(self.answers, "the daemon answers")
         return self
+
+    def await_scheduler(self) -> None:
+        """Wait until the scheduler has answered once, for which a job must wait; the engine may have to be compiled first."""
+        end = time.monotonic() + COMPILING
+        while not self.client.call("status")["ready"]:
+            assert time.monotonic() < end, "the scheduler is not loaded"
+            time.sleep(0.02)
 
     def answers(self) -> bool:
         try:

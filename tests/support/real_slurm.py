@@ -85,8 +85,9 @@ class RealSlurm:
     def __init__(
         self, base: Path, *, scheduler: str = "backfill", priority: str = "multifactor",
         partitions: Sequence[str] = ("PartitionName=gpu Nodes=a1,a2,b1,b2 Default=YES MaxTime=INFINITE State=UP",),
+        hook: str = "", more: str = "",
     ) -> None:  # fmt: skip
-        self.base = base
+        self.base, self.hook, self.more = base, hook, more
         self.settings = {"scheduler": scheduler, "priority": priority, "partitions": "\n".join(partitions)}
         self.environment = {
             **os.environ, "PATH": f"{os.environ.get('PATH', '')}:{_SBIN}", "SLURM_CONF": str(base / "etc" / "slurm.conf"), "LC_ALL": "C",
@@ -134,6 +135,10 @@ class RealSlurm:
         gres = [f"NodeName={name} Name=gpu Type={kind} File={devices[name]}" for name, (kind, _) in NODES.items()]
         (self.base / "etc" / "gres.conf").write_text("\n".join(gres) + "\n")
         text = CONF.format(base=self.base, host=host, me=me, port=ports[0], nodes="\n".join(lines), **self.settings)
+        text += f"{self.more}\n"
+        if self.hook:
+            (self.base / "etc" / "job_submit.lua").write_text(self.hook)
+            text += "JobSubmitPlugins=lua\n"
         (self.base / "etc" / "slurm.conf").write_text(text)
 
     def _devices(self) -> dict[str, str]:
@@ -148,6 +153,20 @@ class RealSlurm:
                 found[name] = f"/dev/tty[{terminal}-{terminal + count - 1}]"
                 terminal += count
         return found
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon at once: slurmctld, or the slurmd of a node by `slurmd-a1`."""
+        path = self.base / "pid" / f"{name}.pid"
+        pid = int(path.read_text())
+        os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + UP
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < until and "zombie" not in Path(f"/proc/{pid}/status").read_text():
+            time.sleep(0.05)
+        path.unlink()
+
+    def restart(self, name: str) -> None:
+        """Start a daemon again that was killed; the controller with what it had saved."""
+        self._run(["slurmctld"] if name == "slurmctld" else ["slurmd", "-N", name.removeprefix("slurmd-")])
 
     def stop(self) -> None:
         """Take it down: only processes whose pid files lie in its folder."""

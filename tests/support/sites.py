@@ -29,7 +29,7 @@ class Site:
     apart: bool
 
 
-def site(seed: int, *, apart: bool = True, stated: bool = True, jobs: int = JOBS) -> Site:
+def site(seed: int, *, apart: bool = True, stated: bool = True, jobs: int = JOBS, glitches: float = GLITCHES) -> Site:
     """Make a site. Its log has starts by the site's own policy, a few ends that were written down late, and no node names."""
     draws = np.random.default_rng([seed, apart])
     sizes = np.array(POOLS)
@@ -52,7 +52,7 @@ def site(seed: int, *, apart: bool = True, stated: bool = True, jobs: int = JOBS
     plain = Workload.build(columns, run, name=f"site-{seed}", users=users, partitions=names)
     policy = PRESENT if seed % 2 else "multifactor/fewest/easy"
     start = simulate(plain, truth, parse_scheduler(policy), seed=seed).table["start"]
-    late = draws.random(jobs) < GLITCHES
+    late = draws.random(jobs) < glitches
     machines = [Machine("site", int(sizes.sum()) if stated else 0, gpu_type="cpu")]
     log = Workload.build(
         columns, np.where(late, 1.5 * run, run), name=f"site-{seed}", users=users, partitions=names, logged_start=start, machines=machines,

@@ -16,7 +16,7 @@ from gpuyard.cli import run as running
 from gpuyard.cli.asking import size, whatif
 from gpuyard.cli.common.options import Verbose
 from gpuyard.cli.completion import verb as completing
-from gpuyard.cli.live import decide, deploy, snapshot
+from gpuyard.cli.live import decide, deploy, deploy_lsf, serve, snapshot
 from gpuyard.cli.node import daemon, jobs, looking, profile, submit
 
 app = typer.Typer(name="gpuyard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -36,6 +36,7 @@ VERBS: Mapping[str, Callable[..., None]] = {
     "decide": decide.decide,
     "run": running.run,
     "report": report.report,
+    "serve": serve.serve,
     "profile": profile.profile,
     "queue": looking.queue,
     "why": looking.why,
@@ -54,6 +55,8 @@ app.command("submit", context_settings=submit.SETTINGS)(submit.submit)
 app.command("completion")(completing.completion)
 app.add_typer(trace.app)
 app.add_typer(daemon.app)
+deploy.app.command("lsf")(deploy_lsf.lsf)
+deploy.app.command("esub")(deploy_lsf.esub)
 app.add_typer(deploy.app)
 
 

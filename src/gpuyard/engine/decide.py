@@ -57,6 +57,7 @@ class SnapshotDecider:
         self._most_jobs = self._most_parts = -1
         self._fresh = True
         self._driver: Driver
+        self.keys: Array = np.zeros(0)  # (waiting jobs,) of the last `decide_in_order`: lower goes first; minus the score of a network
         self._load, self._read_decisions, self._read_parts = _kernels()
 
     @property
@@ -78,7 +79,9 @@ class SnapshotDecider:
         """Return the rows of the waiting jobs in the order of the ordering, partition by partition, and what the pass did."""
         self.load(snapshot).order(PREPARE)  # orders the queues
         s = self.state
-        order = np.concatenate([s.queue_jobs[int(part["head"]) : int(part["tail"])] for part in s.partitions])
+        queues = [slice(int(part["head"]), int(part["tail"])) for part in s.partitions]
+        order = np.concatenate([s.queue_jobs[each] for each in queues])
+        self.keys = np.concatenate([s.queue_keys[each] for each in queues])
         self._make_pass()
         return order, self._decisions(snapshot)
 

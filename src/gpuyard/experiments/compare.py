@@ -28,12 +28,14 @@ from gpuyard.experiments.design.cells import parts_of, saw
 from gpuyard.experiments.design.spec import Axes, Experiment, Judging, RulesText
 from gpuyard.experiments.hypothesis import what_if
 from gpuyard.experiments.judging.answering.names import LOG_NAME, in_words, is_wait, people_name
+from gpuyard.experiments.judging.answering.plain import verdict_of
 from gpuyard.experiments.judging.answering.provenance import provenance_of
 from gpuyard.experiments.judging.answering.waits import Groups, Waits, WaitSums, groups_of, pieces_of, wait_sums
 from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
 from gpuyard.experiments.judging.text import count
+from gpuyard.experiments.questions.stability import stability
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
 from gpuyard.experiments.usual import TODAY, WAIT
 from gpuyard.metrics import aggregate, counts, rejections, resolve
@@ -46,6 +48,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.policies import AnyScheduler, Decider, parse_scheduler
 from gpuyard.registry import unknown_name
 from gpuyard.traces import accuracy, is_random, with_estimate
+from gpuyard.traces.guess import is_sure
 
 AHEAD = 4  # tasks per thread that are prepared before the oldest is waited for: bounds the workloads in memory
 
@@ -76,6 +79,7 @@ class Plan:
     baseline: str = ""  # a scheduler's label; empty: the log, or else what sites run today (FCFS + EASY), or else the first scheduler
     challengers: tuple[str, ...] = ()  # labels; where some are named, the baseline is the best of the rivals
     rules: Rules = field(default_factory=Rules)
+    stable: bool = True  # of a log, the winner is run again at other loads, sizes and estimates
 
     def seeds_of(self, source: Source, estimate: str | None) -> tuple[int, ...]:
         """A log without noise is one sample: simulating it again gives the same numbers."""
@@ -153,7 +157,23 @@ def compare(plan: Plan, *, threads: int = 2, progress: Callable[[int], None] | N
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
-    return [summarise(_results(plan, table)) for table in tables]
+    return [_with_stability(plan, table, summarise(_results(plan, table))) for table in tables]
+
+
+def _with_stability(plan: Plan, table: _Pending, summary: Summary) -> Summary:
+    """Add how the winner on a log fares elsewhere, if it was asked for and something else is used today."""
+    if not plan.stable or table.source.seeded or plan.challengers or table.workload is None:
+        return summary
+    found = verdict_of(summary)
+    today = summary.stand_in if found is not None and found.today is summary.log else found.today if found is not None else None
+    if found is None or today is None or found.best.scheduler == today.scheduler:
+        return summary
+    pair = [each for label in (found.best.scheduler, today.scheduler) for each in plan.schedulers if each.label == label]
+    if len(pair) < 2 or any(isinstance(each, Decider) for each in pair):
+        return summary
+    guessed = bool(table.source.why) and not is_sure(table.workload)
+    rerun = stability(table.workload, table.cluster, pair[0], pair[1], plan.metrics[0], plan.rules, table.counted, guessed=guessed)
+    return replace(summary, results=replace(summary.results, stability=rerun))
 
 
 def prepare(plan: Plan) -> None:

@@ -35,6 +35,7 @@ class Asked:
 
     def __init__(self, scheduler: AnyScheduler) -> None:
         self._decider: Any = scheduler.begin()
+        self.keys: list[float] = []  # of the jobs in the last order: lower goes first; empty: not known
 
     @property
     def has_order(self) -> bool:
@@ -51,11 +52,13 @@ class Asked:
         tier = np.array([saved.tiers.get(name, 0) for name in s.jobs.partitions])[s.jobs.table["partition"]]
         made: list[Decision] = []
         order: list[int] = []
+        self.keys = []
         levels = np.unique(tier[s.waiting])[::-1].tolist() or [0]
         for level in levels:
             offered = s if len(levels) == 1 else rows_of(s, s.live["running"] | (tier == level))
             rows, decisions = self._decider.decide_in_order(offered) if self.has_order else ((), self._decider.decide(offered))
             at = s.rows()
+            self.keys += getattr(self._decider, "keys", np.zeros(0)).tolist() if len(rows) else []
             order += [at[index] for index in offered.jobs.table["index"][rows].tolist()] if len(rows) else []
             s = carried_out(s, decisions)
             made += decisions

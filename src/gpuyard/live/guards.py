@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.errors import UsageError
+from gpuyard.live.log import each_line
 from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.live.state.site import SiteJob
 from gpuyard.model.decision import Action, Decision
@@ -182,6 +184,24 @@ def _share(saved: SavedSnapshot, row: int, job: SiteJob) -> tuple[int, float, fl
 # ── the watch ──
 
 
+def usual_wait(log: Path) -> float:
+    """Return the mean wait of the jobs that started while a shadow log was written, in s."""
+    waits = [wait for record in each_line(log) if not record.get("acts") for wait in started_waits(record)]
+    if not waits:
+        raise UsageError(
+            f"{log}: no job started while it was written", hint="let --shadow run for longer: a week shows nights and weekends"
+        )
+    return fmean(waits)
+
+
+def started_waits(record: Mapping[str, Any]) -> list[float]:
+    """Return the waits of the jobs that a line of a log says have started, in s; what is none is left out."""
+    found = record.get("started")
+    pairs = found if isinstance(found, list | tuple) else ()
+    waits = [each[1] for each in pairs if isinstance(each, list | tuple) and len(each) == 2]
+    return [float(wait) for wait in waits if isinstance(wait, int | float) and 0 <= wait < 1e10]
+
+
 @dataclass
 class Watch:
     """Says when a deployment must go back to the site's own policy. What has tripped stays so until it is started anew."""
@@ -201,7 +221,7 @@ class Watch:
 
     def see(self, record: Mapping[str, Any]) -> str:
         """Take what is logged of a cycle into account, and return why the site's policy must return; empty: it need not."""
-        self._waits.extend(wait for _, wait in record.get("started", ()))
+        self._waits.extend(started_waits(record))
         seconds = sum(record.get("seconds", {}).values())
         bad = record.get("error") or (f"a cycle took {seconds:.1f} s" if seconds > self.settings.slow else "")
         self._strikes = self._strikes + 1 if bad else 0

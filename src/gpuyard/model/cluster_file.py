@@ -90,6 +90,7 @@ from gpuyard.model.fields import Fields
 from gpuyard.model.presets import DEVICES, HOSTS, PRESETS, check_type, device, hosts_table
 from gpuyard.model.site.limits import limit_of, limit_row
 from gpuyard.model.speeds import speeds_text, with_speeds
+from gpuyard.model.storage import MANIFEST, is_saved, read_manifest
 from gpuyard.model.units import (
     format_gigabytes,
     format_seconds,
@@ -109,7 +110,7 @@ _FIGURES = ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price", "t
 
 
 def load_cluster(text: str) -> Cluster:
-    """Return the cluster that `text` names: a preset, a short form such as `16x8:a100`, or a TOML file."""
+    """Return the cluster that `text` names: a preset, a short form such as `16x8:a100`, a TOML file, or the folder of a result."""
     text = text.strip()
     if text in PRESETS:
         return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
@@ -118,6 +119,11 @@ def load_cluster(text: str) -> Cluster:
     if text == "hosts" or text.startswith(HOSTS):
         return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
+    if is_saved(path):
+        root = Fields(read_manifest(path), str(path / MANIFEST))
+        root.table("cluster")  # refuses anything but a table
+        found: Any = root.peek("cluster")
+        return cluster_from_dict(found, where=f"{path / MANIFEST}: [cluster]")
     if text.endswith(".toml") or "/" in text or is_file(path):
         return read_cluster_file(path)
     raise unknown_name("cluster", text if len(text) < 60 else text[:59] + "…", list(PRESETS))

@@ -20,12 +20,17 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
-from gpuyard.files import parse_json, read_bytes, replacing, write_bytes
+from gpuyard.files import is_file, parse_json, read_bytes, replacing, write_bytes
 
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 MAX_MANIFEST_BYTES = 1 << 29
 
 Dtypes = Mapping[str, np.dtype[Any]]  # of each array, by name
+
+
+def is_saved(path: Path) -> bool:
+    """Return whether a folder looks like one that `save_folder` wrote."""
+    return is_file(path / MANIFEST) and is_file(path / ARRAYS)
 
 
 def save_folder(folder: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -47,10 +52,15 @@ def save_folder(folder: str | os.PathLike[str], manifest: Mapping[str, Any], arr
         raise DataError(f"{target}: the result cannot be saved: {error}") from None
 
 
+def read_manifest(folder: Path) -> Any:
+    """Read the manifest of a folder that `save_folder` wrote."""
+    return parse_json(read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"), str(folder / MANIFEST))
+
+
 def read_folder(folder: str | os.PathLike[str], dtypes: Dtypes, optional: frozenset[str]) -> tuple[Any, dict[str, Array]]:
     """Read the manifest and the arrays of a folder that `save_folder` wrote. It holds every array but the `optional` ones."""
     source = Path(folder)
-    manifest = parse_json(read_bytes(source / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"), str(source / MANIFEST))
+    manifest = read_manifest(source)
     try:
         return manifest, _read_arrays(source / ARRAYS, dtypes, optional)
     except (OSError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike, fspath
 
 from gpuyard.engine import simulation as engine
@@ -58,19 +58,15 @@ def compare(
     workload: WorkloadLike = "demo",
     cluster: ClusterLike | None = None,
     *,
-    metrics: str | Sequence[str] = (),
-    seeds: int | Sequence[int] = SEEDS,
-    estimate: str | None = None,
-    baseline: str = "",
-    rules: Rules | None = None,
-    threads: int = 0,
-) -> Summary:
+    metrics: str | Sequence[str] = (), seeds: int | Sequence[int] = SEEDS, estimate: str | None = None, baseline: str = "",
+    rules: Rules | None = None, threads: int = 0, progress: Callable[[int], None] | None = None,
+) -> Summary:  # fmt: skip
     """Compare schedulers on the same jobs: `compare(["fcfs/fewest/easy", "sjf/fewest/easy", my_ordering], "demo", "16x8:a100")`.
 
     Without a list it is the usual schedulers and metrics, as with `gpuyard compare`. Generated workloads are made for every seed (a number
     of them, or a list), a log is one sample. Differences are those of the first metric, paired, with 95 % intervals, to the baseline: the
     scheduler of that name, or else the log or first come, first served with EASY where it is there. `estimate` is a source of run-time
-    estimates, such as `exact` or `noisy:0.3`. `threads`: simulations at a time; 0 is one per core.
+    estimates, such as `exact` or `noisy:0.3`. `threads`: simulations at a time; 0 is one per core. `progress` is told how many are done.
     """
     given = tuple(as_scheduler(each) for each in listed(schedulers))
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(checked_seed(seed) for seed in seeds)
@@ -91,7 +87,7 @@ def compare(
         baseline=baseline if baseline in known or not baseline or has_log(first) else parse_scheduler(baseline).label,
         rules=_rules(rules),
     )
-    (summary,) = comparing.compare(plan, threads=threads or min(os.cpu_count() or 1, MOST_THREADS))
+    (summary,) = comparing.compare(plan, threads=threads or min(os.cpu_count() or 1, MOST_THREADS), progress=progress)
     return summary
 
 

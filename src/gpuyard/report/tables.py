@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.experiments.design.spec import USUAL
+from gpuyard.experiments.judging.answering.fidelity import fidelity
 from gpuyard.experiments.judging.answering.plain import plain_answer
 from gpuyard.experiments.judging.deltas import deltas, hardships
 from gpuyard.experiments.judging.statistics import Difference, Interval
@@ -196,6 +198,8 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "better": {name: resolve(name)[0].better for name in metrics}, "notes": list(summary.notes), "answer": answer(summary),
         "in_short": plain.lines if (plain := plain_answer(summary)) else [],
         "estimate_accuracy": dict(summary.results.accuracy), "stand_in": table.stand_in or None,
+        "fidelity": [asdict(each) for each in fidelity(summary.results.waits, table.stand_in)],
+        "stability": asdict(summary.results.stability) if summary.results.stability else None,
         "schedulers": [
             {
                 "scheduler": line.scheduler,

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 from gpuyard.errors import DataError, UnknownNameError, UsageError
 from gpuyard.extras import needing_extras
 from gpuyard.files import user_path
+from gpuyard.model.result import Result
+from gpuyard.model.storage import is_saved
 from gpuyard.model.workload import Workload
 from gpuyard.packed import plain_name
 from gpuyard.registry import Registry, unknown_name
@@ -108,6 +110,10 @@ def _reader_of_dataset(name: str) -> Reader | None:
 
 
 def _read(path: Path, chosen: Reader | None, options: dict[str, Any]) -> Workload:
+    if is_saved(path):
+        if chosen is not None or any(options.values()):
+            raise UsageError(f"{path}: is a result, which needs no reader and no columns")
+        return replace(Result.load(path).workload, name=path.name, preset=str(path))
     found = chosen or reader_of(path)
     with needing_extras():
         return found.call(options, path)

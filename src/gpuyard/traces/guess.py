@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
+from gpuyard.model.storage import is_saved
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.pools import Pool, Pools, find_pools
 
@@ -36,7 +38,8 @@ def guess_cluster(workload: Workload) -> tuple[Cluster, str]:
     if workload.machines:
         return _from_machines(workload)
     if workload.preset:
-        return load_cluster(workload.preset), f"the preset {workload.preset}, which goes with {workload.name}"
+        what = "the cluster of" if is_saved(Path(workload.preset)) else "the preset"
+        return load_cluster(workload.preset), f"{what} {workload.preset}, which goes with {workload.name}"
     return _from_use(workload) if known else _from_load(workload)
 
 

@@ -28,7 +28,8 @@ FREE = {
     "keep", "batch", "load", "shell", "options",
     "gpus", "gpu_memory", "cpus", "memory", "walltime", "begin", "deadline", "priority", "after", "after_any", "array", "job_class",
     "retry", "grace", "output_limit", "env", "template", "share", "patience", "ids", "job", "timeout", "tail", "since", "now",
-    "cycles", "most", "within",
+    "cycles", "most", "within", "queue", "exclude_user", "exclude_queue", "exclude_partition", "admin", "default", "deadman", "behind",
+    "slow", "strikes", "worse", "operator",
 }  # fmt: skip
 
 

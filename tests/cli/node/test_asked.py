@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli.node.asked import OPTIONS, array_numbers, id_numbers, ids_text, instant, plain_words, submission
+from gpuyard.cli.node.asked import OPTIONS, array_numbers, id_numbers, instant, plain_words, submission
 from gpuyard.errors import UsageError
 from gpuyard.live.node.jobs import Submission
+from gpuyard.model.site.notation import ranges_text
 from support.complaints import complaints
 
 HERE = {"PATH": "/bin", "HOME": "/root", "SECRET": "1", "GPUYARD_JOB": "3"}
@@ -29,7 +30,7 @@ def asked(*words: str) -> Submission:
 @pytest.mark.parametrize(("texts", "numbers"), [(["12"], [12]), (["12-14", "20"], [12, 13, 14, 20]), (["3,1-2", "2"], [3, 1, 2]), ([], [])])
 def test_numbers_of_jobs(texts, numbers):
     assert id_numbers(texts) == numbers
-    assert id_numbers([ids_text(numbers)] if numbers else []) == numbers
+    assert id_numbers([ranges_text(numbers)] if numbers else []) == numbers
 
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "-3", "5-4", "1.5", "1--2", "1-9999999", "٣x", "1" * 40])

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from gpuyard import Result, measure
+from gpuyard import Result, load_cluster, measure
 from gpuyard.traces import load_workload
 
 
@@ -63,6 +63,36 @@ def test_a_log_that_the_other_verbs_read(cli, ended, tmp_path):
     rows = {each["scheduler"]: each for each in json.loads(out)[0]["schedulers"]}
     logged = next(each for name, each in rows.items() if name != "fcfs/fewest/easy")
     assert logged["metrics"]["wait"]["mean"] == pytest.approx(measure(saved, "wait"))
+
+
+def test_a_result_is_a_workload_with_its_cluster(cli, ended, tmp_path):
+    """Of what was measured and of a simulation alike."""
+    place = tmp_path / "saved"
+    assert cli("history", "--out", place).code == 0
+    made = load_workload(str(place))
+    assert made.name == "saved"
+    assert made.jobs.table.tobytes() == Result.load(place).workload.jobs.table.tobytes()
+    assert load_cluster(str(place)) == Result.load(place).cluster
+    assert json.loads(cli("trace", "info", place, "-f", "json").out)[0]["format"] == "result"
+    words = ("--scheduler", "fcfs/fewest/easy", "--metric", "wait", "-f", "json")
+    code, out, err = cli("compare", place, *words)
+    assert code == 0, err
+    assert f"no --cluster: the cluster of {place}, which goes with saved" in err
+    assert len(json.loads(out)[0]["schedulers"]) == 2
+    assert cli("simulate", place, "--scheduler", "fcfs/fewest/easy", "--metric", "wait", "--out", tmp_path / "again").code == 0
+    assert len(load_workload(str(tmp_path / "again"))) == len(made)
+    code, _, err = cli("trace", "info", place, "--reader", "csv")
+    assert (code, f"{place}: is a result, which needs no reader" in err) == (2, True)
+
+
+def test_the_report_of_a_result_is_that_of_its_comparison(cli, ended, tmp_path):
+    place = tmp_path / "saved"
+    assert cli("history", "--out", place).code == 0
+    code, _, err = cli("report", place)
+    assert code == 0, err
+    assert "<html" in (tmp_path / "saved.html").read_text()
+    assert sorted(each.name for each in place.iterdir()) == ["arrays.npz", "manifest.json"]
+    assert cli("report", tmp_path).code == 1
 
 
 def test_other_files_are_refused(cli, node, tmp_path):

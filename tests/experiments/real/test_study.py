@@ -14,7 +14,7 @@ from gpuyard import load_workload
 from gpuyard.errors import DataError, UsageError
 from gpuyard.experiments.real.judging import judge
 from gpuyard.experiments.real.measuring import Rates, crowds
-from gpuyard.experiments.real.predicting import errors, measured_result, overheads, predict
+from gpuyard.experiments.real.predicting import Calibration, calibrated, errors, measured_result, predict
 from gpuyard.experiments.real.replaying import ReplayedJob, TraceReplay, replay_file
 from gpuyard.experiments.real.study import RealSettings, load_study, settings_of
 from gpuyard.experiments.real.traces import RealJob, RealTrace, calibration, convert, held_out
@@ -105,18 +105,29 @@ def test_neighbours_add_what_they_added_in_pairs():
 
 def test_one_job_at_a_time_is_predicted_by_adding_up():
     trace = RealTrace("t", "t", 1.0, tuple(RealJob(at, "lm", 2.0, 1e9, 0.0) for at in (0.0, 1.0, 9.0)))
-    beside = overheads(replayed(calibration(("lm",), each=3), [0.0, 1.0, 2.0], [1.0, 0.9, 0.6]))
-    assert beside["lm"] == pytest.approx(0.4)  # the median of 0.5, 0.4 and 0.1
-    found = predict(trace, "fcfs", 1, False, RATES, beside)
+    costs = calibrated(replayed(calibration(("lm",)), [0.0, 1.0, 3.5, 4.6], [0.9, 2.4, 1.0, 2.7]))
+    assert costs.pace["lm"] == pytest.approx(16 / 15)  # between the middle two of 14/15, 1, 17/15 and 18/15
+    assert costs.fixed["lm"] == pytest.approx(0.4, abs=0.02)
+    assert costs.change == pytest.approx(0.1)  # of 0.1, 0.1 and 0.1
+    costs = Calibration(0.1, {"lm": 0.3}, {"lm": 1.1})
+    found = predict(trace, "fcfs", 1, False, RATES, costs)
     assert found.agreed
-    assert found.result.table["end"].tolist() == pytest.approx([2.4, 4.8, 11.4])
-    measured = measured_result(trace, replayed(trace, [0.0, 2.4, 9.0], [2.4, 2.4, 4.8]), beside)
+    assert found.result.table["end"].tolist() == pytest.approx([2.6, 5.2, 11.6])
+    measured = measured_result(trace, replayed(trace, [0.1, 2.7, 9.1], [2.5, 2.5, 5.1]), costs)
     assert errors(measured, found.result).tolist() == pytest.approx([0.0, 0.0, 0.5])
+
+
+def test_where_slots_share_a_device_the_pace_is_that_of_one_job_at_a_time():
+    alone = Calibration(0.1, {"lm": 0.3}, {"lm": 1.2})
+    seen = replayed(calibration(("lm",)), [0.0, 0.0, 0.9, 1.9], [0.8, 2.5, 0.9, 2.4], slots=2)
+    costs = calibrated(seen, alone)  # it was slowed down, and says what it took beside its steps by its own clock
+    assert (costs.pace, costs.change) == ({"lm": 1.2}, pytest.approx(0.1))
+    assert costs.fixed["lm"] == pytest.approx(0.4)
 
 
 def test_two_jobs_at_once_slow_each_other_down():
     trace = RealTrace("t", "t", 1.0, tuple(RealJob(0.0, "lm", 2.0, 1e9, 0.0) for _ in range(2)))
-    found = predict(trace, "fcfs", 2, False, RATES, {"lm": 0.0})
+    found = predict(trace, "fcfs", 2, False, RATES, Calibration())
     assert found.agreed
     assert found.result.table["end"].tolist() == pytest.approx([4.0, 4.0], rel=0.02)
 

@@ -43,6 +43,10 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TriedNod
     folder = tmp_path_factory.mktemp("gpus")
     gpus = FakedGpus(folder / "gpus.json")
     node = TriedNode(folder / "node").start(gpus=str(gpus.path), share=2, scheduler="fcfs/fewest/easy", cpus=8)
+    jobs = [node.shell("sleep 60") for _ in range(3)]
+    node.await_scheduler()
+    node.client.call("cancel", ids=jobs)
+    node.ends(*jobs)
     yield node, gpus
     assert "Traceback" not in node.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from gpuyard.live.node.core import Node, NodeSettings
 from gpuyard.live.node.devices import NoGpus
 from gpuyard.live.node.jobs import RunState, Submission
 from gpuyard.model.decision import Action, Decision, Part
-from support.nodes import TriedNode, until
+from support.nodes import COMPILING, TriedNode, until
 
 CHECKPOINT = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.02; done"
 AGAIN = "test $GPUYARD_PREEMPTIONS = 0 || exit 7; "
@@ -28,8 +29,9 @@ def test_a_job_that_is_stopped_makes_room_for_the_one_it_was_stopped_for(stopped
     """In the order of submission it would be the first to start again; it waits until those have ended."""
     node = stopped.start(scheduler="fcfs/fewest/easy/srpt", cpus=2)
     large = node.shell(AGAIN + CHECKPOINT, cpus=2, estimate=1000.0, preemptible=True, checkpoint=1.0)
-    until(lambda: node.state(large) == "RUNNING" and node.output(large), "the scheduler is loaded, and has let the job start")
+    until(lambda: node.state(large) == "RUNNING" and node.output(large), "it has begun")
     small = [node.shell("sleep 0.2", estimate=1.0) for _ in range(2)]
+    node.await_scheduler()
     assert [job.state.value for job in node.ends(*small)] == ["DONE", "DONE"]
     done = node.ends(large)[0]
     assert (done.exit_code, done.preemptions, done.attempt) == (7, 1, 2)
@@ -42,7 +44,9 @@ def test_a_job_that_is_stopped_makes_room_for_the_one_it_was_stopped_for(stopped
 
 def test_a_learned_policy_runs_with_the_engine_alone(stopped):
     node = stopped.start(scheduler="learned:hpc/fewest/easy", cpus=2)
-    assert [job.state.value for job in node.ends(*(node.shell("true") for _ in range(3)))] == ["DONE"] * 3
+    jobs = [node.shell("true") for _ in range(3)]
+    node.await_scheduler()
+    assert [job.state.value for job in node.ends(*jobs)] == ["DONE"] * 3
     assert node.client.call("status")["used"] == "learned:hpc/fewest/easy"
     loaded = {line.split("/site-packages/")[-1].split("/")[0] for line in _maps_of_children(node.pid) if "/site-packages/" in line}
     assert "numba" in loaded
@@ -54,6 +58,34 @@ def _maps_of_children(pid: int) -> list[str]:
     from gpuyard.live.node.running.shim import descendants
 
     return [line for each in descendants({pid}) for line in Path(f"/proc/{each}/maps").read_text().splitlines()]
+
+
+def test_first_come_first_served_does_not_wait_until_its_scheduler_is_loaded(tmp_path):
+    node = Node(tmp_path, NodeSettings(scheduler="fcfs/fewest/easy", cpus=1), NoGpus())
+    try:
+        first, second = submitted(node, "true"), submitted(node, "true")
+        assert node.advisor.loading
+        assert node.ask()
+        advice = node.advisor.answer()
+        assert advice is not None
+        told(node, *advice.decisions)
+        assert node.running == {first}
+        settled(node, lambda: not node.running)
+        assert answered(node) is None
+        assert not node.advisor.loading
+        assert node.ask()
+        advice = answered(node)
+        assert [each.job for each in advice.decisions] == [second]
+        assert advice.seconds > 0
+    finally:
+        node.close()
+
+
+@pytest.mark.parametrize("scheduler", ["sjf/fewest/easy", "priority", "learned:meta"])
+def test_other_orders_wait(tmp_path, scheduler):
+    node = Node(tmp_path, NodeSettings(scheduler=scheduler), NoGpus())
+    assert (node.advisor.busy, node.advisor.stands_in) == (True, False)
+    node.close()
 
 
 @pytest.mark.parametrize("text", ["sjff", "{folder}/lacking.py:rule"])
@@ -104,6 +136,12 @@ def told(node: Node, *decisions: Decision) -> None:
     node.follow(Advice(decisions))
     while node.book.dirty:
         node.commit()
+
+
+def answered(node: Node) -> Advice | None:
+    """Wait for the next word of the scheduler's process; the engine may have to be compiled."""
+    assert select.select([node.advisor.fileno()], [], [], COMPILING)[0]
+    return node.advisor.answer()
 
 
 def start(number: int, gpus: float) -> Decision:

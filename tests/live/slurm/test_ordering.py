@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.live.slurm.ordering import LOWEST, QueuedJob, out_of_order, plan_offsets
+from gpuyard.live.slurm.ordering import HIGHEST, LOWEST, QueuedJob, out_of_order, plan_offsets, plan_priorities
 
 WIDE = 10**9
 
@@ -84,3 +85,18 @@ def test_offsets_that_have_grown_are_numbered_again():
     assert after(order, plan_offsets(order, 1000)) == [210, 110, 10]
     assert out_of_order(order) == 1
     assert plan_offsets([], 10) == []
+
+
+def test_priorities_without_site_factors_fall_along_any_order():
+    """Under priority/basic: whatever the order and the priorities, the plan makes them fall, with as few changes as need be."""
+    draw = random.Random(11)
+    for _ in range(300):
+        size = draw.randint(1, 8)
+        top = draw.choice([10_000, HIGHEST])
+        priorities = [max(LOWEST, top - draw.randrange(5000)) for _ in range(size)]
+        order = [QueuedJob(k, priority) for k, priority in enumerate(priorities)]
+        changes = dict(plan_priorities(order))
+        found = [changes.get(each.job, each.priority) for each in order]
+        assert falls(found)
+        assert all(LOWEST <= each <= 2**32 - 3 for each in found)
+        assert plan_priorities([QueuedJob(k, priority) for k, priority in enumerate(found)]) == []

@@ -15,7 +15,7 @@ from gpuyard.live.state.site import site_snapshot
 from gpuyard.policies import parse_scheduler
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     """Wait for something that a real Slurm does soon."""
     end = time.monotonic() + seconds
     while not condition():

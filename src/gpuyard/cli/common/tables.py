@@ -35,6 +35,7 @@ def describe(summaries: Sequence[Summary], *, full: bool = False, most: int = 0)
     records = [as_record(summary, line) for summary in summaries for line in summary.lines]
     tables = [comparison_table(summary, summary.table) if full else best_first(summary, most) for summary in summaries]
     tables += [_by_estimate(group) for group in by_place(summaries)]
+    tables += [_fidelity_table(summary) for summary in summaries if full and summary.log is not None and summary.results.waits is not None]
     several = len(summaries) > 1
     text = []
     for summary in summaries:
@@ -55,6 +56,15 @@ def _answer(summary: Summary) -> list[str]:
         return answer(summary)
     challengers = answer(summary) if any(line.challenger for line in summary.lines) else []
     return [*gains_chart(summary, found), *challengers, *found.lines]
+
+
+def _fidelity_table(summary: Summary) -> Table:
+    """The log beside the simulated present, by partition and size."""
+    from gpuyard.experiments.judging.answering.fidelity import HEADER, fidelity, rows_of
+
+    rows = rows_of(fidelity(summary.results.waits, summary.table.stand_in), summary.results.device)
+    title = f"How faithful: the log and simulated {summary.results.name(summary.table.stand_in)}"
+    return Table(HEADER, rows, title, caption="in use: devices on average while jobs are submitted")
 
 
 def best_first(summary: Summary, most: int = 0) -> Table:

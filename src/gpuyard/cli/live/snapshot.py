@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,13 +13,16 @@ from gpuyard.cli.common import options
 from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
 
-LIVE = "slurm"
+if TYPE_CHECKING:
+    from gpuyard.live.state.site import SiteState
+
+LIVE = ("slurm", "lsf")
 
 
 def snapshot(
     source: Annotated[
         list[str],
-        typer.Argument(metavar="slurm|FILE…", help="The Slurm of this machine, or what its commands printed.", show_default=False),
+        typer.Argument(metavar="slurm|lsf|FILE…", help="The system of this machine, or what its commands printed.", show_default=False),
     ],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it there; stdout unless given.")] = None,
     now: Annotated[
@@ -29,16 +32,17 @@ def snapshot(
 ) -> None:
     """Write all that a scheduler sees of a cluster now into one file, for `gpuyard decide`.
 
-    `slurm` calls squeue and scontrol, once each, as the user that you are. Files hold what such commands printed elsewhere.
+    `slurm` calls squeue and scontrol, `lsf` bjobs, bhosts, bqueues and lshosts, as the user that you are. Files hold what such commands
+    printed elsewhere.
     """
     from gpuyard.live.reading import snapshot_of_files
-    from gpuyard.live.slurm.commands import read_slurm
     from gpuyard.live.state.file import snapshot_bytes, write_snapshot
     from gpuyard.live.state.site import site_snapshot
 
-    if LIVE in source and len(source) > 1:
-        raise UsageError(f"{LIVE} and files cannot be mixed", hint=f"gpuyard snapshot {LIVE}, or the files alone")
-    saved = site_snapshot(read_slurm()) if source == [LIVE] else snapshot_of_files([Path(each) for each in source], now)
+    named = [each for each in source if each in LIVE]
+    if named and len(source) > 1:
+        raise UsageError(f"{named[0]} and files cannot be mixed", hint=f"gpuyard snapshot {named[0]}, or the files alone")
+    saved = site_snapshot(_state_of(named[0])) if named else snapshot_of_files([Path(each) for each in source], now)
     s = saved.snapshot
     reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(saved.ineligible.values()).most_common())
     say(f"{saved.source}: {len(s.running)} jobs run, {len(s.waiting)} may start, {len(saved.ineligible)} may not yet"
@@ -50,3 +54,14 @@ def snapshot(
         say(f"written to {out}")
     else:
         sys.stdout.write(snapshot_bytes(saved).decode())
+
+
+def _state_of(system: str) -> SiteState:
+    """Return what the batch system of this machine reports."""
+    if system == "lsf":
+        from gpuyard.live.lsf.commands import read_lsf
+
+        return read_lsf()[0]
+    from gpuyard.live.slurm.commands import read_slurm
+
+    return read_slurm()

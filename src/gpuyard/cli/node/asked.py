@@ -16,6 +16,7 @@ from gpuyard.cli.common.messages import say, say_error
 from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.live.node.client import NodeClient
 from gpuyard.live.node.jobs import CHECKPOINT_SIGNALS, MOST_ARRAY, Submission
+from gpuyard.model.site.notation import ranges_text
 from gpuyard.model.units import parse_gigabytes, parse_seconds, shorten
 
 INTERRUPTED = 130
@@ -40,17 +41,6 @@ def id_numbers(texts: Iterable[str]) -> list[int]:
             raise UsageError(f"{shorten(part)}: {'it ends before it begins' if last < first else f'more than {MOST_IDS:,} jobs'}")
         found += range(first, last + 1)
     return list(dict.fromkeys(found))
-
-
-def ids_text(ids: Sequence[int]) -> str:
-    """Write numbers as `id_numbers` reads them."""
-    parts: list[list[int]] = []
-    for number in ids:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
 def array_numbers(text: str) -> tuple[tuple[int, ...], int]:
@@ -197,7 +187,7 @@ def send(given: Given, command: Sequence[str]) -> int:
     """Submit a job and print its number, or those of an array."""
     with NodeClient((given.get("folder") or [""])[-1]) as client:
         ids = client.submit(submission(given, command, os.environ))
-    sys.stdout.write(f"{ids_text(ids)}\n")
+    sys.stdout.write(f"{ranges_text(ids)}\n")
     sys.stdout.flush()
     if sys.stdout.isatty():
         say(f"hint: gpuyard logs -f {ids[0]} shows its output, gpuyard why {ids[0]} when it starts")

@@ -10,11 +10,12 @@ import typer
 
 from gpuyard.cli.common import options
 from gpuyard.cli.common.messages import say
-from gpuyard.cli.node.asked import id_numbers, ids_text
+from gpuyard.cli.node.asked import id_numbers
 from gpuyard.cli.node.common import Folder, Ids, SomeIds
 from gpuyard.errors import UsageError
 from gpuyard.live.node.client import NodeClient
 from gpuyard.live.node.jobs import RunState
+from gpuyard.model.site.notation import ranges_text
 from gpuyard.model.units import parse_seconds
 
 NOT_DONE = 1  # exit code of `wait`
@@ -56,7 +57,7 @@ def retry(
     if not again:
         say("no job has FAILED or is LOST")
     else:
-        sys.stdout.write(f"{ids_text(again)}\n")
+        sys.stdout.write(f"{ranges_text(again)}\n")
 
 
 def wait(
@@ -77,4 +78,4 @@ def wait(
 
 
 def _jobs(numbers: list[int]) -> str:
-    return f"job{'s' if len(numbers) > 1 else ''} {ids_text(numbers)}"
+    return f"job{'s' if len(numbers) > 1 else ''} {ranges_text(numbers)}"

@@ -260,7 +260,8 @@ def answer(summary: Summary) -> list[str]:
         value = _value(summary, lines[0])
         return [
             f"All schedulers give the same {_title(summary.metrics[0])}, {value}: this load leaves them nothing to decide"
-            " (--apply load:0.9 raises it)."
+            " (--apply load:0.9 raises it).",
+            *([_fidelity(summary, summary.log, summary.stand_in)] if summary.log is not None and summary.stand_in is not None else []),
         ]
     judged = [line for line in lines if line.challenger]
     if judged:

@@ -60,6 +60,11 @@ def _in(partition: str) -> str:
     return f" in partition {partition}" if partition else ""
 
 
+def _more(add: str) -> str:
+    number = add.lstrip("+-")
+    return f"{number} {'fewer' if add.startswith('-') else 'more'} node{'' if number == '1' else 's'}"
+
+
 def _percent(factor: float, less: str, more: str) -> str:
     return f"{abs(100 * (factor - 1)):.3g} % {more if factor > 1 else less}"
 
@@ -185,8 +190,10 @@ def _usual(cluster: Cluster, rows: Array) -> int:
 
 
 def _shape(cluster: Cluster, row: int) -> tuple[object, ...]:
+    """Return what makes nodes alike: devices, type and partition; of nodes without devices their cores."""
     nodes = cluster.nodes
-    return tuple(getattr(nodes, name)[row].item() for name in ("gpus", "gpu_type", "cpus", "memory", "partition"))
+    names = ("gpus", "gpu_type", "partition") if nodes.gpus[row] else ("gpus", "gpu_type", "partition", "cpus")
+    return tuple(getattr(nodes, name)[row].item() for name in names)
 
 
 # ── the changes ──
@@ -194,9 +201,7 @@ def _shape(cluster: Cluster, row: int) -> tuple[object, ...]:
 
 @site_change(
     "nodes", title="so many nodes more, or with a minus fewer; processors of a pool",
-    words=lambda add, partition, kind: (
-        f"{add.lstrip('+-')} {'fewer' if add.startswith('-') else 'more'} nodes{f' of {kind}' if kind else ''}{_in(partition)}"
-    ),
+    words=lambda add, partition, kind: f"{_more(add)}{f' of {kind}' if kind else ''}{_in(partition)}",
 )  # fmt: skip
 def nodes(workload: Workload, cluster: Cluster, *, add: str = "1", partition: str = "", kind: str = "") -> Site:
     """Add nodes of the shape that occurs most, in a partition and of a device type if these are named; `add=-4` takes four away."""

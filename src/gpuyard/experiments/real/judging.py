@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.errors import DataError
 from gpuyard.experiments.real.measuring import Rates
-from gpuyard.experiments.real.predicting import errors, measured_result, overheads, predict
+from gpuyard.experiments.real.predicting import Calibration, calibrated, errors, measured_result, predict
 from gpuyard.experiments.real.replaying import TraceReplay
 from gpuyard.experiments.real.study import HEURISTICS, load_study
 from gpuyard.experiments.real.traces import CALIBRATION, RealTrace
@@ -43,10 +43,10 @@ class JudgedReplay:
 class RealSummary:
     """A study, judged."""
 
-    rates: Rates
-    overheads: Mapping[int, Mapping[str, float]]  # slots → kind → s
-    replays: tuple[JudgedReplay, ...]
     made: float  # s since 1970, of the first replay
+    rates: Rates
+    costs: Mapping[int, Calibration]  # by slots
+    replays: tuple[JudgedReplay, ...]
 
     @property
     def slots(self) -> int:
@@ -89,21 +89,31 @@ class RealSummary:
 def judge(folder: Path) -> RealSummary:
     """Judge what a study has written so far."""
     rates, traces, replays = load_study(folder)
-    beside = {each.slots: overheads(each) for each in replays if each.trace == CALIBRATION}
-    found = [_judged(traces[each.trace], each, rates, beside[each.slots]) for each in replays if _can_be_judged(each, traces, beside)]
+    costs = _costs(replays)
+    found = [_judged(traces[each.trace], each, rates, costs[each.slots]) for each in replays if _can_be_judged(each, traces, costs)]
     if not found:
         raise DataError(f"{folder}: no replays yet", hint="gpuyard run real")
-    return RealSummary(rates, beside, tuple(found), min(each.made for each in replays))
+    return RealSummary(min(each.made for each in replays), rates, costs, tuple(found))
 
 
-def _can_be_judged(replay: TraceReplay, traces: Mapping[str, RealTrace], beside: Mapping[int, object]) -> bool:
-    return replay.trace != CALIBRATION and replay.trace in traces and replay.slots in beside
+def _costs(replays: Sequence[TraceReplay]) -> dict[int, Calibration]:
+    """Return what the calibrations showed, by slots; the pace is that of one job at a time where it was measured."""
+    seen = sorted((each for each in replays if each.trace == CALIBRATION), key=lambda each: each.slots)
+    found: dict[int, Calibration] = {}
+    for each in seen:
+        found[each.slots] = calibrated(each, found.get(1, None if each.slots == 1 else Calibration()))
+    return found
 
 
-def _judged(trace: RealTrace, replay: TraceReplay, rates: Rates, beside: Mapping[str, float]) -> JudgedReplay:
-    measured = measured_result(trace, replay, beside)
-    prediction = predict(trace, replay.scheduler, replay.slots, replay.gpu, rates, beside)
+def _can_be_judged(replay: TraceReplay, traces: Mapping[str, RealTrace], costs: Mapping[int, object]) -> bool:
+    return replay.trace != CALIBRATION and replay.trace in traces and replay.slots in costs
+
+
+def _judged(trace: RealTrace, replay: TraceReplay, rates: Rates, costs: Calibration) -> JudgedReplay:
+    measured = measured_result(trace, replay, costs)
+    prediction = predict(trace, replay.scheduler, replay.slots, replay.gpu, rates, costs)
     real, guess = (result.table["end"] - result.table["start"] for result in (measured, prediction.result))
+    guess = guess - costs.change  # a slot is held from the decision on, a job runs from its first instruction on
     return JudgedReplay(
         trace.name, replay.scheduler, replay.slots, measure(measured, METRICS), measure(prediction.result, METRICS),
         error=float(np.median(errors(measured, prediction.result))),

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from gpuyard.live.node.jobs import NodeJob, RunState, Submission
 from gpuyard.model.fields import Fields
 
 STARTING = 300.0  # s that a daemon, its scheduler and its template may take to begin: the engine may have to be compiled
+SPARE_CORES = 6  # beside one for each slot, so that the next daemon may load while jobs run
 STEP = 0.02  # s between looks while a trace is submitted
 WARM_MODULES = {
     "torch": ("numpy.random", "torch", "gpuyard.workbench.on_torch", "gpuyard.workbench.work"),
@@ -131,37 +132,46 @@ def replay_all(
     traces: Sequence[RealTrace], schedulers: Sequence[str], machine: ReplayMachine, rates: Rates, folder: Path, budget: Budget,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> int:  # fmt: skip
-    """Replay every trace under every scheduler, as far as the time allows; return how many are missing."""
-    missing = 0
-    for trace in traces:
-        for scheduler in schedulers:
-            path = replay_file(folder, trace.name, scheduler, machine.slots)
-            if is_file(path):
-                continue
-            if not budget.allows_one_more():
-                missing += 1
-                continue
+    """Replay every trace under every scheduler, as far as the time allows; return how many are missing.
+
+    Where cores are left over, the daemon of the next replay loads while the present one goes on.
+    """
+    wanted = [(trace, scheduler) for trace in traces for scheduler in schedulers]
+    todo = [each for each in wanted if not is_file(replay_file(folder, each[0].name, each[1], machine.slots))]
+    following: ReplayNode | None = None
+    try:
+        while todo and budget.allows_one_more():
             began = time.monotonic()
-            made = replay(trace, scheduler, machine, rates)
-            made.save(path)
+            trace, scheduler = todo.pop(0)
+            node, following = following or ReplayNode(scheduler, machine, rates.library), None
+            with closing(node):
+                node.await_ready()
+                _warm_up(node.client, machine, rates)
+                ready = time.monotonic() - began
+                if todo and len(os.sched_getaffinity(0)) >= machine.slots + SPARE_CORES:
+                    following = ReplayNode(todo[0][1], machine, rates.library)
+                made = _replayed_on(node, trace, scheduler, machine, rates)
+            made.save(replay_file(folder, trace.name, scheduler, machine.slots))
             budget.last = time.monotonic() - began
             mean = sum(job.end - job.submit for job in made.jobs) / len(made.jobs)
-            on_progress(f"{trace.name} under {scheduler}: {budget.last:.0f} s, mean JCT {mean:.2f} s, {made.lost} lost")
-    return missing
+            said = f"{budget.last:.0f} s ({ready:.0f} s to begin), mean JCT {mean:.2f} s, {made.lost} lost"
+            on_progress(f"{trace.name} under {scheduler}: {said}{f'; TROUBLE: {made.trouble}' if made.trouble else ''}")
+    finally:
+        if following is not None:
+            following.close()
+    return len(todo)
 
 
-def replay(trace: RealTrace, scheduler: str, machine: ReplayMachine, rates: Rates) -> TraceReplay:
-    """Replay one trace on a daemon in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="gpuyard-real-") as place, running_node(Path(place), scheduler, machine, rates.library) as node:
-        _warm_up(node, machine, rates)
-        seen = _Seen(node)
-        origin = time.time() + 0.2
-        numbers = [_submit_at(node, origin, job, machine, rates, number, seen) for number, job in enumerate(trace.jobs)]
-        last = {job.id: job for job in seen.until_ended(numbers)}
-        jobs = tuple(
-            _measured(Path(place), last[number], job, origin, _steps(job, rates)) for number, job in zip(numbers, trace.jobs, strict=True)
-        )
-        status = node.call("status")
+def _replayed_on(node: ReplayNode, trace: RealTrace, scheduler: str, machine: ReplayMachine, rates: Rates) -> TraceReplay:
+    """Replay one trace on a node that is ready."""
+    seen = _Seen(node.client)
+    origin = time.time() + 0.2
+    numbers = [_submit_at(node.client, origin, job, machine, rates, number, seen) for number, job in enumerate(trace.jobs)]
+    last = {job.id: job for job in seen.until_ended(numbers)}
+    jobs = tuple(
+        _measured(node.folder, last[number], job, origin, _steps(job, rates)) for number, job in zip(numbers, trace.jobs, strict=True)
+    )
+    status = node.client.call("status")
     device = rates.device_name
     return TraceReplay(
         trace.name, scheduler, machine.slots, origin, machine.gpu, jobs, device, rates.library, tuple(seen.decisions),
@@ -202,7 +212,8 @@ def _submit_at(node: NodeClient, origin: float, job: RealJob, machine: ReplayMac
 
 
 def _steps(job: RealJob, rates: Rates) -> int:
-    return max(round(job.seconds * rates.alone(job.kind)), 1)
+    """Return the steps that take so long alone, and the first one, which belongs to what a job takes beside them."""
+    return max(round(job.seconds * rates.alone(job.kind)), 1) + 1
 
 
 def _submission(job: RealJob, machine: ReplayMachine, rates: Rates, number: int, origin: float) -> Submission:
@@ -249,33 +260,42 @@ def _said(path: Path) -> Mapping[str, Any]:
 # ── the daemon ──
 
 
-@contextmanager
-def running_node(folder: Path, scheduler: str, machine: ReplayMachine, library: str) -> Iterator[NodeClient]:
-    """Run a daemon in a folder for the block; it and all its jobs are gone afterwards."""
-    settings = {
-        "scheduler": scheduler, "share": machine.slots if machine.gpu else 1, "cpus": 0 if machine.gpu else machine.slots,
-        "templates": {library: list(WARM_MODULES[library])},
-    }  # fmt: skip
-    command = [sys.executable, "-m", "gpuyard.live.node.daemon", str(folder), json.dumps(settings)]
-    log = folder / "daemon.log"
-    with log.open("ab") as stream:
-        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env={**os.environ, **_environment()})
-    node = NodeClient(folder)
-    try:
-        _await(node, daemon, log)
-        yield node
-    finally:
-        with suppress(GpuyardError):
-            left = [job.id for job in node.jobs()]
+class ReplayNode:
+    """A daemon in a temporary folder, for one replay. It begins to load at once; `close` ends it and all of its jobs."""
+
+    def __init__(self, scheduler: str, machine: ReplayMachine, library: str) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="gpuyard-real-")
+        self.folder = Path(self._place.name)
+        settings = {
+            "scheduler": scheduler, "share": machine.slots if machine.gpu else 1, "cpus": 0 if machine.gpu else machine.slots,
+            "templates": {library: list(WARM_MODULES[library])},
+        }  # fmt: skip
+        command = [sys.executable, "-m", "gpuyard.live.node.daemon", str(self.folder), json.dumps(settings)]
+        with (self.folder / "daemon.log").open("ab") as log:
+            variables = {**os.environ, **_environment()}
+            self._daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables)
+        self.client = NodeClient(self.folder)
+
+    def await_ready(self) -> None:
+        """Wait until the daemon answers, its template is warm, and its scheduler is loaded."""
+        _await(self.client, self._daemon, self.folder / "daemon.log")
+
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        try:
+            left = [job.id for job in self.client.jobs()]
             if left:
-                node.call("cancel", ids=left)
-                node.wait(left, timeout=30.0)
-            node.call("stop")
-        node.close()
+                self.client.call("cancel", ids=left)
+                self.client.wait(left, timeout=30.0)
+            self.client.call("stop")
+        except GpuyardError:
+            self._daemon.terminate()
+        self.client.close()
         with suppress(subprocess.TimeoutExpired):
-            daemon.wait(15.0)
-        daemon.kill()
-        daemon.wait()
+            self._daemon.wait(15.0)
+        self._daemon.kill()
+        self._daemon.wait()
+        self._place.cleanup()
 
 
 def _await(node: NodeClient, daemon: subprocess.Popen[bytes], log: Path) -> None:

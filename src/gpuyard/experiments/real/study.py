@@ -32,7 +32,7 @@ class RealSettings:
     schedulers: str = "fcfs priority edf srpt dynamic learned:meta"  # as `gpuyard simulate` takes them, with blanks between
     jobs: int = 50  # of a trace
     workload: str = ""  # a file or generator in the place of the held-out traces, e.g. trace_001.csv
-    compress: float = 200.0  # jobs of 30–900 s become jobs of 0.15–4.5 s
+    compress: float = 300.0  # jobs of 30–900 s become jobs of 0.1–3 s
     kinds: str = ""  # of work, with blanks between; empty: all that can be done here
     library: str = "auto"
     slots: int = 4  # jobs that share the GPU; on a CPU at most its cores

@@ -105,7 +105,7 @@ def held_out(count: int, *, jobs: int, compress: float, kinds: Sequence[str] = t
     for number in range(count):
         shape, seed = SHAPES[number % len(SHAPES)], FIRST_SEED + number
         assert seed in SEEDS["test"]
-        text = f"family:shape={shape},intensity=high"
+        text = f"family:shape={shape},intensity=low"  # at which eight GPUs are just full: it is more than one GPU can do
         made.append(trace_of(text, seed, jobs=jobs, compress=compress, name=f"{shape}-{seed}", kinds=kinds))
     return made
 
@@ -142,7 +142,7 @@ def convert(
     return RealTrace(name, source, compress, tuple(made))
 
 
-def calibration(kinds: Sequence[str] = tuple(KINDS), each: int = 3, seconds: float = 0.5) -> RealTrace:
-    """Return a trace that shows how long jobs take beside their steps: some of each kind, in turn, all submitted at once."""
-    jobs = tuple(RealJob(0.0, kind, seconds, 1e9, 0.0) for _ in range(each) for kind in kinds)
+def calibration(kinds: Sequence[str] = tuple(KINDS), spans: Sequence[float] = (0.5, 2.0, 0.5, 2.0)) -> RealTrace:
+    """Return a trace that shows what jobs cost: short and long ones of each kind, in turn, all submitted at once."""
+    jobs = tuple(RealJob(0.0, kind, seconds, 1e9, 0.0) for seconds in spans for kind in kinds)
     return RealTrace(CALIBRATION, "jobs of every kind at once", 1.0, jobs)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpuyard.errors import DataError
+from gpuyard.live.lsf.marks import HELD, mark_of
 from gpuyard.live.state.site import SiteJob, SiteNode, SitePartition, SiteState
 from gpuyard.model.site.lsf_notation import DATE, MONTHS, gpus_asked, host_slots, lsf_seconds, slots_of
 from gpuyard.model.site.notation import gigabytes_of, type_label
@@ -27,6 +28,8 @@ _WHY = {  # what a pending reason contains → ours
     "never satisfied": "after-failed", "dependency": "after", "start time": "begin", "array limit": "array-limit", "reserv": "reservation",
     "limit": "account-limit", "licen": "licence", "queue is": "partition-limit", "queue has": "partition-limit",
 }  # fmt: skip
+_PTILE = re.compile(r"span\s*\[\s*ptile\s*=\s*([1-9]\d{0,5})\s*\]")
+_ENDED = {"DONE", "EXIT"}
 _DAY = 86_400.0
 MAX_ROWS = 1_000_000
 
@@ -107,42 +110,52 @@ def lsf_state(tables: LsfTables, now: float | None, today: float) -> SiteState:
     """Make the state. `now` in s since 1970, or None for the latest time in the tables; dates without a year lie before `today`."""
     when = today if now is None else now
     jobs = [_job(row, place, when) for place, row in tables.jobs]
-    alive = [job for job in jobs if job is not None]
+    known = [job for job in jobs if job is not None]
+    alive = [job for job in known if job.waits or job.runs]
     times = [time for job in alive for time in (job.submit, job.start) if time == time]
     names = {name for job in alive for name in job.partitions} | set(tables.queues)
     nodes = [_node(name, row, tables.gpus.get(name), tuple(sorted(names)) or ("lsf",)) for name, row in tables.hosts.items()]
     partitions = [_partition(row) for row in tables.queues.values()]
     notes = ("which hosts a queue may use is not read: every queue is taken to use all of them",) if len(names) > 1 else ()
-    return SiteState(max(times, default=when) if now is None else now, alive, nodes, partitions, "lsf", notes)
+    return SiteState(max(times, default=when) if now is None else now, known, nodes, partitions, "lsf", notes)
 
 
 def _job(row: Mapping[str, str], where: str, now: float) -> SiteJob | None:
-    """Make a job that waits or runs; None for one that has ended."""
+    """Make a job; None for one that is in no state of interest."""
     match = re.fullmatch(r"(\d{1,10})(?:\[(\d{1,7})\])?", row["jobid"].strip())
     if match is None:
         raise DataError(f"{where}: JOBID = {row['jobid'][:40]!r} is not the number of a job")
     stat = row["stat"].strip().upper()
-    if stat not in _WAITS | _RUNS:
+    if stat not in _WAITS | _RUNS | _ENDED:
         return None
+    number, task = int(match[1]), int(match[2] or _said(row, "jobindex") or 0)
     try:
         hosts = host_slots([host for host in _said(row, "exec_host").split(":") if host])
         slots = slots_of(_said(row, "slots", "nalloc_slot", "nreq_slot") or "1")
         limit = lsf_seconds(_said(row, "runtimelimit"), 60.0)
         texts = [_said(row, "effective_resreq", "combined_resreq"), _said(row, "gpu_combined")]
-        asked, kind = gpus_asked(texts, len(hosts), int(slots), "host")
+        tiles = _tiles(texts[0], int(slots)) if not hosts else len(hosts)
+        asked, kind = gpus_asked(texts, tiles, int(slots), "host")
         given = _said(row, "gpu_num")
         gpus = int(slots_of(given)) if given else 0 if math.isnan(asked) else int(asked)
         submit, start = (_date(_said(row, name), now) for name in ("submit_time", "start_time"))
+        ran = lsf_seconds(_said(row, "run_time"), 1.0) if stat in _ENDED else math.nan
     except ValueError as error:
         raise DataError(f"{where}: {error}") from None
-    nodes = max(len(hosts), 1)
-    number = int(match[1])
+    mark, chunk = mark_of(_said(row, "job_description")), gpus // tiles if gpus and gpus % tiles == 0 else 1
     return SiteJob(
-        number, number if match[2] else 0, int(match[2]) if match[2] else -1, match[0], stat in _WAITS, stat in _RUNS, _why(stat, row),
-        _said(row, "pend_reason") or stat, (_said(row, "queue") or "lsf",), _said(row, "user"), _said(row, "proj_name", "project"), "",
-        _said(row, "job_name"), 0.0, 0.0 if math.isnan(submit) else submit, math.nan, start, limit if limit > 0 else math.inf, tuple(hosts),
-        nodes, slots, 0.0, gpus, gpus // nodes if gpus and gpus % nodes == 0 else 1, kind,
+        number, number if task else 0, task or -1, f"{number}[{task}]" if task else match[1], stat in _WAITS, stat in _RUNS,
+        "begin" if mark.held and stat == "PSUSP" else _why(stat, row), HELD if mark.held else _said(row, "pend_reason") or stat,
+        (_said(row, "queue") or "lsf",), _said(row, "user"), _said(row, "proj_name", "project"), "", _said(row, "job_name"), 0.0,
+        0.0 if math.isnan(submit) else submit, mark.begin, start, limit if limit > 0 else math.inf, tuple(hosts), tiles, slots, 0.0,
+        gpus, chunk, kind, lasted=ran if stat == "DONE" else math.nan, ran=ran, mark=mark.text, pinned=mark.hosts,
     )  # fmt: skip
+
+
+def _tiles(resreq: str, slots: int) -> int:
+    """Return on how many hosts a job is to run, as far as it says so by `span[ptile=…]`."""
+    match = _PTILE.search(resreq)
+    return max(-(-slots // int(match[1])), 1) if match else 1
 
 
 def _why(stat: str, row: Mapping[str, str]) -> str:

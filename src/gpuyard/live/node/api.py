@@ -13,6 +13,9 @@ A connection carries any number of requests, one after the other. A line holds a
 | wait | ids, timeout | jobs |
 | top | id | processes, devices |
 | status | | what the node is and does |
+| first | ids | ids: they go before all others |
+| page | before, limit | jobs in short, ended or not, with numbers below `before`, the greatest first |
+| watch | epoch, since, reasons_at, limit | what has changed since the `next` of the last answer; whole: begin again with `page` |
 | drain, resume | | draining |
 | stop | | stopped |
 | history | since, limit; runs: also what makes it a measured result | jobs that have ended, newest first |

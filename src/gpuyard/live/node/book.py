@@ -5,7 +5,9 @@ What is read includes the changes. If they cannot be committed they are forgotte
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +16,41 @@ from gpuyard.live.node.jobs import NodeJob, RunState
 from gpuyard.live.node.store import AttemptRow, NodeStore
 
 Change = tuple[NodeJob | None, NodeJob]  # a job before and after a commit
+MOST_CHANGED = 50_000  # jobs of which it is remembered that they have changed
+
+
+class ChangeLog:
+    """Knows which jobs have changed since somebody asked last, each once."""
+
+    def __init__(self) -> None:
+        self.epoch = secrets.token_hex(8)  # of this daemon: numbers of another mean nothing
+        self.number = 0  # of the last change
+        self.reasons = 0  # times that the reasons why jobs wait have changed
+        self._jobs: OrderedDict[int, int] = OrderedDict()  # job → its last change, in that order
+        self._forgotten = 0  # the last change that is no longer known
+
+    def note(self, job: int) -> None:
+        """Note that a job has changed."""
+        self.number += 1
+        self._jobs[job] = self.number
+        self._jobs.move_to_end(job)
+        if len(self._jobs) > MOST_CHANGED:
+            self._forgotten = self._jobs.popitem(last=False)[1]
+
+    def since(self, number: int, limit: int) -> tuple[list[int], int] | None:
+        """Return the jobs that changed after a change, the first `limit` of them, and the last change that this covers.
+
+        None: so long ago that it is not known.
+        """
+        if not self._forgotten <= number <= self.number:
+            return None
+        found: list[tuple[int, int]] = []
+        for job, change in reversed(self._jobs.items()):
+            if change <= number:
+                break
+            found.append((change, job))
+        first = found[::-1][:limit]
+        return [job for _, job in first], first[-1][0] if len(found) > limit else self.number
 
 
 class Book:
@@ -30,6 +67,7 @@ class Book:
         self._decisions: list[tuple[float, int, str, str]] = []
         self._meta: dict[str, str] = {}
         self._effects: list[Callable[[], None]] = []
+        self.log = ChangeLog()
 
     @property
     def dirty(self) -> bool:
@@ -93,6 +131,7 @@ class Book:
         found: list[Change] = []
         for job in slim:
             found.append((self.jobs.get(job.id), job))
+            self.log.note(job.id)
             if job.state.ended:
                 self.jobs.pop(job.id, None)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -86,6 +86,8 @@ class Node:
         self._deviceless: set[int] = set()  # waiting jobs that need no device
         self.reasons: dict[int, str] = {}  # waiting jobs that were not offered to the scheduler → why
         self.order: Sequence[int] = ()  # the first waiting jobs, as the scheduler orders them
+        self.keys: Sequence[float] = ()  # by which it does; empty: it does not say
+        self.first = {int(each) for each in json.loads(self.store.meta("first") or "[]")}  # jobs that go before all others
         self.wanted = True  # something has happened that the scheduler should see
         self._next_ask = 0.0
         self._leaving: set[int] = set()  # running jobs that were told to make room
@@ -155,6 +157,18 @@ class Node:
             self.book.put(replace(job, held=held))
         return list(numbers)
 
+    def put_first(self, numbers: Sequence[int]) -> list[int]:
+        """Let waiting jobs go before all others: until they have started, no other starts."""
+        for job in map(self.book.find, numbers):
+            if job.state is not RunState.pending:
+                raise NodeError(f"job {job.id} is {job.state.value}, not PENDING", hint="only jobs that wait can be put first")
+        self._note_first(self.first | set(numbers))
+        return list(numbers)
+
+    def _note_first(self, jobs: set[int]) -> None:
+        self.first, self.wanted = jobs, True
+        self.book.note("first", json.dumps(sorted(jobs)))
+
     def retry(self, numbers: Sequence[int]) -> list[int]:
         """Queue jobs again that have FAILED, were KILLED or are LOST; without numbers all that have FAILED or are LOST."""
         again = (RunState.failed, RunState.lost)
@@ -191,6 +205,8 @@ class Node:
         (self._leaving.add if state and job.stopping == "preempt" else self._leaving.discard)(job.id)
         self.pending.pop(job.id, None)
         self._deviceless.discard(job.id)
+        if job.id in self.first and job.state is not RunState.pending:
+            self._note_first(self.first - {job.id})
         kind = _kind(job.user, job.asked)
         self._alike.get(kind, set()).discard(job.id)
         self._conditional.discard(job.id)
@@ -318,10 +334,13 @@ class Node:
         if self.draining or not self.pending:
             return False
         now = self.clock.now()
-        self.reasons = self._ineligible(now)
+        reasons = self._ineligible(now)
+        self.book.log.reasons += reasons != self.reasons
+        self.reasons = reasons
         if len(self.reasons) == len(self.pending):
             return False
-        offered = self.pending.keys() - self.reasons.keys() if self.reasons or self._leaving else None
+        free_to_start = self.pending.keys() - self.reasons.keys()
+        offered: Collection[int] | None = (self.first & free_to_start) or (free_to_start if self.reasons or self._leaving else None)
         holders = self._holders()
         held = [each for job in holders for each in self.yard.holdings(job, self.sizes[job.id])]
         nodes = self.yard.nodes({uuid for job in holders for uuid in job.devices})
@@ -331,14 +350,16 @@ class Node:
 
     def follow(self, advice: Advice) -> None:
         """Do what the scheduler wants, as far as it is possible by now; what is not is logged."""
-        self.order = advice.order
+        self.order, self.keys = advice.order, advice.keys
         now = self.clock.now()
         self._next_ask = now + advice.every if advice.every else 0.0
         held, leaving = self._shares(self._holders()), self._shares(self.book.jobs[number] for number in self._leaving)
         for decision in sorted(advice.decisions, key=lambda each: each.action is Action.START):  # who makes room comes first
             refused = self._carry_out(decision, held, leaving, now)
             what = f"{decision.action.value}{' refused' if refused else ' later' if decision.job in self._promised else ''}"
-            self.book.note_decision(now, decision.job, what, refused or decision.reason or self.advisor.now_used)
+            self.book.note_decision(
+                now, decision.job, what, refused or decision.reason or f"{self.advisor.now_used}{advice.because(decision)}"
+            )
 
     def _holders(self) -> list[NodeJob]:
         """Return the jobs that hold devices as policies see them: those that run and stay, and those that wait for others to leave."""

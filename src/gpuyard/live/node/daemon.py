@@ -83,7 +83,7 @@ class Daemon:
         self._commit()
         if self.node.wanted and not self.node.advisor.busy and now >= self._due_pass() and self.node.ask():
             self._last_pass, self._next_pass = now, now + (time.monotonic() - now) / SHARE_OF_TIME
-        if self.node.advisor.fileno() < 0:
+        if self.node.advisor.stands_in:
             self._heed(0)
             self._commit()
         self._watch_advisor()
@@ -183,9 +183,11 @@ class Daemon:
         self.node.wanted = True
 
     def _heed(self, _: int) -> None:
+        loading = self.node.advisor.loading
         advice = self.node.advisor.answer()
         if advice is not None:
             self.node.follow(advice)
+        self.node.wanted |= loading and not self.node.advisor.loading  # it may see more than what stood in for it
 
     # ── clients ──
 

@@ -87,7 +87,7 @@ def _behind(node: Node, job: NodeJob, position: int) -> str:
     if position:
         ahead = "1 job is" if position == 1 else f"{position} jobs are"
         return f"{ahead} ahead of it in the order of {node.advisor.now_used}"
-    if not node.advisor.ready:
+    if not (node.advisor.ready or node.advisor.stands_in):
         return f"the scheduler {node.advisor.now_used} is being loaded"
     need, what = node.sizes[job.id], "GPU" if node.yard.has_gpus else "CPU slot"
     off = _blocked(node, ("gpu-foreign", "gpu-lost"))

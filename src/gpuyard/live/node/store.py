@@ -186,6 +186,10 @@ class NodeStore:
             "WHERE state IN ('DONE', 'FAILED', 'KILLED', 'LOST') AND end >= ? ORDER BY end DESC, id DESC LIMIT ?", since, limit
         )
 
+    def before(self, number: int, limit: int) -> list[NodeJob]:
+        """Return the last jobs with smaller numbers, ended or not, the greatest first."""
+        return self._jobs("WHERE id < ? ORDER BY id DESC LIMIT ?", number, limit)
+
     def job(self, number: int) -> NodeJob | None:
         """Return a job, with its environment."""
         found = self._jobs("WHERE id = ?", number)

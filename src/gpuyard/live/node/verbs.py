@@ -22,9 +22,11 @@ from gpuyard.registry import Registry
 
 MOST_IDS = 100_000
 MOST_LISTED = 100_000
+MOST_PAGE = 2000
+BRIEF = 200  # characters of a command
 Answer = Callable[[Node, Fields], Message]
 VERBS: Registry[Answer] = Registry("verb")
-CHANGING = frozenset({"submit", "cancel", "hold", "release", "retry", "drain", "resume"})
+CHANGING = frozenset({"submit", "cancel", "hold", "release", "first", "retry", "drain", "resume"})
 
 
 def verb(name: str) -> Callable[[Answer], Answer]:
@@ -68,6 +70,11 @@ def _release(node: Node, given: Fields) -> Message:
     return {"ids": node.hold(ids_of(given), False)}
 
 
+@verb("first")
+def _first(node: Node, given: Fields) -> Message:
+    return {"ids": node.put_first(ids_of(given))}
+
+
 @verb("retry")
 def _retry(node: Node, given: Fields) -> Message:
     return {"ids": node.retry(ids_of(given, needed=False))}
@@ -92,6 +99,36 @@ def _jobs(node: Node, given: Fields) -> Message:
         return {"jobs": [shown(node, node.book.find(number)) for number in ids]}
     found = [*reversed(node.store.ended(ended)), *node.book.jobs.values()] if ended else list(node.book.jobs.values())
     return {"jobs": [shown(node, job) for job in found]}
+
+
+@verb("page")
+def _page(node: Node, given: Fields) -> Message:
+    found = node.store.before(given.whole("before", 2**53), given.whole("limit", 500, low=1, high=MOST_PAGE))
+    return {"jobs": [brief(node, job) for job in found]}
+
+
+@verb("watch")
+def _watch(node: Node, given: Fields) -> Message:
+    log = node.book.log
+    answer: Message = {"epoch": log.epoch, "next": log.number, "more": False, "jobs": [], "reasons_at": log.reasons}
+    changed = log.since(given.whole("since", 0), given.whole("limit", 1000, low=1, high=MOST_PAGE))
+    if given.text("epoch", "") != log.epoch or changed is None:
+        return answer | {"whole": True}
+    answer |= {"jobs": [brief(node, node.book.find(number)) for number in changed[0]], "next": changed[1], "more": changed[1] < log.number}
+    if given.whole("reasons_at", 0) != log.reasons:
+        answer["reasons"] = {reason: [each for each, why in node.reasons.items() if why == reason] for reason in set(node.reasons.values())}
+    return answer | {"order": list(node.order), "keys": list(node.keys)}
+
+
+def brief(node: Node, job: NodeJob) -> Message:
+    """Return what a list shows of a job."""
+    asked = job.asked
+    return {
+        "id": job.id, "name": asked.name or " ".join(asked.command)[:BRIEF], "user": job.user, "state": job.state.value,
+        "reason": job.reason, "gpus": node.sizes.get(job.id) or node.size_of(job), "submit": job.submit, "start": job.start,
+        "end": job.end, "expected": job.expected, "priority": asked.priority, "devices": list(job.devices), "held": job.held,
+        "array": job.array[1] if job.array[0] else None,
+    }  # fmt: skip
 
 
 def shown(node: Node, job: NodeJob) -> Message:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuyard.errors import DataError, GpuyardError
 from gpuyard.live.slurm.records import unverified
-from gpuyard.live.slurm.text import SQUEUE, scontrol_nodes, scontrol_partitions, squeue_jobs
-from gpuyard.live.state.site import SiteJob, SiteState
+from gpuyard.live.slurm.text import PLACING, SQUEUE, drawn_jobs, scontrol_nodes, scontrol_partitions
+from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
 
 PATIENCE = 30.0  # s for one command
 MOST = 256_000_000  # bytes of an answer: some 500,000 jobs
+NOW = "gpuyard:now"  # in a configuration: when slurmctld answered, by its own clock
+PER_CALL = 200  # updates that one scontrol sends
 _LONGEST = 300  # characters of a complaint
+_REFUSED = re.compile(r"^(?:([A-Z][^\n]*?) for job (\d+(?:_\S+)?)|(\d+(?:_\S+)?): ([A-Z][^\n]*))$", re.M)
+_GONE = ("Invalid job id", "Job has already finished", "Job/step already completing", "Job is no longer pending")
+_NO_RIGHT = ("Invalid user id", "Access/permission denied", "Access denied")
 
 
 class SlurmError(GpuyardError):
@@ -44,24 +52,76 @@ def call(command: Sequence[str], patience: float = PATIENCE, given: str | None =
     return done.stdout
 
 
-def read_jobs(patience: float = PATIENCE, *, ended: bool = False) -> list[SiteJob]:
-    """Read the queue: one call of `squeue`, which lists each task of an array; with `ended` also those that ended in the last minutes."""
-    return squeue_jobs(
-        call(["squeue", "-a", "-r", *(["-t", "all"] if ended else []), "-O", ",".join(f"{name}:|" for name in SQUEUE)], patience)
-    )
+@dataclass(frozen=True)
+class Update:
+    """A change of one job, of one task or of some tasks of an array: `Update("17_3", "sitefactor=5")`."""
+
+    job: str
+    change: str
+    verb: str = "update"  # or release
+
+    @property
+    def line(self) -> str:
+        """Return what scontrol is told."""
+        return f"update jobid={self.job} {self.change}" if self.verb == "update" else f"{self.verb} {self.job}"
+
+
+def send(updates: Sequence[Update], patience: float = PATIENCE) -> dict[str, str]:
+    """Send updates in their order, by one scontrol for some hundred; return the jobs that did not take theirs, and why."""
+    failed: dict[str, str] = {}
+    for at in range(0, len(updates), PER_CALL):
+        lines = "".join(f"{each.line}\n" for each in updates[at : at + PER_CALL])
+        complaints = call(["scontrol"], patience, given=lines, complaints=True)
+        found = [(job or task, why or what) for why, job, task, what in _REFUSED.findall(complaints)]
+        failed |= {job: why.strip() for job, why in found if why.strip() != "No error"}
+    return failed
+
+
+def went(why: str) -> bool:
+    """Return whether a refusal says that the job has started, ended or been cancelled meanwhile: nothing is wrong."""
+    return why.startswith(_GONE)
+
+
+def no_right(failed: Mapping[str, str]) -> bool:
+    """Return whether refusals say that this user may not change others' jobs."""
+    return any(why.startswith(_NO_RIGHT) for why in failed.values())
+
+
+def read_jobs(patience: float = PATIENCE, *, ended: bool = False, placing: bool = False) -> list[SiteJob]:
+    """Read the queue: one call of `squeue`, which lists each task of an array; with `ended` also those that ended in the last minutes.
+
+    With `placing` also the nodes that jobs are pinned to, and marks of ours.
+    """
+    separator = f"|{secrets.token_hex(4)}|"
+    fields = ",".join(name + ":" + separator for name in (*SQUEUE, *(PLACING if placing else ())))
+    return drawn_jobs(call(["squeue", "-a", "-r", *(["-t", "all"] if ended else []), "-O", fields], patience), separator)
+
+
+def read_nodes(patience: float = PATIENCE) -> list[SiteNode]:
+    """Read the nodes."""
+    return scontrol_nodes(call(["scontrol", "-a", "-o", "-d", "show", "node"], patience))
 
 
 def configuration(patience: float = PATIENCE) -> dict[str, str]:
     """Return what `scontrol show config` says, such as PriorityType and SLURM_VERSION."""
     lines = call(["scontrol", "show", "config"], patience).splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    asked = re.match(r"Configuration data as of (\d{1,12})$", lines[0].strip()) if lines else None
+    return {name.strip(): value.strip() for name, _, value in pairs} | ({NOW: asked[1]} if asked else {})
 
 
-def read_slurm(patience: float = PATIENCE, *, ended: bool = False) -> SiteState:
+def cluster_name(patience: float = PATIENCE) -> str:
+    """Return a name that tells this cluster from others: by its own name, its controller and the port."""
+    config = configuration(patience)
+    host = config.get("SlurmctldHost[0]", config.get("SlurmctldHost", ""))
+    return "-".join(filter(None, ("slurm", config.get("ClusterName", ""), host, config.get("SlurmctldPort", ""))))
+
+
+def read_slurm(patience: float = PATIENCE, *, ended: bool = False, placing: bool = False) -> SiteState:
     """Read jobs, nodes, partitions and the release, by one command each."""
-    jobs = read_jobs(patience, ended=ended)
-    nodes = scontrol_nodes(call(["scontrol", "-a", "-o", "-d", "show", "node"], patience))
+    jobs = read_jobs(patience, ended=ended, placing=placing)
+    nodes = read_nodes(patience)
     partitions = scontrol_partitions(call(["scontrol", "-a", "-o", "show", "partition"], patience))
-    version = configuration(patience).get("SLURM_VERSION", "")
-    return SiteState(time.time(), jobs, nodes, partitions, f"slurm {version}".strip(), unverified(version))
+    config = configuration(patience)
+    version, now = config.get("SLURM_VERSION", ""), float(config.get(NOW, "nan"))
+    return SiteState(time.time(), jobs, nodes, partitions, f"slurm {version}".strip(), unverified(version), now)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LOWEST = 1  # priority; 0 would hold a job
+HIGHEST = 4_294_967_000  # priority; Slurm gives the numbers from 4,294,967,294 a meaning of their own
 GAP = 100  # between neighbours, where there is room: those that come later find a place
 
 
@@ -47,6 +48,23 @@ def plan_offsets(order: Sequence[QueuedJob], within: int, gap: int = GAP) -> lis
         if site != each.site:
             changes.append((site > each.site, position if site > each.site else -position, each.job, site))
     return [(job, site) for _, _, job, site in sorted(changes)]
+
+
+def plan_priorities(order: Sequence[QueuedJob], gap: int = GAP) -> list[tuple[int, int]]:
+    """Return (job, priority) for the jobs that must change, where a site has no site factors; in the order of sending, as above."""
+    if not order:
+        return []
+    plain = [QueuedJob(each.job, each.priority) for each in order]
+    targets = _targets(plain, _kept(plain, 0), gap)
+    if targets[0] > HIGHEST:
+        lowest = max(LOWEST, min(each.priority for each in plain))
+        targets = _targets(plain, [], max(1, min(gap, (HIGHEST - lowest) // len(plain))))
+    changes = []
+    for position, (target, each) in enumerate(zip(targets, plain, strict=True)):
+        if target != each.priority:
+            rises = target > each.priority
+            changes.append((rises, position if rises else -position, each.job, target))
+    return [(job, priority) for _, _, job, priority in sorted(changes)]
 
 
 def out_of_order(order: Sequence[QueuedJob]) -> int:

@@ -27,7 +27,8 @@ _ALIASES = {  # ours → squeue's headers, scontrol's keys, keys of the JSON
     "start": ("START_TIME", "StartTime", "start_time"), "submit": ("SUBMIT_TIME", "SubmitTime", "submit_time"),
     "eligible": ("ELIGIBLE_TIME", "EligibleTime", "eligible_time"), "user": ("USER", "UserId", "user_name"),
     "account": ("ACCOUNT", "Account", "account"), "qos": ("QOS", "QOS", "qos"), "partition": ("PARTITION", "Partition", "partition"),
-    "name": ("NAME", "JobName", "name"), "elapsed": ("TIME", "RunTime"),
+    "name": ("NAME", "JobName", "name"), "elapsed": ("TIME", "RunTime"), "mark": ("ADMIN_COMMENT", "AdminComment", "admin_comment"),
+    "pinned": ("REQ_NODES", "ReqNodeList", "required_nodes"),
 }  # fmt: skip
 _WHY = {  # what Slurm's reason begins with → ours; the first that fits
     "None": "", "Priority": "", "Resources": "", "JobHeld": "held", "JobHoldMaxRequeue": "held", "BeginTime": "begin",
@@ -45,6 +46,7 @@ _NO_STARTS = {  # states of a node in which nothing new starts there
 }  # fmt: skip
 _WAITS = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _RUNS = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})  # holds nodes
+_ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL"})
 _INDICES = re.compile(r"\(IDX:([0-9,\-]+)\)")
 
 
@@ -90,6 +92,7 @@ def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int
     cpus = row.read("cpus", _amount, 1.0)
     gpus, chunk, kind = _gpus_asked(row, count, held)
     reason = row["reason"] or "None"
+    ran = row.read("elapsed", seconds_of, math.nan) if state in _ENDED else math.nan
     name = f"{array}_{task}" if task >= 0 and array else f"{array}_[{task_text.strip('[]')}]" if array and task_text else str(number)
     return SiteJob(
         number, array, task, name, state in _WAITS, state in _RUNS, why_of(reason), reason,
@@ -97,7 +100,8 @@ def job_of(given: Mapping[str, str], where: str, devices: Mapping[str, tuple[int
         row["user"].partition("(")[0], row["account"], row["qos"], row["name"], row.read("priority", _amount, 0.0),
         row.read("submit", instant_of, 0.0), row.read("eligible", instant_of, math.nan), row.read("start", instant_of, math.nan),
         row.read("limit", _limit, math.inf), nodes, len(nodes) or count, cpus, 0.0 if math.isnan(held.memory) else held.memory,
-        gpus, chunk, kind, devices or {}, row.read("elapsed", seconds_of, math.nan) if state == "COMPLETED" else math.nan,
+        gpus, chunk, kind, devices or {}, ran if state == "COMPLETED" else math.nan, ran, row["mark"][:100],
+        tuple(row.read("pinned", node_names, no_nodes)),
     )  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """Parses what Slurm's commands print: `squeue` and `sinfo` as tables with a header, `scontrol show` as KEY=VALUE, `sprio`.
 
-Names and comments of jobs are texts that users choose. In a table the name is the last column, so that it cannot pass for another; a key
-that `scontrol` prints twice is refused.
+Names, accounts and comments of jobs are texts that users choose, line breaks and separators included. What is read live has a separator
+that is drawn anew for each call, so that no text can pass for another field or row; in files the name is the last column, and a key that
+`scontrol` prints twice is refused.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -14,11 +16,12 @@ from gpuyard.live.slurm.records import NOTHING, indices_of, job_of, node_of, par
 from gpuyard.live.state.site import SiteJob, SiteNode, SitePartition
 from gpuyard.model.site.notation import node_names
 
-SQUEUE = (  # -O: field:suffix; the name comes last, since it may hold the separator
+SQUEUE = (  # -O: field:suffix
     "JobArrayID", "JobID", "ArrayJobID", "State", "Reason", "PriorityLong", "tres-per-node", "tres-per-job", "tres-per-task",
     "tres-per-socket", "tres-alloc", "NodeList", "NumNodes", "NumCPUs", "NumTasks", "TimeLimit", "TimeUsed", "StartTime", "SubmitTime",
     "EligibleTime", "UserName", "Account", "QOS", "Partition", "Name",
 )  # fmt: skip
+PLACING = ("ReqNodes", "admin_comment")  # further fields, for place mode
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Z][A-Za-z0-9_/:&.-]*)=")
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
 
@@ -49,6 +52,25 @@ def squeue_jobs(text: str, where: str = "squeue") -> list[SiteJob]:
     return [job_of(fields, place) for place, fields in table_rows(text, where)]
 
 
+def drawn_jobs(text: str, separator: str, where: str = "squeue") -> list[SiteJob]:
+    """Read the jobs of `squeue -r -O …` with `separator` behind every field, the last too: one that nobody could know."""
+    head, *rows = text.split(f"{separator}\n")
+    if not rows:
+        raise DataError(f"{where}: {head.strip()[:60]!r} is not the table that was asked for")
+    names = [name.strip() for name in head.split(separator)]
+    if names.count("JOBID") == 2:
+        names[names.index("JOBID", names.index("JOBID") + 1)] = "RAW_JOBID"
+    if rows.pop().strip():
+        raise DataError(f"{where}: the answer is cut short")
+    found = []
+    for number, row in enumerate(rows, 2):
+        values = row.split(separator)
+        if len(values) != len(names):
+            raise DataError(f"{where}:{number}: {len(values)} fields, the header names {len(names)}")
+        found.append(job_of({name: " ".join(value.split()) for name, value in zip(names, values, strict=True)}, f"{where}:{number}"))
+    return found
+
+
 def sinfo_nodes(text: str, where: str = "sinfo") -> list[SiteNode]:
     """Read the nodes of `sinfo -N -O "NodeList:|,StateLong:|,…"`; a node has a line for each of its partitions."""
     found: dict[str, dict[str, str]] = {}
@@ -65,7 +87,7 @@ def sinfo_nodes(text: str, where: str = "sinfo") -> list[SiteNode]:
 def records(text: str, first: str, where: str) -> Iterator[tuple[str, dict[str, str], str]]:
     """Yield place, fields and text of each record of `scontrol show`, in one line (`-o`) or several; `first` is its first key."""
     begins = [match.start() for match in re.finditer(rf"^{first}=", text, re.M)]
-    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+    for begin, end in itertools.pairwise([*begins, len(text)]):
         body = text[begin:end]
         line = text.count("\n", 0, begin) + 1
         yield f"{where}:{line}", _fields(_SHARE.sub(" ", body), f"{where}:{line}"), body

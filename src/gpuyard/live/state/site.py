@@ -60,6 +60,9 @@ class SiteJob:
     gpu_type: str
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # node → GPUs, where they are known
     lasted: float = math.nan  # s that it ran, if it has ended by itself
+    ran: float = math.nan  # s that it ran, if it has ended in whatever way
+    mark: str = ""  # what a hook of ours has noted on it, where the system shows this
+    pinned: tuple[str, ...] = ()  # nodes that it must run on
 
     @property
     def base(self) -> int:
@@ -101,6 +104,7 @@ class SiteState:
     partitions: Sequence[SitePartition] = ()
     source: str = ""  # such as "slurm 22.05.8"
     notes: tuple[str, ...] = ()
+    system_now: float = math.nan  # s since 1970 by the system's own clock; nan: not known
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -203,3 +203,14 @@ def _numbers(inside: str) -> list[str]:
         width = len(match[1])
         found.extend(str(number).zfill(width) for number in range(first, last + 1))
     return found
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Write numbers as `1-3,5`: neighbours that ascend are a range."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

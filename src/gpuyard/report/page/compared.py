@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from gpuyard.experiments.judging.answering.fidelity import FARTHEST, HEADER, GroupFidelity, farthest, fidelity, rows_of
 from gpuyard.experiments.judging.answering.names import amount, duration, in_sentence, is_wait, plain_title
 from gpuyard.experiments.judging.answering.plain import (
     Verdict,
@@ -38,9 +39,9 @@ from gpuyard.report.page.parts import (
 )
 
 MOST_SERIES = 6  # in a chart that nobody has opened
-MOST_ROWS = 7  # of the table of schedulers on paper
+MOST_ROWS = 5  # of the table of schedulers on paper
 MOST_GROUPS = 6
-MOST_USERS = 5  # who lose or gain most
+MOST_USERS = 3  # who lose or gain most
 MOST_TRUST = 5  # sentences on how far to trust it
 
 
@@ -62,11 +63,13 @@ def compared(summary: Summary) -> ReportPage:
             _groups(summary, verdict),
             grid([_trust(summary), _next_steps(summary)], "tell"),
         ],
-        [_paper_table(summary), _users(summary, verdict), _stops(summary)],
+        [_paper_table(summary), _users(summary, verdict), grid([_not_simulated(summary), _undo(summary)], "tell"),
+         grid([_elsewhere(summary), _stops(summary)], "tell")],
         [
             ("All schedulers, all numbers", schedulers_table(summary, every=True)),
             ("Charts of the other numbers", "".join(_further_charts(summary))),
             ("The answer with its statistics", sentences(answer(summary))),
+            *([("How faithful, by partition and size", faithful)] if (faithful := _faithful(summary)) else []),
         ],
         made_parts([summary]),
     )  # fmt: skip
@@ -304,7 +307,8 @@ def _trust(summary: Summary) -> str:
     found, title = plain_answer(summary), "How far to trust it"
     if found is None:
         return card(title, sentences(["There is nothing to compare with."]))
-    lines = [each for each in (found.confidence, *found.peers, *found.trust) if each][:MOST_TRUST]
+    told = [each for each in (found.confidence, *found.peers, *found.trust) if each][:MOST_TRUST]
+    lines = [each.partition(f" {FARTHEST}")[0] for each in told]  # the operator's sheet says where
     return card(title, sentences(lines or ["Nothing here is better than today's, so there is nothing to doubt."]))
 
 
@@ -313,6 +317,49 @@ def _stops(summary: Summary) -> str:
     found = plain_answer(summary)
     lines = [_capital(line.removeprefix("Where jobs may be stopped: ")) for line in found.stops] if found else []
     return card("If jobs may be stopped", *(f"<p>{text(line)}</p>" for line in lines)) if lines else ""
+
+
+def _elsewhere(summary: Summary) -> str:
+    """Say whether the winner is one elsewhere too, and where the simulation is farthest from the log, for the operator."""
+    found = plain_answer(summary)
+    lines = list(found.stable) if found else []
+    far = farthest(_fidelity_of(summary), summary.results.device)
+    return card("How firm it is", sentences([*lines, *([far] if far else [])])) if lines or far else ""
+
+
+def _faithful(summary: Summary) -> str:
+    """The log beside the simulated present, by partition and size; empty without a log."""
+    device = summary.results.device
+    rows = [TableRow(name, [TableCell(cell) for cell in cells]) for name, *cells in rows_of(_fidelity_of(summary), device)]
+    caption = f"In use: {device} on average while jobs are submitted."
+    return table(list(HEADER), rows, caption=caption, name="how faithful") if rows else ""
+
+
+def _fidelity_of(summary: Summary) -> list[GroupFidelity]:
+    return fidelity(summary.results.waits, summary.table.stand_in)
+
+
+def _not_simulated(summary: Summary) -> str:
+    """Say what a real site has that no number on this page knows."""
+    lines = [
+        "Users react: with shorter waits they submit more.",
+        "Limits, reservations and outages that no cluster file states.",
+    ]
+    return card("What is not simulated", sentences(lines))
+
+
+def _undo(summary: Summary) -> str:
+    """Say what to try first, and how to take it back."""
+    found = plain_answer(summary)
+    if found is None or found.verdict is None or found.verdict.best is found.verdict.today:
+        return ""
+    code = found.verdict.best.scheduler
+    lines = [
+        "Note today's waits, and the one at which you go back.",
+        f"gpuyard deploy slurm --scheduler {code} --shadow only watches. To undo: stop it.",
+        "Then only their order: --order. To undo: --reset.",
+    ]
+    return card("What to try first, and how to undo it", sentences(lines, ordered=True))
 
 
 def _next_steps(summary: Summary) -> str:

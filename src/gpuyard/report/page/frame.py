@@ -81,4 +81,4 @@ def _foot(title: str, number: int) -> str:
 
 @cache
 def _style() -> str:
-    return files("gpuyard.report.page").joinpath("page.css").read_text("utf-8")
+    return "".join(files("gpuyard.report.page").joinpath(name).read_text("utf-8") for name in ("palette.css", "page.css"))

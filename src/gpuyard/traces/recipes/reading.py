@@ -9,6 +9,7 @@ from typing import Any
 from gpuyard.errors import UsageError
 from gpuyard.files import user_path
 from gpuyard.model.cluster import Cluster
+from gpuyard.model.storage import is_saved
 from gpuyard.model.workload import Workload
 from gpuyard.traces import DATASETS, GENERATORS, READERS, apply_all, apply_all_to_cluster, fetch, load_workload, reader_of
 from gpuyard.traces.base import check_workload
@@ -66,7 +67,7 @@ class Reading:
             return self.reader or f"generator {name}"
         if name == "dataset":
             return DATASETS[rest].reader or reader_of(fetch(rest)).name
-        return reader_of(user_path(text)).name
+        return "result" if is_saved(user_path(text)) else reader_of(user_path(text)).name
 
     def is_generator(self, text: str) -> bool:
         """Whether the text names a generator, whose workload differs from seed to seed."""

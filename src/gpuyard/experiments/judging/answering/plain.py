@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuyard.experiments.judging.answering.fidelity import farthest, fidelity
 from gpuyard.experiments.judging.answering.names import (
     MAY_STOP,
     NOTHING,
@@ -21,7 +22,7 @@ from gpuyard.experiments.judging.choice import gain_of_choice, peers_of
 from gpuyard.experiments.judging.statistics import FEWEST, Interval
 from gpuyard.experiments.judging.summary import MINIMUM, Standing, Summary
 from gpuyard.experiments.judging.text import change_in_words, count, rounded, short
-from gpuyard.experiments.judging.words import NO_WAIT, best_of, busy_apart, candidates, cautions, is_close, overfull
+from gpuyard.experiments.judging.words import NO_WAIT, best_of, candidates, cautions, is_close, overfull
 from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
@@ -70,6 +71,7 @@ class PlainAnswer:
     peers: tuple[str, ...]  # who may be as good as the best
     pays: tuple[str, ...]
     trust: tuple[str, ...]  # how faithful the simulation is, cautions
+    stable: tuple[str, ...]  # whether the winner is one at other loads, sizes and estimates too
     stops: tuple[str, ...]  # what rules that may stop jobs would do
     next: str
     verdict: Verdict | None
@@ -83,7 +85,8 @@ class PlainAnswer:
     @property
     def lines(self) -> list[str]:
         """The answer as the last lines of a table."""
-        return [" ".join(filter(None, (self.sentence, self.sure, *self.peers))), *self.pays, *self.trust, *self.stops]
+        first = " ".join(filter(None, (self.sentence, self.sure, *self.peers)))
+        return [first, *self.pays, *self.stable, *self.trust, *self.stops]
 
 
 def plain_answer(summary: Summary) -> PlainAnswer | None:
@@ -92,16 +95,17 @@ def plain_answer(summary: Summary) -> PlainAnswer | None:
     if found is None:
         return None
     trust = tuple(_trust(summary, summary.log)) if summary.log is not None else ()
+    stable = (summary.results.stability.words,) if summary.results.stability is not None else ()
     stops = _stops(summary, found)
     if nobody_waits(summary, found):
-        return PlainAnswer("No", _no_waits(summary, found), "", (), (), (*trust, _ELSEWHERE), stops, _BUSIER, found)
+        return PlainAnswer("No", _no_waits(summary, found), "", (), (), (*trust, _ELSEWHERE), stable, stops, _BUSIER, found)
     if found.best.scheduler == found.today.scheduler:
-        return PlainAnswer("No", _nothing_better(summary, found), "", (), (), trust, stops, _next(summary, found, ()), found)
+        return PlainAnswer("No", _nothing_better(summary, found), "", (), (), trust, stable, stops, _next(summary, found, ()), found)
     word = {True: "Yes", False: "No", None: "Perhaps"}[found.better]
     known = candidates(summary, preempting=False)
     peers = peers_of(summary, found.best, [line for line in known if line is not found.today]) if found.chosen and found.better else ()
     pays = tuple(_pays(summary, found)) if found.better is not False else _consolation(summary, found)
-    told = (_sentence(summary, found), _sure(summary, found), tuple(peers_sentence(summary, peers)), pays, trust, stops)
+    told = (_sentence(summary, found), _sure(summary, found), tuple(peers_sentence(summary, peers)), pays, trust, stable, stops)
     return PlainAnswer(word, *told, _next(summary, found, peers), found)
 
 
@@ -279,7 +283,9 @@ def _nothing_better(summary: Summary, found: Verdict) -> str:
     metric = summary.metrics[0]
     value = amount(metric, found.best.values[metric].mean)
     others = f" of {count(found.chosen_from, 'scheduler')} that stop no job" if found.chosen_from > 1 else ""
-    return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}."
+    waits, who = summary.results.waits, found.best.scheduler
+    tail = f"; 99 % of the jobs wait less than {duration(waits.most[who])}, the longest {duration(waits.longest[who])}" if waits else ""
+    return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}{tail}."
 
 
 def _sure(summary: Summary, found: Verdict) -> str:
@@ -340,6 +346,7 @@ def _pays(summary: Summary, found: Verdict) -> list[str]:
         parts.append(f"the longest wait {verb} from {duration(before)} to {duration(after)}")
     else:
         parts.append(f"the longest wait stays about the same, {duration(after)}")
+    parts.append(f"99 % of the jobs wait less than {duration(waits.most[mine])} ({duration(waits.most[base])} as today)")
     text = "; ".join(parts)
     return [f"Who pays: {text}."]
 
@@ -378,10 +385,11 @@ def _trust(summary: Summary, log: Standing) -> list[str]:
     far = "" if close else ", so the answer compares simulations; priorities, limits, reservations and outages are not simulated"
     name = in_sentence(summary.results.name(stand_in.scheduler))
     text = f"How faithful: simulating {name} gives a {plain_title(metric)} of {simulated}, the log says {happened}"
-    if busy_apart(log, stand_in) and not overfull(log):
+    if "utilization" in log.values and not overfull(log):
         busy = [amount("utilization", line.values["utilization"].mean) for line in (stand_in, log)]
         text += f", with {busy[0]} of the {summary.results.device} busy (log: {busy[1]})"
-    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}."]
+    groups = farthest(fidelity(summary.results.waits, stand_in.scheduler), summary.results.device) if is_wait(metric) else ""
+    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}. {groups}".strip()]
 
 
 def _with_stops(summary: Summary, found: Verdict, other: Standing) -> str:
@@ -412,6 +420,9 @@ def _next(summary: Summary, found: Verdict, peers: Sequence[Standing]) -> str:
     if found.best.scheduler == found.today.scheduler or found.better is False:
         return "Keep what you have; try a longer log, a higher load or rules that may stop jobs before changing anything."
     best = in_sentence(name(found.best.scheduler))
+    stable = summary.results.stability
+    if stable is not None and stable.reversed:
+        return f"Do not switch for good: {best} loses elsewhere, see above. Try it in the shadow at the load that you expect."
     if found.better is None:
         alone = f" Or compare {best} alone with today's on another stretch of time." if _taken_alone(summary, found) else ""
         return f"Do not change anything on this evidence. A longer log, or several, would tell.{alone}"

@@ -36,6 +36,8 @@ class WaitSums:
     jobs: Mapping[str, Array]  # grouping → (units, groups) jobs that have a wait
     seconds: Mapping[str, Array]  # grouping → (units, groups) s
     longest: float  # s
+    most: float  # s, less than which 99 % waited
+    busy: Mapping[str, Array]  # grouping → (groups,) devices in use on average, from the first submit to the last
 
 
 def wait_sums(result: Result, metric: str, groups: Groups, unit: Array, counted: Array | None) -> WaitSums:
@@ -43,7 +45,8 @@ def wait_sums(result: Result, metric: str, groups: Groups, unit: Array, counted:
     values = values_of(result, METRICS[metric])
     values = np.where(counted, values, np.nan) if counted is not None else values
     known = np.isfinite(values)
-    labels, jobs, seconds = {}, {}, {}
+    labels, jobs, seconds, busy = {}, {}, {}, {}
+    used = _in_use(result, known)
     for name, (names, code) in groups.items():
         units = 1 if name == USER else int(unit.max(initial=0)) + 1  # users have no intervals: there may be thousands
         at = (0 if name == USER else unit[known]) * len(names) + code[known]
@@ -51,7 +54,19 @@ def wait_sums(result: Result, metric: str, groups: Groups, unit: Array, counted:
         labels[name] = names
         jobs[name] = np.bincount(at, minlength=math.prod(shape)).reshape(shape)
         seconds[name] = np.bincount(at, weights=values[known], minlength=math.prod(shape)).reshape(shape)
-    return WaitSums(labels, jobs, seconds, float(values[known].max(initial=0.0)))
+        busy[name] = np.bincount(code[known], weights=used[known], minlength=len(names))
+    most = float(np.percentile(values[known], 99)) if known.any() else 0.0
+    return WaitSums(labels, jobs, seconds, float(values[known].max(initial=0.0)), most, busy)
+
+
+def _in_use(result: Result, known: Array) -> Array:
+    """(jobs,) devices that each job held on average while jobs were submitted; of those with a wait, from first start to end."""
+    submit = result.workload.jobs.submit[known]
+    first, last = (float(submit.min()), float(submit.max())) if len(submit) else (0.0, 0.0)
+    with np.errstate(invalid="ignore"):
+        held = np.minimum(result.table["end"], last) - np.maximum(result.table["start"], first)
+    used: Array = np.where(held > 0, held, 0.0) * result.workload.jobs.gpus / max(last - first, 1.0)
+    return used
 
 
 def groups_of(workload: Workload) -> Groups:
@@ -84,6 +99,8 @@ class Waits:
     jobs: Mapping[str, Array]  # grouping → (units, groups)
     seconds: Mapping[str, Mapping[str, Array]]  # scheduler → grouping → (units, groups)
     longest: Mapping[str, float]  # scheduler → s, mean over seeds
+    most: Mapping[str, float]  # scheduler → s, less than which 99 % waited, mean over seeds
+    busy: Mapping[str, Mapping[str, Array]]  # scheduler → grouping → (groups,) devices in use on average
     by_time: bool  # units are stretches of time, not seeds
 
     @classmethod
@@ -104,7 +121,14 @@ class Waits:
             for k, who in enumerate(schedulers)
         }
         longest = {who: float(np.mean([row[k].longest for row in rows])) for k, who in enumerate(schedulers)}
-        return cls(labels, jobs, seconds, longest, by_time)
+        most = {who: float(np.mean([row[k].most for row in rows])) for k, who in enumerate(schedulers)}
+
+        def mean(k: int, name: str) -> Array:
+            found = [_aligned(r[k].labels.get(name, ()), r[k].busy.get(name, _NOTHING[0])[None], labels[name]) for r in rows]
+            return np.mean(found, axis=0)[0]  # type: ignore[no-any-return]
+
+        busy = {who: {name: mean(k, name) for name in labels} for k, who in enumerate(schedulers)}
+        return cls(labels, jobs, seconds, longest, most, busy, by_time)
 
     def changes(self, grouping: str, scheduler: str, base: str) -> list[Change]:
         """Compare two schedulers in each group that has jobs."""

@@ -22,6 +22,7 @@ from gpuyard.model.snapshot import Snapshot
 
 PLAIN = "plain"  # first come, first served, in the daemon itself: needs no engine
 FALLBACKS = ("fcfs/fewest/easy", PLAIN)
+FIRST_COME = "fcfs"  # ordering of schedulers whose first decisions are those of PLAIN, so that nobody waits until they are loaded
 LOADING = 300.0  # s that a scheduler may take to its first answer: the engine may have to be compiled
 
 
@@ -32,7 +33,16 @@ class Advice:
     decisions: Sequence[Decision] = ()
     order: Sequence[int] = ()  # the first waiting jobs, in its order; empty: it does not say
     seconds: float = 0.0
+    keys: Sequence[float] = ()  # by which it orders them, lower first; of a network minus its score; empty: it does not say
     every: float = 0.0  # s after which it wants to be asked again while jobs wait; 0: only when something happens
+
+    def because(self, decision: Decision) -> str:
+        """Say why a job starts, as far as the order of the queue shows it: it was next, or fits beside one that goes first."""
+        starts = {each.job for each in self.decisions if each.action is Action.START}
+        if decision.action is not Action.START or decision.job not in self.order:
+            return ""
+        head = next((number for number in self.order if number == decision.job or number not in starts), decision.job)
+        return ": is next" if head == decision.job else f": fits beside job {head}, which goes first but cannot start"
 
 
 @dataclass
@@ -45,6 +55,7 @@ class Advisor:
     now_used: str = ""
     trouble: str = ""  # why it is not the one that was asked for
     ready: bool = False  # it has answered once
+    loading: bool = False
     asked: float = 0.0  # when the open question was asked, by the monotonic clock; 0: none is open. The first is whether it is loaded
     took: float = 0.0  # s of the last answer
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -58,7 +69,12 @@ class Advisor:
 
     @property
     def busy(self) -> bool:
-        return self.asked > 0
+        return self.asked > 0 and not self.stands_in
+
+    @property
+    def stands_in(self) -> bool:
+        """Return whether questions are answered here at once: there is no process, or it is still loading and would say the same."""
+        return self._process is None or (self.loading and self.now_used.partition("/")[0] == FIRST_COME)
 
     def fileno(self) -> int:
         """Return the file that an answer comes from; -1: there is no process."""
@@ -67,7 +83,8 @@ class Advisor:
     def _use(self, text: str) -> None:
         self.close()
         self.now_used, self.ready, self.asked, self._data, self._writer = text, text == PLAIN, 0.0, b"", SnapshotWriter()
-        if text != PLAIN:
+        self.loading = text != PLAIN
+        if self.loading:
             self._sheet = os.memfd_create("snapshot", os.MFD_CLOEXEC)
             command = [sys.executable, "-m", "gpuyard.live.node.advice.deciding", text, str(self._sheet)]
             with self.log.open("ab") as log:
@@ -91,10 +108,10 @@ class Advisor:
 
     def ask(self, snapshot: Snapshot) -> None:
         """Ask what to do now. The answer comes later; see `answer`."""
-        self.asked = time.monotonic()
-        if self._process is None or self._process.stdin is None:
+        if self.stands_in or self._process is None or self._process.stdin is None:
             self._plain = Advice(first_come(snapshot))
             return
+        self.asked = time.monotonic()
         try:
             size = os.pwritev(self._sheet, self._writer.write(snapshot), 0)
             os.write(self._process.stdin.fileno(), LENGTH.pack(size))
@@ -104,7 +121,7 @@ class Advisor:
     def answer(self) -> Advice | None:
         """Return the answer, if it is there. A failure lets the next scheduler take over, and is no answer."""
         if self._plain is not None:
-            made, self._plain, self.asked = self._plain, None, 0.0
+            made, self._plain = self._plain, None
             return made
         if self._process is None:
             return None
@@ -123,10 +140,10 @@ class Advisor:
             self._fail(str(found["error"]))
             return None
         if "loaded" in found:
-            self.asked = 0.0
+            self.loading, self.asked = False, 0.0
             return None
         self.ready, self.asked, self.took = True, 0.0, float(found["seconds"])
-        return Advice([_decision(each) for each in found["decisions"]], found["order"], self.took, float(found["every"]))
+        return Advice([_decision(each) for each in found["decisions"]], found["order"], self.took, found["keys"], float(found["every"]))
 
     def check(self) -> bool:
         """Let the next scheduler take over if this one takes too long; return whether that has happened."""

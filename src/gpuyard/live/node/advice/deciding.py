@@ -57,10 +57,17 @@ def _decider(text: str) -> Any:
         revise_ends(snapshot.live, snapshot.jobs.table["walltime"], snapshot.now, snapshot.rules)
         rows, decisions = in_order(snapshot) if in_order else (None, begun.decide(snapshot))
         order = [] if rows is None else snapshot.jobs.table["index"][rows[:MOST_ORDER]].tolist()
+        keys = getattr(begun, "keys", ())[: len(order)] if order else ()
         made = [
             (each.job, each.action.value, [(part.node, part.gpus, part.devices) for part in each.parts], each.reason) for each in decisions
         ]
-        return {"scheduler": scheduler.label, "decisions": made, "order": order, "every": every}
+        return {
+            "scheduler": scheduler.label,
+            "decisions": made,
+            "order": order,
+            "keys": [round(float(key), 6) for key in keys if -1e300 < key < 1e300],
+            "every": every,
+        }
 
     return decide
 

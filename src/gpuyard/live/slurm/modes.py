@@ -1,0 +1,223 @@
+"""Says what a deployment does with decisions: nothing (shadow), order the queue (order), or say where jobs start (place)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpuyard.errors import UsageError
+from gpuyard.live.guards import GuardSettings, checked_starts, near_own
+from gpuyard.live.slurm.commands import Update, read_jobs, send, went
+from gpuyard.live.slurm.means import MEANS, Means, SiteFactors
+from gpuyard.live.slurm.ordering import QueuedJob, out_of_order
+from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, SortedQueue, as_seen, let_go, starts_of, under_way, upkeep
+from gpuyard.live.state.file import SavedSnapshot
+from gpuyard.live.state.site import SiteJob, SiteState
+from gpuyard.model.decision import Decision
+
+MOST_NAMES = 100  # jobs that a line of the log names
+BEATS = 3  # a begin time is put off when less than a third of DEADMAN is left
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Holds what the scheduler says of a snapshot."""
+
+    saved: SavedSnapshot
+    decisions: Sequence[Decision]
+    order: Sequence[int]  # rows
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Holds what a cycle sends, in this order, and what its line of the log says besides."""
+
+    updates: Sequence[Update] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Mode(Protocol):
+    """Does something with decisions, or nothing."""
+
+    name: str
+    needs_order: bool
+    reads_nodes: bool  # in every cycle
+    placing: bool  # reads marks and pins
+
+    def check(self, config: Mapping[str, str], state: SiteState) -> None:
+        """Refuse a Slurm in which this mode cannot work."""
+
+    def reread(self, patience: float) -> None:
+        """Read what is read every tenth cycle."""
+
+    def seen(self, state: SiteState) -> SiteState:
+        """Return the state as the scheduler is to see it."""
+
+    def plan(self, decided: Decided, state: SiteState) -> Planned:
+        """Return what to send. `state` is what `seen` was given."""
+
+    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
+        """Take note of what was sent and who did not take it."""
+
+    def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
+        """Give the queue back to the site's own policy; return how many updates that took, and who did not take his."""
+
+
+# ── order ──
+
+
+@dataclass
+class OrderMode:
+    """Lets waiting jobs stand in the scheduler's order."""
+
+    guards: GuardSettings
+    within: int
+    partitions: frozenset[str]
+    name: str = "order"
+    needs_order: bool = True
+    reads_nodes: bool = False
+    placing: bool = False
+    means: Means = field(default_factory=SiteFactors)
+    _added: dict[int, int] = field(default_factory=dict, repr=False)  # job or array → what was added to its priority
+    _planned: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
+
+    def check(self, config: Mapping[str, str], state: SiteState) -> None:
+        """Refuse a Slurm that ignores priorities."""
+        kind, priority = config.get("SchedulerType", ""), config.get("PriorityType", "")
+        if self.name == "order" and kind != "sched/backfill":
+            raise UsageError(f"{kind} starts jobs as they come and ignores priorities", hint="SchedulerType=sched/backfill in slurm.conf")
+        if self.name == "order" and priority not in MEANS:
+            raise UsageError(f"{priority}: no order can be set", hint="PriorityType=priority/multifactor in slurm.conf")
+        self.means = MEANS.get(priority, SiteFactors)()
+
+    def reread(self, patience: float) -> None:
+        """Read the site factors."""
+        self._added = self.means.read(patience)
+
+    def seen(self, state: SiteState) -> SiteState:
+        """Return the state as it is."""
+        return state
+
+    def plan(self, decided: Decided, state: SiteState) -> Planned:
+        """Return the fewest changes that put the queue in order."""
+        groups = [self._near_own(group) for group in self._groups(decided, state.jobs)]
+        changes = [change for group in groups for change in self.means.plan(group, self.within)]
+        changes += self._put_back(state.jobs)
+        self._planned = {str(job): (job, value) for job, value in changes}
+        return Planned([self.means.update(job, value) for job, value in changes], {"out_of_order": sum(map(out_of_order, groups))})
+
+    def _near_own(self, group: list[QueuedJob]) -> list[QueuedJob]:
+        own = sorted(group, key=lambda each: (-each.base, each.job))
+        return near_own(group, own, self.guards.behind)
+
+    def _groups(self, decided: Decided, jobs: Sequence[SiteJob]) -> list[list[QueuedJob]]:
+        """Return the waiting jobs in order, each array once, apart by what Slurm never mixes: shared nodes, and tiers."""
+        saved, known = decided.saved, {job.name: job for job in jobs}
+        s = saved.snapshot
+        homes = [s.jobs.partitions[number] for number in s.jobs.table["partition"].tolist()]
+        groups: dict[tuple[int, int], list[QueuedJob]] = {}
+        done: set[int] = set()
+        for row in decided.order:
+            job, home = known[saved.name(row)], homes[row]
+            if job.base in done or self.guards.leaves(job) or (self.partitions and not set(job.partitions) & self.partitions):
+                continue
+            done.add(job.base)
+            key = s.cluster.partition_numbers.get(home, 0), saved.tiers.get(home, 0)
+            groups.setdefault(key, []).append(QueuedJob(job.base, int(job.priority), self._added.get(job.base, 0)))
+        return list(groups.values())
+
+    def _put_back(self, jobs: Sequence[SiteJob]) -> list[tuple[int, int]]:
+        """Return what takes back the site factors of jobs that are left to the site by now."""
+        left = {job.base for job in jobs if job.waits and self.guards.leaves(job)}
+        return [(job, 0) for job in sorted(left) if self._added.get(job)]
+
+    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
+        """Remember what was added."""
+        if isinstance(self.means, SiteFactors):
+            self._added |= dict(self._planned[each.job] for each in sent if each.job not in failed)
+
+    def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
+        """Put every job back."""
+        self._added = {}
+        return self.means.reset(patience)
+
+
+# ── place ──
+
+
+@dataclass
+class PlaceMode:
+    """Says when and on which nodes the jobs of some partitions start."""
+
+    guards: GuardSettings
+    settings: PlaceSettings
+    partitions: frozenset[str]
+    every: float
+    name: str = "place"
+    needs_order: bool = False
+    reads_nodes: bool = True
+    placing: bool = True
+    rests: Rests = field(default_factory=Rests)
+    _seen: SortedQueue | None = field(default=None, repr=False)
+    _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
+
+    def check(self, config: Mapping[str, str], state: SiteState) -> None:
+        """Refuse a Slurm without the hook, and partitions whose nodes others use too."""
+        if "lua" not in config.get("JobSubmitPlugins", ""):
+            raise UsageError(
+                "jobs get no begin time: Slurm has no job_submit.lua",
+                hint="gpuyard deploy lua prints it; JobSubmitPlugins=lua in slurm.conf",
+            )
+        known = {each.name for each in state.partitions}
+        if not self.partitions or self.partitions - known:
+            what = f"no such partition: {', '.join(sorted(self.partitions - known))}" if self.partitions else "which partitions?"
+            raise UsageError(what, hint="--partition NAME, the same that job_submit.lua names")
+        for node in state.nodes:
+            if self.partitions & set(node.partitions) and len(node.partitions) > 1:
+                raise UsageError(
+                    f"node {node.name} is in the partitions {', '.join(node.partitions)}: jobs of one would be placed without the other",
+                    hint="place mode needs partitions of their own nodes; --order works with shared ones",
+                )
+
+    def reread(self, patience: float) -> None:
+        """Read nothing more."""
+
+    def seen(self, state: SiteState) -> SiteState:
+        """Show jobs of ours as what they are: under way, or waiting for us."""
+        self._seen = as_seen(state, self.settings, self.guards, self.rests.resting(state.now))
+        return self._seen.state
+
+    def plan(self, decided: Decided, state: SiteState) -> Planned:
+        """Return a start for each decision that holds, and what keeps the other jobs in hand."""
+        assert self._seen is not None
+        good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
+        mine = [each for each in good if set(self._seen.ours[each.name].partitions) & self.partitions]
+        started = {each.name for each in mine}
+        self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
+        margin = self.settings.deadman / BEATS + 2 * self.every
+        kept = upkeep(self._seen, started, self.settings, margin)
+        self._started = started, state.now
+        placed = [(each.name, list(each.nodes)) for each in mine[:MOST_NAMES]]
+        facts = {"placed": placed, "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck]}
+        return Planned([*starts_of(mine, self._seen.ours), *kept], facts)
+
+    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
+        """Let those rest whose start was refused."""
+        names, now = self._started
+        self.rests.add([name for name, why in failed.items() if name in names and not went(why)], now + self.settings.rest)
+
+    def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
+        """Let all jobs of ours start by themselves, anywhere. What is under way stays so."""
+        return release_all(patience, self.settings.settle)
+
+
+def release_all(patience: float, settle: float = PlaceSettings.settle) -> tuple[int, Mapping[str, str]]:
+    """Let all waiting jobs that carry our mark start by themselves; return how many updates that took, and who did not take his."""
+    state = SiteState(time.time(), read_jobs(patience, placing=True), [], [])
+    ours = (job for job in state.jobs if job.waits and job.mark == MARK and job.why != "held")
+    left = tuple(job for job in ours if not under_way(job, state.now, settle))
+    updates = let_go(SortedQueue(state, {}, (), left, ()))
+    failed = send(updates, patience)
+    return len(updates), {job: why for job, why in failed.items() if not went(why)}
