@@ -16,7 +16,7 @@ from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
 from gpuyard.model.result import REASONS, STATUS, WAITS_FOR
 from gpuyard.model.site.limits import Limit
 from gpuyard.notebook.frames import job_columns
-from gpuyard.policies import parse_scheduler
+from gpuyard.policies import Scheduler, parse_scheduler
 from gpuyard.testing.conformance import compare_with_reference
 from gpuyard.testing.invariants import check_invariants
 from gpuyard.testing.sites import random_site
@@ -56,12 +56,18 @@ def test_the_engine_does_as_the_reference_on_more_sites(part: int):
     assert [line for seed in range(100_000 + 500 * part, 100_000 + 500 * (part + 1)) for line in differences(seed)] == []
 
 
-def test_snapshots_of_such_sites_are_refused():
-    stepped = Simulation(work((0, 1, 1, "day")), site())
-    snapshot = stepped.advance()
-    assert snapshot is not None
-    with pytest.raises(UsageError, match="partitions that share nodes"):
-        parse_scheduler("fcfs").decide(snapshot)
+@pytest.mark.parametrize("part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10))])
+def test_snapshots_decide_as_simulations(part: int):
+    for seed in range(40 * part, 40 * (part + 1)):
+        case, scheduler = random_site(seed), random_scheduler(seed)
+        if not isinstance(scheduler, Scheduler) or scheduler.preemption.name != "none" or scheduler.backfill.name == "conservative":
+            continue
+        ours = simulate(case.workload, case.cluster, scheduler, seed, rules=case.rules, segments=True)
+        half_life = scheduler.half_life or 604_800.0
+        stepped = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules, segments=True, half_life=half_life)
+        while (snapshot := stepped.advance()) is not None:
+            stepped.apply(scheduler.decide(snapshot))
+        assert stepped.result().table.tobytes() == ours.table.tobytes(), (seed, scheduler.label)
 
 
 # ── by hand ──

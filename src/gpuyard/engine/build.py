@@ -15,7 +15,7 @@ from gpuyard.engine.ground import Ground, ground_of
 from gpuyard.engine.memory import FIELD, Memory, header_of
 from gpuyard.engine.mix import request_mix
 from gpuyard.engine.rows.ranking import OCTAVES, RATIOS_AT, SOON
-from gpuyard.engine.site import has_site, with_site
+from gpuyard.engine.site import NO_RANKS, has_site, with_site
 from gpuyard.engine.slots import Program
 from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import Cluster
@@ -25,7 +25,6 @@ from gpuyard.model.result import BIN, ROW
 from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE, Rules, terms_table
 from gpuyard.model.snapshot import MIX
 
-_NO_RANKS = "rules that score jobs do: fcfs/fewest/easy/priority"
 _NO_MIX = np.zeros(0, MIX)
 BOUNDS_FROM = 512  # jobs; with fewer, to prepare for bounds and groups takes longer than they save
 LEAST_GROUP = 16  # jobs of a line; shorter ones cost more than to key each of their jobs
@@ -81,7 +80,7 @@ def build_many(
     if mix is None:
         mix = request_mix(jobs, cluster) if any(program.reads_mix for program in programs) else _NO_MIX
     if ground.sharers and any(program.ranks for program in programs):
-        raise SimulationError(f"cluster {cluster.name}: rank rules know no partitions that share nodes or jobs", hint=_NO_RANKS)
+        raise SimulationError(f"cluster {cluster.name}: rank rules know no partitions that share nodes or jobs", hint=NO_RANKS)
     shared = {"table": ground.table, "runtime": np.ascontiguousarray(runtime), "mix": mix}
     bins = (count, st.BINS if timeline else 1)
     own = {"result": np.zeros((count, ground.jobs), ROW), "timeline": np.empty(bins, BIN), "bins": np.empty(bins, st.BIN_ROW)}

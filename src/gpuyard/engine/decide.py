@@ -23,9 +23,9 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels import seen
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.memory import DTYPES
-from gpuyard.engine.mix import request_mix
+from gpuyard.engine.mix import divisions, named_partitions, request_mix
 from gpuyard.engine.rows.ranking import SOON
-from gpuyard.engine.site import has_site
+from gpuyard.engine.site import has_site, with_limits_of
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
@@ -35,6 +35,8 @@ from gpuyard.model.snapshot import ENDED, HELD, LIVE, MIX, NODE, Snapshot
 
 _LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that kernels know by number
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
+_UNSOUND = "snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster"
+_SITE = ("gated", "explaining", "limits")  # of control: what a simulation knows about its jobs' waiting
 _GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64))
 
 
@@ -92,7 +94,8 @@ class SnapshotDecider:
         has only partitions in which a job starts.
         """
         order, made = self.decide_in_order(snapshot)
-        return (order if self._walks_on else self._walked(len(made))), made
+        shared = bool(self.state.partitions["shared"].any())
+        return (order if self._walks_on or shared else self._walked(len(made))), made
 
     def _make_pass(self) -> None:
         self._driver.order(PASS)
@@ -114,18 +117,23 @@ class SnapshotDecider:
         return self._run(snapshot, seen.SCHEDULER, 0)
 
     def choose_first(self, snapshot: Snapshot, *, partition: int = 0, row: int | None = None) -> Decision | None:
-        """Return the first decision alone: about the first job of a partition, or the job in `row`. START, HOLD, or None: no job waits."""
+        """Return the first decision alone: about the first job of a partition, or the job in `row`. START, HOLD, or None: no job waits.
+
+        Partitions that share nodes have one queue. A job that is over a limit is not first.
+        """
         if not 0 <= partition < len(snapshot.cluster.partitions):
             raise UsageError(f"partition {partition}: the cluster has {len(snapshot.cluster.partitions)}, from 0 on")
         if row is not None and (not 0 <= row < len(snapshot.jobs) or snapshot.live["running"][row]):
             raise UsageError(f"row {row} of the snapshot is not a waiting job")
-        chosen = self._run(snapshot, seen.JOB, partition) if row is None else self._run(snapshot, seen.HOST, row)
+        home = int(divisions(named_partitions(snapshot.jobs, snapshot.cluster), snapshot.cluster)[partition])
+        chosen = self._run(snapshot, seen.JOB, home) if row is None else self._run(snapshot, seen.HOST, row)
         if chosen == seen.NO_JOB:
             return None
         job = int(snapshot.jobs.table["index"][chosen])
         count = self._read_parts(self._driver.handle, chosen, 0, *self._parts)
         if count == 0:
-            return Decision(job, Action.HOLD, reason="does not fit now")
+            over = self.state.rows["benched"][chosen] != 0
+            return Decision(job, Action.HOLD, reason="is over a limit now" if over else "does not fit now")
         return Decision(job, Action.START, tuple(reversed(self._parts_made(count))), silent=bool(self.state.rows["silent"][chosen]))
 
     def load(self, snapshot: Snapshot) -> Driver:
@@ -147,7 +155,7 @@ class SnapshotDecider:
         if status >= 0 or status == seen.NO_JOB:
             return status  # type: ignore[no-any-return]
         if status == seen.UNSOUND:
-            raise DataError("snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster")
+            raise DataError(_UNSOUND)
         raise self._driver.failure(status)
 
     # ── the state ──
@@ -156,8 +164,6 @@ class SnapshotDecider:
         """Let the state suit the snapshot's cluster, labels, rules and sizes."""
         jobs = snapshot.jobs
         count = len(jobs.table)
-        if has_site(jobs, snapshot.cluster) or snapshot.cluster.nodes.member_of is not None or any("," in name for name in jobs.partitions):
-            raise UsageError("snapshot: decisions know no limits, conditions, or partitions that share nodes or jobs; simulations do")
         if snapshot.cluster is not self._cluster or self._labels != (
             jobs.partitions, jobs.classes, jobs.gpu_types, jobs.qoses, jobs.term_texts,
         ):  # fmt: skip
@@ -170,6 +176,9 @@ class SnapshotDecider:
             self._set_mix(snapshot)
         if self._fresh:
             self._begin(snapshot)
+        self.state.control["limits"] = 0
+        if has_site(jobs, snapshot.cluster):
+            self._set_limits(snapshot)
         self._driver.ids = jobs.table["id"]
         self.state.control["excess"] = snapshot.excess
         if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
@@ -188,6 +197,8 @@ class SnapshotDecider:
         if len(s.heads) > 1:
             s = s.replace(head_devices=np.zeros(len(s.heads) * devices))
         s = s.replace(ranked_devices=np.zeros(devices if self._program.ranks else 1))
+        for name in _SITE:  # arrays of no job at all: what snapshots limit is laid out for each of them
+            s.control[name] = 0
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
         if self._cluster is not None:
             s.history[:] = self.state.history
@@ -220,6 +231,14 @@ class SnapshotDecider:
         mix = request_mix(snapshot.jobs, snapshot.cluster) if snapshot.mix is None else np.ascontiguousarray(snapshot.mix, MIX)
         at = np.searchsorted(mix["partition"], np.arange(len(snapshot.cluster.partitions) + 1))
         self._driver.adopt(as_seen_by_kernels(self.state.replace(mix=mix, mix_at=at)))
+
+    def _set_limits(self, snapshot: Snapshot) -> None:
+        """Lay out the groups of the snapshot's jobs that share a limit. Nobody runs in them yet."""
+        try:
+            made = with_limits_of(self.state, snapshot.jobs, snapshot.cluster, snapshot.spent)
+        except IndexError:
+            raise DataError(_UNSOUND) from None
+        self._driver.adopt(as_seen_by_kernels(made))
 
     def _grow(self, jobs: int, parts: int, users: int) -> None:
         """Make room for twice as many jobs and parts."""

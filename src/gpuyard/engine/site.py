@@ -20,7 +20,7 @@ from gpuyard.model.rules import conditions_in
 from gpuyard.model.site.eligibility import Conditions, parse_conditions
 from gpuyard.model.site.limits import DIMENSIONS, Limit
 
-_NO_RANKS = "rules that score jobs do: fcfs/fewest/easy/priority"
+NO_RANKS = "rules that score jobs do: fcfs/fewest/easy/priority"
 
 
 def has_site(jobs: Jobs, cluster: Cluster) -> bool:
@@ -28,15 +28,18 @@ def has_site(jobs: Jobs, cluster: Cluster) -> bool:
     return bool(cluster.limits) or any(conditions_in(text) for text in jobs.term_texts)
 
 
+def has_limits(jobs: Jobs, cluster: Cluster) -> bool:
+    """Whether anything limits what may run at once or in all: the cluster, or how many tasks of an array may run."""
+    return bool(cluster.limits) or any(asked.array and asked.array_limit for asked in _said(jobs))
+
+
 def with_site(s: st.State, jobs: Jobs, cluster: Cluster, program: Program) -> st.State:
     """Return a state that knows the conditions of its jobs and the limits of its cluster."""
-    said = [parse_conditions(conditions_in(text)) for text in jobs.term_texts]
+    said = _said(jobs)
     rows = {row: said[number] for row, number in enumerate(jobs.terms.tolist()) if said[number].any}
     columns = _columns(jobs, cluster)
     if columns and program.ranks:
-        raise SimulationError(
-            f"cluster {cluster.name}: rank rules know no limits", hint="rules that score jobs do: fcfs/fewest/easy/priority"
-        )
+        raise SimulationError(f"cluster {cluster.name}: rank rules know no limits", hint=NO_RANKS)
     n = len(jobs)
     made = s.replace(why=np.zeros(n, np.int32), why_since=np.zeros(n), why_total=np.zeros(n * len(WAITS_FOR)))
     made.control["explaining"] = 1
@@ -47,6 +50,11 @@ def with_site(s: st.State, jobs: Jobs, cluster: Cluster, program: Program) -> st
         made = made.replace(**_groups(columns, n))
         made.control["limits"] = len(columns)
     return made
+
+
+def _said(jobs: Jobs) -> list[Conditions]:
+    """Return the conditions of each label of terms."""
+    return [parse_conditions(conditions_in(text)) for text in jobs.term_texts]
 
 
 def _gates(jobs: Jobs, rows: dict[int, Conditions]) -> dict[str, Array]:
@@ -74,8 +82,7 @@ def _gates(jobs: Jobs, rows: dict[int, Conditions]) -> dict[str, Array]:
 
 
 def _columns(jobs: Jobs, cluster: Cluster) -> list[_Column]:
-    said = [parse_conditions(conditions_in(text)) for text in jobs.term_texts]
-    return [*_limit_columns(jobs, cluster), *_array_columns(jobs, said)]
+    return [*_limit_columns(jobs, cluster), *_array_columns(jobs, _said(jobs))]
 
 
 def with_limits_of(s: st.State, jobs: Jobs, cluster: Cluster, spent: Mapping[str, float]) -> st.State:
@@ -120,13 +127,13 @@ def _limit_columns(jobs: Jobs, cluster: Cluster) -> list[_Column]:
 def _limit_column(jobs: Jobs, limit: Limit, place: int, named: Sequence[Sequence[int]], what: str) -> _Column:
     inside = np.ones(len(jobs), bool)
     if place >= 0:
-        inside = np.array([place in numbers for numbers in named])[jobs.partition]
+        inside = np.array([place in numbers for numbers in named], bool)[jobs.partition]
     group = np.zeros(len(jobs), np.int64)
     labels = {"user": jobs.users, "account": jobs.accounts, "qos": jobs.qoses}
     for name in DIMENSIONS[:-1]:
         wanted, column = getattr(limit, name), getattr(jobs, name)
         if wanted:
-            inside &= np.array([label == wanted for label in labels[name]])[column]
+            inside &= np.array([label == wanted for label in labels[name]], bool)[column]
         if name in limit.each:
             group = group * len(labels[name]) + column
     used, first, number = np.unique(group, return_index=True, return_inverse=True)

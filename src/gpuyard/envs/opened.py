@@ -29,6 +29,7 @@ from gpuyard.policies import Meta, Scheduler
 # How the fields of a state are brought back for a new episode; those not named have contents that last no longer than a pass.
 _SHARED = (
     "table", "runtime", "speed", "type_rank", "allowed", "mix", "mix_at", "partition_of", "qos_factor", "slots", "params", "terms",
+    "partition_factor", "pair_at", "pairs", "members",
 )  # fmt: skip
 _COPIED = (
     "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "recent_work", "outages", "free_index", "history",
