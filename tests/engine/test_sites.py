@@ -13,6 +13,7 @@ from gpuyard import Cluster, Result, Simulation, Workload, load_cluster, load_wo
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, SimulationError, UsageError
 from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
+from gpuyard.model.decision import Action
 from gpuyard.model.result import REASONS, STATUS, WAITS_FOR
 from gpuyard.model.site.limits import Limit
 from gpuyard.notebook.frames import job_columns
@@ -60,7 +61,7 @@ def test_the_engine_does_as_the_reference_on_more_sites(part: int):
 def test_snapshots_decide_as_simulations(part: int):
     for seed in range(40 * part, 40 * (part + 1)):
         case, scheduler = random_site(seed), random_scheduler(seed)
-        if not isinstance(scheduler, Scheduler) or scheduler.preemption.name != "none" or scheduler.backfill.name == "conservative":
+        if not isinstance(scheduler, Scheduler) or scheduler.preemption.name != "none":
             continue
         ours = simulate(case.workload, case.cluster, scheduler, seed, rules=case.rules, segments=True)
         half_life = scheduler.half_life or 604_800.0
@@ -68,6 +69,45 @@ def test_snapshots_decide_as_simulations(part: int):
         while (snapshot := stepped.advance()) is not None:
             stepped.apply(scheduler.decide(snapshot))
         assert stepped.result().table.tobytes() == ours.table.tobytes(), (seed, scheduler.label)
+
+
+def test_a_snapshot_says_in_which_partition_a_job_runs():
+    jobs = work((0, 1, 100, "night"), (1, 1, 100, "night,day"), (2, 1, 10, "day"))
+    partitions, nodes = {"day": {}, "night": {"tier": 1.0}}, [{"count": 2, "gpus": 4, "partition": "day,night"}]
+    cluster = cluster_from_dict({"partitions": partitions, "nodes": nodes})
+    cluster = replace(cluster, limits=(Limit(("partition",), jobs=1.0),))
+    stepped, decider = Simulation(jobs, cluster), parse_scheduler("fcfs").begin()
+    said = []
+    while (snapshot := stepped.advance()) is not None:
+        made = decider.decide(snapshot)
+        said += [(each.job, cluster.partitions[each.partition].name) for each in made]
+        stepped.apply(made)
+    assert said == [(0, "night"), (1, "day"), (2, "day")]
+    assert stepped.result().table["start"].tolist() == [0, 1, 101]
+
+
+def test_a_first_decision_knows_limits():
+    jobs = owned((0, 1, 100, "ann"), (1, 1, 10, "ann"), (1, 1, 10, "bob"))
+    stepped, decider = Simulation(jobs, site()), parse_scheduler("fcfs").begin()
+    snapshot = stepped.advance()
+    assert snapshot is not None
+    stepped.apply(decider.decide(snapshot))
+    snapshot = stepped.advance()
+    assert snapshot is not None
+    seen = replace(snapshot, cluster=limited(Limit(("user",), jobs=1.0)))
+    first, held = decider.choose_first(seen), decider.choose_first(seen, row=1)
+    assert first is not None and (first.job, first.action) == (2, Action.START)
+    assert held is not None and (held.action, held.reason) == (Action.HOLD, "is over a limit now")
+
+
+def test_a_snapshot_with_limits_that_refers_to_nothing_is_refused():
+    stepped = Simulation(owned((0, 1, 100, "ann")), limited(Limit(("user",), jobs=1.0)))
+    snapshot = stepped.advance()
+    assert snapshot is not None
+    table = snapshot.jobs.table.copy()
+    table["user"] = 7
+    with pytest.raises(DataError, match="refers to rows"):
+        parse_scheduler("fcfs").decide(replace(snapshot, jobs=snapshot.jobs.with_table(table)))
 
 
 # ── by hand ──
@@ -253,8 +293,11 @@ def test_results_and_cluster_files_keep_it(tmp_path: Path):
 
 
 def test_what_knows_no_limits_says_so():
+    apart = replace(Cluster.uniform(1, 4), limits=(Limit(jobs=1),))
     with pytest.raises(SimulationError, match="rank rules know no limits"):
-        simulate(owned((0, 1, 1, "ann")), limited(Limit(jobs=1)), parse_scheduler("saf/fewest/easy/gittins"))
+        simulate(owned((0, 1, 1, "ann")), apart, parse_scheduler("saf/fewest/easy/gittins"))
+    with pytest.raises(UsageError, match="this scheduler knows no limits"):
+        simulate(owned((0, 1, 1, "ann")), apart, parse_scheduler("gavel"))
     with pytest.raises(DataError, match="it limits nothing"):
         Limit(("user",))
     with pytest.raises(DataError, match="each = 'group'"):

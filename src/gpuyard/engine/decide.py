@@ -37,7 +37,7 @@ _LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that 
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
 _UNSOUND = "snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster"
 _SITE = ("gated", "explaining", "limits")  # of control: what a simulation knows about its jobs' waiting
-_GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64))
+_GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64), np.dtype(np.int32))
 
 
 class SnapshotDecider:
@@ -134,7 +134,8 @@ class SnapshotDecider:
         if count == 0:
             over = self.state.rows["benched"][chosen] != 0
             return Decision(job, Action.HOLD, reason="is over a limit now" if over else "does not fit now")
-        return Decision(job, Action.START, tuple(reversed(self._parts_made(count))), silent=bool(self.state.rows["silent"][chosen]))
+        parts, home = tuple(reversed(self._parts_made(count))), int(self._homes(np.array([chosen]))[0])
+        return Decision(job, Action.START, parts, silent=bool(self.state.rows["silent"][chosen]), partition=home)
 
     def load(self, snapshot: Snapshot) -> Driver:
         """Lay the snapshot into the state; the engine still needs the order to PREPARE."""
@@ -145,7 +146,8 @@ class SnapshotDecider:
         """Lay the snapshot out and make one choice, or none."""
         usage = self._usage_of(snapshot) if self._program.half_life else _NO_USAGE
         self._make_ready(snapshot)
-        given: tuple[Array, ...] = (snapshot.jobs.table, snapshot.live, snapshot.held, snapshot.nodes, snapshot.ended, usage)
+        s = snapshot
+        given: tuple[Array, ...] = (s.jobs.table, s.live, s.held, s.nodes, s.ended, usage, s.homes)
         handle, where = self._driver.handle, self._where
         try:
             status = self._load(handle, what, which, *given, where, snapshot.now, snapshot.submitted)
@@ -286,13 +288,18 @@ class SnapshotDecider:
         parts = self._parts_made(int(np.maximum(counts, 0).sum()))
         found, at = [], 0
         silent = self.state.rows["silent"][rows] == 1
-        for job, count, mute in zip(snapshot.jobs.table["index"][rows].tolist(), counts.tolist(), silent.tolist(), strict=True):
+        columns = (snapshot.jobs.table["index"][rows], counts, silent, self._homes(rows))
+        for job, count, mute, home in zip(*(column.tolist() for column in columns), strict=True):
             if count < 0:
                 found.append(Decision(job, Action.PREEMPT, (), self._victims))
                 continue
-            found.append(Decision(job, Action.START, tuple(parts[at : at + count]), silent=mute))
+            found.append(Decision(job, Action.START, tuple(parts[at : at + count]), silent=mute, partition=home))
             at += count
         return found
+
+    def _homes(self, rows: Array) -> Array:
+        """Return in which of the partitions that share nodes jobs are looked at, or run; -1: theirs shares none."""
+        return np.maximum(-1 - self.state.rows["plain"][rows].astype(int), -1)
 
     def _parts_made(self, count: int) -> list[Part]:
         nodes, gpus, devices = (each[:count].tolist() for each in self._parts)
@@ -339,10 +346,10 @@ class DeciderPool:
 # ── calls of the kernels ──
 
 
-def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, where: Any, now: Any,
-          submitted: Any) -> Any:  # fmt: skip
+def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, homes: Any, where: Any,
+          now: Any, submitted: Any) -> Any:  # fmt: skip
     """Lay a snapshot out, and make one choice if that is all that is asked for."""
-    status = seen.lay_out(s, table, live, held, nodes, ended, usage, where, now, submitted)
+    status = seen.lay_out(s, table, live, held, nodes, ended, usage, homes, where, now, submitted)
     return status if status < 0 or what == seen.ALL else seen.first_choice(s, what, which)
 
 
@@ -377,10 +384,10 @@ def _compile(source: int) -> tuple[Any, ...]:
     numbers, parts = array_of(np.int64), (array_of(np.int64), array_of(np.float64), array_of(np.uint64))
 
     @entry(WORD(WORD, WORD, WORD, *snapshot, FLOAT, WORD))
-    def load_snapshot(header, what, which, table, live, held, nodes, ended, usage, where, now, submitted):  # type: ignore[no-untyped-def]
+    def load_snapshot(header, what, which, table, live, held, nodes, ended, usage, homes, where, now, submitted):  # type: ignore[no-untyped-def]
         if source == 0:
             return -9
-        return _load_kernel(state_at(header), what, which, table, live, held, nodes, ended, usage, where, now, submitted)
+        return _load_kernel(state_at(header), what, which, table, live, held, nodes, ended, usage, homes, where, now, submitted)
 
     @entry(WORD(WORD, numbers, numbers, *parts))
     def decisions_of_a_pass(header, rows, counts, nodes, gpus, devices):  # type: ignore[no-untyped-def]

@@ -187,6 +187,7 @@ class Simulation:
         if row["benched"] != 0:
             raise self._refused(decision, "it is over a limit")
         row["silent"] = decision.silent
+        self.state.control["given"] = 1 + decision.partition
         if self._driver.order(START, decision.job) != 1:
             raise self._refused(decision, "it does not fit now")
 

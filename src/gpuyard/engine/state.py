@@ -299,6 +299,7 @@ class ControlRow(RecordRow):
     heads: i8  # how many heads the pass under way has, over partitions that share nodes
     headed: u8  # bit set of the partitions that have one
     blocked: u8  # bit set of the partitions that share a node with one of these
+    given: i8  # 1 + the partition in which a decision from outside starts a job; 0: the first in which it may
     left: i8  # pairs that the pass may still look at behind the first head
     parts: i8  # address of what is compiled apart (gpuyard.engine.compiler.parts)
     rolling: i8  # the mean of how many run times of the user an estimate is; 0: estimates are not made by kernels

@@ -88,7 +88,7 @@ def _has_devices(node: NodeRow, mask: np.uint64) -> Any:
 @inner
 def lay_out(
     s: State, table: Vector[SubmittedRow], live: Vector[LiveRow], held: Vector[HeldRow], nodes: Vector[NodeStatusRow],
-    ended: Vector[EndedRow], usage: Reals, where: Ints, now: Real, submitted: Int,
+    ended: Vector[EndedRow], usage: Reals, homes: Ints, where: Ints, now: Real, submitted: Int,
 ) -> Any:  # fmt: skip
     """Set queues, running jobs, nodes and counts as a snapshot shows them; returns LAID_OUT, or UNSOUND. `where`: node number → place.
 
@@ -106,6 +106,9 @@ def lay_out(
     _set_regions(s, table)
     _set_rows(s, table, live)
     _set_held(s, held, where)
+    for i in range(control.heap):
+        j = np.int64(s.ends[i])
+        find_home(s, s.rows[j], np.int64(homes[j]) if j < len(homes) else np.int64(-1))
     _count_arrivals(control, table, ended, submitted)
     for n in range(len(s.nodes)):
         if s.nodes[n].free < 0:
@@ -230,8 +233,6 @@ def _set_held(s: State, held: Vector[HeldRow], where: Ints) -> None:
         row, node = s.rows[held[k].row], s.nodes[s.parts[k].node]
         hold(s, row, node, s.devices, s.parts[k])
         s.types[node.gpu_type].held += float(s.parts[k].gpus) if row.gpus >= 1 else row.gpus
-    for i in range(control.heap):
-        find_home(s, s.rows[s.ends[i]])
     _free_parts(s, len(held))
     control.free_part = control.parts_used = control.parts_laid = len(held)
 

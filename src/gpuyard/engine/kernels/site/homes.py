@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.nodes import admits
@@ -21,15 +21,27 @@ def look_at_in(s: State, row: JobRow, pair: Int) -> None:
 
 
 @inner
-def find_home(s: State, row: JobRow) -> None:
-    """Take the first of its partitions that has all its nodes for that in which a job runs, where partitions share nodes."""
+def find_home(s: State, row: JobRow, said: Int) -> None:
+    """Find the partition in which a job runs, where partitions share nodes: the one said, or the first; it must have all its nodes."""
     label = s.table[row.number].partition
-    pair = 0
-    while row.plain < 0 and pair < s.pair_at[label + 1] - s.pair_at[label]:
+    if row.plain >= 0:
+        return
+    first = -1
+    for pair in range(s.pair_at[label + 1] - s.pair_at[label]):
         look_at_in(s, row, pair)
-        k = row.alloc
-        while k >= 0 and admits(s, row, s.nodes[s.parts[k].node]):
-            k = s.parts[k].next
-        if k < 0:
-            return
-        pair += 1
+        if _has_its_nodes(s, row):
+            if said == -1 - row.plain:
+                return
+            first = pair if first < 0 else first
+    look_at_in(s, row, max(first, 0))
+
+
+@inner
+def _has_its_nodes(s: State, row: JobRow) -> Any:
+    """Whether all nodes of a running job are in the partition in which it is looked at."""
+    k = row.alloc
+    while k >= 0:
+        if not admits(s, row, s.nodes[s.parts[k].node]):
+            return False
+        k = s.parts[k].next
+    return True

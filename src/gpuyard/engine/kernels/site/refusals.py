@@ -91,10 +91,17 @@ def find_given(s: State, p: Int, j: Int) -> Any:
     while count == 0 and pair < pairs:
         if part.shared > 0:
             look_at_in(s, s.rows[j], pair)
-        if s.control[0].limits == 0 or part.shared == 0 or over_limit(s, s.rows[j], -1 - s.rows[j].plain) == 0:
+        if part.shared == 0 or _may_start_in(s, s.rows[j], -1 - s.rows[j].plain):
             count = _find_in(s, p, j)
         pair += 1
     return count
+
+
+@inner
+def _may_start_in(s: State, row: JobRow, home: Int) -> Any:
+    """Whether a decision from outside may start a job in that partition: none other is given, and no limit closes it."""
+    control = s.control[0]
+    return (control.given == 0 or control.given == 1 + home) and (control.limits == 0 or over_limit(s, row, home) == 0)
 
 
 @inner
