@@ -11,6 +11,7 @@ import pytest
 
 from gpuyard import Cluster, Result, Simulation, Workload, load_cluster, load_workload, simulate
 from gpuyard.arrays import Array
+from gpuyard.engine.site import has_limits
 from gpuyard.errors import DataError, SimulationError, UsageError
 from gpuyard.model.cluster_file import cluster_from_dict, cluster_to_dict
 from gpuyard.model.decision import Action
@@ -61,11 +62,12 @@ def test_the_engine_does_as_the_reference_on_more_sites(part: int):
 def test_snapshots_decide_as_simulations(part: int):
     for seed in range(40 * part, 40 * (part + 1)):
         case, scheduler = random_site(seed), random_scheduler(seed)
-        if not isinstance(scheduler, Scheduler) or scheduler.preemption.name != "none":
-            continue
+        stops = isinstance(scheduler, Scheduler) and scheduler.preemption.name != "none"
+        if not isinstance(scheduler, Scheduler) or (stops and has_limits(case.workload.jobs, case.cluster)):
+            continue  # a stop may let in a job that is over a limit, which is in no snapshot
         ours = simulate(case.workload, case.cluster, scheduler, seed, rules=case.rules, segments=True)
-        half_life = scheduler.half_life or 604_800.0
-        stepped = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules, segments=True, half_life=half_life)
+        half_life, every = scheduler.half_life or 604_800.0, scheduler.program().timer
+        stepped = Simulation(case.workload, case.cluster, seed=seed, rules=case.rules, segments=True, half_life=half_life, every=every)
         while (snapshot := stepped.advance()) is not None:
             stepped.apply(scheduler.decide(snapshot))
         assert stepped.result().table.tobytes() == ours.table.tobytes(), (seed, scheduler.label)
