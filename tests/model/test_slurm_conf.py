@@ -80,6 +80,13 @@ def test_partitions_that_list_the_nodes_replace_those_of_the_cluster():
     assert len(made.limits) == 4
 
 
+def test_a_partition_of_all_nodes_has_them():
+    cluster = cluster_from_dict({"nodes": [{"gpus": 4, "count": 2, "names": ["a", "b"]}]})
+    made, notes = with_slurm_site(cluster, parse_slurm_site("PartitionName=every Nodes=ALL\nPartitionName=some Nodes=b"))
+    assert [made.nodes.partitions_of(node) for node in range(2)] == [[0], [0, 1]]
+    assert notes == ()
+
+
 def test_otherwise_partitions_of_the_same_name_get_tier_and_priority():
     cluster = cluster_from_dict(
         {"partitions": {"gpu": {}, "other": {}}, "nodes": [{"gpus": 1, "partition": name} for name in ("gpu", "other")]}

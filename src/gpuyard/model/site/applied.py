@@ -18,7 +18,7 @@ def with_slurm_site(cluster: Cluster, site: SlurmSite) -> tuple[Cluster, tuple[s
     """
     notes: list[str] = []
     places = {name: number for number, name in enumerate(cluster.nodes.names)}
-    listed = {name for partition in site.partitions for name in partition.nodes}
+    listed = {name for partition in site.partitions for name in (places if partition.everywhere else partition.nodes)}
     if listed >= set(places) and len(site.partitions) <= MAX_SHARING:
         cluster = _divided(cluster, site, places)
         missing = len(listed - set(places))
@@ -39,7 +39,7 @@ def _divided(cluster: Cluster, site: SlurmSite, places: dict[str, int]) -> Clust
     """Return the cluster with the partitions of the site."""
     sets = np.zeros(len(places), np.uint64)
     for number, partition in enumerate(site.partitions):
-        inside = [places[name] for name in partition.nodes if name in places]
+        inside = [*places.values()] if partition.everywhere else [places[name] for name in partition.nodes if name in places]
         sets[inside] |= np.uint64(1) << np.uint64(number)
     lowest = np.array([(int(bits) & -int(bits)).bit_length() - 1 for bits in sets], np.int32)
     several = (sets & (sets - np.uint64(1))).any()

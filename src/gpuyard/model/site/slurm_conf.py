@@ -44,6 +44,7 @@ class SlurmPartition:
     tier: float = 1.0
     factor: float = 1.0  # PriorityJobFactor
     nodes: tuple[str, ...] = ()
+    everywhere: bool = False  # on all nodes, without naming them
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def _partitions(given: Mapping[str, Mapping[str, str]], where: str) -> Iterator[
         tier = said.get("prioritytier", said.get("priority", "1"))
         nodes = said.get("nodes", "")
         named = tuple(node_names(nodes)) if nodes not in ("", "(null)", "ALL") else ()
-        yield SlurmPartition(name, _number(tier, f"{where}: partition {name}"), _number(factor, f"{where}: partition {name}"), named)
+        what = f"{where}: partition {name}"
+        yield SlurmPartition(name, _number(tier, what), _number(factor, what), named, nodes == "ALL")
 
 
 def _qos_and_limits(records: list[dict[str, str]], where: str) -> tuple[dict[str, float], tuple[Limit, ...]]:
