@@ -223,7 +223,7 @@ def test_a_table_keeps_conditions(tmp_path: Path):
     jobs = told(["preemptible=no delay=5", "after=1"], (0, 1, 1, "day"), (0, 1, 1, "day"))
     write_csv(jobs, tmp_path / "jobs.csv")
     read = load_workload(str(tmp_path / "jobs.csv"))
-    assert read.jobs.conditions == ["delay=5.0", "after=1"] == jobs.jobs.conditions
+    assert read.jobs.conditions == ["delay=5", "after=1"] == jobs.jobs.conditions
     assert jobs.jobs.with_stated(drain=[1, 1]).conditions == jobs.jobs.conditions
 
 
