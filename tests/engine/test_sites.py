@@ -242,6 +242,13 @@ def owned(*jobs: tuple[float, int, float, str]) -> Workload:
     return Workload.build(columns, runtime, users=users, partitions=("day",))
 
 
+@pytest.mark.parametrize("backfill", ["none", "easy"])
+def test_who_comes_behind_a_job_over_a_limit_starts_at_once(backfill: str):
+    jobs = owned((0, 8, 100, "ann"), (1, 1, 50, "bob"), (10, 4, 100, "cy"))
+    cluster = replace(Cluster.uniform(1, 8), limits=(Limit(("user",), gpus=4),))
+    assert starts(jobs, cluster, f"fcfs/fewest/{backfill}")[1:] == [1, 10]
+
+
 def test_a_user_at_a_limit_is_passed():
     jobs = owned((0, 4, 10, "ann"), (1, 4, 10, "ann"), (2, 4, 10, "bob"))
     made = simulate(jobs, limited(Limit(("user",), gpus=4)), parse_scheduler("fcfs/first/none"))

@@ -244,5 +244,5 @@ def test_an_episode_knows_the_priorities_of_partitions():
     columns = {"submit": [0, 0, 0], "gpus": [1, 2, 2], "partition": [0, 1, 1]}
     work = Workload.build(columns, [10.0, 10.0, 10.0], partitions=("night", "day"))
     envs = one_episode(PickScheduler(schedulers=("multifactor", "fcfs"), every=0.0).left_open(), work, cluster, Rules())
-    envs.reset()
+    envs.reset(0)
     assert envs.state(0).partition_factor.tolist() == [0.5, 1.0]

@@ -346,7 +346,7 @@ class DeciderPool:
 # ── calls of the kernels ──
 
 
-def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, homes: Any, where: Any,
+def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, homes: Array, where: Any,
           now: Any, submitted: Any) -> Any:  # fmt: skip
     """Lay a snapshot out, and make one choice if that is all that is asked for."""
     status = seen.lay_out(s, table, live, held, nodes, ended, usage, homes, where, now, submitted)

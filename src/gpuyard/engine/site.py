@@ -1,4 +1,4 @@
-"""What a site beyond its nodes adds to a state: jobs that may not start yet, and limits. Where there is none of it, no array grows."""
+"""Adds to a state what a site has beyond its nodes: jobs that may not start yet, and limits. Where there is none of it, no array grows."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What clusters are besides their own files: the speed table of --speeds, and the site of --slurm-conf."""
+    """Say what clusters are besides their own files: the speed table of --speeds, and the site of --slurm-conf."""
 
     table: Mapping[str, Mapping[str, float]]
     site: SlurmSite | None = None

@@ -174,7 +174,7 @@ def visit(s: State, p: Int, slot: SlotRow) -> Any:
     if part.settled == 1 and not overdue(s, part):
         if part.came == 0:
             return 0
-        if part.came == 1 and part.newcomer > part.head:
+        if part.came == 1 and part.newcomer > part.head and s.rows[s.queue_jobs[part.head]].benched == 0:
             return _admit(s, p, slot)
     return run_pass(s, p)
 

@@ -15,7 +15,7 @@ AMOUNTS = ("jobs", "gpus", "gpu_minutes", "running_gpu_minutes", "submitted")
 
 @dataclass(frozen=True)
 class Limit:
-    """What jobs may use that have the labels given; those of each user, account … are counted apart where `each` says so.
+    """Says what jobs may use that have the labels given; those of each user, account … are counted apart where `each` says so.
 
     A job that would go beyond it is not eligible, and others pass it; one too many submitted is rejected.
     """

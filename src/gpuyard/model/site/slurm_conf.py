@@ -38,7 +38,7 @@ _ASSOC_LIMITS = {
 
 @dataclass(frozen=True)
 class SlurmPartition:
-    """What Slurm says of a partition."""
+    """Holds what Slurm says of a partition."""
 
     name: str
     tier: float = 1.0

@@ -118,9 +118,7 @@ def bench_over(s: State) -> None:
             row = s.rows[j]
             reason = _reason_of(s, j)
             note_reason(s, j, reason)
-            if reason > 0:
-                row.benched |= OVER
-                control.over += 1
-            elif row.benched & OVER != 0:
-                row.benched &= ~OVER
-                part.settled = 0
+            if (reason > 0) != (row.benched & OVER != 0):
+                row.benched ^= OVER
+                part.settled = 0  # it may start, or it is no head any more
+            control.over += 1 if reason > 0 else 0

@@ -16,7 +16,7 @@ _COUNT = len(WAITS_FOR)
 
 @inner
 def note_reason(s: State, j: Int, reason: Int) -> None:
-    """From now on a job is not eligible for the reason of that number; 0: it is, or it runs."""
+    """Note that from now on a job is not eligible for the reason of that number; 0: it is, or it runs."""
     control = s.control[0]
     if control.explaining == 1 and s.why[j] != reason:
         if s.why[j] > 0:
