@@ -7,9 +7,8 @@ import pytest
 from gpuyard import load_cluster
 from gpuyard.errors import DataError
 from gpuyard.model.cluster_file import cluster_from_dict
-from gpuyard.model.site.applied import with_slurm_site
 from gpuyard.model.site.limits import Limit
-from gpuyard.model.site.slurm_conf import parse_slurm_site
+from gpuyard.model.site.slurm_conf import parse_slurm_site, with_slurm_site
 from gpuyard.policies import parse_scheduler
 
 PRINTED = """\

@@ -37,7 +37,7 @@ _LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that 
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
 _UNSOUND = "snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster"
 _SITE = ("gated", "explaining", "limits")  # of control: what a simulation knows about its jobs' waiting
-_GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64), np.dtype(np.int32))
+_GIVEN: tuple[Any, ...] = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64), np.dtype(np.int32))
 
 
 class SnapshotDecider:
@@ -299,7 +299,8 @@ class SnapshotDecider:
 
     def _homes(self, rows: Array) -> Array:
         """Return in which of the partitions that share nodes jobs are looked at, or run; -1: theirs shares none."""
-        return np.maximum(-1 - self.state.rows["plain"][rows].astype(int), -1)
+        found: Array = np.maximum(-1 - self.state.rows["plain"][rows].astype(int), -1)
+        return found
 
     def _parts_made(self, count: int) -> list[Part]:
         nodes, gpus, devices = (each[:count].tolist() for each in self._parts)

@@ -12,8 +12,7 @@ import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
 from gpuyard.engine.rows.ranking import RankedRow
-from gpuyard.engine.rows.sites import GroupRow, HeadRow
-from gpuyard.engine.rows.sums import BinRow, TallyRow, UserRow
+from gpuyard.engine.rows.sums import BinRow, GroupRow, HeadRow, TallyRow, UserRow
 from gpuyard.model.jobs import JobColumns
 from gpuyard.model.result import SegmentRow
 from gpuyard.model.rules import TermsRow

@@ -149,7 +149,7 @@ def _site_of(path: Path) -> SlurmSite:
 def _under(cluster: Cluster, site: SlurmSite, names: Mapping[str, str]) -> Cluster:
     from dataclasses import replace
 
-    from gpuyard.model.site.applied import with_slurm_site
+    from gpuyard.model.site.slurm_conf import with_slurm_site
 
     made, notes = with_slurm_site(cluster, site)
     for note in notes:

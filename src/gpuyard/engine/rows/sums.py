@@ -1,4 +1,4 @@
-"""Rows of sums over time: of users, of bins of the timeline, and of what rewards need."""
+"""Rows of sums: of users, of bins of the timeline, of what rewards need, and of jobs that share a limit; and of heads of a site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpuyard.arrays import RecordRow
 
 if TYPE_CHECKING:
-    from gpuyard.arrays import f8
+    from gpuyard.arrays import f8, i8
 
 
 class UserRow(RecordRow):
@@ -50,3 +50,31 @@ class TallyRow(RecordRow):
     idle_time: f8  # GPU-s free until the last job is submitted; until the end, where all are submitted at once
     stranded_time: f8  # GPU-s free while a job waits
     energy: f8  # watt-s
+
+
+# ── sites: heads of partitions that share nodes, and groups of jobs with a limit ──
+
+
+class HeadRow(RecordRow):
+    """The head of one of several partitions that share nodes, in the pass under way."""
+
+    job: i8  # -1: it has started in another partition
+    home: i8  # the partition
+    shadow: f8  # s
+
+
+class GroupRow(RecordRow):
+    """Jobs that share a limit: how much they may use, and what they use."""
+
+    most_jobs: f8
+    most_gpus: f8
+    most_seconds: f8  # GPU-s in all: used, and asked for by running jobs
+    most_promised: f8  # GPU-s asked for by running jobs
+    most_submitted: f8
+    jobs: f8  # running
+    gpus: f8  # in use
+    spent: f8  # GPU-s of runs that have ended
+    promised: f8  # GPU-s
+    submitted: f8  # jobs that have not ended
+    home: i8  # the partition in which it counts; -1: any
+    reason: i8  # into gpuyard.model.result.WAITS_FOR
