@@ -73,17 +73,14 @@ def compare(
     )  # fmt: skip
     if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
         scheduler = [*scheduler, baseline]
-    measured = inputs.Measured.of(speeds, slurm_conf)
+    given = inputs.Measured.of(speeds, slurm_conf)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
-    slots = (ordering, placement, backfill, preemption)
+    own = (ordering, placement, backfill, preemption)
+    named = several_schedulers(scheduler or (), own, workloads, [*firsts.values()], learned=learned, everything=everything, site=given.site)
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading, measured, keep=show_names) for text, first in firsts.items()),
-        schedulers=tuple(
-            several_schedulers(
-                scheduler or (), slots, workloads, list(firsts.values()), learned=learned, everything=everything, site=measured.site
-            )
-        ),
+        sources=tuple(_source(text, first, cluster, reading, given, keep=show_names) for text, first in firsts.items()),
+        schedulers=tuple(named),
         metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
