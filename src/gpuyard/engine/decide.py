@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import JOB
 from gpuyard.model.rules import terms_table
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, MIX, NODE, Snapshot
+
+if TYPE_CHECKING:
+    from gpuyard.arrays import Ints
 
 _LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that kernels know by number
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
@@ -347,7 +350,7 @@ class DeciderPool:
 # ── calls of the kernels ──
 
 
-def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, homes: Array, where: Any,
+def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, homes: Ints, where: Any,
           now: Any, submitted: Any) -> Any:  # fmt: skip
     """Lay a snapshot out, and make one choice if that is all that is asked for."""
     status = seen.lay_out(s, table, live, held, nodes, ended, usage, homes, where, now, submitted)

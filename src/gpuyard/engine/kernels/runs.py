@@ -190,6 +190,8 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     if len(s.rank_until) > 1:
         s.rank_until[j] = s.rank_calm[j] = -math.inf
     if control.limits > 0:
+        row.benched = 0  # stops that made room for it may have put it over a limit since it was looked at
+        note_reason(s, j, 0)
         charge_limits(s, row, 1.0, 0.0)
         bench_over(s)
 
