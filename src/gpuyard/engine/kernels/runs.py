@@ -180,7 +180,7 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     if control.half_life > 0:
         charge(s, row, 1.0)
     end = _set_clocks(s, row)
-    row.status = RUNNING
+    row.status, row.benched = RUNNING, 0
     _note(s, j)
     ends_insert(s.end_times, s.ends, control.heap, end, j)
     control.heap += 1
@@ -190,8 +190,7 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     if len(s.rank_until) > 1:
         s.rank_until[j] = s.rank_calm[j] = -math.inf
     if control.limits > 0:
-        row.benched = 0  # stops that made room for it may have put it over a limit since it was looked at
-        note_reason(s, j, 0)
+        note_reason(s, j, 0)  # stops that made room for it may have put it over a limit since it was looked at
         charge_limits(s, row, 1.0, 0.0)
         bench_over(s)
 
