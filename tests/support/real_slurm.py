@@ -14,12 +14,14 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
 import pytest
 
@@ -214,6 +216,14 @@ class RealSlurm:
         rows = (line.split("|") for line in self.run("squeue", "-h", "-t", "all", "-o", "%A|%T").splitlines())
         return {int(number): state for number, state in rows}
 
+    @contextmanager
+    def used(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Let the commands of this process reach it; at the end its queue is empty."""
+        for name in ("SLURM_CONF", "PATH"):
+            monkeypatch.setenv(name, self.environment[name])
+        yield
+        self.clear()
+
     def clear(self) -> None:
         """Cancel all jobs, and wait until nothing runs."""
         jobs = self.run("squeue", "-h", "-a", "-o", "%A").split()
@@ -233,3 +243,18 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [int(each.getsockname()[1]) for each in sockets]
+
+
+@contextmanager
+def private_slurm(**settings: Any) -> Iterator[RealSlurm]:
+    """Start a Slurm in a folder of its own, and take both away at the end."""
+    binaries()
+    base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # a short path: sockets have at most 108 letters
+    base.chmod(0o755)
+    slurm = RealSlurm(base, **settings)
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        slurm.stop()
+        shutil.rmtree(base, ignore_errors=True)

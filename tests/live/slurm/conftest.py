@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.support.real_slurm import RealSlurm, binaries
+from tests.support.real_slurm import RealSlurm, private_slurm
 
 
 @pytest.fixture(scope="session")
 def running_slurm() -> Iterator[RealSlurm]:
-    binaries()
-    base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # a short path: sockets have at most 108 letters
-    base.chmod(0o755)
-    slurm = RealSlurm(base)
-    try:
-        slurm.start()
+    with private_slurm() as slurm:
         yield slurm
-    finally:
-        slurm.stop()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 @pytest.fixture
 def slurm(running_slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSlurm]:
-    for name in ("SLURM_CONF", "PATH"):
-        monkeypatch.setenv(name, running_slurm.environment[name])
-    yield running_slurm
-    running_slurm.clear()
+    with running_slurm.used(monkeypatch):
+        yield running_slurm

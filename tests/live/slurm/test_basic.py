@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.live.slurm.test_deploy import blocked, deployment, forty_waiting, queue_order
 from tests.live.slurm.test_real import until
-from tests.support.real_slurm import RealSlurm, binaries
+from tests.support.real_slurm import RealSlurm, private_slurm
 
 from gpuyard.cli.main import run
 
 
 @pytest.fixture(scope="module")
 def basic_slurm() -> Iterator[RealSlurm]:
-    binaries()
-    base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-    base.chmod(0o755)
-    slurm = RealSlurm(base, priority="basic")
-    try:
-        slurm.start()
+    with private_slurm(priority="basic") as slurm:
         yield slurm
-    finally:
-        slurm.stop()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 @pytest.fixture
 def basic(basic_slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSlurm]:
-    for name in ("SLURM_CONF", "PATH"):
-        monkeypatch.setenv(name, basic_slurm.environment[name])
-    yield basic_slurm
-    basic_slurm.clear()
+    with basic_slurm.used(monkeypatch):
+        yield basic_slurm
 
 
 def test_priorities_put_the_queue_in_order_and_the_reset_puts_it_back(basic: RealSlurm):

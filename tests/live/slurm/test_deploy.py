@@ -5,16 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.live.slurm.test_real import until
-from tests.support.real_slurm import RealSlurm, binaries
+from tests.support.real_slurm import RealSlurm, private_slurm
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
@@ -306,16 +303,8 @@ def test_a_command_that_hangs_ends_a_cycle_and_not_the_deployment(slurm: RealSlu
 @pytest.fixture(scope="module")
 def builtin() -> Iterator[RealSlurm]:
     """A Slurm that starts jobs as they come."""
-    binaries()
-    base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-    base.chmod(0o755)
-    slurm = RealSlurm(base, scheduler="builtin", priority="basic")
-    try:
-        slurm.start()
+    with private_slurm(scheduler="builtin", priority="basic") as slurm:
         yield slurm
-    finally:
-        slurm.stop()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 def test_a_slurm_without_priorities_is_refused_and_may_be_shadowed(builtin: RealSlurm, monkeypatch):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.live.slurm.test_deploy import SHAPES, assert_never_oversubscribed, ended, forty_waiting
 from tests.live.slurm.test_real import until
-from tests.support.real_slurm import RealSlurm, binaries
+from tests.support.real_slurm import RealSlurm, private_slurm
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
@@ -32,24 +29,14 @@ PATIENT = 120.0  # s; the machine may be busy
 
 @pytest.fixture(scope="module")
 def placed_slurm() -> Iterator[RealSlurm]:
-    binaries()
-    base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-    base.chmod(0o755)
-    slurm = RealSlurm(base, priority="basic", hook=hook(["gpu"], deadman=DEADMAN))
-    try:
-        slurm.start()
+    with private_slurm(priority="basic", hook=hook(["gpu"], deadman=DEADMAN)) as slurm:
         yield slurm
-    finally:
-        slurm.stop()
-        shutil.rmtree(base, ignore_errors=True)
 
 
 @pytest.fixture
 def slurm(placed_slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSlurm]:
-    for name in ("SLURM_CONF", "PATH"):
-        monkeypatch.setenv(name, placed_slurm.environment[name])
-    yield placed_slurm
-    placed_slurm.clear()
+    with placed_slurm.used(monkeypatch):
+        yield placed_slurm
 
 
 def placing(scheduler: str = "sjf/fewest/easy", *, deadman: float = DEADMAN, guards: GuardSettings | None = None, **times) -> Deployment:
