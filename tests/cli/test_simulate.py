@@ -316,6 +316,21 @@ def test_what_a_device_type_does_to_run_times_is_said(cli, cluster, told):
     assert told in err if told else "note: " not in err
 
 
+def test_a_simulation_under_the_policy_of_a_site(cli, tmp_path):
+    site, jobs, lab, out = (tmp_path / name for name in ("site.txt", "jobs.csv", "lab.toml", "out.csv"))
+    partitions = "PartitionName=gpu Nodes=g[1-3]\nPartitionName=debug Nodes=g3 PriorityTier=2\n"
+    site.write_text(f"PriorityWeightAge=10\n{partitions}Name|Priority|MaxTRESPU\nnormal|0|gres/gpu=8\n")
+    rows = "0,100,8,ann,normal,gpu\n" * 3 + "5,10,1,bob,normal,gpu\n"
+    jobs.write_text("submit,runtime,gpus,user,qos,partition\n" + rows)
+    lab.write_text('[[nodes]]\ncount = 3\nnames = ["g1", "g2", "g3"]\ngpus = 8\n')
+    done = cli("simulate", jobs, "--cluster", lab, "--slurm-conf", site, "--jobs-out", out)
+    assert done.code == 0, done.err
+    assert "2 jobs waited 2m 30s each, on average, because of this: its user is at a limit" in done.err
+    lines = out.read_text().splitlines()
+    assert lines[0].endswith("not_eligible,waited_for")
+    assert lines[3].endswith("200.0,user-limit")
+
+
 def test_metrics_may_be_given_with_commas(cli):
     out = cli(*SMALL, "--metric", "utilisation, bsld", "--metric", "wait", "-f", "json").out
     assert list(json.loads(out)["metrics"]) == ["utilization", "bsld", "wait"]

@@ -10,8 +10,11 @@ from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuyard.model.cluster import Cluster
     from gpuyard.model.rules import Rules as Rules
+    from gpuyard.model.site.slurm_conf import SlurmSite
     from gpuyard.model.workload import Workload
     from gpuyard.traces.recipes import Reading as Reading
 else:
@@ -101,20 +104,26 @@ def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """The speed table of --speeds; empty without one."""
+    """Say what clusters are besides their own files: the speed table of --speeds, and the site of --slurm-conf."""
 
     table: Mapping[str, Mapping[str, float]]
+    site: SlurmSite | None = None
 
     @classmethod
-    def of(cls, text: str | None) -> Measured:
+    def of(cls, text: str | None, slurm_conf: Path | None = None) -> Measured:
         from gpuyard.model.speeds import speeds_text
 
-        return cls({} if text is None else speeds_text(text))
+        return cls({} if text is None else speeds_text(text), None if slurm_conf is None else _site_of(slurm_conf))
 
-    def clusters(self, clusters: Sequence[Cluster], workload: Workload) -> tuple[Cluster, ...]:
-        """Return the clusters with the measured speeds of their types; say where the table is useless."""
+    def clusters(self, clusters: Sequence[Cluster], workload: Workload, names: Mapping[str, str] | None = None) -> tuple[Cluster, ...]:
+        """Return the clusters with the measured speeds of their types, under the policy of the site; say where these are useless.
+
+        `names` are new names of users.
+        """
         from gpuyard.model.speeds import with_speeds
 
+        if self.site is not None:
+            clusters = [_under(cluster, self.site, names or {}) for cluster in clusters]
         if self.table and not set(workload.jobs.classes) & set(self.table):
             say(f"note: --speeds: no job of {workload.name} has a class of the table, e.g. {next(iter(self.table))!r}")
         types = {kind for row in self.table.values() for kind in row}
@@ -128,6 +137,25 @@ class Measured:
         from gpuyard.model.speeds import fitting
 
         return fitting(workload, self.table, dict.fromkeys(kind.name for cluster in clusters for kind in cluster.types))
+
+
+def _site_of(path: Path) -> SlurmSite:
+    from gpuyard.files import read_bytes
+    from gpuyard.model.site.slurm_conf import parse_slurm_site
+
+    return parse_slurm_site(read_bytes(path, 64_000_000, "the configuration of a Slurm site").decode("utf-8", "replace"), str(path))
+
+
+def _under(cluster: Cluster, site: SlurmSite, names: Mapping[str, str]) -> Cluster:
+    from dataclasses import replace
+
+    from gpuyard.model.site.slurm_conf import with_slurm_site
+
+    made, notes = with_slurm_site(cluster, site)
+    for note in notes:
+        say(f"note: --slurm-conf: {note}")
+    limits = tuple(replace(limit, user=names.get(limit.user, limit.user)) for limit in made.limits)
+    return replace(made, limits=limits)
 
 
 def _note_unknown_type(name: str) -> None:

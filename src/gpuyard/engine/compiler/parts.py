@@ -24,7 +24,8 @@ from gpuyard.engine.kernels.outages import handle_outage
 from gpuyard.engine.kernels.place import pick_among
 from gpuyard.engine.kernels.plan import conservative
 from gpuyard.engine.kernels.ranks.walk import rank_pass
-from gpuyard.engine.state import PART_BOUNDS, PART_PICK, PART_PLAN, PART_RANK
+from gpuyard.engine.kernels.site.shared import shared_pass
+from gpuyard.engine.state import PART_BOUNDS, PART_PICK, PART_PLAN, PART_RANK, PART_SHARED
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
@@ -42,6 +43,8 @@ def _part(s: State, a: Int, b: Int, which: Int) -> Any:
         return pick_among(s, a, b)
     if which == PART_PLAN:
         return conservative(s, a, b)
+    if which == PART_SHARED:
+        return shared_pass(s, a)
     return rank_pass(s, a) if which == PART_RANK else bounded(s, a) if which == PART_BOUNDS else handle_outage(s, a)
 
 

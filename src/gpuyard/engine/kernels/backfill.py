@@ -151,7 +151,7 @@ def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> 
         if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
             control.doubt = 1
             return 0
-    elif _holds_back(s, p, h, j, count, take):
+    elif holds_back(s, p, h, j, count, take):
         return 0
     if take:
         control.spare -= row.gpus
@@ -225,7 +225,7 @@ def fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
 
 
 @inner
-def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
+def holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
     """Whether the head would no longer fit at its shadow time if job j took the nodes picked. `take`: hold them there if it still fits."""
     row = s.rows[j]
     if row.gpus > s.control[0].spare_quota + EPS:

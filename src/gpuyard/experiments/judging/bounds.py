@@ -36,7 +36,7 @@ from typing import TypeAlias
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.state import SHORT
+from gpuyard.engine.rows.sums import SHORT
 from gpuyard.experiments.judging.relaxation import Relaxation, most_on_time, one_machine, relax
 from gpuyard.metrics.base import resolve
 from gpuyard.model.cluster import Cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -100,12 +101,18 @@ def workload_of(
     for name in LABEL_COLUMNS:
         if name in table:
             labels[name], kept[name] = table.labels(name, keep)
-    return Workload.build(
+    conditions = table.labels("conditions", keep) if "conditions" in table else None
+    made = Workload.build(
         kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset,
         users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
         classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
         qoses=labels.get("qos", ("",)), accounts=labels.get("account", ("",)),
     )  # fmt: skip
+    if conditions is None:
+        return made
+    texts, code = conditions
+    ordered = code[np.argsort(kept["submit"], kind="stable")]  # as `made` is
+    return replace(made, jobs=made.jobs.with_conditions([texts[number] for number in ordered.tolist()]))
 
 
 def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:
