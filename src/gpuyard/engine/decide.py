@@ -187,7 +187,7 @@ class SnapshotDecider:
         self._driver.ids = jobs.table["id"]
         self.state.control["excess"] = snapshot.excess
         if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
-            self._driver.shorten("rows", self._rows[:count])
+            self._driver.put("rows", self._rows[:count])
 
     def _build(self, snapshot: Snapshot) -> None:
         """Make a state for a cluster, with no room for jobs yet. The past stays."""
