@@ -331,6 +331,16 @@ def test_a_simulation_under_the_policy_of_a_site(cli, tmp_path):
     assert lines[3].endswith("200.0,user-limit")
 
 
+@pytest.mark.parametrize("verb", ["simulate", "compare", "whatif"])
+def test_a_job_of_a_partition_that_is_not_there_is_refused(cli, tmp_path, verb):
+    (tmp_path / "jobs.csv").write_text('id,submit,gpus,runtime,partition\n1,0,1,10,day\n4,0,1,10,"day,dusk"\n5,5,1,10,dusk\n')
+    nodes = 'gpus = 4\npartition = "day,night"\n'
+    (tmp_path / "lab.toml").write_text(f"[partitions.day]\n[partitions.night]\ntier = 1\n[[nodes]]\n{nodes}")
+    asked = cli(verb, tmp_path / "jobs.csv", "--cluster", tmp_path / "lab.toml")
+    assert "jobs.csv: job 4: partition 'day,dusk' is not in cluster lab; 1 more like it" in asked.err
+    assert "--apply 'only:partition=day|night' leaves such jobs out" in asked.err
+
+
 def test_metrics_may_be_given_with_commas(cli):
     out = cli(*SMALL, "--metric", "utilisation, bsld", "--metric", "wait", "-f", "json").out
     assert list(json.loads(out)["metrics"]) == ["utilization", "bsld", "wait"]

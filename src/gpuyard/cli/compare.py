@@ -119,6 +119,8 @@ def _source(
     def load(seed: int) -> Workload:
         """Load the workload at a seed; a log is read once and changes only if a random transform is applied."""
         made = reading.changed(reading.read(text, seed) if generated else first, seed)
+        if clusters:
+            inputs.check_partitions(made, machines)
         return measured.workload(made.with_users(names) if names else made, machines)
 
     change = reading.changed_cluster if reading.apply else None

@@ -75,6 +75,8 @@ def simulate(
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
+    if cluster is not None:
+        inputs.check_partitions(loaded, (machine,))
     shown = metrics or DEFAULT_METRICS
     segments = plot is not None or out is not None or any(resolve(name)[0].segments for name in shown)
     with time_so_far("simulating"):

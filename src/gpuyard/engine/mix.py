@@ -76,17 +76,34 @@ def partition_numbers(jobs: Jobs, cluster: Cluster) -> Array:
 
 
 def named_partitions(jobs: Jobs, cluster: Cluster) -> list[list[int]]:
-    """Return for each partition label the partitions of the cluster that it names, in its order.
+    """Return for each partition label of the jobs the partitions of the cluster that it names, in its order."""
+    return named_in(jobs.partitions, cluster)
+
+
+def reach(label: str, cluster: Cluster) -> Array:
+    """(nodes,) bool: whether jobs with that partition label may run on a node."""
+    (numbers,) = named_in([label], cluster)
+    return np.logical_or.reduce([np.zeros(len(cluster.nodes), bool), *map(cluster.nodes.of_partition, numbers)])  # type: ignore[no-any-return]
+
+
+def named_in(labels: Sequence[str], cluster: Cluster) -> list[list[int]]:
+    """Return the partitions of the cluster that each label names.
 
     Of several, names that do not exist are left out. If the cluster has one partition, every label means it.
     """
     if len(cluster.partitions) == 1:
-        return [[0]] * len(jobs.partitions)
+        return [[0]] * len(labels)
     numbers = cluster.partition_numbers
     return [
         [numbers[label]] if label in numbers else list(dict.fromkeys(numbers[name] for name in partition_names(label) if name in numbers))
-        for label in jobs.partitions
+        for label in labels
     ]
+
+
+def are_shared(jobs: Jobs, cluster: Cluster) -> bool:
+    """Whether partitions share nodes, or jobs that name several."""
+    homes = divisions(named_partitions(jobs, cluster), cluster)
+    return bool((homes != np.arange(len(homes))).any())
 
 
 def divisions(named: Sequence[Sequence[int]], cluster: Cluster) -> Array:

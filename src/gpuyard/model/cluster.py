@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +67,11 @@ def numbers_in(bits: int) -> list[int]:
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
+def where_several(sets: Array) -> Array | None:
+    """Return the bit sets of the partitions of nodes as `Nodes.member_of` has them: None if no node is in several."""
+    return sets if (sets & (sets - np.uint64(1))).any() else None
+
+
 def linked(count: int, groups: Iterable[Sequence[int]]) -> Array:
     """(count,) int32: the lowest number that each is linked with, where all of a group are linked."""
     home = list(range(count))
@@ -111,6 +116,12 @@ class Nodes:
         return self.names == other.names and sets_agree and all(np.array_equal(getattr(self, c), getattr(other, c)) for c in columns)
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """All columns that there are, by name; without `names`."""
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "names"}
+        return {name: column for name, column in found.items() if column is not None}
 
     def partitions_of(self, node: int) -> list[int]:
         """Return the numbers of the partitions that a node is in, the first one first."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.mix import divisions, named_partitions, partition_numbers, type_set
+from gpuyard.engine.mix import are_shared, partition_numbers, type_set
 from gpuyard.engine.site import has_limits
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
@@ -64,8 +64,7 @@ class Requests:
     def __init__(self, snapshot: Snapshot) -> None:
         jobs, cluster = snapshot.jobs, snapshot.cluster
         self._jobs = jobs
-        homes = divisions(named_partitions(jobs, cluster), cluster)
-        if (homes != np.arange(len(homes))).any():
+        if are_shared(jobs, cluster):
             raise UsageError(
                 f"cluster {cluster.name}: this scheduler knows no partitions that share nodes or jobs",
                 hint=_SCORES,

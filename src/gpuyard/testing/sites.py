@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.model.cluster import Cluster, Partition
+from gpuyard.model.cluster import Cluster, Partition, where_several
 from gpuyard.model.site.eligibility import Conditions
 from gpuyard.model.site.limits import Limit
 from gpuyard.testing.strategies import Case, random_case
@@ -65,14 +65,15 @@ def _with_shared_nodes(rng: np.random.Generator, case: Case) -> Case:
     sets = (more << np.arange(count)).sum(axis=1).astype(np.uint64) | np.uint64(1) << first.astype(np.uint64)
     ranks = rng.choice([0.0, 1.0, 5.0], count)
     partitions = tuple(Partition(_NAMES[k], priority=float(ranks[k]), tier=float(rng.choice([0, 0, 1, 2]))) for k in range(count))
-    made = replace(nodes, partition=first.astype(np.int32), member_of=sets if more.any() else None)
+    made = replace(nodes, partition=first.astype(np.int32), member_of=where_several(sets))
     cluster = replace(case.cluster, nodes=made, partitions=partitions)
     return replace(case, cluster=cluster, workload=_with_labels(rng, case, cluster), features=case.features | {"shared nodes"})
 
 
 def _with_labels(rng: np.random.Generator, case: Case, cluster: Cluster):  # type: ignore[no-untyped-def]
     names = [partition.name for partition in cluster.partitions]
-    several = [",".join(rng.permutation(names)[: int(rng.integers(2, len(names) + 1))].tolist()) for _ in range(3)]
+    drawn = [",".join(rng.permutation(names)[: int(rng.integers(2, len(names) + 1))].tolist()) for _ in range(3)]
+    several = list(dict.fromkeys(drawn))
     labels = [*reversed(names), *several, "nowhere", f"nowhere,{names[0]}"]
     usual = len(names) + (len(several) if rng.random() < 0.7 else 0)
     known = rng.integers(0, usual, len(case.workload))

@@ -97,6 +97,23 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
     return (cluster,), origin
 
 
+def check_partitions(workload: Workload, clusters: Sequence[Cluster]) -> None:
+    """Refuse jobs that name a partition which a cluster of several does not have: that is more often a typing error."""
+    from gpuyard.errors import DataError
+    from gpuyard.model.cluster import partition_names
+    from gpuyard.model.units import shorten
+
+    jobs = workload.jobs
+    for cluster in clusters:
+        known = cluster.partition_numbers
+        wrong = [label not in known and any(name not in known for name in partition_names(label)) for label in jobs.partitions]
+        rows = [] if len(cluster.partitions) == 1 else [k for k, number in enumerate(jobs.partition.tolist()) if wrong[number]]
+        if rows:
+            label, others = jobs.partitions[jobs.partition[rows[0]]], f"; {len(rows) - 1:,} more like it" if len(rows) > 1 else ""
+            what = f"{workload.name}: job {jobs.id[rows[0]]}: partition {shorten(label)} is not in cluster {cluster.name}{others}"
+            raise DataError(what, hint=f"--apply {shorten('only:partition=' + '|'.join(known))} leaves such jobs out")
+
+
 def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
     """Return new names for a log's users; empty where names are kept, or nobody has one."""
     return {} if keep else workload.pseudonyms()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpuyard.errors import DataError
-from gpuyard.model.cluster import MAX_SHARING, Cluster, Partition
+from gpuyard.model.cluster import MAX_SHARING, Cluster, Partition, where_several
 from gpuyard.model.site.limits import Limit
 from gpuyard.model.site.notation import node_names, seconds_of, tres_of
 
@@ -209,6 +209,5 @@ def _divided(cluster: Cluster, site: SlurmSite, places: dict[str, int]) -> Clust
         inside = [*places.values()] if partition.everywhere else [places[name] for name in partition.nodes if name in places]
         sets[inside] |= np.uint64(1) << np.uint64(number)
     lowest = np.array([(int(bits) & -int(bits)).bit_length() - 1 for bits in sets], np.int32)
-    several = (sets & (sets - np.uint64(1))).any()
     partitions = tuple(Partition(each.name, priority=each.factor, tier=each.tier) for each in site.partitions)
-    return replace(cluster, nodes=replace(cluster.nodes, partition=lowest, member_of=sets if several else None), partitions=partitions)
+    return replace(cluster, nodes=replace(cluster.nodes, partition=lowest, member_of=where_several(sets)), partitions=partitions)
