@@ -75,8 +75,7 @@ def simulate(
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
-    if cluster is not None:
-        inputs.check_partitions(loaded, (machine,))
+    inputs.check_partitions(loaded, (machine,) if cluster is not None else ())
     shown = metrics or DEFAULT_METRICS
     segments = plot is not None or out is not None or any(resolve(name)[0].segments for name in shown)
     with time_so_far("simulating"):

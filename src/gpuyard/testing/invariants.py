@@ -100,10 +100,13 @@ def runs_of(segments: Array) -> dict[int, list[Run]]:
 def check_segments(c: _Checked) -> None:
     """Check that every part is on a node that exists, of the job's partition and of a type it allows, with as many devices."""
     jobs, nodes = c.workload.jobs, c.cluster.nodes
+    named = [partitions_named(label, c.cluster) for label in jobs.partitions]
     for segment in c.segments:
         job, n, start = int(segment["job"]), int(segment["node"]), float(segment["start"])
         if not (0 <= job < len(jobs) and 0 <= n < len(nodes)):
             fail(job, start, f"runs on node {n}; there are {len(jobs)} jobs and {len(nodes)} nodes")
+        if not set(nodes.partitions_of(n)) & set(named[jobs.partition[job]]):
+            fail(job, start, f"node {n} is of partition {nodes.partition[n]}, the job of {c.home[job]}")
         wanted = jobs.gpu_types[jobs.gpu_type[job]]
         kind = c.cluster.types[nodes.gpu_type[n]].name
         if jobs.gpus[job] > 0 and wanted and kind not in wanted.split("|"):

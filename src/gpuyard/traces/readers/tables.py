@@ -12,6 +12,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.rules import FLAGS
+from gpuyard.model.site.eligibility import parse_conditions
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.checks import Rows, check_values, no_usable_job, usable_rows
 from gpuyard.traces.origin import origin_note
@@ -123,6 +124,11 @@ def workload_of(
     if conditions is None:
         return made
     texts, code = conditions
+    for number, text in enumerate(texts):
+        try:
+            parse_conditions(text)
+        except DataError as error:
+            raise table.rows.error(int(keep[np.argmax(code == number)]), str(error)) from None
     ordered = code[np.argsort(kept["submit"], kind="stable")]  # as `made` is
     return replace(made, jobs=made.jobs.with_conditions([texts[number] for number in ordered.tolist()]))
 
