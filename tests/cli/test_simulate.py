@@ -354,3 +354,11 @@ def test_who_may_be_stopped_is_a_share_or_a_label(cli, tmp_path):
         assert f"preemptions.sum,{stops}.0," in cli("simulate", file, *rest, "--preemptible", who).out, who
     assert "did you mean 'low'" in cli("simulate", file, *rest, "--preemptible", "partition=lo").err
     assert "not a share of the jobs" in cli("simulate", file, *rest, "--preemptible", "half").err
+
+
+def test_limits_on_users_hold_although_a_comparison_calls_them_otherwise(cli, tmp_path):
+    (tmp_path / "log.csv").write_text("id,submit,gpus,runtime,user,wait\n1,0,4,100,ann,0\n2,0,4,100,ann,100\n3,0,4,100,bob,0\n")
+    (tmp_path / "lab.toml").write_text('[[nodes]]\ngpus = 12\n[[limits]]\nuser = "ann"\ngpus = 4\n')
+    asked = cli("compare", tmp_path / "log.csv", "--cluster", tmp_path / "lab.toml", "--scheduler", "fcfs")
+    assert asked.code == 0, asked.err
+    assert "gives a mean wait of 33.3 s, the log says 33.3 s" in asked.out

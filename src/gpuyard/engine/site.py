@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
-from gpuyard.engine.mix import named_partitions
+from gpuyard.engine.mix import are_shared, named_partitions
 from gpuyard.engine.slots import Program
 from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import Cluster
@@ -31,6 +31,11 @@ def has_site(jobs: Jobs, cluster: Cluster) -> bool:
 def has_limits(jobs: Jobs, cluster: Cluster) -> bool:
     """Whether anything limits what may run at once or in all: the cluster, or how many tasks of an array may run."""
     return bool(cluster.limits) or any(asked.array and asked.array_limit for asked in _said(jobs))
+
+
+def takes_ranks(jobs: Jobs, cluster: Cluster) -> bool:
+    """Whether rank rules can be used: nothing is limited, and no partitions share nodes or jobs."""
+    return not (has_limits(jobs, cluster) or are_shared(jobs, cluster))
 
 
 def with_site(s: st.State, jobs: Jobs, cluster: Cluster, program: Program) -> st.State:

@@ -119,6 +119,18 @@ def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
     return {} if keep else workload.pseudonyms()
 
 
+def with_users(clusters: Sequence[Cluster], names: Mapping[str, str]) -> tuple[Cluster, ...]:
+    """Return the clusters with their limits on users under the users' new names."""
+    from dataclasses import replace
+
+    return tuple(
+        replace(each, limits=tuple(replace(limit, user=names.get(limit.user, limit.user)) for limit in each.limits))
+        if each.limits
+        else each
+        for each in clusters
+    )
+
+
 @dataclass(frozen=True)
 class Measured:
     """Say what clusters are besides their own files: the speed table of --speeds, and the site of --slurm-conf."""
@@ -132,15 +144,12 @@ class Measured:
 
         return cls({} if text is None else speeds_text(text), None if slurm_conf is None else _site_of(slurm_conf))
 
-    def clusters(self, clusters: Sequence[Cluster], workload: Workload, names: Mapping[str, str] | None = None) -> tuple[Cluster, ...]:
-        """Return the clusters with the measured speeds of their types, under the policy of the site; say where these are useless.
-
-        `names` are new names of users.
-        """
+    def clusters(self, clusters: Sequence[Cluster], workload: Workload) -> tuple[Cluster, ...]:
+        """Return the clusters with the measured speeds of their types, under the policy of the site; say where these are useless."""
         from gpuyard.model.speeds import with_speeds
 
         if self.site is not None:
-            clusters = [_under(cluster, self.site, names or {}) for cluster in clusters]
+            clusters = [_under(cluster, self.site) for cluster in clusters]
         if self.table and not set(workload.jobs.classes) & set(self.table):
             say(f"note: --speeds: no job of {workload.name} has a class of the table, e.g. {next(iter(self.table))!r}")
         types = {kind for row in self.table.values() for kind in row}
@@ -163,16 +172,13 @@ def _site_of(path: Path) -> SlurmSite:
     return parse_slurm_site(read_bytes(path, 64_000_000, "the configuration of a Slurm site").decode("utf-8", "replace"), str(path))
 
 
-def _under(cluster: Cluster, site: SlurmSite, names: Mapping[str, str]) -> Cluster:
-    from dataclasses import replace
-
+def _under(cluster: Cluster, site: SlurmSite) -> Cluster:
     from gpuyard.model.site.slurm_conf import with_slurm_site
 
     made, notes = with_slurm_site(cluster, site)
     for note in notes:
         say(f"note: --slurm-conf: {note}")
-    limits = tuple(replace(limit, user=names.get(limit.user, limit.user)) for limit in made.limits)
-    return replace(made, limits=limits)
+    return made
 
 
 def _note_unknown_type(name: str) -> None:

@@ -13,9 +13,9 @@ from gpuyard.cli.common.bars import gains_chart
 from gpuyard.cli.common.tables import best_first
 from gpuyard.experiments.compare import Plan, Source, compare
 from gpuyard.experiments.judging.answering import plain
-from gpuyard.experiments.judging.answering.plain import headline, peers_sentence, plain_answer
+from gpuyard.experiments.judging.answering.plain import by_how_much, headline, peers_sentence, plain_answer
 from gpuyard.experiments.judging.choice import peers_of
-from gpuyard.experiments.judging.statistics import paired_difference
+from gpuyard.experiments.judging.statistics import Interval, paired_difference
 from gpuyard.experiments.judging.summary import Summary
 from gpuyard.experiments.judging.words import candidates
 from gpuyard.model.cluster import Cluster
@@ -148,3 +148,10 @@ def test_none_of_the_users_is_a_word(demo: Summary) -> None:
     said = " ".join(found.pays)
     assert ("none of 24 users waits longer on average" in said) == (not losing)
     assert "; 0 of" not in said
+
+
+def test_an_increase_of_thousands_of_percent_is_said_in_times() -> None:
+    wide = Interval(21.0, -1.0, 143.94, 9)
+    assert by_how_much(wide, "wait") == "between 100 % shorter and 145 times as long"
+    assert by_how_much(wide, "utilization") == "between 100 % lower and 145 times as high"
+    assert by_how_much(replace(wide, high=9.0), "wait") == "between 100 % shorter and 900 % longer"
