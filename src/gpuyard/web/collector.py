@@ -104,7 +104,11 @@ class Collector:
     def _changes(self, seen: Glance) -> list[QueueRow]:
         """Return the rows of a look at everything that are new or others than before, and those that are gone, as ended."""
         now = {row.number: row for row in seen.rows}
-        gone = [replace(row, state=GONE, end=seen.now, reason="") for number, row in self._listed.items() if number not in now]
+        gone = [
+            replace(row, state=GONE, end=seen.now, reason="")
+            for number, row in self._listed.items()
+            if number not in now and row.state not in ENDED
+        ]
         changed = [row for number, row in now.items() if self._listed.get(number) != row]
         self._listed = now
         return changed + gone
