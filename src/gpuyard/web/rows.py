@@ -165,8 +165,15 @@ class JobRows:
             told = (at >= 0) & waits[at] if size else np.zeros(len(at), bool)
             column[at[told]] = codes[told]
             at = self._places(order)
-            self._rank[at[at >= 0]] = np.flatnonzero(at >= 0) + 1
+            known = (at >= 0) & waits[at] if size else np.zeros(len(at), bool)
+            self._rank[at[known]] = np.arange(1, known.sum() + 1)
             self._changed()
+
+    def waiting(self, order: Sequence[int]) -> list[bool]:
+        """Return which of these jobs wait."""
+        with self._lock:
+            at, states = self._places(order), self._states(WAITING)
+            return [bool(k >= 0 and self._table["state"][k] in states) for k in at]
 
     def _places(self, numbers: Iterable[int]) -> Array:
         """(numbers,) the row of each job; −1: there is none."""

@@ -47,7 +47,7 @@ export class ComparePage {
     const form = h("form.card.form", { onsubmit: send },
       h("div", {}, h("label", { for: "workload" }, "Jobs"), workload, h("p.small.mute", {}, "A generator, with its parameters: demo:jobs=500, family:shape=bursty")),
       h("div", {}, h("label", { for: "cluster" }, "Cluster"), cluster, h("p.small.mute", {}, "Nodes x GPUs : type, or a preset; empty: what goes with the jobs")),
-      h("fieldset.wide.chips", {}, h("legend.hidden", {}, "Schedulers"), usual.map(chip)),
+      h("fieldset.wide.chips", {}, h("legend", {}, "Schedulers"), usual.map(chip)),
       h("details.data.wide", {}, h("summary", {}, `${rest.length} more schedulers`), h("div.chips", {}, rest.map(chip))),
       h("div", {}, h("label", { for: "more" }, "Others, with commas between"), more),
       h("div", {}, h("label", { for: "seeds" }, "Samples of the jobs (seeds); below 5 nothing can be claimed"), seeds),

@@ -90,7 +90,7 @@ export class Gantt {
     for (let at = Math.ceil((from - shift) / step) * step + shift; at <= until; at += step) {
       const x = this.x(at);
       draw.fillStyle = line; draw.fillRect(x, TOP, 1, height - TOP - BOTTOM + 3);
-      draw.fillStyle = mute; if (x > LEFT + 12 && x < width - 20) draw.fillText(this.options.tick ? this.options.tick(at) : clock(at, until).slice(0, 5), x, height - BOTTOM / 2);
+      draw.fillStyle = mute; if (x > LEFT + 12 && x < width - 20) draw.fillText(this.options.tick ? this.options.tick(at) : clock(at, at).slice(0, 5), x, height - BOTTOM / 2);
     }
   }
 

@@ -10,7 +10,8 @@ const PAGES = {
 };
 const pageOf = (path) => (PAGES[path] ?? PAGES["/"])();
 const main = document.getElementById("main"), link = document.getElementById("link");
-let about, page, events, turn = 0;
+const UNSEEN = 3000; // ms
+let about, page, events, leaving, turn = 0;
 
 async function begin() {
   pageOf(location.pathname); // its modules come while we ask who may look
@@ -31,8 +32,11 @@ async function begin() {
   await show();
 }
 
+/** A browser has six connections for each server: a page that nobody sees gives its own back. */
 function connect() {
   events?.close();
+  events = undefined;
+  if (document.hidden) return;
   events = listen({ tick: (data) => page?.tick?.(data), done: (data) => page?.done?.(data), reset: () => page?.reset?.(), again: () => begin() }, connected);
 }
 
@@ -86,4 +90,9 @@ document.addEventListener("click", (event) => {
   go(found.getAttribute("href"));
 });
 addEventListener("popstate", () => show());
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(leaving);
+  if (document.hidden) leaving = setTimeout(() => { events?.close(); events = undefined; }, UNSEEN);
+  else if (about?.admitted && !events) { connect(); page?.back?.(); }
+});
 begin();
