@@ -213,6 +213,32 @@ def test_results_and_trainings_are_shown(sight: Sight, crowd: TriedDashboard):
     page.wait_for_selector(".uplot canvas")
 
 
+def test_curves_grow_while_they_are_watched(browser: Any, tmp_path: Path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"env": "PickJob"}')
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 1, "steps": 64, "return": -9}\n{"update": 2, "steps": 128, "return": -8}\n')
+        file.flush()
+        served = TriedDashboard(ManyJobs(running=1), tmp_path)
+        context = browser.new_context()
+        seen = Sight(context.new_page(), served.address)
+        try:
+            page = seen.go("/training")
+            page.click("a:has-text('mine')")
+            page.wait_for_selector("text=under way · 2 updates")
+            page.wait_for_selector(".key:has-text('−8')")
+            file.write('{"update": 3, "steps": 192, "return": -1.5, "loss": 0.25}\n')
+            file.flush()
+            page.wait_for_selector("text=under way · 3 updates")
+            page.wait_for_selector(".key:has-text('−1.5')")
+            page.wait_for_selector("h2:has-text('Loss')")  # a curve that begins later
+            seen.check()
+        finally:
+            context.close()
+            served.stop()
+
+
 def test_a_comparison_is_started_followed_and_read(sight: Sight):
     page = sight.go("/compare")
     page.fill("#workload", "demo:jobs=60")

@@ -58,7 +58,7 @@ export class LineChart {
     const wide = this.options.axis ?? 46;
     const steps = this.options.steps ? { paths: window.uPlot.paths.stepped({ align: 1 }) } : {};
     this.uplot = new window.uPlot({
-      width: this.plot.clientWidth, height: this.options.height, legend: { show: false }, cursor: { y: false, points: { size: 6 } }, padding: [8, 14, 0, 0],
+      width: this.plot.clientWidth, height: this.options.height, legend: { show: false }, cursor: { y: false, points: { size: 6 } }, padding: [8, 26, 0, 0],
       scales: {
         x: { time: this.options.time, ...(this.options.log ? { distr: 3 } : {}) },
         y: { dir: this.options.down ? -1 : 1, range: (_, low, high) => this.range(low, high) },

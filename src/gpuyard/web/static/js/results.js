@@ -110,7 +110,7 @@ export class ResultsPage {
   }
 
   made(found) {
-    const about = h("dl.facts", {}, Object.entries(found.about).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, typeof value === "object" ? JSON.stringify(value).slice(0, 2000) : String(value))]));
+    const about = h("dl.facts", {}, Object.entries(found.about).filter(([, value]) => value && JSON.stringify(value) !== "{}").flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, typeof value === "object" ? JSON.stringify(value).slice(0, 2000) : String(value))]));
     const place = h("div");
     const manifests = h("details.data", { ontoggle: async (event) => {
       if (!event.target.open) return;
@@ -138,8 +138,11 @@ export class ResultsPage {
     const apart = a.tables.length && !tables.length ? [h("p.note", {}, "These two measure different things.")] : [];
     return [h("div.head", {}, h("div", {}, h("p.place", {}, h("a", { href: "/results", "data-page": true }, "Results")), h("h1", {}, "Two experiments side by side"))),
       h("div.two", {}, [a, b].map((each, k) => card(`${"AB"[k]}: ${each.title}`, h("p.mute", {}, each.question), h("p", {}, each.answer)))), ...apart, ...tables,
-      ...a.tables.map((mine) => [mine, b.tables.find((each) => each.objective === mine.objective)]).filter(([, other]) => other).map(([mine, other]) =>
-        h("div.two", {}, [["A", mine], ["B", other]].map(([which, found]) => card(`${which}: ${found.title}`, bars(found.title, found.lines.slice(0, 12).map((line) => ({ name: line.title, mean: line.mean, low: line.low, high: line.high, best: line.best }))))))),
+      ...a.tables.map((mine) => [mine, b.tables.find((each) => each.objective === mine.objective)]).filter(([, other]) => other).map(([mine, other]) => {
+        const [left, right] = [mine, other].map((found) => found.lines.slice(0, 12).map((line) => ({ name: line.title, mean: line.mean, low: line.low, high: line.high, best: line.best })));
+        const every = [...left, ...right].flatMap((line) => [line.mean, line.low, line.high]); // one scale for both
+        return h("div.two", {}, card(`A: ${mine.title}`, bars(mine.title, left, { every })), card(`B: ${other.title}`, bars(other.title, right, { every })));
+      }),
       h("div.two", {}, [a, b].map((each) => this.made(each)))];
   }
 
