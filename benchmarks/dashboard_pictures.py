@@ -62,7 +62,7 @@ def working(folder: Path) -> Iterator[None]:
         from gpuyard.live.node.client import NodeClient
 
         with NodeClient(folder) as client:
-            while not stop.wait(1.0):
+            while not stop.wait(0.2):
                 _write(folder / "gpus.json", {each["uuid"] for each in client.call("status")["devices"] if each["jobs"]}, draw)
 
     reading = threading.Thread(target=measure, daemon=True)

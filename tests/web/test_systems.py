@@ -76,6 +76,7 @@ def test_a_real_slurm_is_shown_and_acted_on(slurm: RealSlurm, monkeypatch: pytes
         until(lambda: states(served) == {running: "RUNNING", waiting: "PENDING", later: "PENDING", held: "PENDING"}, "all are shown")
         seen, found = served.get("/api/live", **KEY), rows(served)
         assert (seen["busy"], seen["total"], seen["unit"]) == (8.0, 24.0, "GPU") and seen["title"].startswith("slurm")
+        assert seen["problem"] == "" and not [each for each in seen["notes"] if "array" in each]
         assert len(seen["gpus"]) == 24 and sum(gpu[3] == [running] for gpu in seen["gpus"]) == 8
         assert found[running]["name"] == ATTACK and found[running]["place"] in ("a1", "a2") and found[running]["gpus"] == 8
         assert found[held]["reason"] == "it is held" and found[later]["name"] == "later"

@@ -182,8 +182,8 @@ class JobRows:
     def _make_room(self, rows: int) -> None:
         if rows < len(self._rank):
             return
-        self._table = {name: np.concatenate([column, np.zeros_like(column)]) for name, column in self._table.items()}
-        self._rank = np.concatenate([self._rank, np.full(len(self._rank), NEVER)])
+        self._table = {name: _longer(column) for name, column in self._table.items()}
+        self._rank = _longer(self._rank)
 
     def _changed(self) -> None:
         self.version += 1
@@ -290,6 +290,13 @@ class JobRows:
 
     def _record(self, at: int) -> dict[str, Any]:
         return {name: self._text(name, at) for name in _TEXTS} | {name: self._number(name, at) for name in _NUMBERS}
+
+
+def _longer(column: Array) -> Array:
+    """Return a column with room for twice as many rows. What is not written yet takes no memory."""
+    made = np.zeros(2 * len(column), column.dtype)
+    made[: len(column)] = column
+    return made
 
 
 def _short(text: str, name: str) -> str:

@@ -182,7 +182,7 @@ export class LivePage {
     this.decided = seen.decided;
     this.decisions = (await get("/api/live/decisions", { count: 60 })).decisions;
     if (this.log.contains(document.activeElement)) return;
-    fill(this.log, this.decisions.length ? this.decisions.map((each) => h("li", {}, h("time", {}, clock(each.at, seen.now)), h("span", {}, h("b", {}, each.action), ` job ${each.job} `, h("span.mute", {}, each.reason)))) : h("li", {}, h("span"), h("span.mute", {}, "nothing was decided yet")));
+    fill(this.log, this.decisions.length ? this.decisions.map((each) => h("li", {}, h("time", {}, clock(each.at, seen.now)), h("span", {}, h("b", {}, each.action), ` job ${each.job} `, h("span.mute", {}, each.reason)))) : h("li", {}, h("span"), h("span.mute", {}, seen.scheduler ? "nothing to decide so far" : "no scheduler is asked")));
   }
 
   async order() {

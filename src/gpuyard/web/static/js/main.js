@@ -14,7 +14,7 @@ const UNSEEN = 3000; // ms
 let about, page, events, leaving, turn = 0;
 
 async function begin() {
-  pageOf(location.pathname); // its modules come while we ask who may look
+  pageOf(location.pathname).catch(() => {}); // its modules come while we ask who may look
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) {
     history.replaceState(null, "", location.pathname + location.search);

@@ -8,7 +8,7 @@ const FIRST = ["score", "validation", "return", "best", "loss", "entropy"];
 const WORDS = { running: "under way", stopped: "at rest", damaged: "cannot be read" };
 
 /** `validation/bsld` → Validation: bsld; `time/collect` → Seconds to collect. */
-const title = (name) => { const text = name.replace(/^time\//, "seconds to ").replace("/", ": ").replaceAll("_", " "); return text[0].toUpperCase() + text.slice(1); };
+const title = (name) => { const text = name.replace(/^time\//, "seconds to ").replace("/", ": ").replaceAll("_", " "); return text.charAt(0).toUpperCase() + text.slice(1); };
 
 export class TrainingPage {
   title = "Training";
