@@ -27,6 +27,8 @@ from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
 _SURE = "How sure: "
+_NO_GAIN = 5e-4  # of today's mean: what would be written as 0 %
+_TIMES = 1000.0  # %: an increase from which it is said how many times as much it is
 _MOST_PEERS = 3  # that are named
 _LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
 
@@ -157,8 +159,13 @@ def against_today(summary: Summary, line: Standing) -> Interval | None:
 
 def change_cell(summary: Summary, line: Standing) -> str:
     """`51 % shorter` than today, and in a second line the interval, `40 to 60 %`; empty for today's line and the log."""
-    share = against_today(summary, line)
-    return share_cell(share, summary.table.objective) if share is not None else ""
+    share, today = against_today(summary, line), today_of(summary)
+    if share is not None:
+        return share_cell(share, summary.table.objective)
+    if today is None or line is today or line is summary.log:
+        return ""
+    mine, theirs = (each.values[summary.metrics[0]].mean for each in (line, today))  # of nothing there is no share
+    return "the same" if mine == theirs else comparatives(summary.metrics[0])[mine > theirs] if math.isfinite(mine - theirs) else "–"
 
 
 def share_cell(share: Interval, metric: str) -> str:
@@ -218,7 +225,12 @@ def by_how_much(share: Interval, metric: str) -> str:
         least, most = (rounded(each, width, most=0) for each in sorted((abs(low), abs(high))))
         span = f"{most} %" if least == most else f"between {least} and {most} %"
         return f"{span} {less if share.mean < 0 else more}"
-    return f"between {rounded(-low, width, most=0)} % {less} and {rounded(high, width, most=0)} % {more}"
+    most = (
+        f"{1 + high / 100:,.0f} times as {'long' if is_wait(metric) else 'high'}"
+        if high >= _TIMES
+        else f"{rounded(high, width, most=0)} % {more}"
+    )
+    return f"between {rounded(-low, width, most=0)} % {less} and {most}"
 
 
 def _sentence(summary: Summary, found: Verdict) -> str:
@@ -293,6 +305,9 @@ def _sure(summary: Summary, found: Verdict) -> str:
     chosen = f", allowing for the choice among {found.chosen_from}" if found.chosen else ""
     if found.untested:
         return f"{_SURE}there is too little to tell; take it as a hint."
+    if found.better is None and found.chosen and max(abs(found.share.low), abs(found.share.high)) < _NO_GAIN:
+        told = "who is best on the rest of the jobs gains nothing on any part of them: this may be chance."
+        return f"{_SURE}{told}{_taken_alone(summary, found)}"
     if found.better is None:
         by = by_how_much(found.share, summary.metrics[0])
         return f"{_SURE}the true change may be {by} (95 % interval{chosen}): this may be chance.{_taken_alone(summary, found)}"
@@ -386,14 +401,21 @@ def _trust(summary: Summary, log: Standing) -> list[str]:
     assert stand_in is not None
     simulated, happened = (amount(metric, line.values[metric].mean) for line in (stand_in, log))
     close = is_close(metric, log, stand_in)
-    far = "" if close else ", so the answer compares simulations; priorities, limits, reservations and outages are not simulated"
+    fit = summary.results.calibration
+    missing = (
+        "priorities, limits and reservations"
+        if fit is not None and fit.simulates_outages
+        else "priorities, limits, reservations and outages"
+    )
+    far = "" if close else f", so the answer compares simulations; {missing} are not simulated"
     name = in_sentence(summary.results.name(stand_in.scheduler))
     text = f"How faithful: simulating {name} gives a {plain_title(metric)} of {simulated}, the log says {happened}"
     if "utilization" in log.values and not overfull(log):
         busy = [amount("utilization", line.values["utilization"].mean) for line in (stand_in, log)]
         text += f", with {busy[0]} of the {summary.results.device} busy (log: {busy[1]})"
     groups = farthest(fidelity(summary.results.waits, stand_in.scheduler), summary.results.device) if is_wait(metric) else ""
-    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}. {groups}".strip()]
+    calibrated = [fit.words] if fit is not None else []
+    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}. {groups}".strip(), *calibrated]
 
 
 def _with_stops(summary: Summary, found: Verdict, other: Standing) -> str:
@@ -461,6 +483,11 @@ def _no_waits(summary: Summary, found: Verdict) -> str:
     busy = (
         f", with {amount('utilization', today['utilization'].mean)} of the {summary.results.device} busy" if "utilization" in today else ""
     )
+    if summary.log is not None and found.today is not summary.log and summary.log.values[metric].mean >= NO_WAIT:
+        logged = amount(metric, summary.log.values[metric].mean)
+        few, much = ("no job waits", "") if today[metric].mean < NOTHING else ("hardly any job waits", "much ")
+        reasons = f"the {plain_title(metric)} of {logged} in the log had other reasons"
+        return f"Simulated, {few}{busy}, so no scheduler can be {much}better; {reasons}."
     if today[metric].mean < NOTHING:
         return f"No job waits{busy}. There is nothing to gain."
     name = in_sentence(summary.results.name(found.today.scheduler))
