@@ -30,7 +30,7 @@ class SiteLook:
 
 @dataclass(frozen=True)
 class BatchSystem:
-    """Its commands, and the form in which it names jobs."""
+    """A system's commands, and the form in which it names jobs."""
 
     read: Callable[[], SiteState]
     run: Callable[[Sequence[str]], object]
