@@ -126,6 +126,8 @@ def test_waits_in_the_log_that_no_simulation_has_are_not_called_nothing() -> Non
         "What actually happened": "the log",
     }  # fmt: skip
     assert summary.results.what_if is None  # of no wait there is no share
+    idle = best_first(of_log(replace(work, logged_start=submit)))
+    assert {row[1] for row in idle.rows} == {"the log", "the same"}
 
 
 def test_the_table_compares_with_what_the_answer_compares_with() -> None:
@@ -155,3 +157,13 @@ def test_an_increase_of_thousands_of_percent_is_said_in_times() -> None:
     assert by_how_much(wide, "wait") == "between 100 % shorter and 145 times as long"
     assert by_how_much(wide, "utilization") == "between 100 % lower and 145 times as high"
     assert by_how_much(replace(wide, high=9.0), "wait") == "between 100 % shorter and 900 % longer"
+
+
+def test_schedulers_that_tie_are_not_called_the_best() -> None:
+    """Jobs that wait for each other and are all alike: no order is better."""
+    work = Workload.build({"submit": np.arange(200) * 10.0, "gpus": np.full(200, 4.0)}, np.full(200, 60.0))
+    summary = of_log(work)
+    found = plain_answer(summary)
+    assert found is not None
+    assert found.sentence.startswith("The 3 schedulers that stop no job are level: mean wait ")
+    assert headline(summary).startswith("No: the 3 schedulers that stop no job are level")

@@ -160,7 +160,7 @@ def against_today(summary: Summary, line: Standing) -> Interval | None:
 def change_cell(summary: Summary, line: Standing) -> str:
     """`51 % shorter` than today, and in a second line the interval, `40 to 60 %`; empty for today's line and the log."""
     share, today = against_today(summary, line), today_of(summary)
-    if share is not None:
+    if share is not None and math.isfinite(share.mean):
         return share_cell(share, summary.table.objective)
     if today is None or line is today or line is summary.log:
         return ""
@@ -297,6 +297,8 @@ def _nothing_better(summary: Summary, found: Verdict) -> str:
     others = f" of {count(found.chosen_from, 'scheduler')} that stop no job" if found.chosen_from > 1 else ""
     waits, who = summary.results.waits, found.best.scheduler
     tail = f"; 99 % of the jobs wait less than {duration(waits.most[who])}, the longest {duration(waits.longest[who])}" if waits else ""
+    if len({line.values[metric].mean for line in candidates(summary, preempting=False)}) == 1 < found.chosen_from:
+        return f"The {count(found.chosen_from, 'scheduler')} that stop no job are level: {plain_title(metric)} {value}{tail}."
     return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}{tail}."
 
 
