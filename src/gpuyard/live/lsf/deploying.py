@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuyard.live.estimator import keep
+from gpuyard.live.guards import GuardSettings
 from gpuyard.live.lsf.commands import no_right, read_lsf, send, went
 from gpuyard.live.lsf.modes import LsfOrder, LsfPlace, LsfPublish, put_back, release_marked, resumed
 from gpuyard.live.lsf.publishing import DecisionFile, PublishSettings
@@ -78,10 +79,15 @@ class LsfDeployment(Deployment):
         return {job: why for job, why in failed.items() if not went(why)}
 
 
-def reset(by: str, queues: Sequence[str], publish: Path | None, patience: float = 30.0) -> tuple[int, Mapping[str, str]]:
-    """Put everything back: marks, hosts and begin times of ours, the order, what is published; return how many, and who refused."""
+def reset(
+    by: str, queues: Sequence[str], publish: Path | None, guards: GuardSettings, patience: float = 30.0
+) -> tuple[int, Mapping[str, str]]:
+    """Put everything back: marks, hosts and begin times of ours, what is published, and the order of these queues alone.
+
+    The order of others may be their administrator's own work. Return how many commands that took, and who refused.
+    """
     if publish is not None:
         DecisionFile(publish).withdraw()
     marked, some = release_marked(patience)
-    count, others = put_back(by, frozenset(queues), patience)
+    count, others = put_back(by, frozenset(queues), guards, patience) if queues else (0, {})
     return marked + count, {**some, **others}

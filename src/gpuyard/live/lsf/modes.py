@@ -102,20 +102,24 @@ class LsfOrder:
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Give the queues back: without system values, or in the order of submission."""
         self._values = {}
-        return put_back(self.by, self.queues, patience)
+        return put_back(self.by, self.queues, self.guards, patience)
 
 
-def put_back(by: str, queues: frozenset[str], patience: float) -> tuple[int, Mapping[str, str]]:
-    """Take all system values away, or let the queues stand in the order of submission; return how many commands, and who refused."""
+def put_back(by: str, queues: frozenset[str], guards: GuardSettings, patience: float) -> tuple[int, Mapping[str, str]]:
+    """Take the system values away, or let the jobs of the queues (none: of all) stand in the order of submission.
+
+    They share the places that they have: jobs that the guards leave to the site are not moved. Return how many commands, and who refused.
+    """
     state, _ = read_lsf(patience)
     waiting = [job for job in state.jobs if job.waits and (not queues or job.partitions[0] in queues)]
     updates: list[Update] = []
     if by == "aps":
-        updates = [lsf_update("bmod", job, "-apsn") for job in _whole(waiting)]
+        updates = [lsf_update("bmod", job, "-apsn") for job in _whole(job for job in waiting if not guards.leaves(job))]
     else:
         for queue in dict.fromkeys(job.partitions[0] for job in waiting):
             listed = [job for job in waiting if job.partitions[0] == queue]
-            target = _whole(sorted(listed, key=lambda job: (job.submit, job.base, job.task)))
+            ours = (job for job in listed if not guards.leaves(job))
+            target = target_of(_whole(listed), _whole(sorted(ours, key=lambda job: (job.submit, job.base, job.task))))
             updates += move_updates(_whole(listed), target, len(listed))
     failed = send(updates, patience)
     return len(updates), {job: why for job, why in failed.items() if not went(why)}

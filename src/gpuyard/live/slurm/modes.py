@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from gpuyard.errors import UsageError
@@ -121,7 +122,7 @@ class OrderMode:
         done: set[int] = set()
         for row in decided.order:
             job, home = known[saved.name(row)], homes[row]
-            if job.base in done or self.guards.leaves(job) or (self.partitions and not set(job.partitions) & self.partitions):
+            if job.base in done or not self.guards.touches(job, self.partitions):
                 continue
             done.add(job.base)
             key = s.cluster.partition_numbers.get(home, 0), saved.tiers.get(home, 0)
@@ -139,9 +140,9 @@ class OrderMode:
             self._added |= dict(self._planned[each.job] for each in sent if each.job not in failed)
 
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Put every job back."""
+        """Put every job back that is ours to touch."""
         self._added = {}
-        return self.means.reset(patience)
+        return self.means.reset(patience, partial(self.guards.touches, partitions=self.partitions))
 
 
 # ── place ──
