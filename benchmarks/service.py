@@ -34,6 +34,7 @@ PAGE = ROOT / "docs" / "reference" / "service.md"
 HOSTS, RUNNING, CLIENTS = 1_000, 1_000, 8
 SPELL, SPELLS = 2.0, 10  # s, how often
 SCHEDULERS = ("learned:hosts", "fcfs/best/none")
+AFTERWARDS = 15.0  # s in which the service drops clients that began a request and did not go on: then what they sent is no longer held
 TICKS = os.sysconf("SC_CLK_TCK")
 Spell = list[float]  # s that each request took
 FORK = multiprocessing.get_context("fork")
@@ -199,8 +200,10 @@ def soak(where: str, pid: int, seconds: float) -> Line:
     """Work for long, with changes and harm; compare the memory after a tenth of the time with that at the end."""
     work = [churning, churning, picking, disturbing]
     at_once(work, where, seconds / 10)
+    time.sleep(AFTERWARDS)
     before = megabytes(pid)
     made = sum(map(len, at_once(work, where, 0.9 * seconds)))
+    time.sleep(AFTERWARDS)
     after = megabytes(pid)
     note = f"{before:.1f} MB after a tenth of the time, {after:.1f} MB at the end; {made:,} decisions, with changes and harm"
     return Line(f"growth of memory in {seconds:g} s", f"{max(after - before, 0.0):.1f} MB", "< 2 MB", note)

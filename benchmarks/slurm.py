@@ -19,10 +19,11 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +50,7 @@ SCHEDULERS = ("fcfs/fewest/easy", "sjf/fewest/easy", "learned:hpc/fewest/easy")
 ARMS = (("own", OWN), *((mode, each) for mode in ("order", "place") for each in SCHEDULERS))
 SHAPES = (("a100", 1, 1), ("a100", 2, 1), ("a100", 4, 1), ("a100", 8, 1), ("a100", 4, 2), ("v100", 1, 1), ("v100", 2, 1), ("v100", 4, 1))
 SHARES = (0.15, 0.1, 0.15, 0.15, 0.1, 0.1, 0.1, 0.15)  # 4 GPUs a job: a queue in which the order matters
+EVERY = 0.5  # s, from one cycle to the next
 SHORTEST, LONGEST = 1.0, 20.0  # s: waits are many times the second in which Slurm starts jobs
 FIRST_SEED = 10
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # Student's t by repetitions
@@ -76,7 +78,11 @@ def slurm(mode: str = "own") -> Iterator[RealSlurm]:
     """Run a Slurm for a while."""
     base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     base.chmod(0o755)
-    made = RealSlurm(base, hook=hook(["gpu"], deadman=600.0) if mode == "place" else "")
+    epilog, made = base / "wake.sh", RealSlurm(base, hook=hook(["gpu"], deadman=600.0) if mode == "place" else "")
+    if mode == "place":
+        epilog.write_text(f"#!/bin/sh\nexec touch {wake_of(made)}\n")
+        epilog.chmod(0o755)
+        made.more = f"EpilogSlurmctld={epilog}"
     try:
         made.start()
         os.environ.update({name: made.environment[name] for name in ("SLURM_CONF", "PATH")})
@@ -84,6 +90,30 @@ def slurm(mode: str = "own") -> Iterator[RealSlurm]:
     finally:
         made.stop()
         shutil.rmtree(base, ignore_errors=True)
+
+
+def wake_of(beside: RealSlurm) -> Path:
+    """Return the file that is touched when a job ends."""
+    return beside.base / "wake"
+
+
+@contextmanager
+def at_work(work: Deployment) -> Iterator[None]:
+    """Let a deployment work beside what is done meanwhile, cycle after cycle as in production."""
+    over = threading.Event()
+
+    def run() -> None:
+        for _ in work.cycles():
+            if over.is_set():
+                return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 # ── the same jobs under several orders ──
@@ -103,20 +133,20 @@ def replay(mode: str, scheduler: str, seed: int, count: int) -> Run:
             kind, each, nodes = SHAPES[shape]
             limit = 1 + int(span * 10)  # minutes: longer jobs ask for more, as users do
             jobs[beside.submit(f"-N{nodes}", f"--gres=gpu:{kind}:{each}", f"-t{limit}", seconds=round(span, 3))] = shape
-        work = None
+        beneath: AbstractContextManager[None] = nullcontext()
         if mode != "own":
-            work = Deployment(parse_scheduler(scheduler), DeploySettings(mode, every=0.5, most=400, partitions=("gpu",)))
+            settings = DeploySettings(mode, every=EVERY, most=400, partitions=("gpu",), wake=wake_of(beside))
+            work = Deployment(parse_scheduler(scheduler), settings)
             work.check()
             for _ in range(3):
                 next(work.cycles())
-        began = time.time()
+            beneath = at_work(work)
+        began, held = time.time(), 0
         beside.run("scancel", *map(str, blockers))
-        held = 0
-        while waiting := beside.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%T %Q %r").splitlines():
-            held += sum(line.startswith("PENDING") and (" 0 " in line or "Held" in line) for line in waiting)
-            if work is not None:
-                next(work.cycles())
-            time.sleep(0.5)
+        with beneath:
+            while waiting := beside.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%T %Q %r").splitlines():
+                held += sum(line.startswith("PENDING") and (" 0 " in line or "Held" in line) for line in waiting)
+                time.sleep(EVERY)
         return _judged(mode, scheduler, seed, jobs, began, held, beside)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,9 @@ REREAD = 10  # cycles after which nodes, partitions and site factors are read ag
 TELL_CLUSTER = 360  # cycles after which the log says again what the cluster is: its older files go
 LONGEST_PAUSE = 60.0  # s between cycles while Slurm does not answer
 JUMP = 5.0  # s by which the clock may move between cycles without being read again
+LOOK = 0.02  # s from one look at the file to the next
+GATHER = 0.1  # s that news is waited with: a job that has ended is still being cleaned up, and others may end with it
+SHARE = 4  # news comes too early for as long as the cycle before has taken, this often: so a storm of it takes a fifth of the time at most
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class DeploySettings:
     within: int = 1_000_000  # the largest site factor, up or down
     partitions: tuple[str, ...] = ()  # of Slurm; (): all
     patience: float = 30.0  # s for a command
+    wake: Path | None = None  # a file that is touched when a job ends: then the next cycle begins
     guards: GuardSettings = field(default_factory=GuardSettings)
     place: PlaceSettings = field(default_factory=PlaceSettings)
 
@@ -56,6 +61,36 @@ class DeploySettings:
         if self.mode == "place":
             return PlaceMode(self.guards, self.place, frozenset(self.partitions), self.every)
         return OrderMode(self.guards, self.within, frozenset(self.partitions), self.mode)
+
+
+@dataclass
+class Pause:
+    """The pause between two cycles: over when its time is, or when somebody touches a file to say that there is news."""
+
+    wake: Path | None = None  # only its time is looked at
+    _seen: int = field(default=0, repr=False)  # its time when the cycle began
+
+    def begin(self) -> None:
+        """Begin a cycle: what has happened until now it will see."""
+        self._seen = self._touched()
+
+    def rest(self, seconds: float, *, spent: float, hurried: bool = True) -> None:
+        """Wait so long, or, if `hurried`, until there is news; the cycle before has taken `spent` s."""
+        now = time.monotonic()
+        end, earliest = now + seconds, now + SHARE * spent
+        while (left := end - time.monotonic()) > 0:
+            if self.wake is None or not hurried:
+                time.sleep(left)
+            elif time.monotonic() >= earliest and self._touched() != self._seen:
+                time.sleep(min(left, GATHER))
+                return
+            else:
+                time.sleep(min(left, LOOK))
+
+    def _touched(self) -> int:
+        with suppress(OSError):
+            return self.wake.stat().st_mtime_ns if self.wake is not None else 0
+        return 0
 
 
 @dataclass
@@ -98,9 +133,10 @@ class Deployment:
 
     def cycles(self, count: int | None = None) -> Iterator[dict[str, Any]]:
         """Work, cycle by cycle, and yield what is logged of each. An error of Slurm ends a cycle, not the deployment."""
-        pause = self.settings.every
+        pause, between = self.settings.every, Pause(self.settings.wake)
         while count is None or self._cycle < count:
             began = time.monotonic()
+            between.begin()
             try:
                 record = self._one_cycle()
                 pause = self.settings.every
@@ -120,7 +156,8 @@ class Deployment:
                 self.figures.add(record)
             yield record
             if count is None or self._cycle < count:
-                time.sleep(max(pause - (time.monotonic() - began), 0.0))
+                spent = time.monotonic() - began
+                between.rest(pause - spent, spent=spent, hurried="error" not in record)
 
     def plan_once(self) -> tuple[SavedSnapshot, Planned]:
         """Return what a cycle would send now, and send nothing."""
@@ -243,12 +280,18 @@ class NoRightError(SlurmError):
     """The user may not change other users' jobs."""
 
 
-def reset(patience: float = 30.0) -> tuple[int, Mapping[str, str]]:
-    """Put every job back, whatever mode it was changed by; return how many updates that took, and who did not take his."""
+def reset(
+    patience: float = 30.0, guards: GuardSettings | None = None, partitions: frozenset[str] = frozenset()
+) -> tuple[int, Mapping[str, str]]:
+    """Put every job back, whatever mode it was changed by; return how many updates that took, and who did not take his.
+
+    The order of jobs that the guards leave to the site, or that are in other `partitions`, is not touched. All lose our marks.
+    """
     config = configuration(patience)
     count, failed = 0, dict[str, str]()
     kind = config.get("PriorityType", "")
-    steps: list[Callable[[float], tuple[int, Mapping[str, str]]]] = [MEANS[kind]().reset] if kind in MEANS else []
+    touches = partial((guards or GuardSettings()).touches, partitions=partitions)
+    steps: list[Callable[[float], tuple[int, Mapping[str, str]]]] = [partial(MEANS[kind]().reset, touches=touches)] if kind in MEANS else []
     steps.append(partial(release_all, settle=0.0))  # jobs are marked also when the hook is gone
     for step in steps:
         number, some = step(patience)
