@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,24 @@ def test_a_replaced_column_is_checked_like_a_new_one():
     jobs, _ = Jobs.build({"submit": [0.0, 1.0]})
     with pytest.raises(DataError, match="row 2: gpus = -5"):
         jobs.replace(gpus=[1.0, -5.0])
+
+
+def test_a_table_replaced_in_another_way_has_its_own_columns() -> None:
+    """`dataclasses.replace` used to take the columns of the old table along, which could send the engine round and round."""
+    jobs, _ = Jobs.build({"submit": [0.0, 1.0, 2.0], "gpus": [1.0, 2.0, 4.0]})
+    assert jobs.gpus.tolist() == [1.0, 2.0, 4.0]  # now they are kept
+    other = jobs.table[:2].copy()
+    other["gpus"] = 8.0
+    changed = dataclasses.replace(jobs, table=other)
+    assert changed.gpus.tolist() == [8.0, 8.0]
+    assert len(changed) == 2
+    assert jobs.gpus.tolist() == [1.0, 2.0, 4.0]
+    with pytest.raises((TypeError, ValueError)):
+        dataclasses.replace(jobs, _columns={"gpus": jobs.gpus})
+
+
+@pytest.mark.parametrize("table", [np.zeros(3), np.zeros((2, 2), JOB), [1, 2]])
+def test_a_table_of_another_shape_is_refused(table: Any) -> None:
+    jobs, _ = Jobs.build({"submit": [0.0, 1.0, 2.0]})
+    with pytest.raises(DataError, match=r"not one row of JOB per job.*jobs\.replace"):
+        dataclasses.replace(jobs, table=table)

@@ -87,3 +87,13 @@ def test_head_and_take_number_the_jobs_anew() -> None:
     assert part.runtime.tolist() == [1.0, 3.0]
     assert len(three().head(2)) == 2
     assert three().head(99) == three()
+
+
+def test_jobs_replaced_without_the_rest_are_refused() -> None:
+    whole = Workload.build({"submit": [0.0, 1.0, 2.0]}, [5.0, 6.0, 7.0], logged_start=[0.0, 1.0, 2.0])
+    with pytest.raises(DataError, match="runtime has 3 values for 2 jobs"):
+        replace(whole, jobs=whole.jobs.with_table(whole.jobs.table[:2]))
+    with pytest.raises(DataError, match="logged_start has 2 values for 3 jobs"):
+        replace(whole, logged_start=np.zeros(2))
+    with pytest.raises(DataError, match="not in the order of their submits"):
+        replace(whole, jobs=whole.jobs.with_table(whole.jobs.table[::-1]))

@@ -114,6 +114,9 @@ def test_packings_that_are_refused_by_name(tmp_path: Path) -> None:
     for start, words in ((b"\x28\xb5\x2f\xfd", "Zstandard; hint: unpack it first: zstd -d"), (b"PAR1", "is Parquet, not text")):
         path.write_bytes(start + b"and so on")
         assert words in _refused(path)
+    other = tmp_path / "log.txt.zst"  # a name that no reader claims
+    other.write_bytes(b"\x28\xb5\x2f\xfd" + b"and so on")
+    assert "is packed by Zstandard; hint: unpack it first: zstd -d" in _refused(other)
     path.write_bytes(_zip(b"text", "a.csv", "b.csv"))
     assert "2 files in the zip: 'a.csv', 'b.csv'; hint: unpack it" in _refused(path)
 
@@ -163,6 +166,9 @@ def test_utf16_and_zero_bytes(tmp_path: Path, kind: str, text: bytes) -> None:
     assert "in the middle of a character" in _refused(path)
     path.write_bytes(b"\xff\xfe" + b"\x00\xdc" * 40)
     assert "is not UTF-16, despite its first bytes" in _refused(path)
+    for order in ("LE", "BE"):
+        path.write_bytes(text.decode().encode(f"utf-16-{order}"))
+        assert f"a zero byte: this is not a text file; hint: UTF-16 without its mark? convert it: iconv -f UTF-16{order}" in _refused(path)
     path.write_bytes(text[:100] + b"\0" + text[100:])
     assert "a zero byte" in _refused(path)
 

@@ -13,6 +13,7 @@ from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
 from gpuyard.experiments.judging.statistics import Interval, block_ratio
 from gpuyard.experiments.judging.text import change_in_words
+from gpuyard.experiments.judging.words import NO_WAIT
 from gpuyard.metrics import METRICS
 from gpuyard.metrics.base import values_of
 from gpuyard.model.cluster import Cluster
@@ -64,7 +65,7 @@ class WhatIf:
 def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) -> WhatIf | None:
     """Compare smallest area first with EASY with and without stops, over the jobs that are `counted`, (jobs,) bool.
 
-    None where some job may be stopped already, where nothing waits, and of a log that is too long.
+    None where some job may be stopped already, where hardly any waits, and of a log that is too long.
     """
     stated = workload.jobs.stated.get("preemptible", np.zeros(0))
     if (stated > 0).any() or not counted.any() or len(workload) > MOST_JOBS:
@@ -73,7 +74,7 @@ def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) 
     results = [simulate(work, cluster, parse_scheduler(text), rules=rules) for work, text in ((workload, PLAIN), (supposed, RANKED))]
     (before, after), slow = (_values(results, name, counted) for name in ("delay", "bsld"))
     means = float(np.nanmean(before)), float(np.nanmean(after))
-    if not means[0] > 0:
+    if not means[0] > NO_WAIT:
         return None
     submit, may_stop = workload.jobs.submit, supposed.jobs.stated["preemptible"] > 0
 

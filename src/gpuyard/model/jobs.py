@@ -75,8 +75,15 @@ class Jobs:
     qoses: tuple[str, ...] = ("",)
     accounts: tuple[str, ...] = ("",)
     term_texts: tuple[str, ...] = ("",)
-    _columns: dict[str, Array] = field(default_factory=dict, repr=False)
+    # Never copied by dataclasses.replace: views of another table under this one's name once sent the engine round and round.
+    _columns: dict[str, Array] = field(default_factory=dict, init=False, repr=False)
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what others work out once, by name
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.table, np.ndarray) and self.table.ndim == 1 and self.table.dtype == JOB):
+            raise DataError(
+                "jobs: the table is not one row of JOB per job", hint="make jobs with Jobs.build, change them with jobs.replace"
+            )
 
     @classmethod
     def build(
@@ -157,14 +164,14 @@ class Jobs:
     def with_stated(self, **columns: npt.ArrayLike) -> Jobs:
         """Return a copy with other values in some columns of STATED."""
         texts, numbers = terms_labels({**self.stated, **columns}, len(self), "jobs")
-        return replace(self, term_texts=texts or ("",), table=self.table, _columns={}).replace(terms=numbers)
+        return replace(self, term_texts=texts or ("",)).replace(terms=numbers)
 
     def _label_counts(self) -> dict[str, int]:
         return {column: len(getattr(self, name)) for column, name in LABELS.items()}
 
     def with_table(self, table: Array) -> Jobs:
         """Return other rows with the same labels."""
-        return replace(self, table=table, _columns={})
+        return replace(self, table=table)
 
     def replace(self, **columns: npt.ArrayLike) -> Jobs:
         """Return a copy with other values in some columns, in the present order; submit and index stay."""

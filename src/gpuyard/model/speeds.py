@@ -129,7 +129,7 @@ def fitting(workload: Workload, speeds: SpeedTable, types: Iterable[str]) -> Wor
         codes[(jobs.job_class == job_class) & (jobs.gpu_type == kind)] = labels.index(label)
     if len(labels) == len(jobs.gpu_types) and np.array_equal(codes, jobs.gpu_type):
         return workload
-    return replace(workload, jobs=replace(jobs, gpu_types=tuple(labels), _columns={}).replace(gpu_type=codes))
+    return replace(workload, jobs=replace(jobs, gpu_types=tuple(labels)).replace(gpu_type=codes))
 
 
 def _text(path: Path) -> str:

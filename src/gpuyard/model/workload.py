@@ -54,6 +54,15 @@ class Workload(Displayed):
     phases: tuple[tuple[float, str], ...] = ()  # (s, regime): where a regime of arrivals begins; empty: nobody says
 
     def __post_init__(self) -> None:
+        columns = {"runtime": self.runtime} | ({} if self.logged_start is None else {"logged_start": self.logged_start})
+        for name, column in columns.items():
+            if np.shape(column) != (len(self.jobs),):
+                raise DataError(f"{self.name}: {name} has {np.size(column)} values for {len(self.jobs)} jobs")
+        submit = self.jobs.submit
+        if (submit[1:] < submit[:-1]).any():
+            raise DataError(
+                f"{self.name}: the jobs are not in the order of their submits", hint="make them with Workload.build, which sorts"
+            )
         if self._stand_ins and self._stand_ins == len(self):
             object.__setattr__(self, "estimate_source", "exact")
 

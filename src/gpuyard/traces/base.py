@@ -19,7 +19,7 @@ from gpuyard.model.workload import Workload
 from gpuyard.packed import plain_name
 from gpuyard.registry import Registry, unknown_name
 from gpuyard.traces.datasets import DATASETS, fetch
-from gpuyard.traces.opening import Head, head_of
+from gpuyard.traces.opening import DEFAULT_LIMITS, Head, blocks, head_of
 from gpuyard.traces.parameters import Registered, parameters_of, parse_assignments
 
 Function = Callable[..., Workload]
@@ -135,6 +135,8 @@ def reader_of(path: Path) -> Reader:
     chosen = next(iter((*(found for found in recognised if not found.last), *named, *recognised)), None)
     if chosen is None and path.is_dir():
         raise DataError(f"{path}: is a directory, not a file")
+    if chosen is None and head is None and path.is_file():
+        next(blocks(path, DEFAULT_LIMITS))  # raises what is wrong with it, such as a packing that cannot be read
     if chosen is None and head is not None and not head.lines:
         raise DataError(f"{path}: the file is empty")
     if chosen is None and head is None:

@@ -14,6 +14,7 @@ from gpuyard.packed import DAMAGED
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets write "Unicode text"
+_LOOKED_AT = 100  # bytes; of English in UTF-16 every second one is 0
 _TOO_LARGE = "split the file, or give a larger Limits(size=…) from Python"
 
 
@@ -126,7 +127,7 @@ def _checked(path: Path, text: bytes, line: int) -> Block:
         text = text.removeprefix(_BYTE_ORDER_MARK)
     at = text.find(b"\0")
     if at >= 0:
-        raise DataError(f"{path}:{line + text.count(10, 0, at)}: a zero byte: this is not a text file")
+        raise DataError(f"{path}:{line + text.count(10, 0, at)}: a zero byte: this is not a text file", hint=_if_utf16(path, text))
     if not text.isascii():
         try:
             text.decode("utf-8")
@@ -136,3 +137,12 @@ def _checked(path: Path, text: bytes, line: int) -> Block:
                 hint="convert the file, e.g. with iconv -t UTF-8",
             ) from None
     return Block(text, line)
+
+
+def _if_utf16(path: Path, text: bytes) -> str:
+    """Say how a file is converted if every second byte is zero, as in UTF-16 without its mark; else nothing."""
+    start = text[:_LOOKED_AT]
+    if start.count(0) * 3 < len(start):
+        return ""
+    order = "LE" if start[1:2] == b"\0" else "BE"
+    return f"UTF-16 without its mark? convert it: iconv -f UTF-16{order} -t UTF-8 {path.name} > text"

@@ -10,7 +10,7 @@ import pytest
 from gpuyard import compare
 from gpuyard.experiments.judging.answering.fidelity import GroupFidelity, farthest, fidelity
 from gpuyard.experiments.judging.answering.plain import plain_answer
-from gpuyard.experiments.questions.stability import MOST_JOBS, Stability, Tried, busiest, stability
+from gpuyard.experiments.questions.stability import MOST_JOBS, Stability, Tried, _size_name, busiest, stability
 from gpuyard.model.cluster_file import load_cluster
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
@@ -133,3 +133,9 @@ def test_only_groups_that_are_far_off_are_named() -> None:
     assert farthest([small], "GPUs") == "Farthest off: jobs on at most 1 GPU 60.0 s (log: 1 h)."
     near, far = (GroupFidelity("partition", name, 10, wait, (1.0, 1.0)) for name, wait in (("a", (100.0, 130.0)), ("b", (3600.0, 60.0))))
     assert farthest([near, far], "GPUs") == "Farthest off: partition b 60.0 s (log: 1 h)."
+
+
+def test_twice_as_many_devices_are_written_out() -> None:
+    one, two = load_cluster("1x8:a100"), load_cluster("2x8:a100")
+    assert _size_name(one, two, 1.1) == "100 % more devices"
+    assert _size_name(two, one, 0.9) == "50 % fewer devices"

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuyard.engine.simulation import simulate
 from gpuyard.errors import DataError, UnknownNameError, UsageError
-from gpuyard.traces import load_workload
+from gpuyard.policies import parse_scheduler
+from gpuyard.traces import guess_cluster, load_workload
 from gpuyard.traces.readers.columns import COLUMNS
 
 
@@ -306,3 +308,26 @@ def test_a_table_of_jobs_is_one_whatever_its_name(tmp_path: Path) -> None:
     path = tmp_path / "export.dat"
     path.write_text("arrival_time\tduration\n0\t5\n")
     assert len(load_workload(str(path))) == 1
+
+
+@pytest.mark.parametrize("name", ["cpus", "Cores", "num_cpu"])
+def test_cores_are_not_called_gpus(tmp_path: Path, name: str) -> None:
+    """A table of a CPU cluster: a device is a core, and the cluster that is guessed has processors."""
+    rows = "".join(f"{60 * k},{60 * k + 5},{100 + k},{4 + k % 3},{8 * k},\n" for k in range(50))
+    workload = load_workload(_write(tmp_path, f"submit,start,runtime,{name},mem_gb,user\n{rows}"))
+    assert workload.jobs.gpus[:3].tolist() == [4, 5, 6]
+    assert not workload.jobs.cpus.any()
+    assert not workload.jobs.memory.any()
+    assert "a device is a CPU core: the table has no column of GPUs" in workload.notes
+    cluster, why = guess_cluster(workload)
+    assert [kind.name for kind in cluster.types] == ["cpu"]
+    assert "processors" in why
+    assert "GPU" not in why
+    assert (simulate(workload, cluster, parse_scheduler("fcfs/fewest/easy")).table["reason"] == 0).all()
+
+
+def test_cores_beside_gpus_and_parts_of_cores_stay_what_they_are(tmp_path: Path) -> None:
+    with_gpus = load_workload(_write(tmp_path, "submit,runtime,cores,gpus\n0,9,8,1\n"))
+    assert (with_gpus.jobs.gpus[0], with_gpus.jobs.cpus[0], with_gpus.machines) == (1, 8, ())
+    parts = load_workload(_write(tmp_path, "submit,runtime,cores\n0,9,0.5\n1,9,2.5\n"))
+    assert (parts.jobs.gpus.tolist(), parts.jobs.cpus.tolist()) == ([1, 1], [0.5, 2.5])

@@ -32,7 +32,8 @@ def gains_chart(summary: Summary, answer: PlainAnswer) -> list[str]:
     lines = [f"Mean wait by length of the job: {before} (░), {after} (█)"]
     for each in changes:
         lines.append(f"  {each.group:<{wide}}  {bar(each.before / most, '░')} {duration(each.before)}")
-        less = f"{short(abs(100 * each.share.mean))} % {'shorter' if each.share.mean < 0 else 'longer'}"
+        share = short(abs(100 * each.share.mean))
+        less = "the same" if share == "0" else f"{share} % {'shorter' if each.share.mean < 0 else 'longer'}"
         lines.append(f"  {'':<{wide}}  {bar(each.after / most)} {duration(each.after)}, {less}")
     return [*lines, ""]
 

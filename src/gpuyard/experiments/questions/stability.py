@@ -153,7 +153,7 @@ def _settings(workload: Workload, cluster: Cluster) -> list[tuple[str, tuple[Wor
 def _size_name(cluster: Cluster, other: Cluster, factor: float) -> str:
     """`12 % fewer devices`: nodes are whole, so it may be more than was meant, of two nodes a half."""
     share = other.gpus / cluster.gpus if cluster.gpus else factor
-    return f"{100 * abs(share - 1):.2g} % {'fewer' if share < 1 else 'more'} devices"
+    return f"{100 * abs(share - 1):.0f} % {'fewer' if share < 1 else 'more'} devices"
 
 
 def busiest(workload: Workload, jobs: int) -> Array:

@@ -22,7 +22,7 @@ from gpuyard.traces.base import reader
 from gpuyard.traces.checks import Rows, check_count, check_ids
 from gpuyard.traces.opening import DEFAULT_LIMITS, Head, Limits, read_text
 from gpuyard.traces.readers.columns import LABEL_COLUMNS, UNITS, chosen_columns, holds_jobs, places_of
-from gpuyard.traces.readers.tables import YES_NO, quantities, workload_of
+from gpuyard.traces.readers.tables import YES_NO, quantities, with_devices, workload_of
 from gpuyard.traces.writing import LINES, USUAL, WRITERS, Writer, lost_facts, lost_origin, number_texts, written
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def read_csv(
     taken. Required: `submit`, or `start` and `wait`; and `runtime`, or `end` and a start. `unit` applies to times that are numbers
     and whose column does not say its unit, in its name or in the mapping (`runtime=length:min`); instants may be ISO timestamps instead
     (time 0 is then the first submit). `delimiter` is guessed from the header unless given. Lines that begin with # are comments.
-    Rows without submit, run time or GPUs are dropped and counted; a job may take 0 s.
+    Where a table has cores and no GPUs, a device is a core. Rows without submit, run time or GPUs are dropped and counted; a job may
+    take 0 s.
     """
     text = read_text(path, limits)
     names, delimiter = _header(path, text, delimiter)
@@ -77,7 +78,8 @@ def read_csv(
     chosen = chosen_columns(f"{path}:1", names, columns or {}, UNITS[unit])
     table = TextTable(path, *_frame(path, text, names, chosen.places, delimiter, limits))
     values, notes = quantities(table, chosen.units)
-    return workload_of(table, values, (*chosen.notes, *notes))
+    values, machines, more = with_devices(values)
+    return workload_of(table, values, (*chosen.notes, *notes, *more), machines=machines)
 
 
 @dataclass(frozen=True)

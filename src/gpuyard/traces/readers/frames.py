@@ -19,7 +19,7 @@ from gpuyard.registry import unknown_name
 from gpuyard.traces.checks import Rows, check_count, check_ids
 from gpuyard.traces.opening import DEFAULT_LIMITS
 from gpuyard.traces.readers.columns import UNITS, Units, chosen_columns
-from gpuyard.traces.readers.tables import YES_NO, quantities, workload_of
+from gpuyard.traces.readers.tables import YES_NO, quantities, with_devices, workload_of
 
 _MISSING = ("NAType", "NaTType")  # of pandas, which may not be there
 
@@ -39,7 +39,8 @@ def read_frame(frame: object, *, columns: Mapping[str, str], unit: str, name: st
     check_count(Path(name), count, DEFAULT_LIMITS)
     table = FrameTable(Path(name), arrays, np.arange(1, count + 1), chosen.units)
     found, notes = quantities(table, chosen.units)
-    return replace(workload_of(table, found, (*chosen.notes, *notes)), name=name)
+    found, machines, more = with_devices(found)
+    return replace(workload_of(table, found, (*chosen.notes, *notes, *more), machines=machines), name=name)
 
 
 def _columns_of(frame: object) -> tuple[list[str], list[object]]:

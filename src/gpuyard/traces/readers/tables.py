@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.rules import FLAGS
-from gpuyard.model.workload import Workload
+from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.checks import Rows, check_values, no_usable_job, usable_rows
 from gpuyard.traces.origin import origin_note
 from gpuyard.traces.readers.columns import INSTANTS, LABEL_COLUMNS, NUMBERS, SPANS, TERMS, Units
@@ -50,6 +50,18 @@ def quantities(table: JobTable, units: Units = SECONDS) -> tuple[dict[str, Array
     return values | {"id": ids}, (*notes, *id_notes)
 
 
+def with_devices(values: dict[str, Array]) -> tuple[dict[str, Array], tuple[Machine, ...], tuple[str, ...]]:
+    """Let CPU cores be the devices where a table has cores, in whole numbers, and no GPUs; return the nodes to guess from, and a note.
+
+    Otherwise each job would have a GPU. Memory is left out then: it goes with the nodes, which nothing describes.
+    """
+    cores = values.get("cpus", np.zeros(1))
+    if "gpus" in values or not (cores > 0).any() or (cores != np.floor(cores))[~np.isnan(cores)].any():
+        return values, (), ()
+    kept = {name: column for name, column in values.items() if name not in ("cpus", "memory")}
+    return kept | {"gpus": cores}, (Machine("pool", 0, gpu_type="cpu"),), ("a device is a CPU core: the table has no column of GPUs",)
+
+
 def _times(table: JobTable, units: Units) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Return instants and spans in seconds; for timestamps, time 0 is the first submit."""
     instants = [name for name in INSTANTS if name in table]
@@ -81,7 +93,7 @@ def _times(table: JobTable, units: Units) -> tuple[dict[str, Array], tuple[str, 
 
 def workload_of(
     table: JobTable, values: Mapping[str, Array], notes: tuple[str, ...] = (), *, unwanted: Mapping[str, Array] | None = None,
-    preset: str = "",
+    preset: str = "", machines: Sequence[Machine] = (),
 ) -> Workload:  # fmt: skip
     """Build the workload from the rows that can be used. `unwanted` maps a reason to a mask of rows that are dropped unchecked."""
     values = {name: np.where(np.isnan(v), _DEFAULTS[name], v) if name in _DEFAULTS else v for name, v in values.items()}
@@ -101,7 +113,7 @@ def workload_of(
         if name in table:
             labels[name], kept[name] = table.labels(name, keep)
     return Workload.build(
-        kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset,
+        kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset, machines=machines,
         users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
         classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
         qoses=labels.get("qos", ("",)), accounts=labels.get("account", ("",)),

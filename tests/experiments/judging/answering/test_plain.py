@@ -94,6 +94,8 @@ def test_a_best_that_is_sure_alone_but_not_after_its_choice_is_explained(demo: S
     assert "this may be chance. Taken alone it is between" in said and said.endswith("picked as the best on these very jobs.")
     assert "alone with today's on another stretch of time" in plain._next(demo, doubted, ())
     assert "Taken alone" not in plain._sure(demo, replace(doubted, several=False))
+    nothing = replace(found.verdict, share=replace(found.verdict.share, mean=0.0, low=0.0, high=1e-9))
+    assert plain._sure(demo, nothing).startswith("How sure: who is best on the rest of the jobs gains nothing on any part of them")
 
 
 @pytest.mark.parametrize(("runtime", "words"), [(1.0, "No job waits"), (40.0, "Hardly any job waits")])
@@ -107,6 +109,23 @@ def test_where_nobody_waits_there_is_nothing_to_gain(runtime: float, words: str)
     assert "not simulated here" in " ".join(found.trust) and "--apply load:0.9" in found.next
     assert gains_chart(summary, found) == [] and found.pays == ()
     assert headline(summary).startswith(f"No: {words.lower()}")
+
+
+def test_waits_in_the_log_that_no_simulation_has_are_not_called_nothing() -> None:
+    submit = np.arange(300) * 100.0
+    work = Workload.build({"submit": submit, "gpus": np.ones(300)}, np.full(300, 30.0), logged_start=submit + 900.0)
+    summary = of_log(work)
+    found = plain_answer(summary)
+    assert found is not None and found.word == "No"
+    assert (
+        found.sentence.startswith("Simulated, no job waits, with ") and "the mean wait of 15.0 min in the log had other" in found.sentence
+    )
+    cells = {row[0].partition("\n")[0]: row[1] for row in best_first(summary).rows}
+    assert cells == {
+        "First come, first served + EASY": "baseline", "Shortest job first + EASY": "the same", "Smallest area first + EASY": "the same",
+        "What actually happened": "the log",
+    }  # fmt: skip
+    assert summary.results.what_if is None  # of no wait there is no share
 
 
 def test_the_table_compares_with_what_the_answer_compares_with() -> None:

@@ -78,3 +78,13 @@ def test_suspended_time_is_no_run_time(tmp_path: Path) -> None:
 def test_wrong_values(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(DataError, match=rf"table\.csv:2: {message}"):
         read(tmp_path, SUPERCLOUD, DONE.replace(old, new, 1))
+
+
+def test_a_list_of_nodes_as_python_writes_it(tmp_path: Path) -> None:
+    """Rows of MIT Supercloud with several nodes: `"['r1-1', 'r1-2']"`."""
+    two = DONE.replace("1,r1n1,8", "2,\"['r1-1', 'r1-2']\",8").replace("gpu:volta:2", "gpu:volta:1").replace("4=1", "4=2")
+    one = DONE.replace("7,", "8,", 1).replace("r1n1", "['r1-1']")
+    workload = read(tmp_path, SUPERCLOUD, two, one)
+    assert sorted(machine.name for machine in workload.machines) == ["r1-1", "r1-2"]
+    assert len(workload) == 2
+    assert not workload.dropped

@@ -27,6 +27,7 @@ from gpuyard.metrics import resolve
 
 NEAR = 0.02  # of the reference: a change below it is called about the same
 _SURE = "How sure: "
+_NO_GAIN = 5e-4  # of today's mean: what would be written as 0 %
 _MOST_PEERS = 3  # that are named
 _LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
 
@@ -157,8 +158,13 @@ def against_today(summary: Summary, line: Standing) -> Interval | None:
 
 def change_cell(summary: Summary, line: Standing) -> str:
     """`51 % shorter` than today, and in a second line the interval, `40 to 60 %`; empty for today's line and the log."""
-    share = against_today(summary, line)
-    return share_cell(share, summary.table.objective) if share is not None else ""
+    share, today = against_today(summary, line), today_of(summary)
+    if share is not None:
+        return share_cell(share, summary.table.objective)
+    if today is None or line is today or line is summary.log:
+        return ""
+    mine, theirs = (each.values[summary.metrics[0]].mean for each in (line, today))  # of nothing there is no share
+    return "the same" if mine == theirs else comparatives(summary.metrics[0])[mine > theirs] if math.isfinite(mine - theirs) else "–"
 
 
 def share_cell(share: Interval, metric: str) -> str:
@@ -293,6 +299,9 @@ def _sure(summary: Summary, found: Verdict) -> str:
     chosen = f", allowing for the choice among {found.chosen_from}" if found.chosen else ""
     if found.untested:
         return f"{_SURE}there is too little to tell; take it as a hint."
+    if found.better is None and found.chosen and max(abs(found.share.low), abs(found.share.high)) < _NO_GAIN:
+        told = "who is best on the rest of the jobs gains nothing on any part of them: this may be chance."
+        return f"{_SURE}{told}{_taken_alone(summary, found)}"
     if found.better is None:
         by = by_how_much(found.share, summary.metrics[0])
         return f"{_SURE}the true change may be {by} (95 % interval{chosen}): this may be chance.{_taken_alone(summary, found)}"
@@ -461,6 +470,11 @@ def _no_waits(summary: Summary, found: Verdict) -> str:
     busy = (
         f", with {amount('utilization', today['utilization'].mean)} of the {summary.results.device} busy" if "utilization" in today else ""
     )
+    if summary.log is not None and found.today is not summary.log and summary.log.values[metric].mean >= NO_WAIT:
+        logged = amount(metric, summary.log.values[metric].mean)
+        few, much = ("no job waits", "") if today[metric].mean < NOTHING else ("hardly any job waits", "much ")
+        reasons = f"the {plain_title(metric)} of {logged} in the log had other reasons"
+        return f"Simulated, {few}{busy}, so no scheduler can be {much}better; {reasons}."
     if today[metric].mean < NOTHING:
         return f"No job waits{busy}. There is nothing to gain."
     name = in_sentence(summary.results.name(found.today.scheduler))
