@@ -18,7 +18,7 @@ from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuyard.live.guards import GuardSettings
-    from gpuyard.live.slurm.deploying import Deployment, DeploySettings
+    from gpuyard.live.deployment.running import Deployment, DeploySettings
 
 FAILED = 1
 NOT_WELL = 3
@@ -81,8 +81,8 @@ def slurm(
     Slurm goes on starting jobs by itself, within all its limits, and nothing is ever held: when gpuyard ends, however it ends, the order
     stays as it is, and jobs that wait to be placed start by themselves. --reset puts everything back.
     """
-    from gpuyard.live.slurm.deploying import DeploySettings
-    from gpuyard.live.slurm.placing import PlaceSettings
+    from gpuyard.live.deployment.placing import PlaceSettings
+    from gpuyard.live.slurm.deploying import SlurmSettings
 
     chosen = [name for name, given in (("shadow", shadow), ("order", order), ("place", place), ("reset", reset)) if given]
     if len(chosen) != 1:
@@ -94,8 +94,8 @@ def slurm(
     if reset:
         _reset(wait, guards, partition or [])
         return
-    settings = DeploySettings(
-        chosen[0], period, most, within, tuple(partition or ()), wait, wake, guards, PlaceSettings(ahead, settle=max(20.0, 2 * period))
+    settings = SlurmSettings(
+        chosen[0], period, most, tuple(partition or ()), wait, wake, guards, PlaceSettings(ahead, settle=max(20.0, 2 * period)), within
     )
     if place and ahead < 6 * period:
         raise UsageError(f"--deadman {deadman} is less than six cycles of --every {every}", hint="jobs would start before they are decided")
@@ -133,11 +133,11 @@ def _work(
     from gpuyard.live.leader import leading
     from gpuyard.live.log import RotatedLog
     from gpuyard.live.slurm.commands import cluster_name
-    from gpuyard.live.slurm.deploying import Deployment
+    from gpuyard.live.slurm.deploying import SlurmDeployment
     from gpuyard.policies import parse_scheduler
 
     memory, figures = log.with_name(f"{log.name}.estimates"), DeploymentFigures(metrics)
-    deployment = Deployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
+    deployment = SlurmDeployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
     deployment.check()
     if dry_run:
         show_plan(deployment)

@@ -51,8 +51,8 @@ def lsf(
     LSF goes on starting jobs by itself, within all its limits; brun is never used. When gpuyard ends, however it ends, the order stays as
     it is, and jobs that wait to be placed start by themselves. --reset puts everything back. Tested beside a stand-in; no LSF was at hand.
     """
+    from gpuyard.live.deployment.placing import PlaceSettings
     from gpuyard.live.lsf.deploying import MEANS, LsfSettings
-    from gpuyard.live.slurm.placing import PlaceSettings
 
     modes = {"shadow": shadow, "order": order, "place": place, "publish": publish, "reset": reset}
     chosen = [name for name, given in modes.items() if given]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuyard.live.deployment.modes import Mode, Update
+from gpuyard.live.deployment.running import REREAD, Deployment, DeploySettings, NoRightError
 from gpuyard.live.estimator import keep
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.lsf.commands import no_right, read_lsf, send, went
 from gpuyard.live.lsf.modes import LsfOrder, LsfPlace, LsfPublish, put_back, release_marked, resumed
 from gpuyard.live.lsf.publishing import DecisionFile, PublishSettings
 from gpuyard.live.lsf.text import LsfTables
-from gpuyard.live.slurm.commands import Update
-from gpuyard.live.slurm.deploying import JUMP, REREAD, Deployment, DeploySettings, NoRightError
-from gpuyard.live.slurm.modes import Mode
 from gpuyard.live.state.site import SiteState
 
 MEANS = ("btop", "aps")
@@ -52,10 +50,7 @@ class LsfDeployment(Deployment):
     def _read(self) -> SiteState:
         """Read the jobs, and from time to time hosts and queues; in modes that place, hosts too in every cycle."""
         now = self.clock()
-        offset = now - time.monotonic()
-        set_again = self._offset is None or abs(offset - self._offset) > JUMP
-        self._offset = offset
-        fresh = set_again or self._ground is None or self._cycle % REREAD == 0
+        fresh = self._clock_was_set(now) or self._ground is None or self._cycle % REREAD == 0
         known = None if fresh or self.mode.reads_nodes else self._tables
         state, tables = read_lsf(self.settings.patience, known)
         if known is None:
@@ -66,17 +61,18 @@ class LsfDeployment(Deployment):
         self._ground = replace(state, now=now, nodes=quiet)
         return self._ground
 
-    def _send(self, updates: Sequence[Update]) -> dict[str, str]:
-        """Send updates, or publish; return the jobs that did not take theirs, with the reason."""
-        self._changed = True
+    def _deliver(self, updates: Sequence[Update]) -> dict[str, str]:
+        """Send updates, or publish."""
         if isinstance(self.mode, LsfPublish):
             self.mode.publish()
         failed = send(updates, self.settings.patience)
         send(resumed(updates, failed), self.settings.patience)
         if no_right(failed):
             raise NoRightError("this user may not change other users' jobs", hint="run it as an administrator of LSF (bparams, lsb.users)")
-        self.mode.told(updates, failed)
-        return {job: why for job, why in failed.items() if not went(why)}
+        return failed
+
+    def _went(self, why: str) -> bool:
+        return went(why)
 
 
 def reset(

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuyard.errors import UsageError
+from gpuyard.live.deployment.modes import MOST_NAMES, Decided, Planned, Update
+from gpuyard.live.deployment.placing import PlaceMode, PlaceSettings, SortedQueue
 from gpuyard.live.guards import GuardSettings, Start, checked_starts, near_own
 from gpuyard.live.lsf.commands import lsf_update, read_lsf, send, went
 from gpuyard.live.lsf.marks import HELD, MARK, JobMark
 from gpuyard.live.lsf.moves import aps_values, move_updates, out_of_place, target_of
 from gpuyard.live.lsf.publishing import DecisionFile
-from gpuyard.live.slurm.commands import Update
-from gpuyard.live.slurm.modes import BEATS, MOST_NAMES, Decided, PlaceMode, Planned
-from gpuyard.live.slurm.placing import PlaceSettings, SortedQueue
 from gpuyard.live.state.site import SiteJob, SiteState
 
 _MINUTE = 60.0
@@ -151,19 +150,14 @@ class LsfPlace(PlaceMode):
         """Refuse queues that are not there."""
         check_queues(self.partitions, state, needed="the same that esub.gpuyard names")
 
-    def plan(self, decided: Decided, state: SiteState) -> Planned:
-        """Return a start for each decision that holds, and what keeps the other jobs in hand."""
-        assert self._seen is not None
-        good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
-        self._started = {each.name for each in good}, state.now
-        starts = [update for each in good for update in start_updates(self._seen.ours[each.name], each, state.now)]
-        facts = {
-            "placed": [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]],
-            "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck],
-        }  # fmt: skip
-        margin = self.settings.deadman / BEATS + 2 * self.every + _MINUTE
-        return Planned([*starts, *upkeep_updates(self._seen, self._started[0], self.settings, margin)], facts)
+    def _starts(self, good: Sequence[Start], seen: SortedQueue) -> list[Update]:
+        return [update for each in good for update in start_updates(seen.ours[each.name], each, seen.state.now)]
+
+    def _upkeep(self, seen: SortedQueue, started: set[str], margin: float) -> list[Update]:
+        return upkeep_updates(seen, started, self.settings, margin + _MINUTE)
+
+    def _went(self, why: str) -> bool:
+        return went(why)
 
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Let all marked jobs start by themselves, anywhere."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from gpuyard.live.slurm.commands import SlurmError, Update, call, read_jobs, send, went
-from gpuyard.live.slurm.ordering import QueuedJob, plan_offsets, plan_priorities
+from gpuyard.live.deployment.modes import Update
+from gpuyard.live.deployment.ordering import QueuedJob, plan_offsets, plan_priorities
+from gpuyard.live.slurm.commands import SlurmError, call, read_jobs, send, went
 from gpuyard.live.slurm.text import site_factors
 from gpuyard.live.state.site import SiteJob
 

@@ -1,4 +1,4 @@
-"""Says what a deployment does with decisions: nothing (shadow), order the queue (order), or say where jobs start (place)."""
+"""Says what a deployment beside Slurm does with decisions: nothing (shadow), order the queue (order), or say where jobs start (place)."""
 
 from __future__ import annotations
 
@@ -6,65 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
 
 from gpuyard.errors import UsageError
-from gpuyard.live.guards import GuardSettings, checked_starts, near_own
-from gpuyard.live.slurm.commands import Update, read_jobs, send, went
+from gpuyard.live.deployment.modes import Decided, Planned, Update
+from gpuyard.live.deployment.ordering import QueuedJob, out_of_order
+from gpuyard.live.deployment.placing import MARK, PlaceMode, PlaceSettings, SortedQueue, under_way
+from gpuyard.live.guards import GuardSettings, Start, near_own
+from gpuyard.live.slurm.commands import read_jobs, send, went
 from gpuyard.live.slurm.means import MEANS, Means, SiteFactors
-from gpuyard.live.slurm.ordering import QueuedJob, out_of_order
-from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, SortedQueue, as_seen, let_go, starts_of, under_way, upkeep
-from gpuyard.live.state.file import SavedSnapshot
+from gpuyard.live.slurm.placing import let_go, starts_of, upkeep
 from gpuyard.live.state.site import SiteJob, SiteState
-from gpuyard.model.decision import Decision
-
-MOST_NAMES = 100  # jobs that a line of the log names
-BEATS = 3  # a begin time is put off when less than a third of DEADMAN is left
-
-
-@dataclass(frozen=True)
-class Decided:
-    """Holds what the scheduler says of a snapshot."""
-
-    saved: SavedSnapshot
-    decisions: Sequence[Decision]
-    order: Sequence[int]  # rows
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Holds what a cycle sends, in this order, and what its line of the log says besides."""
-
-    updates: Sequence[Update] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Mode(Protocol):
-    """Does something with decisions, or nothing."""
-
-    name: str
-    needs_order: bool
-    reads_nodes: bool  # in every cycle
-    placing: bool  # reads marks and pins
-
-    def check(self, config: Mapping[str, str], state: SiteState) -> None:
-        """Refuse a Slurm in which this mode cannot work."""
-
-    def reread(self, patience: float) -> None:
-        """Read what is read every tenth cycle."""
-
-    def seen(self, state: SiteState) -> SiteState:
-        """Return the state as the scheduler is to see it."""
-
-    def plan(self, decided: Decided, state: SiteState) -> Planned:
-        """Return what to send. `state` is what `seen` was given."""
-
-    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
-        """Take note of what was sent and who did not take it."""
-
-    def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Give the queue back to the site's own policy; return how many updates that took, and who did not take his."""
-
 
 # ── order ──
 
@@ -149,20 +100,8 @@ class OrderMode:
 
 
 @dataclass
-class PlaceMode:
+class SlurmPlace(PlaceMode):
     """Says when and on which nodes the jobs of some partitions start."""
-
-    guards: GuardSettings
-    settings: PlaceSettings
-    partitions: frozenset[str]
-    every: float
-    name: str = "place"
-    needs_order: bool = False
-    reads_nodes: bool = True
-    placing: bool = True
-    rests: Rests = field(default_factory=Rests)
-    _seen: SortedQueue | None = field(default=None, repr=False)
-    _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
 
     def check(self, config: Mapping[str, str], state: SiteState) -> None:
         """Refuse a Slurm without the hook, and partitions whose nodes others use too."""
@@ -182,31 +121,14 @@ class PlaceMode:
                     hint="place mode needs partitions of their own nodes; --order works with shared ones",
                 )
 
-    def reread(self, patience: float) -> None:
-        """Read nothing more."""
+    def _starts(self, good: Sequence[Start], seen: SortedQueue) -> list[Update]:
+        return starts_of(good, seen.ours)
 
-    def seen(self, state: SiteState) -> SiteState:
-        """Show jobs of ours as what they are: under way, or waiting for us."""
-        self._seen = as_seen(state, self.settings, self.guards, self.rests.resting(state.now), self.partitions)
-        return self._seen.state
+    def _upkeep(self, seen: SortedQueue, started: set[str], margin: float) -> list[Update]:
+        return upkeep(seen, started, self.settings, margin)
 
-    def plan(self, decided: Decided, state: SiteState) -> Planned:
-        """Return a start for each decision that holds, and what keeps the other jobs in hand."""
-        assert self._seen is not None
-        good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        started = {each.name for each in good}
-        self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
-        margin = self.settings.deadman / BEATS + 2 * self.every
-        kept = upkeep(self._seen, started, self.settings, margin)
-        self._started = started, state.now
-        placed = [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]]
-        facts = {"placed": placed, "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck]}
-        return Planned([*starts_of(good, self._seen.ours), *kept], facts)
-
-    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
-        """Let those rest whose start was refused."""
-        names, now = self._started
-        self.rests.add([name for name, why in failed.items() if name in names and not went(why)], now + self.settings.rest)
+    def _went(self, why: str) -> bool:
+        return went(why)
 
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Let all jobs of ours start by themselves, anywhere. What is under way stays so."""

@@ -1,107 +1,18 @@
-"""Plans place mode: what the scheduler is shown of jobs that wait for it, and which updates a cycle needs. Nothing is read or sent here.
+"""Plans the updates of place mode. Nothing is read or sent here.
 
-A hook (`dead_man`) gives each job of ours a begin time DEADMAN s ahead and a mark. A job that is decided gets its nodes and `starttime=now`
-by one update; the others are pushed further ahead, each only when its time is near. So without us every job may start within DEADMAN s.
-All that we know is in Slurm: a marked job that waits with nodes and a begin time that has come is one that we have started.
+A job that is decided gets its nodes and `starttime=now` by one update. All that we know is in Slurm: a marked job that waits with nodes and
+a begin time that has come is one that we have started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 
-from gpuyard.live.guards import GuardSettings, Start
-from gpuyard.live.slurm.commands import Update
-from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
+from gpuyard.live.deployment.modes import Update
+from gpuyard.live.deployment.placing import PlaceSettings, SortedQueue
+from gpuyard.live.guards import Start
+from gpuyard.live.state.site import SiteJob
 from gpuyard.model.site.notation import ranges_text
-
-MARK = "gpuyard"
-_OPEN = frozenset({"", "begin"})  # why a job of ours waits when nothing else keeps it
-
-
-@dataclass(frozen=True)
-class PlaceSettings:
-    """The times of place mode."""
-
-    deadman: float = 600.0  # s after which a job may start without us
-    settle: float = 20.0  # s that a started job may take to run
-    rest: float = 60.0  # s for which a job is not tried again that did not start
-
-
-@dataclass(frozen=True)
-class SortedQueue:
-    """Holds what a cycle makes of the queue."""
-
-    state: SiteState  # for the scheduler: what we have started runs, what we keep back may start, and what is Slurm's may not
-    ours: Mapping[str, SiteJob]  # waiting jobs that we may start, as Slurm has them
-    stuck: tuple[SiteJob, ...]  # have nodes of ours, and do not run: to be taken back
-    released: tuple[SiteJob, ...]  # to be left to Slurm at once
-    pushed: tuple[SiteJob, ...]  # whose begin time must not come
-
-
-@dataclass
-class Rests:
-    """Remembers who did not start where it was put, for a while. Lost at a restart, which costs one more try."""
-
-    until: dict[str, float] = field(default_factory=dict)
-
-    def add(self, names: Iterable[str], end: float) -> None:
-        """Let jobs rest."""
-        self.until |= dict.fromkeys(names, end)
-
-    def resting(self, now: float) -> set[str]:
-        """Return who rests."""
-        self.until = {name: end for name, end in self.until.items() if end > now}
-        return set(self.until)
-
-
-def as_seen(
-    state: SiteState, settings: PlaceSettings, guards: GuardSettings, resting: set[str], partitions: frozenset[str] = frozenset()
-) -> SortedQueue:
-    """Sort the waiting jobs that carry our mark; the scheduler is shown those that we may start, and nobody else's as waiting.
-
-    What the hook has marked in other `partitions` than ours (none: all are) is Slurm's: we would put it off, and never start it.
-    """
-    shown: list[SiteJob] = []
-    ours: dict[str, SiteJob] = {}
-    stuck, released, pushed = [], [], []
-    for job in state.jobs:
-        if not job.waits:
-            shown.append(job)
-            continue
-        home = not partitions or not partitions.isdisjoint(job.partitions)
-        kept = job.mark == MARK and home and not guards.leaves(job) and could_run(job, state.nodes)
-        if kept and under_way(job, state.now, settings.settle):
-            shown.append(replace(job, waits=False, runs=True, nodes=job.pinned, start=state.now))
-            continue
-        may = kept and job.why != "held" and (job.why in _OPEN or bool(job.pinned)) and job.name not in resting
-        shown.append(replace(job, why="" if may else job.why or "site", eligible=job.submit if may else job.eligible))
-        ours |= {job.name: job} if may else {}
-        if kept:
-            stuck += [job] if job.pinned and job.why != "held" else []
-            pushed.append(job)
-        elif job.mark == MARK and job.why != "held":
-            released.append(job)
-    return SortedQueue(replace(state, jobs=shown), ours, tuple(stuck), tuple(released), tuple(pushed))
-
-
-def under_way(job: SiteJob, now: float, settle: float) -> bool:
-    """Return whether we have started a job a moment ago: it has nodes, its begin time has come, and Slurm has not found fault with it."""
-    return bool(job.pinned) and job.why not in ("impossible", "held") and 0 <= now - job.eligible < settle
-
-
-def could_run(job: SiteJob, nodes: Sequence[SiteNode]) -> bool:
-    """Return whether an empty cluster would hold it, as far as we understand what it asks for. If not, Slurm must know better."""
-    each = -(-job.gpus // job.node_count)
-    cpus, memory = job.cpus / job.node_count, job.memory / job.node_count
-    able = 0
-    for node in nodes:
-        gpus = node.gpus.get(job.gpu_type, 0) if job.gpu_type else max(node.gpus.values(), default=0)
-        enough = gpus >= each and node.cpus >= cpus and (node.memory or memory) >= memory
-        able += enough and bool(set(job.partitions) & set(node.partitions))
-        if able >= job.node_count:
-            return True
-    return False
 
 
 def starts_of(good: Sequence[Start], ours: Mapping[str, SiteJob]) -> list[Update]:
