@@ -60,7 +60,7 @@ EVERY = 0.5  # s, from one cycle to the next
 SHORTEST, LONGEST = 1.0, 20.0  # s: waits are many times the second in which Slurm starts jobs
 FIRST_SEED = 10
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # Student's t by repetitions
-WAITING, SPELL, PAIRS = 3_000, 20.0, 8  # jobs, s, how often with and without
+WAITING, SPELL, PAIRS = 3_000, 18.0, 8  # jobs, s (two cycles, and the third not begun), how often with and without
 
 
 @dataclass(frozen=True)
