@@ -45,7 +45,7 @@ from tests.support.real_slurm import NODES, RealSlurm  # noqa: E402
 from gpuyard.live.deciding import Asked  # noqa: E402
 from gpuyard.live.log import read_lines  # noqa: E402
 from gpuyard.live.slurm.dead_man import hook  # noqa: E402
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings  # noqa: E402
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings  # noqa: E402
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState, site_snapshot  # noqa: E402
 from gpuyard.model.site.notation import node_names  # noqa: E402
 from gpuyard.policies import parse_scheduler  # noqa: E402
@@ -104,7 +104,7 @@ def wake_of(beside: RealSlurm) -> Path:
 
 
 @contextmanager
-def at_work(work: Deployment) -> Iterator[None]:
+def at_work(work: SlurmDeployment) -> Iterator[None]:
     """Let a deployment work beside what is done meanwhile, cycle after cycle as in production."""
     over = threading.Event()
 
@@ -141,8 +141,8 @@ def replay(mode: str, scheduler: str, seed: int, count: int) -> Run:
             jobs[beside.submit(f"-N{nodes}", f"--gres=gpu:{kind}:{each}", f"-t{limit}", seconds=round(span, 3))] = shape
         beneath: AbstractContextManager[None] = nullcontext()
         if mode != "own":
-            settings = DeploySettings(mode, every=EVERY, most=400, partitions=("gpu",), wake=wake_of(beside))
-            work = Deployment(parse_scheduler(scheduler), settings)
+            settings = SlurmSettings(mode, every=EVERY, most=400, partitions=("gpu",), wake=wake_of(beside))
+            work = SlurmDeployment(parse_scheduler(scheduler), settings)
             work.check()
             for _ in range(3):
                 next(work.cycles())

@@ -14,14 +14,14 @@ from tests.support.standin_lsf import HOSTS
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
+from gpuyard.live.deployment.modes import Planned
+from gpuyard.live.deployment.placing import PlaceSettings
+from gpuyard.live.deployment.running import NoRightError
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.log import RotatedLog, read_lines
 from gpuyard.live.lsf.commands import LsfError, cluster_of, lsf_update, read_lsf, send
 from gpuyard.live.lsf.deploying import LsfDeployment, LsfSettings, reset
 from gpuyard.live.lsf.hooks import epsub, esub
-from gpuyard.live.slurm.deploying import NoRightError
-from gpuyard.live.slurm.modes import Planned
-from gpuyard.live.slurm.placing import PlaceSettings
 from gpuyard.policies import parse_scheduler
 from support.nodes import until
 

@@ -10,8 +10,8 @@ from tests.live.slurm.test_placing import marked
 
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.slurm import deploying, means, modes
-from gpuyard.live.slurm.commands import SlurmError
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings
+from gpuyard.live.slurm.commands import SlurmError, scontrol_line
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings
 from gpuyard.live.slurm.modes import OrderMode
 from gpuyard.policies import parse_scheduler
 
@@ -22,7 +22,7 @@ def queue(monkeypatch):
     jobs, lines = [], []
 
     def send(updates, patience):
-        lines.extend(each.line for each in updates)
+        lines.extend(scontrol_line(each) for each in updates)
         return {}
 
     for module in (means, modes):
@@ -37,7 +37,7 @@ def test_while_it_is_stopped_place_mode_lets_new_jobs_go_and_those_that_did_not_
     monkeypatch.setattr(deploying, "read_slurm", lambda *_, **__: (_ for _ in ()).throw(SlurmError("down")))
     (tmp_path / "stop").touch()
     guards = GuardSettings(stop_file=tmp_path / "stop")
-    work = Deployment(parse_scheduler("fcfs/fewest/easy"), DeploySettings("place", 0.01, partitions=("gpu",), guards=guards))
+    work = SlurmDeployment(parse_scheduler("fcfs/fewest/easy"), SlurmSettings("place", 0.01, partitions=("gpu",), guards=guards))
     now = time.time()
     jobs[:] = [marked(1, now - 1.0, ("n0",), why="")]
     next(work.cycles())

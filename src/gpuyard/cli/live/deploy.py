@@ -17,8 +17,8 @@ from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuyard.live.guards import GuardSettings
     from gpuyard.live.deployment.running import Deployment, DeploySettings
+    from gpuyard.live.guards import GuardSettings
 
 FAILED = 1
 NOT_WELL = 3

@@ -1,4 +1,4 @@
-"""Placing jobs by begin times: what the scheduler is shown of jobs that wait for it, and what becomes of its decisions. Nothing is sent here.
+"""Placing jobs by begin times: what the scheduler is shown of jobs that wait for it, and which decisions hold. Nothing is sent here.
 
 A hook gives each job of ours a begin time DEADMAN s ahead and a mark. A job that is decided gets its nodes and may start; the others are
 pushed further ahead, each only when its time is near. So without us every job may start within DEADMAN s.

@@ -1,4 +1,4 @@
-"""Runs a scheduler beside one batch system: reads the queue once a cycle, asks it, guards what it says, and does what its mode does with it.
+"""Runs a scheduler beside one batch system: reads the queue once a cycle, asks it, guards what it says, and does what its mode does.
 
 The only state that matters is in the batch system, and is read again at the start. Killed at any moment, a mode that orders leaves an order
 that ages like any other, and one that places begin times that come.
@@ -7,7 +7,7 @@ that ages like any other, and one that places begin times that come.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuyard.live.slurm import deploying
-from gpuyard.live.slurm.deploying import GATHER, LOOK, Pause
+from gpuyard.live.deployment import running
+from gpuyard.live.deployment.running import GATHER, LOOK, Pause
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def clock(monkeypatch):
         for at in [at for at in made.due if at <= made.now]:
             made.due.pop(at)()
 
-    monkeypatch.setattr(deploying, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=sleep))
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=sleep))
     return made
 
 
