@@ -111,12 +111,12 @@ def loops(experiment: Experiment, seeds: int) -> Loops:
 
 
 def ways(workload: Workload, cluster: Cluster, schedulers: Sequence[AnyScheduler]) -> list[Callable[[], list[dict[str, float]]]]:
-    """Return the first three ways of `Loops`: two numbers from each scheduler."""
+    """Return the first three ways of `Loops`: two numbers from each scheduler, and none keeps what ran where."""
     first, second = (replace(workload, jobs=workload.jobs.with_table(workload.jobs.table)) for _ in range(2))  # nothing is known of them
     jobs, gpus = as_dicts(workload), int(cluster.gpus)
     return [
-        lambda: measure_many(simulate_many(first, cluster, schedulers), METRICS),
-        lambda: [measure(simulate(second, cluster, each), METRICS) for each in schedulers],
+        lambda: measure_many(simulate_many(first, cluster, schedulers, segments=False), METRICS),
+        lambda: [measure(simulate(second, cluster, each, segments=False), METRICS) for each in schedulers],
         lambda: [plain(jobs, gpus, key) for key in KEYS.values()],
     ]
 

@@ -315,6 +315,9 @@ def _measured(summary: Any) -> str:
         )
     troubles = [f"- {each.trace} under `{each.scheduler}`: {each.trouble}" for each in summary.replays if each.trouble]
     traces = sorted({each.trace for each in summary.of(slots)})
+    notes = [*troubles, *_left_out(summary, traces)]
+    if not any(each.metrics["deadline_met"] for each in summary.of(slots)):
+        notes.append("- No deadline could be met: the family's leave a job less time than its process takes to start.")
     energy = ""
     if any(each.joules for each in summary.replays):
         energy = " Energy is that of the GPU while jobs held it."
@@ -326,7 +329,16 @@ def _measured(summary: Any) -> str:
 Means over {len(traces)} traces ({", ".join(traces)}), {at_once}. The best heuristic is that of each trace, known only
 afterwards.{energy}
 
-{_rows(header, rows)}{chr(10).join(["", *troubles, ""]) if troubles else ""}"""
+{_rows(header, rows)}{chr(10).join(["", *notes, ""]) if notes else ""}"""
+
+
+def _left_out(summary: Any, traces: list[str]) -> list[str]:
+    """Say which schedulers the table leaves out because some trace is missing."""
+    done: dict[str, int] = {}
+    for each in summary.of(summary.slots):
+        done[each.scheduler] = done.get(each.scheduler, 0) + 1
+    part = [f"{_name(name)} ({count} of {len(traces)})" for name, count in done.items() if count < len(traces)]
+    return [f"- Not in the table, as they did not replay every trace: {', '.join(part)}. What they did is below."] if part else []
 
 
 def _predicted(summary: Any) -> str:
@@ -366,14 +378,19 @@ def _predicted(summary: Any) -> str:
 
 
 def _reading(summary: Any) -> str:
-    return """How to read it:
+    changes = [each for replay in summary.of(1) for each in replay.changes]
+    slow = [each for each in changes if each > 0.5]
+    middle = 1000 * sorted(changes)[len(changes) // 2] if changes else 0.0
+    idle = f"- One job at a time, the next began {middle:.0f} ms after the end of the one before (median),"
+    idle = f"{idle} but over half a second after it in {len(slow)} of {len(changes)} cases.\n" if changes else ""
+    return f"""How to read it:
 
 - A job's turnaround is its end minus its submission, by the clock of the node. The prediction knows the trace, the steps per second of
   each kind alone, the table of pairs, and what a job takes beside its steps, all measured before.
 - **The engine has no slowdown of jobs that share a device.** Each job of a predicted trace therefore has a speed of its own: the mean
   over its run of 1 / slowdown beside those that run then. Simulation and speeds are repeated until they agree ("came to rest"). A job
   that starts in another order than predicted meets other neighbours; that is the larger part of the errors of shared replays.
-- Traces of a minute have few jobs: differences of some per cent between schedulers are within what one more replay may change.
+{idle}- Traces of a minute have few jobs: differences of some per cent between schedulers are within what one more replay may change.
 """
 
 

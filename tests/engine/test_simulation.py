@@ -290,6 +290,15 @@ def test_a_timer_does_not_fire_while_nothing_runs_and_time_alone_changes_nothing
     assert result.table["start"].tolist() == [0.0, 1e11, 1e11 + 40.0]
 
 
+@pytest.mark.parametrize("ends", [100.0, 3e9])
+def test_las_is_not_asked_through_idle_time(ends: float):
+    """Asked every second it would take hours, both while nothing is there and while the one that runs has nobody behind it."""
+    workload = jobs([0.0, 1.0, 2e9, 2e9 + 1], [ends, 5.0, 100.0, 10.0])
+    result = simulate(workload, Cluster.uniform(1, 2), parse_scheduler("las/fewest/none/las:threshold=20,every=1"))
+    assert statuses(result) == ["done"] * 4
+    assert result.table["end"].max() == pytest.approx(max(ends, 2e9 + 111 - 10 * (ends > 100)), abs=12)
+
+
 def test_a_timer_fires_while_the_clock_may_change_the_order():
     """The second job fits but stands behind the first until it has waited longer, relative to its length."""
     cluster = replace(Cluster.uniform(2, 1), outages=(Outage(0, 0.0, 1e4),))

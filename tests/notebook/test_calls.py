@@ -66,6 +66,12 @@ def test_simulate_takes_paths(tmp_path, expected):
     assert gy.simulate(tmp_path / "jobs.csv", tmp_path / "lab.toml", "sjf/fewest/easy").same_bytes(expected)
 
 
+def test_a_large_run_keeps_what_is_drawn_only_if_told_to(monkeypatch, expected):
+    monkeypatch.setattr("gpuyard.notebook.calls.MOST_DRAWN", len(expected) - 1)
+    assert not len(gy.simulate(WORK, CLUSTER, "sjf/fewest/easy").segments)
+    assert gy.simulate(WORK, CLUSTER, "sjf/fewest/easy", segments=True).same_bytes(expected)
+
+
 def test_the_seed_makes_the_workload_too():
     assert gy.simulate(WORK, CLUSTER, "fcfs", seed=3).workload == gy.load_workload(WORK, 3)
 

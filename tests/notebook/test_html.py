@@ -178,7 +178,7 @@ def test_figures_show_themselves(result):
 
 
 def test_a_gantt_needs_segments_and_a_window(result):
-    with pytest.raises(gy.GpuyardError, match=r"does not say which job held which GPUs.*without segments=False"):
+    with pytest.raises(gy.GpuyardError, match=r"does not say which job held which GPUs.*with segments=True"):
         gy.simulate("demo:jobs=60", "8x8:a100", "fcfs", segments=False).gantt()
     with pytest.raises(gy.GpuyardError, match="the window from 5 to 2 s is empty"):
         result.gantt(5, 2)

@@ -134,7 +134,7 @@ class Result(Displayed):
         """Draw which job held which GPUs when, with the queue and the GPUs in use below: a matplotlib figure.
 
         `start` and `end`, in seconds, choose the window; without them it is all, or the stretch around the longest queue where that is
-        too much to see. A run with `segments=False` kept nothing to draw.
+        too much to see. A large run has to be told to keep it: `segments=True`.
         """
         return above("pictures").gantt(self, start, end)
 

@@ -26,31 +26,33 @@ WorkloadLike = Workload | str | PathLike[str]
 ClusterLike = Cluster | str | PathLike[str]
 SchedulerLike = engine.AnyScheduler | Function | str | PathLike[str]
 SEEDS = 8
+MOST_DRAWN = 100_000  # jobs up to which a run keeps what `result.gantt()` draws unless it is told otherwise
 MOST_THREADS = 8
 
 
 def simulate(
     workload: WorkloadLike, cluster: ClusterLike | None, scheduler: SchedulerLike, seed: int = 0, *, rules: Rules | None = None,
-    segments: bool = True,
+    segments: bool | None = None,
 ) -> Result:  # fmt: skip
     """Run a workload on a cluster under a scheduler to the end: `simulate("demo", "16x8:a100", "sjf/fewest/easy")`.
 
     Each may be an object or the text that names it; a cluster may be None where one goes with the workload. A scheduler may also be a plain
     ordering function, or anything with `decide(snapshot)`. The seed makes a generated workload and the engine's own draws. `segments` keeps
-    which job held which devices when, 43 bytes per run of a job on a node, for `result.gantt()`.
+    which job held which devices when, for `result.gantt()`: about 100 bytes a job, so by default only up to 100,000 jobs.
     """
     return simulate_many(workload, cluster, [scheduler], seed, rules=rules, segments=segments)[0]
 
 
 def simulate_many(
     workload: WorkloadLike, cluster: ClusterLike | None, schedulers: Iterable[SchedulerLike], seed: int = 0, *,
-    rules: Rules | None = None, segments: bool = True,
+    rules: Rules | None = None, segments: bool | None = None,
 ) -> list[Result]:  # fmt: skip
     """Return what `simulate` returns for each scheduler, with the same bytes; runs of some hundred jobs take two thirds of the time."""
     made = [_runnable(each) for each in listed(schedulers)]
     jobs = workload_of(workload, checked_seed(seed))
     machine = cluster_of(cluster, jobs, generated=is_generator(workload))
-    return engine.simulate_many(jobs, machine, made, seed, rules=_rules(rules), segments=segments)
+    kept = len(jobs) <= MOST_DRAWN if segments is None else segments
+    return engine.simulate_many(jobs, machine, made, seed, rules=_rules(rules), segments=kept)
 
 
 def compare(

@@ -13,7 +13,7 @@ from gpuyard.report.gantt import draw_queue, draw_result, span_of
 def gantt(result: Result, start: float | None = None, end: float | None = None) -> Any:
     """Draw the Gantt chart with queue and use below it."""
     if not len(result.segments):
-        raise DataError("this result does not say which job held which GPUs", hint="simulate it again without segments=False")
+        raise DataError("this result does not say which job held which GPUs", hint="simulate it again with segments=True")
     low, high = span_of(result)
     window = None
     if start is not None or end is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,9 +150,10 @@ def test_the_study_goes_on_and_needs_no_tables(tmp_path):
         one = replay_file(folder / "replays", "calibration", "fcfs", 1)
         while not one.exists():
             assert study.poll() is None
+            time.sleep(0.05)
         study.kill()
     before = one.read_bytes()
-    last = subprocess.run(command, capture_output=True, text=True, check=True)
+    last = subprocess.run([*command, "--seconds-budget", "3000"], capture_output=True, text=True, check=True)
     assert "complete" in last.stdout
     assert one.read_bytes() == before
     rates, traces, replays = load_study(folder)

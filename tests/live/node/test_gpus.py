@@ -144,6 +144,33 @@ def test_a_stranger_on_the_gpu_of_a_job_harms_nobody(node, gpus):
     running(node, other)
 
 
+HEADLESS = """
+import ctypes, os, pathlib, sys, threading, time
+def rest():
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
+    os._exit(0)
+threading.Thread(target=rest).start()
+print(os.getpid(), flush=True)
+ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)  # exit: of this thread alone
+"""
+
+
+def test_a_job_whose_first_thread_has_ended_is_no_stranger(node, gpus):
+    """A process that leaves a GPU reads as dead for a while, as its other threads are still at it."""
+    job = node.client.submit(Submission((sys.executable, "-c", HEADLESS, str(node.folder / "go")), env=dict(os.environ)))[0]
+    running(node, job)
+    until(lambda: node.output(job).strip(), "it has said its number")
+    pid = int(node.output(job))
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z", "its first thread has ended")
+    mine = int(devices(node, job)[0][-1])
+    gpus.set(mine, free=70.0, processes=[{"pid": pid, "memory": 10.0}])
+    until(lambda: node.client.call("status")["devices"][mine]["free"] == 70.0, "the node has seen it")
+    assert node.client.call("status")["devices"][mine]["state"] != "gpu-foreign"
+    node.client.call("cancel", ids=[job])
+    until(lambda: not Path(f"/proc/{pid}").exists(), "it has ended")
+
+
 def test_a_job_fits_by_free_memory(node, gpus):
     gpus.set(0, free=20.0)
     gpus.set(1, free=30.0)

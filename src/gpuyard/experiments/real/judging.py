@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ class JudgedReplay:
     decision: float  # s, median of those seen
     lost: int
     jobs: int
+    changes: tuple[float, ...]  # s from the end of a job to the start of the next, which waited; only where one runs at a time
     trouble: str
 
 
@@ -120,8 +122,13 @@ def _judged(trace: RealTrace, replay: TraceReplay, rates: Rates, costs: Calibrat
         run_error=float(np.median(np.abs(guess - real) / np.maximum(real, 1e-9))),
         agreed=prediction.agreed, joules=sum(job.joules for job in replay.jobs),
         decision=float(np.median(replay.decisions)) if replay.decisions else float("nan"),
-        lost=replay.lost, jobs=len(replay.jobs), trouble=replay.trouble,
+        lost=replay.lost, jobs=len(replay.jobs), changes=_changes(replay), trouble=replay.trouble,
     )  # fmt: skip
+
+
+def _changes(replay: TraceReplay) -> tuple[float, ...]:
+    ran = sorted(replay.jobs, key=lambda job: job.start) if replay.slots == 1 else []
+    return tuple(after.start - before.end for before, after in pairwise(ran) if after.submit <= before.end)
 
 
 def contention_rows(rates: Rates) -> list[tuple[str, float, list[float], float, float]]:

@@ -314,12 +314,17 @@ def _warm_up(node: NodeClient, machine: ReplayMachine, rates: Rates) -> None:
     """Let the scheduler decide once and every kind of work run once, so that nothing is loaded for the first time during the trace."""
     kinds = {kind for crowd in rates.crowds for kind in crowd}
     jobs = [RealJob(0.0, kind, 0.05, 1e9, 0.0) for kind in sorted(kinds)]
-    numbers = [node.submit(_submission(job, machine, rates, 0, time.time()))[0] for job in jobs]
-    ended = node.wait(numbers, timeout=STARTING)
+    until = time.monotonic() + STARTING
+    while True:  # a node that starts jobs while its scheduler is still loading has not asked it yet
+        _try(node, [_submission(job, machine, rates, 0, time.time()) for job in jobs])
+        if node.call("status").get("ready") or time.monotonic() > until:
+            return
+        time.sleep(0.5)
+
+
+def _try(node: NodeClient, jobs: Sequence[Submission]) -> None:
+    ended = node.wait([node.submit(each)[0] for each in jobs], timeout=STARTING)
     bad = next((job for job in ended if job.state is not RunState.done), None)
     if bad is not None:
         output = (node.folder / "jobs" / str(bad.id) / "output.log").read_text(encoding="utf-8", errors="replace")[-500:]
         raise NodeError(f"a first {bad.asked.job_class} job is {bad.state.value}: {' '.join(output.split())}")
-    until = time.monotonic() + STARTING
-    while not node.call("status").get("ready") and time.monotonic() < until:
-        time.sleep(0.05)

@@ -164,17 +164,17 @@ def start_time(pid: int) -> int:
 
 
 def parents() -> dict[int, int]:
-    """Return the parent of every process."""
+    """Return the parent of every process that lives. One whose first thread has ended reads as dead, and lives as long as another does."""
     found = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state != b"Z" or len(os.listdir(f"/proc/{name}/task")) > 1:  # noqa: PTH208
+                    found[int(name)] = int(parent)
             except (OSError, ValueError):
                 continue
-            if state != b"Z":
-                found[int(name)] = int(parent)
     return found
 
 
