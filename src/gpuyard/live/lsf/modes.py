@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from gpuyard.errors import UsageError
 from gpuyard.live.deployment.modes import MOST_NAMES, Decided, Planned, Update
-from gpuyard.live.deployment.placing import PlaceMode, PlaceSettings, SortedQueue
+from gpuyard.live.deployment.placing import MARK, PlaceMode, PlaceSettings, SortedQueue
 from gpuyard.live.guards import GuardSettings, Start, checked_starts, near_own
 from gpuyard.live.lsf.commands import lsf_update, read_lsf, send, went
-from gpuyard.live.lsf.marks import HELD, MARK, JobMark
+from gpuyard.live.lsf.marks import HELD, JobMark
 from gpuyard.live.lsf.moves import aps_values, move_updates, out_of_place, target_of
 from gpuyard.live.lsf.publishing import DecisionFile
 from gpuyard.live.state.site import SiteJob, SiteState
