@@ -9,9 +9,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuyard.errors import DataError
 from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
@@ -36,8 +35,7 @@ class Measured(Protocol):
     def target(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A row of a page of targets."""
 
     what: str

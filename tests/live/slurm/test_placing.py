@@ -12,7 +12,7 @@ from gpuyard.errors import DataError
 from gpuyard.live.deployment.placing import MARK, PlaceSettings, as_seen
 from gpuyard.live.guards import GuardSettings, Start
 from gpuyard.live.slurm.commands import scontrol_line
-from gpuyard.live.slurm.placing import starts_of, together, upkeep
+from gpuyard.live.slurm.modes import starts_of, together, upkeep
 from gpuyard.live.slurm.text import SQUEUE, drawn_jobs
 from gpuyard.live.state.site import SiteJob
 

@@ -1,4 +1,4 @@
-"""What a mode of a deployment is: it makes changes of a scheduler's decisions, or nothing."""
+"""A mode of a deployment turns a scheduler's decisions into changes of the queue, or into nothing."""
 
 from __future__ import annotations
 
