@@ -297,6 +297,22 @@ def report() -> list[Path]:
 
 
 @picture
+def dashboard() -> list[Path]:
+    """The dashboard of a node with made-up GPUs, and a comparison made there."""
+    import dashboard_pictures
+
+    with dashboard_pictures.shown() as served:
+        wanted: list[tuple[str, str, Scheme, str]] = [
+            ("dashboard-1280", "desk", "light", "/"), ("dashboard-390", "phone", "dark", "/"),
+            ("dashboard-compare", "desk", "light", dashboard_pictures.compared(served)),
+        ]  # fmt: skip
+        for name, size, scheme, path in wanted:
+            dashboard_pictures.photograph(served, path, IMAGES / f"{name}.png", size, scheme, whole=False)
+            shrink(IMAGES / f"{name}.png")
+    return [IMAGES / f"{name}.png" for name, *_ in wanted]
+
+
+@picture
 def site() -> list[Path]:
     """The first page of the documentation."""
     _quietly(f"{sys.executable} -m zensical build --strict")

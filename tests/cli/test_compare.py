@@ -17,6 +17,8 @@ from gpuyard.experiments.compare import Plan, Source, _batches, compare
 from gpuyard.experiments.judging.statistics import mean_interval, paired_difference
 from gpuyard.experiments.usual import ALL, TODAY, usual_schedulers
 from gpuyard.metrics import measure
+from gpuyard.traces.writing import write_workload
+from support.sites import site
 
 SMALL = ("compare", "demo:jobs=80", "--cluster", "4x8:a100")
 TWO = ("--scheduler", "fcfs", "--scheduler", "sjf/best/easy")
@@ -343,3 +345,16 @@ def test_a_network_that_was_trained_on_the_log_is_marked_and_never_the_best(cli,
     assert "‡ was trained on jobs of this log" in html.unescape((tmp_path / "out.html").read_text())
     out = cli("compare", log, "--apply", "window:start=20750000", *arguments[:6]).out  # the 30 % that it never saw
     assert "‡" not in out
+
+
+def test_what_a_log_does_not_say_is_fitted_if_asked(cli, tmp_path):
+    log = site(1, jobs=2000, glitches=0.0).log
+    path = tmp_path / "site.swf"
+    write_workload(log, path)
+    two = ("--scheduler", "fcfs/fewest/easy", "--scheduler", "sjf/fewest/easy", "--metric", "wait")
+    assert "Calibrated" not in cli("compare", path, *two).out
+    assert "Calibrated: no outage brings" in " ".join(cli("compare", path, *two, "--calibrate").out.split())
+    data = json.loads(cli("compare", path, *two, "--calibrate", "-f", "json").out)
+    assert data[0]["calibration"].startswith("Calibrated: no outage brings")
+    few = cli(*SMALL, *TWO, "--calibrate")
+    assert few.code == 2 and "has too few jobs with a start" in few.err

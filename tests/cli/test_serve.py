@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(("options", "why"), [
     (["--host", "0.0.0.0"], "without a token"), (["--allow-actions"], "needs a token"), (["node", "slurm"], "cannot be shown together"),
+    (["lsf", "lsf"], "cannot be shown together"),
     (["--scheduler", "sjf"], "has its own scheduler"), (["no-such-file.json"], "no-such-file.json"),
     (["slurm", "--folder", "x"], "belongs to a node"),
 ])  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from collections.abc import Iterator
 
 import pytest
 
+from gpuyard.web.app import listen
 from gpuyard.web.guarding import MOST_BODY, Access
 from support.dashboards import TOKEN, ManyJobs, TriedDashboard
 
@@ -95,6 +97,14 @@ def test_what_changes_something_comes_from_our_own_pages(guarded: TriedDashboard
     assert source.acted == before
     assert status(Origin=f"http://127.0.0.1:{guarded.port}") == 200
     assert source.acted == [*before, ("hold", 1)]
+
+
+def test_no_answer_waits_for_the_acknowledgement_of_its_head():
+    """Connections inherit from the listener that they send at once; 40 ms of each request otherwise."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_long_body_is_refused(guarded: TriedDashboard):

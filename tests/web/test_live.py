@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from gpuyard.live.state.file import SavedSnapshot, write_snapshot
 from gpuyard.policies import parse_scheduler
 from gpuyard.testing.strategies import random_case
 from gpuyard.web.sources.node import NodeSource
-from gpuyard.web.sources.site import SiteSource, source_of_files
+from gpuyard.web.sources.site import SiteSource
+from gpuyard.web.sources.systems import SYSTEMS, SiteLook, look_of_files
 from support.dashboards import NOW, TOKEN, ManyJobs, TriedDashboard, row_of
 from support.nodes import TriedNode, until
 
@@ -147,7 +150,7 @@ def test_the_log_of_changes_has_each_job_once_and_an_end():
 def test_a_snapshot_is_shown_with_what_a_scheduler_would_do(tmp_path: Path):
     saved = _saved()
     write_snapshot(saved, tmp_path / "now.json")
-    source = SiteSource(source_of_files([tmp_path / "now.json"]), parse_scheduler("sjf/fewest/easy"))
+    source = SiteSource(look_of_files([tmp_path / "now.json"]), parse_scheduler("sjf/fewest/easy"))
     seen = source.look()
     s = saved.snapshot
     states = [row.state for row in seen.rows]
@@ -165,7 +168,7 @@ def test_a_snapshot_is_shown_with_what_a_scheduler_would_do(tmp_path: Path):
 
 def test_who_leaves_the_queue_of_a_batch_system_has_ended(tmp_path: Path):
     saved = _saved()
-    snapshots = [saved, SavedSnapshot(*_without_jobs(saved))]
+    snapshots = [SiteLook(saved), SiteLook(SavedSnapshot(*_without_jobs(saved)))]
     source = SiteSource(lambda: snapshots.pop(0) if len(snapshots) > 1 else snapshots[0], None, every=0.05)
     served = TriedDashboard(source)
     try:
@@ -174,20 +177,18 @@ def test_who_leaves_the_queue_of_a_batch_system_has_ended(tmp_path: Path):
         served.stop()
 
 
-def test_slurm_is_asked_to_act_by_its_own_names(monkeypatch: pytest.MonkeyPatch):
-    from gpuyard.web.sources import site
-
-    called: list[list[str]] = []
-    monkeypatch.setattr(site, "call", lambda command: called.append(command) or "")
-    saved = SavedSnapshot(_saved().snapshot, "slurm", tuple(f"{k}_1" for k in range(len(_saved().snapshot.jobs))))
-    source = SiteSource(lambda: saved, None, acts=True)
+def test_a_batch_system_is_told_to_act_on_single_jobs_alone():
+    called: list[Sequence[str]] = []
+    saved = SavedSnapshot(_saved().snapshot, "slurm 22.05.8", tuple(f"{k}_1" for k in range(len(_saved().snapshot.jobs))))
+    source = SiteSource(lambda: SiteLook(saved), None, system=replace(SYSTEMS["slurm"], run=called.append))
     source.look()
-    for action in ("cancel", "hold", "release", "top"):
-        source.act(action, 1)
-    assert called == [["scancel", "0_1"], ["scontrol", "hold", "0_1"], ["scontrol", "release", "0_1"], ["scontrol", "top", "0_1"]]
-    source._seen.names[1] = "-h; rm"
-    with pytest.raises(UsageError):
-        source.act("cancel", 1)
+    source.act("top", 1)
+    assert called == [["scontrol", "top", "0_1"]]
+    for name in ("-h; rm", "17_[1-5]", ""):
+        source._seen.names[1] = name
+        with pytest.raises(UsageError, match="single jobs"):
+            source.act("cancel", 1)
+    assert len(called) == 1
 
 
 def test_a_source_that_fails_is_named_and_asked_again():
@@ -238,8 +239,6 @@ def _saved() -> SavedSnapshot:
 
 
 def _without_jobs(saved: SavedSnapshot) -> tuple[Any, str]:
-    from dataclasses import replace
-
     s = saved.snapshot
     jobs = replace(s.jobs, table=s.jobs.table[:0])
     return replace(s, jobs=jobs, live=s.live[:0], held=s.held[:0], now=s.now + 5.0), "slurm"

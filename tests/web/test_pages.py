@@ -12,12 +12,16 @@ import pytest
 from gpuyard.web.rows import MOST_ROWS
 from gpuyard.web.sources.node import NodeSource
 from support.dashboards import TOKEN, ManyJobs, TriedDashboard, row_of
-from support.nodes import TriedNode
+from support.nodes import TriedNode, until
 from web.conftest import ATTACK
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js.gz"
 PATIENCE = 20_000  # ms: a machine that tests something else at the same time is slow
 PAGES = ("/", "/results", "/training", "/compare")
+SEEN = """(seen) => {
+  Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 class Sight:
@@ -105,27 +109,70 @@ def test_the_name_of_a_job_is_text(sight: Sight):
 
 def test_every_page_is_read_by_a_screen_reader(sight: Sight, crowd: TriedDashboard):
     """axe-core finds nothing serious, light and dark, on a desk and on a phone; every chart has its table."""
-    paths = [*PAGES, detail_of(crowd, "results", "two"), detail_of(crowd, "training", "trainings/first")]
+    one, two = (detail_of(crowd, "results", name) for name in ("one", "two"))
+    paths = [*PAGES, two, f"{one}&{two.partition('?')[2]}", detail_of(crowd, "training", "trainings/first")]
     for path in paths:
         page = sight.go(path)
         page.wait_for_selector(".card")
         page.wait_for_timeout(300)
-        assert serious(page) == [], path
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert serious(page) == [], (path, scheme)
         assert page.locator(".chart").count() == page.locator(".chart details").count()
         assert page.locator("h1").count() == 1
         page.set_viewport_size({"width": 390, "height": 844})
         page.wait_for_timeout(150)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert serious(page) == [], (path, "phone")
         page.set_viewport_size({"width": 1280, "height": 900})
     page = sight.go("/")
-    page.emulate_media(color_scheme="dark")
     page.wait_for_selector("tr[data-number='1']")
-    assert serious(page) == []
     page.locator(".chart summary").first.click()
     page.wait_for_selector(".chart table td")
     page.locator("tr[data-number='1']").click()
     page.wait_for_selector("dialog[open] dl")
     assert serious(page) == []
+
+
+def test_a_phone_shows_names_and_states_of_jobs(browser: Any, crowd: TriedDashboard):
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    seen = Sight(context.new_page(), crowd.address)
+    page = seen.go("/")
+    row = page.locator("tr[data-number='1']")
+    row.wait_for()
+    number, name, state = (row.locator(":visible").filter(has_text=text).first.bounding_box() for text in ("1", "<img", "running"))
+    assert number and name and state
+    assert name["width"] > 120 and number["x"] < name["x"] < state["x"] and state["x"] + state["width"] <= 390
+    seen.check()
+    context.close()
+
+
+def test_twenty_viewers_see_the_same_and_a_page_that_nobody_sees_lets_go(browser: Any):
+    source = ManyJobs(running=1, waiting=2)
+    served = TriedDashboard(source)
+    contexts = [browser.new_context() for _ in range(4)]
+    try:
+        viewers = [Sight(context.new_page(), served.address) for context in contexts for _ in range(5)]
+        for each in viewers:
+            each.go("/")
+        until(lambda: served.get("/api/live")["viewers"] == 20, "all watch")
+        source.changed = [row_of(4, "PENDING", "a new one")]
+        for each in viewers:
+            each.page.wait_for_selector("tr:has-text('a new one')")
+            each.check()
+        first = viewers[0].page
+        first.evaluate(SEEN, False)
+        until(lambda: served.get("/api/live")["viewers"] == 19, "one has gone")
+        source.changed = [row_of(5, "PENDING", "meanwhile")]
+        viewers[1].page.wait_for_selector("tr:has-text('meanwhile')")
+        assert first.locator("tr:has-text('meanwhile')").count() == 0
+        first.evaluate(SEEN, True)
+        first.wait_for_selector("tr:has-text('meanwhile')")
+        assert served.get("/api/live")["viewers"] == 20
+    finally:
+        for context in contexts:
+            context.close()
+        served.stop()
 
 
 def test_everything_is_reached_by_keyboard(sight: Sight):
@@ -164,6 +211,32 @@ def test_results_and_trainings_are_shown(sight: Sight, crowd: TriedDashboard):
     page.click("a:has-text('trainings/first')")
     page.wait_for_selector("h1 >> text=PickJob · ppo")
     page.wait_for_selector(".uplot canvas")
+
+
+def test_curves_grow_while_they_are_watched(browser: Any, tmp_path: Path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"env": "PickJob"}')
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 1, "steps": 64, "return": -9}\n{"update": 2, "steps": 128, "return": -8}\n')
+        file.flush()
+        served = TriedDashboard(ManyJobs(running=1), tmp_path)
+        context = browser.new_context()
+        seen = Sight(context.new_page(), served.address)
+        try:
+            page = seen.go("/training")
+            page.click("a:has-text('mine')")
+            page.wait_for_selector("text=under way · 2 updates")
+            page.wait_for_selector(".key:has-text('−8')")
+            file.write('{"update": 3, "steps": 192, "return": -1.5, "loss": 0.25}\n')
+            file.flush()
+            page.wait_for_selector("text=under way · 3 updates")
+            page.wait_for_selector(".key:has-text('−1.5')")
+            page.wait_for_selector("h2:has-text('Loss')")  # a curve that begins later
+            seen.check()
+        finally:
+            context.close()
+            served.stop()
 
 
 def test_a_comparison_is_started_followed_and_read(sight: Sight):

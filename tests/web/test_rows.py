@@ -81,6 +81,16 @@ def test_the_queue_stands_in_the_order_of_the_scheduler():
     assert rows.get(5) is None and numbers_of(rows.page(Query(), NOW))[0] == 2
 
 
+def test_who_has_started_since_the_scheduler_was_asked_has_no_place():
+    rows = JobRows()
+    rows.put([row_of(1, "RUNNING"), row_of(2, "PENDING"), row_of(3, "DONE"), row_of(4, "PENDING")])
+    assert rows.waiting([1, 2, 9, 3, 4]) == [False, True, False, False, True]
+    rows.explain({1: "late", 2: "it is held", 9: "unknown"}, [1, 2, 9, 3, 4])
+    found = [rows.get(number) or {} for number in (1, 2, 3, 4)]
+    assert [each["rank"] for each in found] == [None, 1, None, 2]
+    assert [each["reason"] for each in found] == ["", "it is held", "", ""]
+
+
 def test_no_page_is_larger_than_100_kb():
     """Each row of the longest texts, of four bytes a letter, in 130,000 jobs."""
     long = replace(row_of(1, "PENDING"), name="𝕁" * 5000, user="𝕌" * 200, reason="ℝ" * 900, place="ℙ" * 900)

@@ -13,8 +13,8 @@ from support.dashboards import TOKEN, ManyJobs, TriedDashboard
 HEAD = {"Authorization": f"Bearer {TOKEN}", "x-gpuyard": "1"}
 
 
-@pytest.mark.slow
-def test_no_request_is_a_server_error(results: Path):
+@pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_no_request_is_a_server_error(results: Path, examples: int):
     schemathesis = pytest.importorskip("schemathesis")
     served = TriedDashboard(ManyJobs(running=3, waiting=5, ended=9), results, token=TOKEN, actions=True)
     try:
@@ -24,7 +24,7 @@ def test_no_request_is_a_server_error(results: Path):
             made = operation.ok()
             tried += 1
 
-            @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
             @given(case=made.as_strategy())
             def ask(case: Any) -> None:
                 found = case.call(headers=HEAD)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import http.client
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuyard.web import stream as streams
 from gpuyard.web.stream import KEPT, MOST_WAITING, EventStream
+from support.dashboards import ManyJobs, TriedDashboard
 
 
 class Listener:
@@ -78,6 +80,34 @@ def test_who_comes_back_is_told_what_was_missed():
         await serving
 
     played(scene)
+
+
+def test_a_browser_that_connects_again_says_what_it_saw_last():
+    """Over HTTP: the header reaches the stream."""
+    served = TriedDashboard(ManyJobs(running=1))
+    try:
+        events = list(_read(served, "", 3))
+        again = list(_read(served, events[0][0], 2))
+        assert again == events[1:]
+        assert next(_read(served, "another-7", 1))[1] == "reset"
+    finally:
+        served.stop()
+
+
+def _read(served: TriedDashboard, last: str, count: int) -> Iterator[tuple[str, str, str]]:
+    """Yield id, name and data of some events."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    try:
+        connection.request("GET", "/api/live/events", headers={"Last-Event-ID": last} if last else {})
+        found = connection.getresponse()
+        while count:
+            block = b"".join(iter(found.readline, b"\n")).decode()
+            fields = dict(line.split(": ", 1) for line in block.splitlines())
+            if "event" in fields:
+                yield fields.get("id", ""), fields["event"], fields["data"]
+                count -= 1
+    finally:
+        connection.close()
 
 
 def test_who_was_away_too_long_or_saw_another_server_begins_again():

@@ -21,6 +21,8 @@ from gpuyard.errors import UsageError
 if TYPE_CHECKING:
     from gpuyard.experiments.compare import Source
     from gpuyard.experiments.judging.summary import Summary
+    from gpuyard.experiments.questions.calibration import SiteFit
+    from gpuyard.model.cluster import Cluster
     from gpuyard.model.workload import Workload
 
 DEFAULT_SEEDS = 8
@@ -51,7 +53,7 @@ def compare(
     ] = False,
     threads: Annotated[int | None, typer.Option(metavar="N", help="Simulations at a time; the numbers do not depend on it.")] = None,
     report: options.Report = None, show_names: options.ShowNames = False, how: options.FormatOption = Format.table,
-    verbose: options.Verbose = False,
+    calibrate: options.Calibrate = False, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Compare schedulers on the same workloads, best first, and say who wins, by how much, how sure that is and who pays for it.
 
@@ -77,7 +79,7 @@ def compare(
     workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
     slots = (ordering, placement, backfill, preemption)
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading, measured, keep=show_names) for text, first in firsts.items()),
+        sources=tuple(_source(text, first, cluster, reading, measured, keep=show_names, fit=calibrate) for text, first in firsts.items()),
         schedulers=tuple(
             several_schedulers(scheduler or (), slots, workloads, list(firsts.values()), learned=learned, everything=everything)
         ),
@@ -107,13 +109,15 @@ def write_report(summaries: Sequence[Summary], place: Path) -> None:
 
 
 def _source(
-    text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured, *, keep: bool
+    text: str, first: Workload, clusters: Sequence[str] | None, reading: inputs.Reading, measured: inputs.Measured, *, keep: bool, fit: bool
 ) -> Source:
     from gpuyard.experiments.compare import Source
 
     generated = reading.is_generator(text)
     found, why = inputs.clusters_for(first, clusters, generated=generated)
     machines = measured.clusters(found, first)
+    fits = _calibrations(machines, first, guessed=bool(why)) if fit else ()
+    machines = tuple(each.cluster for each in fits) if fit else machines
     names = inputs.pseudonyms(first, keep=keep or generated)
 
     def load(seed: int) -> Workload:
@@ -123,8 +127,21 @@ def _source(
 
     change = reading.changed_cluster if reading.apply else None
     return Source(
-        reading.named(text), load, generated or reading.is_random(), machines, change, why, bool(names), None if generated else first
-    )
+        reading.named(text), load, generated or reading.is_random(), machines, change, why, bool(names), None if generated else first,
+        calibrations=fits,
+    )  # fmt: skip
+
+
+def _calibrations(clusters: Sequence[Cluster], log: Workload, *, guessed: bool) -> tuple[SiteFit, ...]:
+    """Fit each cluster on the first half of the log."""
+    from gpuyard.experiments.questions.calibration import FEWEST_JOBS, calibrate
+    from gpuyard.traces.guess import is_sure
+
+    with time_so_far("calibrating"):
+        found = [calibrate(log, cluster, size_known=not guessed or is_sure(log)) for cluster in clusters]
+    if None in found:
+        raise UsageError(f"--calibrate: {log.name} has too few jobs with a start", hint=f"each half of a log needs {FEWEST_JOBS}")
+    return tuple(each for each in found if each is not None)
 
 
 def _seeds(count: int | None, given: Sequence[int] | None) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ from gpuyard.experiments.judging.logged import LABEL, has_log, logged_result
 from gpuyard.experiments.judging.statistics import Interval, block_interval, caveat
 from gpuyard.experiments.judging.summary import Summary, summarise
 from gpuyard.experiments.judging.text import count
+from gpuyard.experiments.questions.calibration import SiteFit
 from gpuyard.experiments.questions.stability import stability
 from gpuyard.experiments.running.results import PLACE, OneSample, Results
 from gpuyard.experiments.usual import TODAY, WAIT
@@ -65,6 +66,7 @@ class Source:
     why: str = ""  # where the clusters were guessed from; empty: they were asked for
     pseudonyms: bool = False  # the users have them instead of their names
     log: Workload | None = None  # as it was read, before any change; None: as it is loaded
+    calibrations: tuple[SiteFit, ...] = ()  # of each cluster; empty: nothing was to be fitted
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class _Pending:
     cluster: Cluster
     seeds: tuple[int, ...]
     estimate: str | None
+    calibration: SiteFit | None = None
     workload: Workload | None = None  # the first seed's: its notes and submits
     counted: Array | None = None  # (jobs,) bool, of a log: with a start and not rejected, so that every line is about the same jobs
 
@@ -233,7 +236,9 @@ def _jobs(plan: Plan, tables: list[_Pending]) -> Iterator[tuple[list[_Measured],
     for source in plan.sources:
         log = None if source.seeded else source.load(plan.seeds[0])
         made = {
-            (k, estimate): _Pending(source, cluster, plan.seeds_of(source, estimate), estimate)
+            (k, estimate): _Pending(
+                source, cluster, plan.seeds_of(source, estimate), estimate, source.calibrations[k] if source.calibrations else None
+            )
             for k, cluster in enumerate(source.clusters)
             for estimate in plan.estimates
         }
@@ -333,7 +338,7 @@ def _results(plan: Plan, table: _Pending) -> Results:
         names={LABEL: LOG_NAME} | {scheduler.label: people_name(scheduler) for scheduler in plan.schedulers},
         waits=Waits.joined(labels, [[cell.waits for cell in row] for row in table.cells], by_time=len(table.seeds) == 1),
         titles={LABEL: "the log"} | {scheduler.label: in_words(scheduler) for scheduler in plan.schedulers}, accuracy=_accuracy(table),
-        seen=_seen(plan, table, workload),
+        seen=_seen(plan, table, workload), calibration=table.calibration,
         paired=int(len(workload) if table.counted is None else table.counted.sum()), notes=_notes(plan, table, workload),
         what_if=None if table.counted is None else what_if(workload, table.cluster, plan.rules, table.counted),
         provenance=provenance_of(

@@ -24,6 +24,11 @@ _HINT = (
 
 
 def snapshot_of_files(paths: Sequence[Path], now: float | None = None) -> SavedSnapshot:
+    """Make a snapshot of what several commands printed."""
+    return site_snapshot(state_of_files(paths, now))
+
+
+def state_of_files(paths: Sequence[Path], now: float | None = None) -> SiteState:
     """Read the output of several commands, taken at about the same time; `now` in s since 1970, or the latest time that jobs name."""
     slurm, lsf = _SlurmFiles(), LsfTables()
     ours = 0  # files of LSF
@@ -39,7 +44,7 @@ def snapshot_of_files(paths: Sequence[Path], now: float | None = None) -> SavedS
     state = lsf_state(lsf, now, time.time()) if ours else slurm.state(now)
     if not state.nodes:
         raise UsageError("no file lists the nodes", hint="add what scontrol -o -d show node prints, or bhosts for LSF")
-    return site_snapshot(state)
+    return state
 
 
 @dataclass

@@ -199,6 +199,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "in_short": plain.lines if (plain := plain_answer(summary)) else [],
         "estimate_accuracy": dict(summary.results.accuracy), "stand_in": table.stand_in or None,
         "fidelity": [asdict(each) for each in fidelity(summary.results.waits, table.stand_in)],
+        "calibration": summary.results.calibration.words if summary.results.calibration else None,
         "stability": asdict(summary.results.stability) if summary.results.stability else None,
         "schedulers": [
             {

@@ -58,6 +58,7 @@ class WorkloadSummary:
     priorities: tuple[float, ...]
     labels: Mapping[str, tuple[str, ...]]  # users, partitions … that occur, most jobs first
     busiest_user: float = NOTHING  # share of the jobs
+    device: str = "GPU"  # what the jobs count: GPU, processor, node
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
 
@@ -81,8 +82,14 @@ def summarise(workload: Workload) -> WorkloadSummary:
         run=_spread(run), wait=_waits(workload), estimate=_spread(jobs.estimate[ran] / run[ran]), estimates=workload.estimates,
         too_short=float((jobs.estimate < run).mean()) if len(workload) else NOTHING, requested=int(np.isfinite(jobs.walltime).sum()),
         deadlines=int(np.isfinite(jobs.deadline).sum()), priorities=tuple(np.unique(jobs.priority).tolist()),
-        labels=labels, busiest_user=busiest, missing=_missing(workload, labels), notes=workload.all_notes,
+        labels=labels, busiest_user=busiest, device=device_of_log(workload), missing=_missing(workload, labels), notes=workload.all_notes,
     )  # fmt: skip
+
+
+def device_of_log(workload: Workload) -> str:
+    """Name what the jobs of a log count, by the nodes that it shows: GPUs unless these have other devices."""
+    kinds = {machine.gpu_type for machine in workload.machines}
+    return {frozenset({"cpu"}): "processor", frozenset({"node"}): "node"}.get(frozenset(kinds), "GPU")
 
 
 def _spread(values: Array) -> Spread:
@@ -125,6 +132,7 @@ def _labels(workload: Workload) -> tuple[dict[str, tuple[str, ...]], float]:
 def _missing(workload: Workload, labels: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Name what the workload lacks."""
     start, asked = workload.logged_start, np.isfinite(workload.jobs.walltime)
+    gpus = device_of_log(workload) == "GPU"  # processors have no types, and no processors
     lacks = {
         "requested times": not asked.any(),
         f"requested times of {int((~asked).sum()):,} jobs": asked.any() and not asked.all(),
@@ -132,8 +140,8 @@ def _missing(workload: Workload, labels: Mapping[str, tuple[str, ...]]) -> tuple
         f"logged starts of {0 if start is None else int(np.isnan(start).sum()):,} jobs":
             start is not None and np.isfinite(start).any() and not np.isfinite(start).all(),
         "dates": date_of(workload, 0.0) is None,
-        "users": not labels["users"], "partitions": not labels["partitions"], "GPU types": not labels["gpu_types"],
-        "CPUs": not workload.jobs.cpus.any(), "memory": not workload.jobs.memory.any(),
+        "users": not labels["users"], "partitions": not labels["partitions"], "GPU types": gpus and not labels["gpu_types"],
+        "CPUs": gpus and not workload.jobs.cpus.any(), "memory": not workload.jobs.memory.any(),
         "nodes": not workload.machines and not workload.preset,
     }  # fmt: skip
     return tuple(name for name, absent in lacks.items() if absent)

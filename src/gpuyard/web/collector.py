@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from gpuyard.errors import GpuyardError
@@ -17,6 +18,7 @@ from gpuyard.web.stream import EventStream
 
 MOST_ENDED = 120_000  # jobs that have ended and are shown
 AGAIN = 2.0  # s after which a source that cannot be reached is asked again
+MOST_FOLLOWED = 2000  # waiting jobs whose places and keys are remembered
 SURPLUS = 5000  # ended jobs beyond the most, before some are forgotten
 
 
@@ -91,7 +93,7 @@ class Collector:
         self.past.hold(seen)
         self.past.measure(seen, self.rows.counts())
         if seen.order is not None:
-            self.past.rank(seen.now, seen.order, seen.keys)
+            self.past.rank(seen.now, *self._head(seen))
         if seen.decisions is not None:
             self.decisions = seen.decisions
         if len(self.rows) > MOST_ENDED and not seen.loading:
@@ -101,10 +103,20 @@ class Collector:
         self.latest = seen
         self.looks += 1
 
+    def _head(self, seen: Glance) -> tuple[list[int], list[float]]:
+        """Return the jobs at the head of the queue, and their keys. Some may have started since the scheduler was asked."""
+        order = list(seen.order or ())[:MOST_FOLLOWED]
+        waits = self.rows.waiting(order)
+        return list(compress(order, waits)), list(compress(seen.keys, waits))
+
     def _changes(self, seen: Glance) -> list[QueueRow]:
         """Return the rows of a look at everything that are new or others than before, and those that are gone, as ended."""
         now = {row.number: row for row in seen.rows}
-        gone = [replace(row, state=GONE, end=seen.now, reason="") for number, row in self._listed.items() if number not in now]
+        gone = [
+            replace(row, state=GONE, end=seen.now, reason="")
+            for number, row in self._listed.items()
+            if number not in now and row.state not in ENDED
+        ]
         changed = [row for number, row in now.items() if self._listed.get(number) != row]
         self._listed = now
         return changed + gone

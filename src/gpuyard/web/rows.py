@@ -21,7 +21,7 @@ WAITING, ACTIVE, ENDED = ("PENDING",), ("RUNNING", "STARTING"), STATES[3:]
 GROUPS: Mapping[str, Sequence[str]] = {"all": STATES, "running": ACTIVE, "waiting": WAITING, "ended": ENDED}
 MOST_ROWS = 100  # of a page
 MOST_BYTES = 95_000  # of a page
-MOST_QUERIES = 64  # whose order is remembered
+MOST_QUERIES = 32  # whose order is remembered: 4 bytes a job each
 LENGTHS = {"label": 40, "name": 100, "user": 40, "reason": 160, "place": 80, "partition": 40}  # characters that a page shows
 NOT_YET = 0.0
 NEVER = 1e300  # sorts behind every number
@@ -110,7 +110,7 @@ class JobRows:
         self._texts = {name: TextColumn() for name in _TEXTS}
         self._table: dict[str, Array] = {name: np.zeros(1024, np.int32 if name in _TEXTS else np.float64) for name in (*_TEXTS, *_NUMBERS)}
         self._rank: Array = np.full(1024, NEVER)
-        self._found: dict[Query, tuple[int, Array]] = {}
+        self._found: dict[Query, Array] = {}  # orders of rows, until something changes
 
     def __len__(self) -> int:
         return len(self._at)
@@ -154,28 +154,40 @@ class JobRows:
     def explain(self, reasons: Mapping[int, str], order: Sequence[int]) -> None:
         """Say why jobs wait, and in which order the scheduler looks at them; other waiting jobs have neither reason nor place."""
         with self._lock:
-            waits = np.isin(self._table["state"][: len(self._at)], self._states(WAITING))
-            column, texts = self._table["reason"], self._texts["reason"]
-            column[: len(self._at)][waits] = texts.number("")
-            self._rank[: len(self._at)] = NEVER
-            for number, reason in reasons.items():
-                if number in self._at and waits[self._at[number]]:
-                    column[self._at[number]] = texts.number(reason)
-            for place, number in enumerate(order):
-                if number in self._at:
-                    self._rank[self._at[number]] = place + 1
+            size, texts = len(self._at), self._texts["reason"]
+            waits = np.isin(self._table["state"][:size], self._states(WAITING))
+            column = self._table["reason"][:size]
+            column[waits] = texts.number("")
+            self._rank[:size] = NEVER
+            at = self._places(reasons)
+            code = {reason: texts.number(reason) for reason in set(reasons.values())}
+            codes = np.fromiter((code[reason] for reason in reasons.values()), np.int64, len(reasons))
+            told = (at >= 0) & waits[at] if size else np.zeros(len(at), bool)
+            column[at[told]] = codes[told]
+            at = self._places(order)
+            known = (at >= 0) & waits[at] if size else np.zeros(len(at), bool)
+            self._rank[at[known]] = np.arange(1, known.sum() + 1)
             self._changed()
+
+    def waiting(self, order: Sequence[int]) -> list[bool]:
+        """Return which of these jobs wait."""
+        with self._lock:
+            at, states = self._places(order), self._states(WAITING)
+            return [bool(k >= 0 and self._table["state"][k] in states) for k in at]
+
+    def _places(self, numbers: Iterable[int]) -> Array:
+        """(numbers,) the row of each job; −1: there is none."""
+        return np.array([self._at.get(number, -1) for number in numbers], np.int64)
 
     def _make_room(self, rows: int) -> None:
         if rows < len(self._rank):
             return
-        self._table = {name: np.concatenate([column, np.zeros_like(column)]) for name, column in self._table.items()}
-        self._rank = np.concatenate([self._rank, np.full(len(self._rank), NEVER)])
+        self._table = {name: _longer(column) for name, column in self._table.items()}
+        self._rank = _longer(self._rank)
 
     def _changed(self) -> None:
         self.version += 1
-        if len(self._found) > MOST_QUERIES:
-            self._found.clear()
+        self._found.clear()
 
     # ── asking ──
 
@@ -216,13 +228,15 @@ class JobRows:
 
     def _order(self, query: Query, now: float) -> Array:
         known = self._found.get(query)
-        if known is not None and known[0] == self.version:
-            return known[1]
+        if known is not None:
+            return known
         rows = np.flatnonzero(self._chosen(query))
         keys = self._keys(query.sort, rows, now)
         number = self._table["number"][rows]
-        order = rows[np.lexsort((number, -keys if query.descending else keys))]
-        self._found[query] = (self.version, order)
+        order: Array = rows[np.lexsort((number, -keys if query.descending else keys))].astype(np.int32)
+        if len(self._found) >= MOST_QUERIES:
+            self._found.clear()
+        self._found[query] = order
         return order
 
     def _chosen(self, query: Query) -> Array:
@@ -276,6 +290,13 @@ class JobRows:
 
     def _record(self, at: int) -> dict[str, Any]:
         return {name: self._text(name, at) for name in _TEXTS} | {name: self._number(name, at) for name in _NUMBERS}
+
+
+def _longer(column: Array) -> Array:
+    """Return a column with room for a quarter more rows: doubling would show as a leak."""
+    made = np.zeros(len(column) + max(len(column) // 4, 1024), column.dtype)
+    made[: len(column)] = column
+    return made
 
 
 def _short(text: str, name: str) -> str:

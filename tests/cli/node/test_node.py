@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
+import signal
 import stat
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -91,6 +95,41 @@ def test_status_and_decisions(cli, node):
     found = json.loads(cli("node", "decisions", "-n", "1", "-f", "json").out)
     assert [each["action"] for each in found] == ["start"]
     assert "first come, first served" in cli("node", "decisions").out
+
+
+def test_watch_draws_in_the_place_of_what_it_drew_and_leaves_the_screen_as_it_was(node):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (12, 60))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "gpuyard", "node", "status", "--watch"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        drawn = b""
+        while drawn.count(b"Ctrl-C ends it") < 2:
+            drawn += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # on Linux, reading after the end is an error
+            while piece := os.read(ours, 65536):
+                drawn += piece
+    os.close(ours)
+    assert process.returncode == 0
+    assert drawn.count(b"\x1b[?1049h") == drawn.count(b"\x1b[?1049l") == 1  # the other screen, and back
+    for text in (b"scheduler: plain", b"CPU slots", str(node).encode()[:30]):
+        assert drawn.count(text) >= 2
+    assert b"Traceback" not in drawn
+
+
+def test_queue_says_that_another_scheduler_took_over(cli, tmp_path, monkeypatch):
+    tried = TriedNode(tmp_path / "node")
+    monkeypatch.setenv("GPUYARD_NODE", str(tried.folder))
+    try:
+        tried.start(scheduler="sjff")
+        tried.ends(tried.shell("true"))
+        said = cli("queue").err
+        assert "warning: fcfs/fewest/easy decides in the place of sjff: sjff UnknownNameError: unknown ordering or decider" in said
+        assert cli("queue", "-f", "json").out == "[]\n"
+    finally:
+        assert "Traceback" not in tried.close()
 
 
 def test_gpus_are_shown_with_who_uses_them(cli, tmp_path, monkeypatch):

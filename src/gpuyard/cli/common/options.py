@@ -101,6 +101,9 @@ SlotList = Annotated[list[str] | None, _slot("NAME", "Repeatable: every combinat
 By = Annotated[list[str] | None, _output("GROUP", "Also by priority, user, partition, job_class, qos or account; repeatable.", "--by")]
 Out = Annotated[Path | None, _output("DIR", "Keep the whole result (`gpuyard show DIR`).", "--out")]
 JobsOut = Annotated[Path | None, _output("FILE", "Write a row per job (start, wait, nodes, status …): .csv or .parquet.", "--jobs-out")]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Fit what a log does not say, size and outages, on its first half; judge on the second.")
+]
 ShowNames = Annotated[
     bool, _output(None, "Keep the names of users in what is written; unless given they are user-1, user-2 …", "--show-names")
 ]

@@ -42,10 +42,11 @@ def _when(s: WorkloadSummary) -> Facts:
 
 def _work(s: WorkloadSummary) -> Facts:
     cores = f", {short(s.core_hours)} core·h" if s.core_hours else ""
-    facts = [("GPUs", _sizes(s.sizes, s.jobs)), ("work", f"{short(s.gpu_hours)} GPU·h{cores}"), ("run time", _times(s.run))]
+    device = f"{s.device}s"
+    facts = [(device, _sizes(s.sizes, s.jobs)), ("work", f"{short(s.gpu_hours)} {s.device}·h{cores}"), ("run time", _times(s.run))]
     facts += [("wait in the log", f"{_times(s.wait)}; of {s.wait.count:,} jobs")] if s.wait.count else []
-    facts += [("load", f"{short(s.mean_gpus)} GPUs on average over the submits")] if s.span and s.gpu_hours else []
-    return facts + ([("in use at once", f"up to {short(s.peak_gpus)} GPUs by the log's starts")] if s.peak_gpus == s.peak_gpus else [])
+    facts += [("load", f"{short(s.mean_gpus)} {device} on average over the submits")] if s.span and s.gpu_hours else []
+    return facts + ([("in use at once", f"up to {short(s.peak_gpus)} {device} by the log's starts")] if s.peak_gpus == s.peak_gpus else [])
 
 
 def _times(spread: Spread) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from gpuyard.web.guarding import Access
     from gpuyard.web.sources.base import LiveSource
 
-NODE, SLURM = "node", "slurm"
+NODE = "node"
+SYSTEMS = ("slurm", "lsf")
 PORT = 8460
 DEFAULT = "sjf/fewest/easy"
 
@@ -25,7 +26,7 @@ DEFAULT = "sjf/fewest/easy"
 def serve(
     source: Annotated[
         list[str] | None,
-        typer.Argument(metavar="node|slurm|FILE…", help="What is shown: the node of this machine unless given.", show_default=False),
+        typer.Argument(metavar="node|slurm|lsf|FILE…", help="What is shown: the node of this machine unless given.", show_default=False),
     ] = None,
     folder: Folder = None,
     results: Annotated[
@@ -80,18 +81,19 @@ def _source(given: list[str], folder: Path | None, scheduler: str | None, *, act
         return NodeSource(folder)
     if folder is not None:
         raise UsageError("--folder belongs to a node", hint="gpuyard serve --folder DIR")
-    if NODE in given or (SLURM in given and len(given) > 1):
+    named = [each for each in given if each in (NODE, *SYSTEMS)]
+    if named and len(given) > 1:
+        other = next(each for each in given if each != named[0]) if len(set(given)) > 1 else named[0]
         raise UsageError(
-            f"{given[0]} and {given[1]} cannot be shown together", hint="a dashboard is of one cluster; start another on another --port"
+            f"{named[0]} and {other} cannot be shown together", hint="a dashboard is of one cluster; start another on another --port"
         )
-    from gpuyard.live.slurm.commands import read_slurm
-    from gpuyard.live.state.site import site_snapshot
-    from gpuyard.web.sources.site import SiteSource, source_of_files
+    from gpuyard.web.sources import systems
+    from gpuyard.web.sources.site import SiteSource
 
     asked = None if scheduler == "none" else parse_scheduler(scheduler or DEFAULT)
-    if given == [SLURM]:
-        return SiteSource(lambda: site_snapshot(read_slurm()), asked, acts=acts)
-    paths = [Path(each) for each in given]
-    take = source_of_files(paths)
+    if named:
+        system = systems.SYSTEMS[named[0]]
+        return SiteSource(system.look, asked, system=system if acts else None)
+    take = systems.look_of_files([Path(each) for each in given])
     take()  # what cannot be read is told at once
     return SiteSource(take, asked)

@@ -167,9 +167,9 @@ def _device_table(found: Mapping[str, Any]) -> Table:
     if not found["devices"]:
         busy = f"{found['busy']:g}"
         return Table(("CPU slots", "busy", "free"), [(str(found["slots"]), busy, f"{found['slots'] - found['busy']:g}")], left=frozenset())
-    rows = [_device_row(each) for each in found["devices"]]
     header = ("GPU", "name", "state", "busy", "memory", "power", "temperature", "jobs", "foreign processes")
-    return Table(header, rows, left=frozenset({0, 1, 2, 7, 8}))
+    shown = len(header) if any(each["strangers"] for each in found["devices"]) else len(header) - 1
+    return Table(header[:shown], [_device_row(each)[:shown] for each in found["devices"]], left=frozenset({0, 1, 2, 7, 8}))
 
 
 def _device_row(each: Mapping[str, Any]) -> tuple[str, ...]:
@@ -196,18 +196,21 @@ def _status_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _watch(client: NodeClient) -> None:
-    """Show the status each second in the place of the last one, until Ctrl-C."""
+    """Show the status each second in the place of the last one, until Ctrl-C; what matters most comes first, for small screens."""
     if not sys.stdout.isatty():
         raise UsageError("--watch needs a terminal", hint="gpuyard node status -f json tells it once")
     from rich.console import Group
     from rich.live import Live
 
+    found = client.call("status")  # a node that does not answer is told on the usual screen
     try:
-        with Live(screen=False, auto_refresh=False) as live:
+        with Live(screen=True, auto_refresh=False) as live:
             while True:
-                found = client.call("status")
-                live.update(Group(*rich_parts(_status_output(found), live.console.width), clock(found["now"], 0.0)), refresh=True)
+                head = [f"{clock(found['now'], found['now'])}   Ctrl-C ends it", *_status_lines(found), ""]
+                parts = [Output([], {}, [], head), Output([_device_table(found)], {}, [], [])]
+                live.update(Group(*(piece for each in parts for piece in rich_parts(each, live.console.width))), refresh=True)
                 time.sleep(_PAUSE)
+                found = client.call("status")
     except KeyboardInterrupt:
         return
 

@@ -78,11 +78,14 @@ def queue(
     """List the jobs that run and wait, or those named."""
     with NodeClient(folder) as client:
         answer = client.call("jobs", ids=id_numbers(ids or ()), ended=_ENDED if everything else 0)["jobs"]
+        status = client.call("status")
     jobs = [job_of(each) for each in answer]
     now = max((float(each["now"]) for each in answer), default=time.time())
     jobs.sort(key=lambda job: (_ORDER.index(job.state) if job.state in _ORDER else -1, job.end, job.id))
     records = [record(job, now) for job in jobs]
     emit(Output([jobs_table(jobs, _QUEUE, now)] if jobs else [], records, records, [] if jobs else ["no job runs or waits"]), how)
+    if status["trouble"] and status["used"] != status["scheduler"]:
+        say(f"warning: {status['used']} decides in the place of {status['scheduler']}: {status['trouble']}")
 
 
 def why(ids: Ids, folder: Folder = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False) -> None:

@@ -344,6 +344,7 @@ def quota(workload: Workload, cluster: Cluster, *, gpus: float = 0.0, partition:
     "aside", title="some nodes out of use for a while, as for a reservation or maintenance",
     words=lambda nodes, start, length, partition: (
         f"{nodes:,} nodes{_in(partition)} set aside for {format_seconds(length)}, {format_seconds(start)} after the first submission"
+        " (what runs there then is stopped and starts again)"
     ),
 )  # fmt: skip
 def aside(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.hypothesis import WhatIf
     from gpuyard.experiments.judging.answering.provenance import Provenance
     from gpuyard.experiments.judging.answering.waits import Waits
+    from gpuyard.experiments.questions.calibration import SiteFit
     from gpuyard.experiments.questions.stability import Stability
 
 
@@ -64,6 +65,7 @@ class Results:
     seen: frozenset[str] = frozenset()  # schedulers whose networks were trained on some of these jobs
     what_if: WhatIf | None = None  # of a log in which no job may be stopped
     stability: Stability | None = None  # of the winner on a log
+    calibration: SiteFit | None = None  # of the cluster of a log
 
     def __len__(self) -> int:
         return len(self.columns["run"])

@@ -158,7 +158,7 @@ def _eligible(
         if not job.waits:
             continue
         why = why_ineligible(job, state.now, partitions)
-        if job.array and job.task < 0:
+        if job.array and job.task < 0 and job.name != str(job.id):  # Slurm gives the number of an array to jobs that are none
             notes.add("the waiting tasks of an array are one job: squeue -r would tell them apart")
         if why is None:
             notes.add(f"reason {job.reason[:60]} is not known; the job is taken as eligible")

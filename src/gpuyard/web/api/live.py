@@ -1,4 +1,7 @@
-"""The cluster now: jobs by pages, the past for charts, one job, and what may be done with it."""
+"""The cluster now: jobs by pages, the past for charts, one job, and what may be done with it.
+
+What is in memory is answered at once (`async`): each thread that answers keeps memory for good. Who asks the source waits in a thread.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,12 @@ def live_router(collector: Collector, access: Access) -> APIRouter:
 
 def _jobs(api: APIRouter, collector: Collector, access: Access) -> None:
     @api.get("")
-    def summary() -> dict[str, Any]:
+    async def summary() -> dict[str, Any]:
         """Return counts, devices and what is wrong."""
         return collector.summary()
 
     @api.get("/jobs")
-    def jobs(
+    async def jobs(
         group: Literal["all", "running", "waiting", "ended"] = "all",
         sort: Annotated[str, Query(max_length=20)] = "rank",
         descending: bool = False,
@@ -74,7 +77,7 @@ def _jobs(api: APIRouter, collector: Collector, access: Access) -> None:
 
 def _past(api: APIRouter, collector: Collector) -> None:
     @api.get("/lines/{name}")
-    def lines(name: Measure, span: Literal["minutes", "hours"] = "minutes") -> dict[str, Any]:
+    async def lines(name: Measure, span: Literal["minutes", "hours"] = "minutes") -> dict[str, Any]:
         """Return the past of a measure: a line for each GPU, or for waiting and running jobs."""
         times, values = collector.past.lines(name, long=span == "hours")
         seen = collector.latest
@@ -88,7 +91,7 @@ def _past(api: APIRouter, collector: Collector) -> None:
         return {"times": times, "lines": [{"name": label, "values": line} for label, line in zip(names, values, strict=False)]}
 
     @api.get("/gantt")
-    def gantt(hours: Annotated[float, Query(gt=0, le=12)] = 3.0) -> dict[str, Any]:
+    async def gantt(hours: Annotated[float, Query(gt=0, le=12)] = 3.0) -> dict[str, Any]:
         """Return who held which devices in the last hours."""
         seen = collector.latest
         if seen is None:
@@ -106,12 +109,12 @@ def _past(api: APIRouter, collector: Collector) -> None:
 
 def _thoughts(api: APIRouter, collector: Collector) -> None:
     @api.get("/decisions")
-    def decisions(count: Annotated[int, Query(ge=1, le=200)] = 50) -> dict[str, Any]:
+    async def decisions(count: Annotated[int, Query(ge=1, le=200)] = 50) -> dict[str, Any]:
         """Return what was decided last, and why."""
         return {"decisions": [dict(each) | {"reason": str(each["reason"])[:300]} for each in collector.decisions[:count]]}
 
     @api.get("/ranks")
-    def ranks() -> dict[str, Any]:
+    async def ranks() -> dict[str, Any]:
         """Return the places that the jobs at the head of the queue have had, and the policy's keys."""
         found = []
         for number, line in collector.past.ranks().items():

@@ -180,7 +180,12 @@ def _points(drawn: Points) -> dict[str, Any]:
         {"name": plain(each.name), "mean": plain(each.mean), "low": plain(each.low), "high": plain(each.high), "strong": each.strong}
         for each in drawn.marks
     ]
-    return {"rows": plain(drawn.rows), "value": {"title": plain(drawn.value.title), "percent": drawn.value.percent}, "marks": marks}
+    value = {
+        "title": plain(drawn.value.title),
+        "percent": drawn.value.percent,
+        "bend": drawn.value.linear_to if drawn.value.scale == "bent" else 0,
+    }
+    return {"rows": plain(drawn.rows), "value": value, "marks": marks}
 
 
 def picture(chart: Chart) -> bytes:

@@ -37,6 +37,21 @@ class _Place:
     before: int = 0  # number below which jobs have still to be read; 0: none
 
 
+class _Connection:
+    """A connection to the node, for one question at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._client, self._asking = NodeClient(folder, patience=10.0), threading.Lock()
+
+    def call(self, verb: str, **arguments: Any) -> Message:
+        with self._asking:
+            return self._client.call(verb, **arguments)
+
+    def close(self) -> None:
+        with self._asking:
+            self._client.close()
+
+
 class NodeSource:
     """Looks at the node of a folder."""
 
@@ -45,15 +60,14 @@ class NodeSource:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = node_folder(folder)
-        self._client = NodeClient(self.folder, patience=10.0)
-        self._asking = threading.Lock()  # a client serves one thread
+        self._looking, self._telling = _Connection(self.folder), _Connection(self.folder)  # who asks about a job does not wait for a look
         self._at = _Place()
         self._devices: list[str] = []
 
     def look(self) -> Glance:
         """Return what has changed; at first, and when another daemon has taken over, piece by piece all jobs."""
-        status = self._call("status")
-        found = self._call("watch", epoch=self._at.epoch, since=self._at.since, reasons_at=max(self._at.reasons_at, 0), limit=2000)
+        status = self._looking.call("status")
+        found = self._looking.call("watch", epoch=self._at.epoch, since=self._at.since, reasons_at=max(self._at.reasons_at, 0), limit=2000)
         fresh = bool(found.get("whole"))
         if fresh:
             self._at = _Place(found["epoch"], int(found["next"]), -1, 2**53)
@@ -74,8 +88,8 @@ class NodeSource:
 
     def detail(self, number: int) -> Mapping[str, Any]:
         """Return why a job waits, when it may start, and what it runs."""
-        why = self._call("why", id=number)
-        (job,) = self._call("jobs", ids=[number])["jobs"]
+        why = self._telling.call("why", id=number)
+        (job,) = self._telling.call("jobs", ids=[number])["jobs"]
         asked = job["asked"]
         return {
             "why": why["reason"], "position": why["position"], "start": why["start"], "earliest": why["earliest"], "latest": why["latest"],
@@ -86,7 +100,7 @@ class NodeSource:
 
     def output(self, number: int, most: int) -> str:
         """Return the end of what a job has written."""
-        path = Path(self._call("logs", id=number)["path"])
+        path = Path(self._telling.call("logs", id=number)["path"])
         try:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -100,7 +114,7 @@ class NodeSource:
     def act(self, action: str, number: int) -> None:
         """Cancel, hold or release a job, or put it before all others."""
         assert action in ACTIONS
-        self._call(_VERBS[action], ids=[number])
+        self._telling.call(_VERBS[action], ids=[number])
 
     def past(self, since: float) -> PastReadings:
         """Return the readings that the node has kept on disk, one in ten seconds."""
@@ -117,13 +131,9 @@ class NodeSource:
         return PastReadings((steps * 10).tolist(), values)
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._asking:
-            self._client.close()
-
-    def _call(self, verb: str, **arguments: Any) -> Message:
-        with self._asking:
-            return self._client.call(verb, **arguments)
+        """Close the connections."""
+        for each in (self._looking, self._telling):
+            each.close()
 
     def _more(self) -> Iterable[Message]:
         """Read on, from the greatest number down."""
@@ -131,7 +141,7 @@ class NodeSource:
         for _ in range(PIECES):
             if not self._at.before:
                 break
-            piece = self._call("page", before=self._at.before, limit=PIECE)["jobs"]
+            piece = self._looking.call("page", before=self._at.before, limit=PIECE)["jobs"]
             found.extend(piece)
             last = int(piece[-1]["id"]) if piece else 0
             first = int(piece[0]["id"]) if piece and self._at.before == 2**53 else 0
@@ -148,7 +158,7 @@ class NodeSource:
                 yield HeldSpan(int(job["id"]), str(job["id"]), _text(job["name"]), rows, float(job["start"]), float(job["end"]))
 
     def _decisions(self) -> list[Mapping[str, Any]]:
-        found = self._call("decisions", limit=DECISIONS)["decisions"]
+        found = self._looking.call("decisions", limit=DECISIONS)["decisions"]
         return [{"at": at, "job": str(job), "action": _text(action), "reason": _text(reason)} for at, job, action, reason in found]
 
 

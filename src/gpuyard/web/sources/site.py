@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gpuyard.errors import UsageError
 from gpuyard.live.deciding import Asked, outlook, plain_types
-from gpuyard.live.slurm.commands import call
 from gpuyard.live.state.file import SavedSnapshot
+from gpuyard.live.state.site import SiteJob
 from gpuyard.model.decision import Action
 from gpuyard.model.site.eligibility import REASONS
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.units import clean
 from gpuyard.policies import AnyScheduler
-from gpuyard.web.rows import QueueRow
+from gpuyard.web.rows import GONE, QueueRow
 from gpuyard.web.sources.base import Glance, GpuNow, HeldSpan, LooksOnly
+from gpuyard.web.sources.systems import BatchSystem, SiteLook
 
 MOST_DEVICES = 512  # rows of the Gantt chart
 MOST_EXPLAINED = 3000  # waiting jobs up to which each is explained at once
 DECISIONS = 200
-SLURM: Mapping[str, Sequence[str]] = {
-    "cancel": ("scancel",), "hold": ("scontrol", "hold"), "release": ("scontrol", "release"), "top": ("scontrol", "top"),
-}  # fmt: skip
-_NAME = re.compile(r"[0-9]{1,12}(_[0-9]{1,9})?")
 
 
 @dataclass
@@ -41,22 +37,24 @@ class _LastLook:
 
 
 class SiteSource(LooksOnly):
-    """Looks at a cluster by snapshots. `scheduler`: what is asked what it would do; None: nobody is."""
+    """Looks at a cluster by snapshots. `scheduler`: what is asked what it would do; None: nobody is. `system`: what is told to act."""
 
     def __init__(
-        self, take: Callable[[], SavedSnapshot], scheduler: AnyScheduler | None, *, every: float = 5.0, acts: bool = False
+        self, take: Callable[[], SiteLook], scheduler: AnyScheduler | None, *, every: float = 5.0, system: BatchSystem | None = None
     ) -> None:
-        self.every, self.can_act = every, acts
-        self._take = take
+        self.every, self.can_act = every, system is not None
+        self._take, self._system = take, system
         self._asked = Asked(scheduler) if scheduler is not None else None
         self._scheduler = scheduler
         self._seen = _LastLook()
 
     def look(self) -> Glance:
         """Take a snapshot, and ask the scheduler."""
-        saved = self._take()
+        seen = self._take()
+        saved = seen.saved
         s = saved.snapshot
-        for name in (*map(saved.name, range(len(s.jobs))), *saved.ineligible):
+        ended = [job for job in seen.jobs.values() if not (job.waits or job.runs)]
+        for name in (*map(saved.name, range(len(s.jobs))), *saved.ineligible, *(job.name for job in ended)):
             number = self._seen.numbers.setdefault(name, len(self._seen.numbers) + 1)
             self._seen.names[number] = name
         self._seen.saved = saved
@@ -66,9 +64,10 @@ class SiteSource(LooksOnly):
         nodes = s.cluster.nodes.gpus
         free = int(s.free_gpus().sum())
         usable = int(np.where(s.nodes["down"] == 0, nodes - s.nodes["off"], 0).sum())
+        rows = self._rows(seen, numbers) + [self._ended(job) for job in ended]
         return Glance(
             s.now, clean(saved.source) or s.cluster.name, self._scheduler.label if self._scheduler else "", notes=_cleaned(saved.notes),
-            whole=True, rows=self._rows(saved, numbers), order=[numbers[row] for row in order], keys=keys,
+            whole=True, rows=rows, order=[numbers[row] for row in order], keys=keys,
             reasons=self._reasons(saved), total=float(nodes.sum()), busy=float(max(usable - free, 0)), devices=devices,
             held=self._held(saved, numbers, first), gpus=_gpus(saved) if nodes.sum() <= 64 else (), decisions=decisions,
         )  # fmt: skip
@@ -82,11 +81,10 @@ class SiteSource(LooksOnly):
         return {"why": f"{found.action}{f' on {found.place}' if found.place else ''}: {found.reason}"} if found else {}
 
     def act(self, action: str, number: int) -> None:
-        """Let Slurm cancel, hold or release a job, or put it before the others of its user."""
-        name = self._seen.names.get(number, "")
-        if not self.can_act or not _NAME.fullmatch(name):
+        """Let the system cancel, hold or release a job, or put it before the others of its user."""
+        if self._system is None:
             raise UsageError("this cluster can only be looked at")
-        call([*SLURM[action], name])
+        self._system.act(action, self._seen.names.get(number, ""))
 
     def _decided(self, saved: SavedSnapshot) -> tuple[list[Mapping[str, Any]], list[int], list[float]]:
         """Return what the scheduler would do now, and the rows of the waiting jobs in its order, with keys."""
@@ -108,8 +106,9 @@ class SiteSource(LooksOnly):
         keys = self._asked.keys if len(self._asked.keys) == len(order) else ()
         return list(shown[:DECISIONS]), order, [float(key) for key in keys]
 
-    def _rows(self, saved: SavedSnapshot, numbers: Sequence[int]) -> list[QueueRow]:
-        s = saved.snapshot
+    def _rows(self, seen: SiteLook, numbers: Sequence[int]) -> list[QueueRow]:
+        """Return the jobs that run or wait."""
+        saved, s = seen.saved, seen.saved.snapshot
         table, live, nodes = s.jobs.table, s.live, s.cluster.nodes.names
         places: dict[int, list[str]] = {}
         for row, node in zip(s.held["row"].tolist(), s.held["node"].tolist(), strict=True):
@@ -117,17 +116,34 @@ class SiteSource(LooksOnly):
         users, partitions, classes = s.jobs.users, s.jobs.partitions, s.jobs.classes
         found = []
         for row, number in enumerate(numbers):
-            runs = bool(live["running"][row])
-            wanted = plain_types(s.jobs.gpu_types[table["gpu_type"][row]])
+            name, runs = saved.name(row), bool(live["running"][row])
+            wanted = classes[table["job_class"][row]] or plain_types(s.jobs.gpu_types[table["gpu_type"][row]])
+            title = seen.jobs[name].title if name in seen.jobs else ""
             found.append(QueueRow(
-                number, clean(saved.name(row)), clean(classes[table["job_class"][row]] or wanted), clean(users[table["user"][row]]),
+                number, clean(name), clean(title or wanted), clean(users[table["user"][row]]),
                 "RUNNING" if runs else "PENDING", gpus=float(table["gpus"][row]), submit=float(table["submit"][row]),
                 place=" ".join(dict.fromkeys(places.get(row, ()))) if runs else "", start=float(live["run_start"][row]) if runs else 0.0,
                 partition=clean(partitions[table["partition"][row]]), estimate=_finite(table["estimate"][row]),
                 priority=_finite(table["priority"][row]),
             ))  # fmt: skip
-        ineligible = [QueueRow(self._seen.numbers[name], clean(name), "", "", "PENDING") for name in saved.ineligible]
-        return found + ineligible
+        return found + [self._reported(seen.jobs.get(name), name, "PENDING") for name in saved.ineligible]
+
+    def _reported(self, job: SiteJob | None, name: str, state: str) -> QueueRow:
+        """Return a job that is not in the snapshot, as far as the system reports it."""
+        number = self._seen.numbers[name]
+        if job is None:
+            return QueueRow(number, clean(name), "", "", state)
+        return QueueRow(
+            number, clean(name), clean(job.title), clean(job.user), state, gpus=float(job.gpus), submit=_finite(job.submit),
+            partition=clean(",".join(job.partitions)), priority=_finite(job.priority),
+        )  # fmt: skip
+
+    def _ended(self, job: SiteJob) -> QueueRow:
+        """Return a job that has ended. What did not end by itself may have failed or been cancelled: that is not told apart."""
+        start = _finite(job.start)
+        state = GONE if math.isnan(job.lasted) else "DONE"
+        end = start + _finite(job.ran) if start else _finite(job.submit)
+        return replace(self._reported(job, job.name, state), place=clean(" ".join(job.nodes)), start=start, end=end)
 
     def _reasons(self, saved: SavedSnapshot) -> dict[int, str]:
         found = {self._seen.numbers[name]: REASONS.get(why, clean(why)) for name, why in saved.ineligible.items()}
@@ -183,16 +199,3 @@ def _cleaned(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _finite(value: float) -> float:
     return float(value) if np.isfinite(value) else 0.0
-
-
-def source_of_files(paths: Sequence[Path]) -> Callable[[], SavedSnapshot]:
-    """Return what reads files again at each look: a snapshot, or what commands of a batch system printed."""
-    from gpuyard.live.reading import snapshot_of_files
-    from gpuyard.live.state.file import FORMAT, read_snapshot
-
-    def take() -> SavedSnapshot:
-        if len(paths) == 1 and FORMAT.encode() in paths[0].read_bytes()[:200]:
-            return read_snapshot(paths[0])
-        return snapshot_of_files(paths)
-
-    return take

@@ -13,9 +13,9 @@ from gpuyard.cli.common.bars import gains_chart
 from gpuyard.cli.common.tables import best_first
 from gpuyard.experiments.compare import Plan, Source, compare
 from gpuyard.experiments.judging.answering import plain
-from gpuyard.experiments.judging.answering.plain import headline, peers_sentence, plain_answer
+from gpuyard.experiments.judging.answering.plain import by_how_much, headline, peers_sentence, plain_answer
 from gpuyard.experiments.judging.choice import peers_of
-from gpuyard.experiments.judging.statistics import paired_difference
+from gpuyard.experiments.judging.statistics import Interval, paired_difference
 from gpuyard.experiments.judging.summary import Summary
 from gpuyard.experiments.judging.words import candidates
 from gpuyard.model.cluster import Cluster
@@ -126,6 +126,8 @@ def test_waits_in_the_log_that_no_simulation_has_are_not_called_nothing() -> Non
         "What actually happened": "the log",
     }  # fmt: skip
     assert summary.results.what_if is None  # of no wait there is no share
+    idle = best_first(of_log(replace(work, logged_start=submit)))
+    assert {row[1] for row in idle.rows} == {"the log", "the same"}
 
 
 def test_the_table_compares_with_what_the_answer_compares_with() -> None:
@@ -148,3 +150,20 @@ def test_none_of_the_users_is_a_word(demo: Summary) -> None:
     said = " ".join(found.pays)
     assert ("none of 24 users waits longer on average" in said) == (not losing)
     assert "; 0 of" not in said
+
+
+def test_an_increase_of_thousands_of_percent_is_said_in_times() -> None:
+    wide = Interval(21.0, -1.0, 143.94, 9)
+    assert by_how_much(wide, "wait") == "between 100 % shorter and 145 times as long"
+    assert by_how_much(wide, "utilization") == "between 100 % lower and 145 times as high"
+    assert by_how_much(replace(wide, high=9.0), "wait") == "between 100 % shorter and 900 % longer"
+
+
+def test_schedulers_that_tie_are_not_called_the_best() -> None:
+    """Jobs that wait for each other and are all alike: no order is better."""
+    work = Workload.build({"submit": np.arange(200) * 10.0, "gpus": np.full(200, 4.0)}, np.full(200, 60.0))
+    summary = of_log(work)
+    found = plain_answer(summary)
+    assert found is not None
+    assert found.sentence.startswith("The 3 schedulers that stop no job are level: mean wait ")
+    assert headline(summary).startswith("No: the 3 schedulers that stop no job are level")

@@ -28,6 +28,7 @@ from gpuyard.metrics import resolve
 NEAR = 0.02  # of the reference: a change below it is called about the same
 _SURE = "How sure: "
 _NO_GAIN = 5e-4  # of today's mean: what would be written as 0 %
+_TIMES = 1000.0  # %: an increase from which it is said how many times as much it is
 _MOST_PEERS = 3  # that are named
 _LONGEST_CHANGE = 0.1  # of the longest wait, from which it is said to have changed
 
@@ -159,7 +160,7 @@ def against_today(summary: Summary, line: Standing) -> Interval | None:
 def change_cell(summary: Summary, line: Standing) -> str:
     """`51 % shorter` than today, and in a second line the interval, `40 to 60 %`; empty for today's line and the log."""
     share, today = against_today(summary, line), today_of(summary)
-    if share is not None:
+    if share is not None and math.isfinite(share.mean):
         return share_cell(share, summary.table.objective)
     if today is None or line is today or line is summary.log:
         return ""
@@ -224,7 +225,12 @@ def by_how_much(share: Interval, metric: str) -> str:
         least, most = (rounded(each, width, most=0) for each in sorted((abs(low), abs(high))))
         span = f"{most} %" if least == most else f"between {least} and {most} %"
         return f"{span} {less if share.mean < 0 else more}"
-    return f"between {rounded(-low, width, most=0)} % {less} and {rounded(high, width, most=0)} % {more}"
+    most = (
+        f"{1 + high / 100:,.0f} times as {'long' if is_wait(metric) else 'high'}"
+        if high >= _TIMES
+        else f"{rounded(high, width, most=0)} % {more}"
+    )
+    return f"between {rounded(-low, width, most=0)} % {less} and {most}"
 
 
 def _sentence(summary: Summary, found: Verdict) -> str:
@@ -291,6 +297,8 @@ def _nothing_better(summary: Summary, found: Verdict) -> str:
     others = f" of {count(found.chosen_from, 'scheduler')} that stop no job" if found.chosen_from > 1 else ""
     waits, who = summary.results.waits, found.best.scheduler
     tail = f"; 99 % of the jobs wait less than {duration(waits.most[who])}, the longest {duration(waits.longest[who])}" if waits else ""
+    if len({line.values[metric].mean for line in candidates(summary, preempting=False)}) == 1 < found.chosen_from:
+        return f"The {count(found.chosen_from, 'scheduler')} that stop no job are level: {plain_title(metric)} {value}{tail}."
     return f"{_subject(summary, found.best)}, as today, is the best{others}: {plain_title(metric)} {value}{tail}."
 
 
@@ -395,14 +403,21 @@ def _trust(summary: Summary, log: Standing) -> list[str]:
     assert stand_in is not None
     simulated, happened = (amount(metric, line.values[metric].mean) for line in (stand_in, log))
     close = is_close(metric, log, stand_in)
-    far = "" if close else ", so the answer compares simulations; priorities, limits, reservations and outages are not simulated"
+    fit = summary.results.calibration
+    missing = (
+        "priorities, limits and reservations"
+        if fit is not None and fit.simulates_outages
+        else "priorities, limits, reservations and outages"
+    )
+    far = "" if close else f", so the answer compares simulations; {missing} are not simulated"
     name = in_sentence(summary.results.name(stand_in.scheduler))
     text = f"How faithful: simulating {name} gives a {plain_title(metric)} of {simulated}, the log says {happened}"
     if "utilization" in log.values and not overfull(log):
         busy = [amount("utilization", line.values["utilization"].mean) for line in (stand_in, log)]
         text += f", with {busy[0]} of the {summary.results.device} busy (log: {busy[1]})"
     groups = farthest(fidelity(summary.results.waits, stand_in.scheduler), summary.results.device) if is_wait(metric) else ""
-    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}. {groups}".strip()]
+    calibrated = [fit.words] if fit is not None else []
+    return [*cautions(summary, log), f"{text}: {'close' if close else 'far apart'}{far}. {groups}".strip(), *calibrated]
 
 
 def _with_stops(summary: Summary, found: Verdict, other: Standing) -> str:

@@ -34,7 +34,7 @@ export class LineChart {
     this.markers = markers;
     if (same) this.uplot.setData(this.columns());
     else this.restyle();
-    fill(this.key, lines.slice(0, 16).map((line, k) => h("li", {}, h(`i.c${(k % COLOURS) + 1}`), h("span", {}, line.name), h("b", {}, this.last(line)))));
+    fill(this.key, lines.slice(0, 16).map((line, k) => h("li", {}, h(`i.c${(k % COLOURS) + 1}`), h("span", {}, this.options.brief ? "last" : line.name), h("b", {}, this.last(line)))), this.options.time ? "" : h("li", {}, `over ${this.options.xname}`));
     const words = lines.slice(0, 8).map((line) => `${line.name} ${this.last(line)}`).join(", ");
     this.plot.setAttribute("aria-label", `${this.options.label}${words ? `; now ${words}` : "; no data yet"}`);
     this.data.refresh();
@@ -58,13 +58,13 @@ export class LineChart {
     const wide = this.options.axis ?? 46;
     const steps = this.options.steps ? { paths: window.uPlot.paths.stepped({ align: 1 }) } : {};
     this.uplot = new window.uPlot({
-      width: this.plot.clientWidth, height: this.options.height, legend: { show: false }, cursor: { y: false, points: { size: 6 } }, padding: [8, 8, 0, 0],
+      width: this.plot.clientWidth, height: this.options.height, legend: { show: false }, cursor: { y: false, points: { size: 6 } }, padding: [8, 26, 0, 0],
       scales: {
         x: { time: this.options.time, ...(this.options.log ? { distr: 3 } : {}) },
         y: { dir: this.options.down ? -1 : 1, range: (_, low, high) => this.range(low, high) },
       },
       axes: [
-        { ...axis, size: 26, grid: { show: false }, space: 70, values: this.options.time ? this.times() : (_, splits) => splits.map((value) => number(value)) },
+        { ...axis, size: 26, grid: { show: false }, space: 70, values: this.options.time ? this.times() : (_, splits) => splits.map((value) => Math.abs(value) >= 1e5 ? value.toLocaleString("en", { notation: "compact" }) : number(value)) },
         { ...axis, size: wide, space: 34, values: (_, splits) => this.ticks(splits) },
       ],
       series: [{}, ...this.series.map((line, k) => ({ label: line.name, stroke: colour(`c${(k % COLOURS) + 1}`), width: 1.75, points: { show: false }, spanGaps: false, dash: k >= COLOURS ? [6, 3] : undefined, ...(line.fill ? { fill: `${colour(`c${(k % COLOURS) + 1}`)}22` } : {}), ...steps }))],

@@ -1,7 +1,7 @@
 // Comparing schedulers: choose, wait, read, play back in time.
 import { bars } from "./bars.js";
 import { LineChart } from "./chart.js";
-import { card, fill, h, number, say, span, table } from "./dom.js";
+import { card, fill, h, number, say, several, span, table } from "./dom.js";
 import { Gantt } from "./gantt.js";
 import { go } from "./main.js";
 import { get, post } from "./net.js";
@@ -47,7 +47,7 @@ export class ComparePage {
     const form = h("form.card.form", { onsubmit: send },
       h("div", {}, h("label", { for: "workload" }, "Jobs"), workload, h("p.small.mute", {}, "A generator, with its parameters: demo:jobs=500, family:shape=bursty")),
       h("div", {}, h("label", { for: "cluster" }, "Cluster"), cluster, h("p.small.mute", {}, "Nodes x GPUs : type, or a preset; empty: what goes with the jobs")),
-      h("fieldset.wide.chips", {}, h("legend.hidden", {}, "Schedulers"), usual.map(chip)),
+      h("fieldset.wide.chips", {}, h("legend", {}, "Schedulers"), usual.map(chip)),
       h("details.data.wide", {}, h("summary", {}, `${rest.length} more schedulers`), h("div.chips", {}, rest.map(chip))),
       h("div", {}, h("label", { for: "more" }, "Others, with commas between"), more),
       h("div", {}, h("label", { for: "seeds" }, "Samples of the jobs (seeds); below 5 nothing can be claimed"), seeds),
@@ -97,7 +97,7 @@ export class ComparePage {
       line.scheduler === found.baseline ? "baseline" : line.difference ? clearly(line, sign) : ""] }));
     const title = found.titles[found.primary];
     fill(this.content,
-      card(`${title[0].toUpperCase()}${title.slice(1)}, mean and 95 % interval`, bars(title, lines.map((line) => ({ name: name(line.scheduler), ...line.metrics[found.primary], text: shown(line, found.primary) })))),
+      card(`${title[0].toUpperCase()}${title.slice(1)}, mean and 95 % interval`, bars(title, lines.map((line) => ({ name: name(line.scheduler), ...line.metrics[found.primary], text: shown(line, found.primary) })), { format: (value) => amount(value, unit) })),
       card("Side by side", table("Schedulers side by side", ["scheduler", ...metrics.map((metric) => found.titles[metric]), `against ${name(found.baseline)}`], rows)),
       this.player(name), [...found.answer.slice(1), ...found.notes].length ? card("Notes", h("ul", {}, [...found.answer, ...found.notes].map((each) => h("li", {}, each)))) : "",
       h("p", {}, h("a", { href: "/compare", "data-page": true }, "Make another comparison")));
@@ -136,7 +136,7 @@ export class ComparePage {
       gantt.show({ devices, from, until, spans: run.spans.filter((each) => each[4] <= at).map((each) => each[5] > at ? [...each.slice(0, 5), at] : each) });
       const k = Math.max(run.times.findLastIndex((time) => time <= at), 0);
       chart.show(run.times.map((time) => time / 3600), [{ name: "waiting", values: run.queue.map((value, j) => (j <= k ? value : null)), fill: true }]);
-      say(now, `${number(Math.round(run.queue[k] ?? 0))} wait, ${number(Math.round(run.busy[k] ?? 0))} GPUs busy, ${number(run.ended[k] ?? 0)} of ${number(run.jobs)} jobs done`);
+      say(now, `${number(Math.round(run.queue[k] ?? 0))} wait, ${several(Math.round(run.busy[k] ?? 0), "GPU")} busy, ${number(run.ended[k] ?? 0)} of ${number(run.jobs)} jobs done`);
     }
   }
 

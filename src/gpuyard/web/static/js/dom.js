@@ -33,9 +33,10 @@ export function span(seconds) {
   if (seconds < 1) return seconds > 0 ? "<1 s" : "0 s";
   const first = UNITS.findIndex(([, size]) => seconds >= size);
   const [unit, size] = UNITS[first];
-  const whole = Math.floor(seconds / size);
   const next = UNITS[first + 1];
-  const rest = next && whole < 10 ? Math.floor((seconds % size) / next[1]) : 0;
+  if (!next || seconds >= 10 * size) return `${Math.round(seconds / size)} ${unit}`;
+  const parts = Math.round(seconds / next[1]), each = size / next[1];
+  const whole = Math.floor(parts / each), rest = parts % each;
   return rest ? `${whole} ${unit} ${rest} ${next[0]}` : `${whole} ${unit}`;
 }
 

@@ -45,7 +45,7 @@ export class Gantt {
     const draw = this.canvas.getContext("2d");
     draw.scale(scale, scale);
     draw.font = "11px system-ui, sans-serif";
-    const row = (height - TOP - BOTTOM) / Math.max(devices.length, 1), line = colour("line"), mute = colour("mute"), page = colour("card");
+    const row = (height - TOP - BOTTOM) / Math.max(devices.length, 1), line = colour("line"), mute = colour("mute"), card = colour("card");
     this.x = (at) => LEFT + ((at - from) / (until - from || 1)) * (width - LEFT - 4);
     this.row = row;
     draw.textBaseline = "middle";
@@ -58,10 +58,11 @@ export class Gantt {
     for (const [job, label, name, rows, start, end] of spans) {
       const left = Math.max(this.x(start), LEFT), right = Math.min(this.x(end || until), width - 4);
       if (right < LEFT || left > width - 4) continue;
-      draw.fillStyle = colour(`c${(Math.abs(job) % 6) + 1}`);
+      const paint = colour(`c${(Math.abs(job) % 6) + 1}`), solid = end ? 0.62 : 0.95;
+      draw.fillStyle = paint;
       for (const [low, count] of runs(rows)) {
         const top = TOP + row * low + (row > 6 ? 2 : 0.5), tall = row * count - (row > 6 ? 4 : 1), long = Math.max(right - left - 1, 1.5);
-        draw.globalAlpha = end ? 0.62 : 0.95;
+        draw.globalAlpha = solid;
         draw.beginPath();
         draw.roundRect(left, top, long, tall, Math.min(3, tall / 2));
         draw.fill();
@@ -70,9 +71,10 @@ export class Gantt {
         if (long > 34 && tall > 12) {
           draw.save();
           draw.beginPath(); draw.rect(left, top, long - 4, tall); draw.clip();
-          draw.fillStyle = page; draw.textAlign = "left"; draw.font = "600 11px system-ui, sans-serif";
+          draw.fillStyle = inkOn(paint, solid, card); draw.textAlign = "left"; draw.font = "600 11px system-ui, sans-serif";
           draw.fillText(name || label, left + 6, top + tall / 2);
           draw.restore();
+          draw.fillStyle = paint;
         }
       }
     }
@@ -90,7 +92,7 @@ export class Gantt {
     for (let at = Math.ceil((from - shift) / step) * step + shift; at <= until; at += step) {
       const x = this.x(at);
       draw.fillStyle = line; draw.fillRect(x, TOP, 1, height - TOP - BOTTOM + 3);
-      draw.fillStyle = mute; if (x > LEFT + 12 && x < width - 20) draw.fillText(this.options.tick ? this.options.tick(at) : clock(at, until).slice(0, 5), x, height - BOTTOM / 2);
+      draw.fillStyle = mute; if (x > LEFT + 12 && x < width - 20) draw.fillText(this.options.tick ? this.options.tick(at) : clock(at, at).slice(0, 5), x, height - BOTTOM / 2);
     }
   }
 
@@ -120,6 +122,13 @@ export class Gantt {
     this.observer.disconnect();
     this.scheme.removeEventListener("change", this.redraw);
   }
+}
+
+/** Black or white, whichever reads better on a colour that lies on another one. */
+function inkOn(paint, solid, under) {
+  const [over, below] = [paint, under].map((text) => [1, 3, 5].map((k) => parseInt(text.slice(k, k + 2), 16)));
+  const [red, green, blue] = over.map((value, k) => solid * value + (1 - solid) * below[k]);
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 128 ? "#000" : "#fff";
 }
 
 /** Neighbouring rows as (first, count). */

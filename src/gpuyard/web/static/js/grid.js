@@ -133,7 +133,7 @@ export class JobGrid {
     const focused = document.activeElement?.closest?.("tr[data-number]")?.dataset.number;
     const rows = [];
     for (let k = first; k < last; k += 1) rows.push(this.row(k, this.pages.get(Math.floor(k / PAGE))?.rows[k % PAGE]));
-    const pad = (count) => { const made = h("tr.pad", { "aria-hidden": true }, h("td", { colspan: COLUMNS.length })); made.firstChild.style.height = `${count * ROW}px`; return made; };
+    const pad = (count) => { const made = h("tr.pad", { "aria-hidden": true }, h("td")); made.firstChild.style.height = `${count * ROW}px`; return made; };
     fill(this.body, first ? pad(first) : null, rows, last < this.total ? pad(this.total - last) : null);
     this.grid.setAttribute("aria-rowcount", this.total + 1);
     say(this.count, this.total ? `${number(this.total)} job${this.total === 1 ? "" : "s"}` : this.asked.size ? "" : "no jobs");
@@ -141,7 +141,7 @@ export class JobGrid {
   }
 
   row(k, job) {
-    if (!job) return h("tr.blank", { "aria-rowindex": k + 2 }, h("th", { scope: "row" }), h("td", { colspan: COLUMNS.length - 1 }, "…"));
+    if (!job) return h("tr.blank", { "aria-rowindex": k + 2 }, h("th", { scope: "row" }, "…"));
     const cells = COLUMNS.map(([key, , cell, classes]) => {
       const name = classes ? `.${classes.replaceAll(" ", ".")}` : "";
       if (key === "number") return h("th.text", { scope: "row" }, h("button", { type: "button" }, job.label));

@@ -20,7 +20,7 @@ export class LivePage {
     this.note = h("div", { role: "status" });
     this.tiles = ["Devices busy", "Jobs that run", "Jobs that wait", "Jobs that ended"].map((label) => {
       const value = h("p.value"), meter = h("i");
-      return { value, meter, element: h("div.card.tile", {}, h("p.label", {}, label), value, label === "Devices busy" ? h("div.meter", {}, meter) : h("p.small.mute")) };
+      return { value, meter, element: h("div.card.tile", {}, h("p.label", {}, label), value, label === "Devices busy" ? h("div.meter", {}, meter) : "", h("p.small.mute")) };
     });
     this.gpus = h("div.gpus");
     this.gpuCard = card("Devices", this.gpus);
@@ -85,13 +85,14 @@ export class LivePage {
     const [busy, running, waiting, ended] = this.tiles;
     fill(busy.value, number(seen.busy), h("small", {}, ` of ${number(seen.total)} ${plural}`));
     busy.meter.style.width = `${(100 * seen.busy) / (seen.total || 1)}%`;
+    say(busy.element.lastChild, seen.watts === null ? "" : `${number(Math.round(seen.watts))} W in all`);
     say(running.value, number(runs));
-    say(running.element.lastChild, seen.watts === null ? (counts.STARTING ? `${number(counts.STARTING)} being started` : "\u00a0") : `${number(Math.round(seen.watts))} W in all`);
+    say(running.element.lastChild, counts.STARTING ? `${number(counts.STARTING)} being started` : "");
     say(waiting.value, number(waits));
-    say(waiting.element.lastChild, waits ? "in the order below" : "nobody waits");
+    say(waiting.element.lastChild, counts.PENDING ? "" : "nobody waits");
     say(ended.value, number(seen.ended));
     const bad = (counts.FAILED ?? 0) + (counts.LOST ?? 0);
-    say(ended.element.lastChild, bad ? `${number(bad)} failed or lost` : "\u00a0");
+    say(ended.element.lastChild, bad ? `${number(bad)} failed or lost` : "");
     this.devices(seen);
     this.grid.changed(seen.version, seen.now);
     if (!this.lastLook || performance.now() - this.lastLook > SLOW - 500) this.refresh();
@@ -115,7 +116,6 @@ export class LivePage {
     say(this.kinds, [...kinds].slice(0, 4).map(([kind, count]) => `${count} × ${kind}`).join(", "));
     this.gpuCard.hidden = !seen.gpus.length;
     this.measureCard.hidden = !seen.gpus.some((each) => each[4] !== null);
-    this.measureCard.parentElement?.classList.toggle("two", !this.measureCard.hidden);
     if (seen.gpus.length === this.gpus.children.length && this.cards) { seen.gpus.forEach((each, k) => this.cards[k](each)); return; }
     this.cards = [];
     this.gpus.classList.toggle("many", seen.gpus.length > 16);
@@ -182,7 +182,7 @@ export class LivePage {
     this.decided = seen.decided;
     this.decisions = (await get("/api/live/decisions", { count: 60 })).decisions;
     if (this.log.contains(document.activeElement)) return;
-    fill(this.log, this.decisions.length ? this.decisions.map((each) => h("li", {}, h("time", {}, clock(each.at, seen.now)), h("span", {}, h("b", {}, each.action), ` job ${each.job} `, h("span.mute", {}, each.reason)))) : h("li", {}, h("span"), h("span.mute", {}, "nothing was decided yet")));
+    fill(this.log, this.decisions.length ? this.decisions.map((each) => h("li", {}, h("time", {}, clock(each.at, seen.now)), h("span", {}, h("b", {}, each.action), ` job ${each.job} `, h("span.mute", {}, each.reason)))) : h("li", {}, h("span"), h("span.mute", {}, seen.scheduler ? "nothing to decide so far" : "no scheduler is asked")));
   }
 
   async order() {
@@ -203,6 +203,12 @@ export class LivePage {
     Object.assign(this.ranks.options, keyed ? { down: false, most: undefined, free: true, whole: false, axis: 64, label: "Score over time, the lowest goes first" } : { down: true, most: Math.max(5, ...jobs.map((job) => job.line.at(-1)?.[1] ?? 0)), free: false, whole: true, axis: 34, label: "Place in the queue over time, 1 is next" });
     this.ranks.show(times, lines);
     if (this.drawnKind !== this.rankKind) { this.drawnKind = this.rankKind; this.ranks.restyle(); }
+  }
+
+  /** Somebody looks again. */
+  back() {
+    this.grid.draw(true);
+    this.refresh();
   }
 
   /** The server was away, or forgot us: begin again. */

@@ -3,15 +3,18 @@ import { fill, h, say } from "./dom.js";
 import { get, listen, post } from "./net.js";
 
 const PAGES = {
-  "/": async (about) => new (await import("./live.js")).LivePage(about),
-  "/results": async (about) => new (await import("./results.js")).ResultsPage(about),
-  "/training": async (about) => new (await import("./training.js")).TrainingPage(about),
-  "/compare": async (about) => new (await import("./compare.js")).ComparePage(about),
+  "/": async () => (await import("./live.js")).LivePage,
+  "/results": async () => (await import("./results.js")).ResultsPage,
+  "/training": async () => (await import("./training.js")).TrainingPage,
+  "/compare": async () => (await import("./compare.js")).ComparePage,
 };
+const pageOf = (path) => (PAGES[path] ?? PAGES["/"])();
 const main = document.getElementById("main"), link = document.getElementById("link");
-let about, page, events, turn = 0;
+const UNSEEN = 3000; // ms
+let about, page, events, leaving, turn = 0;
 
 async function begin() {
+  pageOf(location.pathname).catch(() => {}); // its modules come while we ask who may look
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) {
     history.replaceState(null, "", location.pathname + location.search);
@@ -29,8 +32,11 @@ async function begin() {
   await show();
 }
 
+/** A browser has six connections for each server: a page that nobody sees gives its own back. */
 function connect() {
   events?.close();
+  events = undefined;
+  if (document.hidden) return;
   events = listen({ tick: (data) => page?.tick?.(data), done: (data) => page?.done?.(data), reset: () => page?.reset?.(), again: () => begin() }, connected);
 }
 
@@ -61,10 +67,10 @@ async function show(focus = false) {
     if (each.getAttribute("href") === path) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  const made = await (PAGES[path] ?? PAGES["/"])(about);
-  if (mine !== turn) { made.destroy(); return; }
+  const Page = await pageOf(path);
+  if (mine !== turn) return;
   page?.destroy();
-  page = made;
+  const made = page = new Page(about);
   document.title = `${page.title} · gpuyard`;
   fill(main, page.element);
   if (focus) { main.focus(); scrollTo(0, 0); }
@@ -84,4 +90,9 @@ document.addEventListener("click", (event) => {
   go(found.getAttribute("href"));
 });
 addEventListener("popstate", () => show());
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(leaving);
+  if (document.hidden) leaving = setTimeout(() => { events?.close(); events = undefined; }, UNSEEN);
+  else if (about?.admitted && !events) { connect(); page?.back?.(); }
+});
 begin();

@@ -7,7 +7,11 @@ import { get } from "./net.js";
 
 const STATES = { complete: "complete", running: "under way", stopped: "not complete", damaged: "cannot be read" };
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-const percent = (share) => share === null || share === undefined ? "" : `${share > 0 ? "+" : share < 0 ? "−" : ""}${number(Math.abs(100 * share), 2)} %`;
+const percent = (share) => {
+  if (share === null || share === undefined) return "";
+  const size = Math.abs(100 * share);
+  return size < 0.05 ? "0 %" : `${share > 0 ? "+" : "−"}${number(size, 2)} %`;
+};
 
 export class ResultsPage {
   title = "Results";
@@ -39,11 +43,11 @@ export class ResultsPage {
       if (event.target.checked) chosen.add(name); else chosen.delete(name);
       button.disabled = chosen.size !== 2;
     };
-    const items = experiments.map((each) => h("li.row", {},
-      each.state === "complete" ? h("input", { type: "checkbox", "aria-label": `Choose ${each.title} to be shown beside another`, onchange: pick(each.name) }) : "",
+    const items = experiments.map((each) => h("li.entry.pick", {},
+      each.state === "complete" ? h("input", { type: "checkbox", "aria-label": `Choose ${each.title} to be shown beside another`, onchange: pick(each.name) }) : h("span"),
       h("div", {}, each.state === "complete" ? h("a.title", { href: `/results?show=${each.name}`, "data-page": true }, each.title) : h("b", {}, each.title),
         h("p.small.mute", {}, each.question, " ", h("span.code", {}, each.folder))),
-      h("span.small.push", {}, h(`i.dot.${each.state}`), STATES[each.state], each.parts ? `, ${several(each.parts, "part")}` : "", each.changed ? h("span.mute", {}, ` · ${span(now - each.changed)} ago`) : "")));
+      h("span.small", {}, h(`i.dot.${each.state}`), STATES[each.state], each.parts ? `, ${several(each.parts, "part")}` : "", each.changed ? h("span.mute", {}, ` · ${span(now - each.changed)} ago`) : "")));
     return [h("div.head", {}, h("div", {}, h("h1", {}, experiments.length ? several(experiments.length, "experiment") : "No experiments here yet"),
       experiments.length ? "" : h("p.mute", {}, "Run one, such as ", h("span.code", {}, "gpuyard run core --quick --out results/core"), ", or say where they are: ", h("span.code", {}, "gpuyard serve --results DIR"))),
       experiments.length > 1 ? button : ""), experiments.length ? h("div.card", {}, h("ul.list", {}, items)) : ""];
@@ -54,10 +58,15 @@ export class ResultsPage {
   }
 
   one(found) {
-    const notes = [...found.findings, ...found.notes];
     return [this.head(found), ...found.tables.map((each) => this.comparison(each)),
-      found.charts.length ? h("div.two", {}, found.charts.map((each) => this.chart(found, each))) : "",
-      notes.length ? card("Findings and notes", h("ul", {}, notes.map((each) => h("li", {}, each)))) : "", this.made(found)];
+      found.charts.length ? h("div.flow", {}, found.charts.map((each) => this.chart(found, each))) : "",
+      this.words(found), this.made(found)];
+  }
+
+  words(found) {
+    const list = (texts) => h("ul", {}, texts.map((each) => h("li", {}, each)));
+    if (!found.findings.length && !found.notes.length) return "";
+    return card("Notes", found.notes.length ? list(found.notes) : "", found.findings.length ? h("details.data", {}, h("summary", {}, "Every finding, with intervals"), list(found.findings)) : "");
   }
 
   comparison(each) {
@@ -86,7 +95,10 @@ export class ResultsPage {
     } else if (each.kind === "points") {
       const format = each.value.percent ? percent : number;
       const every = each.marks.flatMap((mark) => [...mark.mean, ...mark.low, ...mark.high]);
-      for (const [k, row] of each.rows.slice(0, 6).entries()) made.append(h("h3.row-title", {}, row), bars(row, each.marks.filter((mark) => mark.mean[k] !== null).map((mark) => ({ name: mark.name, mean: mark.mean[k], low: mark.low[k], high: mark.high[k] })), format, every));
+      const rows = each.rows.slice(0, 12).map((row, k) => [row, each.marks.filter((mark) => mark.mean[k] !== null).map((mark) => ({ name: mark.name, mean: mark.mean[k], low: mark.low[k], high: mark.high[k] }))]);
+      const shown = rows.every(([, lines]) => lines.length === 1) ? [["", rows.map(([row, [line]]) => ({ ...line, name: row }))]] : rows.slice(0, 6);
+      const options = { format, every, bend: each.value.bend };
+      shown.forEach(([row, lines], k) => made.append(row ? h("h3.row-title", {}, row) : "", bars(row || each.title, lines, { ...options, scaled: k === shown.length - 1 })));
       made.append(h("p.small.mute", {}, each.value.title), h("details.data", {}, h("summary", {}, "As a table"), table(each.title, ["", ...each.rows], each.marks.map((mark) => [mark.name, ...mark.mean.map((value) => format(value))]))));
     } else if (each.kind === "picture") {
       const image = h("img", { src: `/api/results/${found.name}/charts/${each.number}.svg`, alt: each.title, loading: "lazy" });
@@ -98,7 +110,7 @@ export class ResultsPage {
   }
 
   made(found) {
-    const about = h("dl.facts", {}, Object.entries(found.about).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, typeof value === "object" ? JSON.stringify(value).slice(0, 2000) : String(value))]));
+    const about = h("dl.facts", {}, Object.entries(found.about).filter(([, value]) => value && JSON.stringify(value) !== "{}").flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, typeof value === "object" ? JSON.stringify(value).slice(0, 2000) : String(value))]));
     const place = h("div");
     const manifests = h("details.data", { ontoggle: async (event) => {
       if (!event.target.open) return;
@@ -114,7 +126,8 @@ export class ResultsPage {
       const other = b.tables.find((each) => each.objective === mine.objective);
       if (!other) return [];
       const theirs = new Map(other.lines.map((line) => [line.scheduler, line]));
-      const names = [...new Set([...mine.lines, ...other.lines].map((line) => line.scheduler))];
+      const all = [...new Set([...mine.lines, ...other.lines].map((line) => line.scheduler))], both = (name) => theirs.has(name) && mine.lines.some((line) => line.scheduler === name);
+      const names = [...all.filter(both), ...all.filter((name) => !both(name))];
       const rows = names.map((name) => {
         const left = mine.lines.find((line) => line.scheduler === name), right = theirs.get(name);
         const change = left && right && left.mean ? (right.mean - left.mean) / Math.abs(left.mean) : null;
@@ -125,8 +138,11 @@ export class ResultsPage {
     const apart = a.tables.length && !tables.length ? [h("p.note", {}, "These two measure different things.")] : [];
     return [h("div.head", {}, h("div", {}, h("p.place", {}, h("a", { href: "/results", "data-page": true }, "Results")), h("h1", {}, "Two experiments side by side"))),
       h("div.two", {}, [a, b].map((each, k) => card(`${"AB"[k]}: ${each.title}`, h("p.mute", {}, each.question), h("p", {}, each.answer)))), ...apart, ...tables,
-      ...a.tables.map((mine) => [mine, b.tables.find((each) => each.objective === mine.objective)]).filter(([, other]) => other).map(([mine, other]) =>
-        h("div.two", {}, [["A", mine], ["B", other]].map(([which, found]) => card(`${which}: ${found.title}`, bars(found.title, found.lines.slice(0, 12).map((line) => ({ name: line.title, mean: line.mean, low: line.low, high: line.high, best: line.best }))))))),
+      ...a.tables.map((mine) => [mine, b.tables.find((each) => each.objective === mine.objective)]).filter(([, other]) => other).map(([mine, other]) => {
+        const [left, right] = [mine, other].map((found) => found.lines.slice(0, 12).map((line) => ({ name: line.title, mean: line.mean, low: line.low, high: line.high, best: line.best })));
+        const every = [...left, ...right].flatMap((line) => [line.mean, line.low, line.high]); // one scale for both
+        return h("div.two", {}, card(`A: ${mine.title}`, bars(mine.title, left, { every })), card(`B: ${other.title}`, bars(other.title, right, { every })));
+      }),
       h("div.two", {}, [a, b].map((each) => this.made(each)))];
   }
 

@@ -7,6 +7,9 @@ const EVERY = 3000; // ms
 const FIRST = ["score", "validation", "return", "best", "loss", "entropy"];
 const WORDS = { running: "under way", stopped: "at rest", damaged: "cannot be read" };
 
+/** `validation/bsld` → Validation: bsld; `time/collect` → Seconds to collect. */
+const title = (name) => { const text = name.replace(/^time\//, "seconds to ").replace("/", ": ").replaceAll("_", " "); return text.charAt(0).toUpperCase() + text.slice(1); };
+
 export class TrainingPage {
   title = "Training";
 
@@ -32,9 +35,9 @@ export class TrainingPage {
     const told = JSON.stringify(trainings);
     if (told === this.told) return;
     this.told = told;
-    const items = trainings.map((each) => h("li.row", {}, h("div", {},
+    const items = trainings.map((each) => h("li.entry", {}, h("div", {},
       each.problem ? h("b", {}, each.folder) : h("a.title", { href: `/training?show=${each.name}`, "data-page": true }, each.folder), h("p.small.mute", {}, each.problem || each.about)),
-      h("span.small.push.num", {}, h(`i.dot.${each.state}`), WORDS[each.state], each.updates ? `, ${several(each.updates, "update")}` : "", this.best(each.last), h("span.mute", {}, ` · ${span(now - each.changed)} ago`))));
+      h("span.small.num", {}, h(`i.dot.${each.state}`), WORDS[each.state], each.updates ? `, ${several(each.updates, "update")}` : "", this.best(each.last), h("span.mute", {}, ` · ${span(now - each.changed)} ago`))));
     fill(this.content, h("div.head", {}, h("div", {}, h("h1", {}, trainings.length ? several(trainings.length, "training") : "No trainings here yet"),
       trainings.length ? "" : h("p.mute", {}, "Start one with ", h("span.code", {}, "gpuyard train"), ", or say where they are: ", h("span.code", {}, "gpuyard serve --results DIR")))),
     trainings.length ? h("div.card", {}, h("ul.list", {}, items)) : "");
@@ -42,7 +45,7 @@ export class TrainingPage {
 
   best(last) {
     const name = Object.keys(last ?? {}).find((each) => FIRST.slice(0, 3).some((first) => each.startsWith(first)));
-    return name ? `, ${name} ${number(last[name])}` : "";
+    return name ? `, ${title(name).toLowerCase()} ${number(last[name])}` : "";
   }
 
   one(found) {
@@ -52,7 +55,7 @@ export class TrainingPage {
       this.grid = h("div.two");
       this.made = true;
       fill(this.content, h("div.head", {}, h("div", {}, h("p.place", {}, h("a", { href: "/training", "data-page": true }, "Training")), this.headline, this.state)), this.grid,
-        card("Settings", h("details.data", {}, h("summary", {}, "As a table"), table("Settings", ["setting", "value"], found.settings, [1]))));
+        card("Settings", h("details.data", {}, h("summary", {}, several(found.settings.length, "setting")), table("Settings", ["setting", "value"], found.settings, [1]))));
     }
     say(this.headline, found.about || "A training");
     say(this.state, `${WORDS[found.state]} · ${several(found.updates, "update")}${found.last.steps ? ` · ${number(found.last.steps)} steps` : ""}`);
@@ -60,9 +63,9 @@ export class TrainingPage {
     const curves = found.curves.filter((each) => each.values.some((value) => value !== null)).sort((a, b) => order(a.name) - order(b.name)).slice(0, 16);
     for (const each of curves) {
       if (!this.charts.has(each.name)) {
-        const chart = new LineChart({ label: `${each.name} over steps`, time: false, xname: "steps", free: true, axis: 60 });
+        const chart = new LineChart({ label: `${title(each.name)} over steps`, time: false, xname: "steps", free: true, axis: 60, brief: true });
         this.charts.set(each.name, chart);
-        this.grid.append(card(each.name.replaceAll("_", " "), chart.element));
+        this.grid.append(card(title(each.name), chart.element));
       }
     }
     requestAnimationFrame(() => {
