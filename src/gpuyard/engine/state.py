@@ -405,8 +405,8 @@ BINS = 2048
 # Keys are worked out once; at every pass; by what sees the whole state, after every start; at every pass, and they only fall.
 CLOCK_NO, CLOCK_YES, CLOCK_STATE, CLOCK_FALLS = range(4)
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
-# What is compiled apart: nodes for a job, a conservative plan, bounds of keys, failures, a rank pass.
-PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE, PART_RANK = range(5)
+# What is compiled apart: nodes for a job, a conservative plan, a rank pass.
+PART_PICK, PART_PLAN, PART_RANK = range(3)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
