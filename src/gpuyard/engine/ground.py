@@ -13,6 +13,7 @@ from gpuyard.engine import state as st
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.memory import FIELD, packed
 from gpuyard.engine.mix import divisions, named_partitions, type_set
+from gpuyard.engine.rows.ranking import ASKS
 from gpuyard.model.cluster import MAX_DEVICES, MAX_SHARING, Cluster
 from gpuyard.model.jobs import Jobs
 
@@ -170,6 +171,7 @@ def _scratch(nodes: int) -> dict[str, int]:
         "pick_units": nodes + 1,
         "candidates": nodes,
         "outputs": st.OUTPUTS,
+        "asks": ASKS,
         "busy_until": nodes,
         "host_sums": st.HOST_SUMS,
     }
