@@ -34,6 +34,7 @@ import simpy_fcfs
 import targets
 from gpuyard import Cluster, Result, Rules, Simulation, Workload, load_cluster, load_workload, parse_scheduler, simulate
 from gpuyard.traces import apply
+from targets import Line
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT.parent / "shared" / "traces" / "swf" / "lublin_256.swf.gz"
@@ -87,16 +88,6 @@ FIRST_TABLE = """
 from gpuyard import load_cluster, load_workload, parse_scheduler, simulate
 simulate(load_workload("demo"), load_cluster("4x8:a100"), parse_scheduler("fcfs/best/easy"))
 """
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of the table."""
-
-    what: str
-    measured: str
-    target: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True)

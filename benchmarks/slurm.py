@@ -4,7 +4,8 @@
 
 The same jobs, drawn anew for each repetition, under Slurm's own order and under schedulers that order or place them, each beside a private
 Slurm with 24 fake GPUs (tests/support/real_slurm.py) whose jobs are `sleep`, all arms of a repetition at the same time; what the controller
-has to do at 3,000 waiting jobs; and what a pass over 5,000 waiting jobs takes. Runs are kept in --kept, so that a broken series goes on.
+has to do at 3,000 waiting jobs; and what a pass over 5,000 waiting jobs takes. Runs are kept in --kept, so that a broken series goes on:
+with as many as are asked for in there, it measures the rest alone.
 """
 
 from __future__ import annotations
@@ -16,20 +17,25 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bench import machine
+from service import cpu_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -37,8 +43,9 @@ sys.path.insert(0, str(ROOT))
 from tests.support.real_slurm import NODES, RealSlurm  # noqa: E402
 
 from gpuyard.live.deciding import Asked  # noqa: E402
+from gpuyard.live.log import read_lines  # noqa: E402
 from gpuyard.live.slurm.dead_man import hook  # noqa: E402
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings  # noqa: E402
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings  # noqa: E402
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState, site_snapshot  # noqa: E402
 from gpuyard.model.site.notation import node_names  # noqa: E402
 from gpuyard.policies import parse_scheduler  # noqa: E402
@@ -49,10 +56,11 @@ SCHEDULERS = ("fcfs/fewest/easy", "sjf/fewest/easy", "learned:hpc/fewest/easy")
 ARMS = (("own", OWN), *((mode, each) for mode in ("order", "place") for each in SCHEDULERS))
 SHAPES = (("a100", 1, 1), ("a100", 2, 1), ("a100", 4, 1), ("a100", 8, 1), ("a100", 4, 2), ("v100", 1, 1), ("v100", 2, 1), ("v100", 4, 1))
 SHARES = (0.15, 0.1, 0.15, 0.15, 0.1, 0.1, 0.1, 0.15)  # 4 GPUs a job: a queue in which the order matters
+EVERY = 0.5  # s, from one cycle to the next
 SHORTEST, LONGEST = 1.0, 20.0  # s: waits are many times the second in which Slurm starts jobs
 FIRST_SEED = 10
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # Student's t by repetitions
-WAITING, SPELL, SPELLS = 3_000, 12.0, 5  # jobs, s, how often with and without
+WAITING, SPELL, PAIRS = 3_000, 18.0, 8  # jobs, s (two cycles, and the third not begun), how often with and without
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,11 @@ def slurm(mode: str = "own") -> Iterator[RealSlurm]:
     """Run a Slurm for a while."""
     base = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     base.chmod(0o755)
-    made = RealSlurm(base, hook=hook(["gpu"], deadman=600.0) if mode == "place" else "")
+    epilog, made = base / "wake.sh", RealSlurm(base, hook=hook(["gpu"], deadman=600.0) if mode == "place" else "")
+    if mode == "place":
+        epilog.write_text(f"#!/bin/sh\nexec touch {wake_of(made)}\n")
+        epilog.chmod(0o755)
+        made.more = f"EpilogSlurmctld={epilog}"
     try:
         made.start()
         os.environ.update({name: made.environment[name] for name in ("SLURM_CONF", "PATH")})
@@ -84,6 +96,30 @@ def slurm(mode: str = "own") -> Iterator[RealSlurm]:
     finally:
         made.stop()
         shutil.rmtree(base, ignore_errors=True)
+
+
+def wake_of(beside: RealSlurm) -> Path:
+    """Return the file that is touched when a job ends."""
+    return beside.base / "wake"
+
+
+@contextmanager
+def at_work(work: SlurmDeployment) -> Iterator[None]:
+    """Let a deployment work beside what is done meanwhile, cycle after cycle as in production."""
+    over = threading.Event()
+
+    def run() -> None:
+        for _ in work.cycles():
+            if over.is_set():
+                return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 # ── the same jobs under several orders ──
@@ -103,20 +139,20 @@ def replay(mode: str, scheduler: str, seed: int, count: int) -> Run:
             kind, each, nodes = SHAPES[shape]
             limit = 1 + int(span * 10)  # minutes: longer jobs ask for more, as users do
             jobs[beside.submit(f"-N{nodes}", f"--gres=gpu:{kind}:{each}", f"-t{limit}", seconds=round(span, 3))] = shape
-        work = None
+        beneath: AbstractContextManager[None] = nullcontext()
         if mode != "own":
-            work = Deployment(parse_scheduler(scheduler), DeploySettings(mode, every=0.5, most=400, partitions=("gpu",)))
+            settings = SlurmSettings(mode, every=EVERY, most=400, partitions=("gpu",), wake=wake_of(beside))
+            work = SlurmDeployment(parse_scheduler(scheduler), settings)
             work.check()
             for _ in range(3):
                 next(work.cycles())
-        began = time.time()
+            beneath = at_work(work)
+        began, held = time.time(), 0
         beside.run("scancel", *map(str, blockers))
-        held = 0
-        while waiting := beside.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%T %Q %r").splitlines():
-            held += sum(line.startswith("PENDING") and (" 0 " in line or "Held" in line) for line in waiting)
-            if work is not None:
-                next(work.cycles())
-            time.sleep(0.5)
+        with beneath:
+            while waiting := beside.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%T %Q %r").splitlines():
+                held += sum(line.startswith("PENDING") and (" 0 " in line or "Held" in line) for line in waiting)
+                time.sleep(EVERY)
         return _judged(mode, scheduler, seed, jobs, began, held, beside)
 
 
@@ -167,31 +203,57 @@ def series(repetitions: int, count: int, kept: Path) -> list[Run]:
 # ── the controller's load ──
 
 
-def load() -> dict[str, float]:
-    """Return the mean scheduling cycles (µs) with and without order mode at WAITING jobs, and what a cycle of ours takes."""
-    found: dict[str, list[float]] = {"with": [], "without": []}
+@dataclass(frozen=True)
+class Load:
+    """What the controller had to do in one spell."""
+
+    cycle: float  # µs, mean of slurmctld's scheduling cycles
+    cpu: float  # s of CPU time of slurmctld
+
+
+@contextmanager
+def ordering(beside: RealSlurm) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run order mode as its systemd unit does, with its usual period and niceness; yield the process and its log."""
+    log = beside.base / "order.jsonl"
+    command = [sys.executable, "-m", "gpuyard", "deploy", "slurm", "--order", "--scheduler", "sjf/fewest/easy", "--most", str(WAITING),
+               "--log", str(log), "--lock", str(beside.base)]  # fmt: skip
+    process = subprocess.Popen(["nice", "-n", "5", *command], env=beside.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process, log
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.wait()
+
+
+def load() -> tuple[list[tuple[Load, Load]], list[dict[str, Any]]]:
+    """Return what the controller has to do at WAITING jobs without and with order mode, spell beside spell, and what order mode logs."""
     with slurm() as beside:
         blockers = [beside.submit("-w", name, f"--gres=gpu:{size}") for name, (_, size) in NODES.items()]
         while not all(beside.states()[job] == "RUNNING" for job in blockers):
             time.sleep(0.1)
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda k: beside.submit("--gres=gpu:1", f"-t{1 + k * 7919 % 3000}"), range(WAITING)))
-        work = Deployment(parse_scheduler("sjf/fewest/easy"), DeploySettings("order", every=5.0, most=WAITING))
-        first = next(work.cycles())
-        for _ in range(SPELLS):
-            for how in ("without", "with"):
-                beside.run("sdiag", "--reset")
-                until = time.monotonic() + SPELL
-                while time.monotonic() < until:
-                    record = next(work.cycles()) if how == "with" else None
-                    time.sleep(5.0)
-                text = beside.run("sdiag")
-                found[how].append(float(re.findall(r"Mean cycle:\s+(\d+)", text)[0]))
-    assert record is not None
-    return {
-        "with": statistics.median(found["with"]), "without": statistics.median(found["without"]), "updates": float(len(first["updates"])),
-        "first": first["seconds"]["act"], "read": record["seconds"]["read"], "decide": record["seconds"]["decide"],
-    }  # fmt: skip
+        with ordering(beside) as (process, log):
+            while len(read_lines(log)) < 2:  # the whole order is set
+                time.sleep(0.5)
+            found = []
+            for pair in range(PAIRS):
+                halves = {works: _spell(beside, process, works=works) for works in ((True, False), (False, True))[pair % 2]}
+                found.append((halves[False], halves[True]))
+                print(*found[-1], flush=True)
+            return found, read_lines(log)
+
+
+def _spell(beside: RealSlurm, process: subprocess.Popen[bytes], *, works: bool) -> Load:
+    """Let order mode work for a while, or stand still."""
+    process.send_signal(signal.SIGCONT if works else signal.SIGSTOP)
+    controller = int((beside.base / "pid" / "slurmctld.pid").read_text())
+    beside.run("sdiag", "--reset")
+    before = cpu_seconds(controller)
+    time.sleep(SPELL)
+    cpu = cpu_seconds(controller) - before
+    return Load(float(re.findall(r"Mean cycle:\s+(\d+)", beside.run("sdiag"))[0]), cpu)
 
 
 # ── a pass ──
@@ -225,7 +287,7 @@ def passes() -> dict[str, float]:
 # ── the page ──
 
 
-def page(runs: list[Run], found: dict[str, float] | None, spent: dict[str, float], facts: str) -> str:
+def page(runs: list[Run], heavy: str, spent: dict[str, float], facts: str) -> str:
     """Return the page."""
     rows = []
     for arm in ARMS:
@@ -236,7 +298,6 @@ def page(runs: list[Run], found: dict[str, float] | None, spent: dict[str, float
     count, seeds = runs[0].jobs, len({run.seed for run in runs})
     wrong, over, held = (sum(getattr(run, column) for run in runs) for column in ("twice", "oversubscribed", "held"))
     verdicts = "\n".join(f"- {_verdict(arm, *change(runs, arm))}" for arm in ARMS if arm[0] != "own")
-    heavy = "" if found is None else _load_part(found)
     return f"""# Beside a real Slurm
 
 Generated by `python benchmarks/slurm.py --page`; do not edit. Measured on: {facts}.
@@ -291,19 +352,35 @@ def _verdict(arm: tuple[str, str], mean: float, low: float, high: float) -> str:
     return f"{what}: mean waits are {abs(mean):.0f} % {'shorter' if mean < 0 else 'longer'}."
 
 
-def _load_part(found: dict[str, float]) -> str:
-    more = 100 * (found["with"] / found["without"] - 1)
+def _growth(before: list[float], after: list[float]) -> str:
+    """Return medians, and by how many % the second grow, paired, with the 95 % interval."""
+    ratios = [100 * (b / a - 1) for a, b in zip(before, after, strict=True)]
+    mean, half = statistics.mean(ratios), T_95[len(ratios)] * statistics.stdev(ratios) / len(ratios) ** 0.5
+    medians = f"{statistics.median(before):,.4g} | {statistics.median(after):,.4g}"
+    return f"{medians} | {mean:+.1f} % ({mean - half:+.1f} to {mean + half:+.1f} %)"
+
+
+def _load_part(pairs: list[tuple[Load, Load]], records: list[dict[str, Any]]) -> str:
+    first, later = records[0], [each["seconds"] for each in records[2:] if "seconds" in each]
+    read, decide = (1000 * statistics.median(each[name] for each in later) for name in ("read", "decide"))
+    rows = "\n".join(
+        f"| {what} | {_growth([getattr(a, name) for a, _ in pairs], [getattr(b, name) for _, b in pairs])} |"
+        for name, what in (("cycle", "mean scheduling cycle of slurmctld, µs"), ("cpu", f"CPU time of slurmctld in {SPELL:g} s, s"))
+    )
+    sent, took = len(first["updates"]), first["seconds"]["act"]
     return f"""
 ## What the controller has to do
 
-At {WAITING:,} waiting jobs, {SPELLS} spells of {SPELL:g} s with order mode (a cycle every five seconds) and without, in turn; medians.
+{WAITING:,} jobs wait, and order mode works with its usual period of ten seconds, or stands still:
+{PAIRS} pairs of spells of {SPELL:g} s, in turn.
 
-| what | measured |
-|---|---:|
-| mean scheduling cycle of slurmctld, without → with | {found["without"]:.0f} → {found["with"]:.0f} µs ({more:+.0f} %) |
-| the first order: {found["updates"]:.0f} site factors | {found["first"]:.1f} s |
-| a cycle after that: squeue and parsing | {1000 * found["read"]:.0f} ms |
-| a cycle after that: deciding and planning | {1000 * found["decide"]:.0f} ms |
+| what | without | with | growth, paired, 95 % interval |
+|---|---:|---:|---:|
+{rows}
+
+The first order took {sent:,} site factors and {took:.1f} s; after that nothing is sent while the order holds.
+A cycle takes {read:.0f} ms to read the queue and {decide:.0f} ms to decide and to plan.
+
 """
 
 
@@ -320,10 +397,10 @@ def main() -> None:
         runs = series(given.repetitions, given.jobs, given.kept or Path(folder) / "runs.jsonl")
     spent = passes()
     print(spent, flush=True)
-    found = None if given.no_load else load()
-    print(found, flush=True)
+    heavy = "" if given.no_load else _load_part(*load())
+    print(heavy, flush=True)
     if given.page:
-        PAGE.write_text(page(runs, found, spent, facts), encoding="utf-8")
+        PAGE.write_text(page(runs, heavy, spent, facts), encoding="utf-8")
         print(f"written: {PAGE.relative_to(ROOT)}")
 
 

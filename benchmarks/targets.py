@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuyard.errors import DataError
 from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
@@ -33,6 +33,33 @@ class Measured(Protocol):
     def measured(self) -> str: ...
     @property
     def target(self) -> str: ...
+
+
+class Line(NamedTuple):
+    """A row of a page of targets."""
+
+    what: str
+    measured: str
+    target: str = ""
+    note: str = ""
+
+
+def target_table(lines: Sequence[Line], facts: str) -> str:
+    """Return what such a page begins with: how many targets are met, on which machine, and the table."""
+    verdict = {True: "met", False: "**missed**", None: ""}
+    rows = [f"| {each.what} | {each.measured} | {each.target} | {verdict[is_met(each)]} | {each.note} |" for each in lines]
+    met, all_of = sum(is_met(each) is True for each in lines), sum(is_met(each) is not None for each in lines)
+    head = f"{met} of {all_of} targets are met. Measured on: {facts}."
+    return "\n".join((head, "", "| what | measured | target | | |", "|---|---:|---|---|---|", *rows))
+
+
+def told(lines: Iterable[Line]) -> list[Line]:
+    """Print each row as soon as it is measured; return all of them."""
+    found = []
+    for line in lines:
+        print(f"{line.what}: {line.measured} {line.target} ({line.note})", flush=True)
+        found.append(line)
+    return found
 
 
 def is_met(line: Measured) -> bool | None:

@@ -135,11 +135,15 @@ def claim(file: IO[Any]) -> bool:
 
 @contextmanager
 def locked(folder: Path, *, what: str = "", hint: str = "wait for it, stop it, or give another --out") -> Iterator[None]:
-    """Hold the folder's lock, a file `lock` with the number of the process; refuse in these words if another process holds it."""
+    """Hold the folder's lock, a file `lock` with the number of the process; refuse in these words if another process holds it.
+
+    Only its owner may open it: a lock that others could read, they could hold.
+    """
     path = folder / LOCK
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="ascii", errors="replace")
+        private = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = os.fdopen(private, "a+", encoding="ascii", errors="replace")
     with file:
         if not claim(file):
             file.seek(0)

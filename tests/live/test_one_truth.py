@@ -12,9 +12,10 @@ from tests.live.test_guards import job
 
 from gpuyard import Simulation, simulate
 from gpuyard.live.deciding import decide_now
+from gpuyard.live.deployment import running
+from gpuyard.live.deployment.modes import MOST_NAMES
 from gpuyard.live.node.advice.deciding import _decider
-from gpuyard.live.slurm import deploying
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings
 from gpuyard.live.state.file import SavedSnapshot, parse_snapshot, snapshot_bytes
 from gpuyard.live.state.site import SiteState
 from gpuyard.live.state.wire import SnapshotWriter
@@ -38,9 +39,9 @@ def adapter(monkeypatch):
 
     def cycle(saved: SavedSnapshot) -> dict[str, Any]:
         jobs = [replace(job(1), name=saved.name(row)) for row in range(len(saved.snapshot.jobs))]
-        monkeypatch.setattr(deploying, "site_snapshot", lambda *_: saved)
-        monkeypatch.setattr(Deployment, "_read", lambda _: SiteState(saved.snapshot.now, jobs, []))
-        return next(Deployment(parse_scheduler(SCHEDULER), DeploySettings()).cycles())
+        monkeypatch.setattr(running, "site_snapshot", lambda *_: saved)
+        monkeypatch.setattr(SlurmDeployment, "_read", lambda _: SiteState(saved.snapshot.now, jobs, []))
+        return next(SlurmDeployment(parse_scheduler(SCHEDULER), SlurmSettings()).cycles())
 
     return cycle
 
@@ -67,8 +68,8 @@ def test_the_same_file_gives_the_same_decisions_everywhere(number, service, adap
 
         record = adapter(saved)
         starts = [(name, [places[place] for place, _ in parts]) for name, action, parts in wanted if action == "start"]
-        assert record["would_start"] == starts[: deploying.MOST_NAMES]
-        assert record["order"] == answer["order"][: deploying.MOST_NAMES]
+        assert record["would_start"] == starts[:MOST_NAMES]
+        assert record["order"] == answer["order"][:MOST_NAMES]
         sim.apply(truth)
     expected = simulate(case.workload, case.cluster, scheduler, rules=case.rules)
     for column in ("start", "end", "node", "status"):

@@ -18,6 +18,8 @@ from gpuyard.errors import CheckpointError, UsageError
 from gpuyard.experiments.studies.evaluation import contender
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB_TYPES
+from gpuyard.model.cluster_file import cluster_from_dict
+from gpuyard.model.workload import Workload
 from gpuyard.networks.network import Network
 from gpuyard.networks.spec import NetworkSpec
 from gpuyard.policies import parse_scheduler, parse_slots
@@ -155,3 +157,33 @@ PrivateCache.load_overload = lambda *given: found.append(load(*given)) or found[
         [sys.executable, "-c", f"{watched}{code}\nprint(len(found), None in found)"], check=True, capture_output=True, text=True
     )
     assert re.fullmatch(r"[1-9][0-9]* False\n", again.stdout)
+
+
+@pytest.mark.parametrize("backfill", ["easy", "skip"])
+def test_what_is_found_for_one_job_holds_for_those_that_ask_for_the_same_and_for_no_others(backfill):
+    """A millionth of a MB makes each request another one, and changes nothing else: then every job is looked at for itself."""
+    rng, count = np.random.default_rng(5), 300
+    kinds = rng.integers(0, 6, count)
+    columns = {
+        "submit": np.sort(rng.uniform(0, 400, count)), "estimate": rng.uniform(10, 900, count),
+        "gpus": np.array([1, 2, 4, 8, 1, 16])[kinds], "chunk": np.array([1, 2, 4, 8, 1, 8])[kinds],
+        "cpus": np.array([4.0, 8.0, 8.0, 16.0, 0.0, 32.0])[kinds],
+        "job_class": rng.integers(0, 2, count), "user": rng.integers(0, 5, count),
+    }  # fmt: skip
+    memory = np.array([8.0, 8.0, 64.0, 32.0, 0.0, 64.0])[kinds]
+    nodes = [
+        {"count": 12, "gpus": 8, "type": "fast", "cpus": 64, "memory": 256},
+        {"count": 9, "gpus": 4, "type": "slow", "cpus": 24, "memory": 96},
+    ]
+    cluster = cluster_from_dict({"nodes": nodes, "types": {"fast": {"speed": 2.0}, "slow": {"speed": 0.7}}})
+    labels = {"users": tuple("abcde"), "classes": ("x", "y")}
+    apart = memory + 1e-9 * np.arange(count) * (memory > 0)
+    made = [
+        simulate(
+            Workload.build({**columns, "memory": each}, columns["estimate"] * 0.8, **labels), cluster, f"learned:hpc/fewest/{backfill}"
+        )
+        for each in (memory, apart)
+    ]
+    assert made[0].table["start"].tolist() == made[1].table["start"].tolist()
+    assert made[0].table["node"].tolist() == made[1].table["node"].tolist()
+    assert len(set(made[0].table["start"].tolist())) > count / 2

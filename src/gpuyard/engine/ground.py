@@ -13,6 +13,7 @@ from gpuyard.engine import state as st
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.memory import FIELD, packed
 from gpuyard.engine.mix import partition_numbers, type_set
+from gpuyard.engine.ranking import ASKS
 from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.jobs import Jobs
 
@@ -142,6 +143,7 @@ def _scratch(nodes: int) -> dict[str, int]:
         "pick_units": nodes + 1,
         "candidates": nodes,
         "outputs": st.OUTPUTS,
+        "asks": ASKS,
         "busy_until": nodes,
         "host_sums": st.HOST_SUMS,
     }

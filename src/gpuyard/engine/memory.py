@@ -26,7 +26,7 @@ _INT64 = "allowed mix_at fragment partial pick_device plan_free"
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkeys(_INT64.split(), np.int64) | dict.fromkeys(
     [*_INT32.split(), "notes", "plan_first", "legal", "rank_jobs", "rank_level"], np.int32) | {
     "control": st.CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": st.JOB_ROW, "factors": st.FACTOR_ROW, "result": ROW,
-    "nodes": st.NODE_ROW,     "parts": st.PART_ROW, "partitions": st.PARTITION_ROW, "types": st.TYPE_ROW, "mix": MIX,
+    "nodes": st.NODE_ROW, "asks": st.ASK_ROW, "parts": st.PART_ROW, "partitions": st.PARTITION_ROW, "types": st.TYPE_ROW, "mix": MIX,
     "outages": st.OUTAGE_ROW, "slots": st.SLOT_ROW,     "users": st.USER_ROW, "bins": st.BIN_ROW, "timeline": BIN, "log": st.LOG_ROW,
     "system": st.SYSTEM_ROW, "shadow_nodes": st.NODE_ROW,     "plan_cells": st.CELL_ROW, "tally": st.TALLY_ROW, "terms": TERMS,
     "ranked": RANKED_ROW, "ranked_parts": st.PART_ROW, "ranked_nodes": st.NODE_ROW,     "queue_need": np.float32,

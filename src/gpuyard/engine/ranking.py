@@ -1,4 +1,4 @@
-"""Rows of a rank pass, and the table of run times by which a rank rule judges jobs, as kernels take it."""
+"""Rows that passes keep for themselves, and the table of run times by which a rank rule judges jobs, as kernels take it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ RATIOS_AT = BURDEN_LEVELS * BURDEN_ROW  # behind these accounts: how many jobs h
 TABLE_HEAD = 3  # numbers before the edges: by what classes go, classes, quantiles of each
 # By what classes go: the estimate; the requested time, if there is one; the same, with a further table behind for jobs that requested none.
 BY_ESTIMATE, BY_WALLTIME, BY_EITHER = range(3)
+
+
+ASKS = 64  # requests that one search tells apart; of more than that some are looked at again
+
+
+class AskRow(RecordRow):
+    """A finding about one waiting job, which holds for others that ask for the same as long as nobody starts."""
+
+    job: i4  # -1: none
+    count: i4  # nodes that it would get; 0: none
+    holds: i4  # 1: the head would no longer fit at its time if the job ran on then; 0: it would; -1: not looked at
+    rate: f8  # of a run there
+    factor: f8  # on its transfer
 
 
 class RankedRow(RecordRow):

@@ -103,17 +103,21 @@ def rows_of(s: Snapshot, kept: Array) -> Snapshot:
 def carried_out(s: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
     """Return the snapshot after some decisions have been carried out at the same instant."""
     live, rows = s.live.copy(), s.rows()
-    held = s.held
+    stopped: set[int] = set()
+    begun: dict[int, list[tuple[int, int, int, int, int]]] = {}
     for each in decisions:
         row = rows[each.job]
         if each.action in (Action.PREEMPT, Action.MIGRATE):
             live["running"][row] = False
-            held = held[held["row"] != row]
+            stopped.add(row)
+            begun.pop(row, None)
         if each.action in (Action.START, Action.MIGRATE):
             live["running"][row], live["run_start"][row] = True, s.now
             live["rate"][row] = rate = _rate(s, row, each)
             live["est_end"][row] = s.now + max(float(s.jobs.table["estimate"][row]) - float(live["done"][row]), 0.0) / rate
-            held = np.concatenate([held, np.array([_piece(s.jobs, row, part) for part in each.parts], HELD)])
+            begun[row] = [_piece(s.jobs, row, part) for part in each.parts]
+    held = s.held[~np.isin(s.held["row"], list(stopped))] if stopped else s.held
+    held = np.concatenate([held, np.array([piece for pieces in begun.values() for piece in pieces], HELD)])
     return replace(s, live=live, held=held[np.argsort(held["row"], kind="stable")])
 
 

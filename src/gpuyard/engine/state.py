@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
-from gpuyard.engine.ranking import RankedRow
+from gpuyard.engine.ranking import AskRow, RankedRow
 from gpuyard.model.jobs import JobColumns
 from gpuyard.model.result import SegmentRow
 from gpuyard.model.rules import TermsRow
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from gpuyard.model.result import ResultRow, TimelineRow
     from gpuyard.model.snapshot import MixRow
 
-# ── job states; the order is that of gpuyard.model.result.STATUS ──
-PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)
+PENDING, WAITING, RUNNING, DONE, KILLED, REJECTED = range(6)  # of a job; the order is that of gpuyard.model.result.STATUS
 
 
 class CopiedColumns(RecordRow):
@@ -397,7 +396,7 @@ class TallyRow(RecordRow):
     energy: f8  # watt-s
 
 
-NODE_ROW, PARTITION_ROW, PART_ROW, CELL_ROW = map(row_dtype, (NodeRow, PartitionRow, PartRow, CellRow))
+NODE_ROW, PARTITION_ROW, PART_ROW, CELL_ROW, ASK_ROW = map(row_dtype, (NodeRow, PartitionRow, PartRow, CellRow, AskRow))
 TYPE_ROW, USER_ROW, OUTAGE_ROW, SLOT_ROW, SYSTEM_ROW = map(row_dtype, (TypeRow, UserRow, OutageRow, SlotRow, SystemRow))
 BIN_ROW, LOG_ROW, CONTROL_ROW, TALLY_ROW, LINE_ROW = map(row_dtype, (BinRow, SegmentRow, ControlRow, TallyRow, LineRow))
 SYSTEM = tuple(columns_of(SystemRow))
@@ -406,8 +405,8 @@ BINS = 2048
 # Keys are worked out once; at every pass; by what sees the whole state, after every start; at every pass, and they only fall.
 CLOCK_NO, CLOCK_YES, CLOCK_STATE, CLOCK_FALLS = range(4)
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
-# What is compiled apart: nodes for a job, a conservative plan, bounds of keys, failures, a rank pass.
-PART_PICK, PART_PLAN, PART_BOUNDS, PART_OUTAGE, PART_RANK = range(5)
+# What is compiled apart: nodes for a job, a conservative plan, a rank pass.
+PART_PICK, PART_PLAN, PART_RANK = range(3)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
@@ -473,6 +472,7 @@ class State(NamedTuple):
     candidates: Ints  # (nodes,) i4 scratch
     shadow_nodes: Vector[NodeRow]  # (nodes,) NODE_ROW scratch
     shadow_devices: Reals
+    asks: Vector[AskRow]  # (ASKS,) ASK_ROW scratch
     notes: Ints  # i4, decisions in order: j started, -1 - j stopped
     plan_time: Reals  # (steps,) f8
     plan_used: Reals  # (steps,) f8

@@ -57,9 +57,9 @@ class Asked:
         for level in levels:
             offered = s if len(levels) == 1 else rows_of(s, s.live["running"] | (tier == level))
             rows, decisions = self._decider.decide_in_order(offered) if self.has_order else ((), self._decider.decide(offered))
-            at = s.rows()
             self.keys += getattr(self._decider, "keys", np.zeros(0)).tolist() if len(rows) else []
-            order += [at[index] for index in offered.jobs.table["index"][rows].tolist()] if len(rows) else []
+            if len(rows):
+                order += np.searchsorted(s.jobs.index, offered.jobs.index[rows]).tolist()
             s = carried_out(s, decisions)
             made += decisions
         return made, order, s

@@ -46,6 +46,10 @@ class GuardSettings:
         """Return whether a job is none of ours to touch."""
         return job.user in self.users or bool(self.partitions & set(job.partitions))
 
+    def touches(self, job: SiteJob, partitions: frozenset[str]) -> bool:
+        """Return whether a job is ours to touch: in one of our partitions (none: in any), and not left to the site."""
+        return not self.leaves(job) and (not partitions or not partitions.isdisjoint(job.partitions))
+
     @property
     def stopped(self) -> bool:
         """Return whether the kill switch is there; one that cannot be looked at counts."""

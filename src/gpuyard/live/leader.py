@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuyard.errors import UsageError
-from gpuyard.files import LOCK, claim, locked
+from gpuyard.files import LOCK, locked
 
 SYSTEM = Path("/run/gpuyard")
 
@@ -19,14 +19,21 @@ def leading(cluster: str, folder: Path | None = None) -> Iterator[None]:
     """Be the one deployment of a cluster, named for instance `slurm-tiger`; refuse if there is another."""
     what, hint = f"{cluster}: has a deployment already", "one at a time: stop the other first, or watch its log"
     place = (folder or _folder()) / re.sub(r"[^A-Za-z0-9._-]", "_", cluster)[:100]
-    with ExitStack() as kept:
-        with suppress(FileNotFoundError, PermissionError):
-            if folder is None and place.parent != SYSTEM:  # another user may lead the cluster there: his lock may be read, and so held
-                others = kept.enter_context((SYSTEM / place.name / LOCK).open("rb"))
-                if not claim(others):
-                    raise UsageError(what, hint=hint)
-        kept.enter_context(locked(place, what=what, hint=hint))
+    if folder is None and place.parent != SYSTEM and _held(SYSTEM / place.name / LOCK):  # another user leads the cluster there
+        raise UsageError(what, hint=hint)
+    with locked(place, what=what, hint=hint):
         yield
+
+
+def _held(path: Path) -> bool:
+    """Return whether a process of whatever user holds a lock that this one may not open: the kernel lists all locks."""
+    try:
+        found = path.stat()
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    return any(name in line.split() for line in lines)
 
 
 def _folder() -> Path:

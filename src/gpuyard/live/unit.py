@@ -12,7 +12,7 @@ from gpuyard.errors import UsageError
 from gpuyard.live.leader import SYSTEM
 
 FOLDER = Path("/var/log/gpuyard")
-READ, WRITTEN = ("--stop-file", "--against"), ("--log", "--metrics", "--lock", "--decisions")  # options that name files
+READ, WRITTEN = ("--stop-file", "--against", "--wake"), ("--log", "--metrics", "--lock", "--decisions")  # options that name files
 _OWN = (FOLDER, Path("/run") / SYSTEM.name)  # what systemd makes for the unit
 _HIDDEN = tuple(map(Path, ("/tmp", "/var/tmp", "/home", "/root", "/run/user")))  # the unit has others there, or none
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")

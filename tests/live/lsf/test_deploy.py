@@ -14,14 +14,14 @@ from tests.support.standin_lsf import HOSTS
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
+from gpuyard.live.deployment.modes import Planned
+from gpuyard.live.deployment.placing import PlaceSettings
+from gpuyard.live.deployment.running import NoRightError
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.log import RotatedLog, read_lines
 from gpuyard.live.lsf.commands import LsfError, cluster_of, lsf_update, read_lsf, send
 from gpuyard.live.lsf.deploying import LsfDeployment, LsfSettings, reset
 from gpuyard.live.lsf.hooks import epsub, esub
-from gpuyard.live.slurm.deploying import NoRightError
-from gpuyard.live.slurm.modes import Planned
-from gpuyard.live.slurm.placing import PlaceSettings
 from gpuyard.policies import parse_scheduler
 from support.nodes import until
 
@@ -159,10 +159,29 @@ def test_reset_gives_the_queue_back(standin, by, capsys):
     next(deployment("order", by=by, queues=("gpu",)).cycles())
     assert lsf.queue() == by_limit(jobs) != list(jobs)
     assert run(["deploy", "lsf", "--reset", "--means", by]) == 0
+    assert "the order of queues stays as it is" in capsys.readouterr().err
+    assert lsf.queue() == by_limit(jobs)  # whoever ordered other queues did so on purpose
+    assert run(["deploy", "lsf", "--reset", "--means", by, "--queue", "gpu"]) == 0
     assert "commands put every job back" in capsys.readouterr().err
     assert lsf.queue() == list(jobs)
     assert all(job["aps"] == 0 for job in lsf.jobs.values())
-    assert reset(by, (), None)[0] == (len(jobs) if by == "aps" else 0)
+    assert reset(by, ("gpu",), None, GuardSettings())[0] == (len(jobs) if by == "aps" else 0)
+
+
+def test_what_gives_the_queue_back_does_not_move_whom_the_operator_has_excluded(standin):
+    lsf = standin(dispatch=False)
+    many(lsf, 3)
+    theirs = lsf.submit("-W", "99", user="eve")
+    many(lsf, 3)
+    lsf.run("btop", theirs, "1", user="root")  # her place is the administrator's will
+    ordered = lsf.queue()
+    guards = GuardSettings(users=frozenset({"eve"}))
+    work = deployment("order", guards=guards)
+    next(work.cycles())
+    assert lsf.queue() != ordered
+    work.mode.withdraw(30.0)
+    assert lsf.queue() == ordered
+    assert reset("btop", ("gpu",), None, guards) == (0, {})
 
 
 def test_death_in_order_mode_holds_nobody(lsf):

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from gpuyard.live.lsf.marks import MARK, JobMark, mark_of
+from gpuyard.live.deployment.placing import MARK
+from gpuyard.live.lsf.marks import JobMark, mark_of
 from gpuyard.live.lsf.moves import aps_values, moves, out_of_place, target_of
 
 

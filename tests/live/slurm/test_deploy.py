@@ -15,10 +15,11 @@ from tests.support.real_slurm import RealSlurm, private_slurm
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
+from gpuyard.live.deployment.running import REREAD
 from gpuyard.live.estimator import HistoryEstimator, recalled
 from gpuyard.live.log import read_lines
 from gpuyard.live.slurm.commands import went
-from gpuyard.live.slurm.deploying import REREAD, Deployment, DeploySettings, reset
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings, reset
 from gpuyard.live.slurm.means import read_site_factors, set_site_factors
 from gpuyard.policies import parse_scheduler
 
@@ -48,8 +49,8 @@ def forty(slurm: RealSlurm) -> dict[int, tuple[int, int]]:
     return found
 
 
-def deployment(**settings) -> Deployment:
-    made = Deployment(parse_scheduler("sjf/fewest/easy"), DeploySettings(every=0.1, **settings))
+def deployment(**settings) -> SlurmDeployment:
+    made = SlurmDeployment(parse_scheduler("sjf/fewest/easy"), SlurmSettings(every=0.1, **settings))
     made.check()
     return made
 
@@ -235,7 +236,7 @@ def test_it_learns_how_long_jobs_take_and_remembers(slurm: RealSlurm, tmp_path):
     until(lambda: len(read_site_factors()) == 2)
     assert next(deployment(mode="order").cycles())["order"] == [str(again), str(five)]
     assert queue_order(slurm) == [again, five]
-    work = Deployment(parse_scheduler("sjf"), DeploySettings(every=0.01), memory=memory)
+    work = SlurmDeployment(parse_scheduler("sjf"), SlurmSettings(every=0.01), memory=memory)
     for _ in work.cycles(REREAD + 1):
         pass
     kept = recalled(memory).estimate(getpass.getuser(), "train-#", 3600.0)
@@ -290,13 +291,13 @@ def test_a_command_that_hangs_ends_a_cycle_and_not_the_deployment(slurm: RealSlu
     assert "error" not in next(work.cycles())
     (tmp_path / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "squeue").chmod(0o755)
-    work.settings = DeploySettings(mode="order", every=0.1, patience=0.3)
+    work.settings = SlurmSettings(mode="order", every=0.1, patience=0.3)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{tmp_path}:{slurm.environment['PATH']}")
         assert next(work.cycles())["error"] == "squeue: no answer within 0.3 s"
         (tmp_path / "squeue").write_text("#!/bin/sh\necho 'JOBID|STATE|'\necho '1|'\n")
         assert "is not the table that was asked for" in next(work.cycles())["error"]
-    work.settings = DeploySettings(mode="order", every=0.1)
+    work.settings = SlurmSettings(mode="order", every=0.1)
     assert "error" not in next(work.cycles())
 
 
@@ -317,5 +318,5 @@ def test_a_slurm_without_priorities_is_refused_and_may_be_shadowed(builtin: Real
 
 def test_what_has_no_order_is_refused():
     with pytest.raises(UsageError, match="it decides what starts, not in which order jobs stand"):
-        Deployment(parse_scheduler("milp"), DeploySettings())
+        SlurmDeployment(parse_scheduler("milp"), SlurmSettings())
     assert run(["deploy", "slurm", "--shadow", "--order"]) == 2

@@ -22,7 +22,7 @@ from gpuyard.live.guards import GuardSettings
 from gpuyard.live.leader import leading
 from gpuyard.live.slurm.commands import cluster_name, read_jobs
 from gpuyard.live.slurm.dead_man import hook
-from gpuyard.live.slurm.deploying import DeploySettings
+from gpuyard.live.slurm.deploying import SlurmSettings
 
 DEADMAN = 30.0
 MOMENTS = 20
@@ -89,10 +89,10 @@ def test_slurmctld_is_killed_and_comes_back(slurm: RealSlurm):
     submitted, saved = time.time(), slurm.base / "state" / "job_state"
     until(lambda: saved.exists() and saved.stat().st_mtime > submitted, PATIENT)  # else Slurm itself forgets the last jobs
     slurm.kill("slurmctld")
-    work.settings = DeploySettings("place", every=0.1, most=400, partitions=("gpu",), patience=0.5, guards=work.settings.guards)
+    work.settings = SlurmSettings("place", every=0.1, most=400, partitions=("gpu",), patience=0.5, guards=work.settings.guards)
     assert "error" in next(work.cycles())
     slurm.restart("slurmctld")
-    work.settings = DeploySettings("place", every=0.1, most=400, partitions=("gpu",), guards=work.settings.guards)
+    work.settings = SlurmSettings("place", every=0.1, most=400, partitions=("gpu",), guards=work.settings.guards)
     until(lambda: set(jobs) <= set(slurm.states()), PATIENT)
     slurm.run("scancel", *map(str, blockers))
     work_until(work, lambda: all_done(slurm, jobs))
@@ -141,9 +141,9 @@ def test_scontrol_hangs_and_answers_nonsense(slurm: RealSlurm, tmp_path, monkeyp
         ):  # fmt: skip
             fake.write_text(f"#!/bin/sh\n{script}\n")
             fake.chmod(0o755)
-            work.settings = DeploySettings("place", every=0.1, patience=0.5, guards=work.settings.guards)
+            work.settings = SlurmSettings("place", every=0.1, patience=0.5, guards=work.settings.guards)
             assert complaint in next(work.cycles())["error"]
-    work.settings = DeploySettings("place", every=0.1, most=400, partitions=("gpu",), guards=work.settings.guards)
+    work.settings = SlurmSettings("place", every=0.1, most=400, partitions=("gpu",), guards=work.settings.guards)
     work_until(work, lambda: all_done(slurm, jobs))
     assert_each_once(slurm, jobs)
 

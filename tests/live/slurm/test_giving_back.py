@@ -10,8 +10,9 @@ from tests.live.slurm.test_placing import marked
 
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.slurm import deploying, means, modes
-from gpuyard.live.slurm.commands import SlurmError
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings
+from gpuyard.live.slurm.commands import SlurmError, scontrol_line
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings
+from gpuyard.live.slurm.modes import OrderMode
 from gpuyard.policies import parse_scheduler
 
 
@@ -21,7 +22,7 @@ def queue(monkeypatch):
     jobs, lines = [], []
 
     def send(updates, patience):
-        lines.extend(each.line for each in updates)
+        lines.extend(scontrol_line(each) for each in updates)
         return {}
 
     for module in (means, modes):
@@ -36,7 +37,7 @@ def test_while_it_is_stopped_place_mode_lets_new_jobs_go_and_those_that_did_not_
     monkeypatch.setattr(deploying, "read_slurm", lambda *_, **__: (_ for _ in ()).throw(SlurmError("down")))
     (tmp_path / "stop").touch()
     guards = GuardSettings(stop_file=tmp_path / "stop")
-    work = Deployment(parse_scheduler("fcfs/fewest/easy"), DeploySettings("place", 0.01, partitions=("gpu",), guards=guards))
+    work = SlurmDeployment(parse_scheduler("fcfs/fewest/easy"), SlurmSettings("place", 0.01, partitions=("gpu",), guards=guards))
     now = time.time()
     jobs[:] = [marked(1, now - 1.0, ("n0",), why="")]
     next(work.cycles())
@@ -57,5 +58,20 @@ def test_a_reset_lets_jobs_go_that_are_under_way_also_when_the_hook_is_gone(queu
 def test_a_reset_of_priorities_releases_nobody_whom_slurm_holds(queue):
     jobs, lines = queue
     jobs[:] = [replace(marked(1, 0.0, why="impossible"), priority=0.0), replace(marked(2, 0.0, why=""), priority=5.0)]
-    assert means.Priorities().reset(1.0) == (1, {})
+    assert means.Priorities().reset(1.0, touches=lambda job: True) == (1, {})
     assert lines == ["release 2"]
+
+
+@pytest.mark.parametrize("means_of", [means.SiteFactors, means.Priorities])
+def test_a_reset_does_not_touch_whom_the_operator_has_excluded(queue, monkeypatch, means_of):
+    jobs, lines = queue
+    monkeypatch.setattr(means, "read_site_factors", lambda *_: {1: 5, 2: 5, 3: 5, 4: 5})
+    mine = [replace(marked(number, 0.0, why=""), priority=5.0, mark="") for number in (1, 2, 3)]
+    jobs[:] = [mine[0], replace(mine[1], user="guest"), replace(mine[2], partitions=("debug",))]
+    guards = GuardSettings(users=frozenset({"guest"}), partitions=frozenset({"debug"}))
+    mode = OrderMode(guards, 100, frozenset(), means=means_of())
+    assert mode.withdraw(1.0) == (1, {})
+    kind = next(name for name, each in means.MEANS.items() if each is means_of)
+    monkeypatch.setattr(deploying, "configuration", lambda *_: {"PriorityType": kind})
+    assert deploying.reset(1.0, GuardSettings(), frozenset({"debug"})) == (1, {})
+    assert [line.split()[1].removeprefix("jobid=") for line in lines] == ["1", "3"]

@@ -15,12 +15,12 @@ from tests.support.real_slurm import RealSlurm, private_slurm
 
 from gpuyard.cli.main import run
 from gpuyard.errors import UsageError
+from gpuyard.live.deployment.placing import MARK, PlaceSettings
 from gpuyard.live.guards import GuardSettings
 from gpuyard.live.slurm.commands import read_jobs, send
 from gpuyard.live.slurm.dead_man import hook
-from gpuyard.live.slurm.deploying import Deployment, DeploySettings, reset
+from gpuyard.live.slurm.deploying import SlurmDeployment, SlurmSettings, reset
 from gpuyard.live.slurm.modes import release_all
-from gpuyard.live.slurm.placing import MARK, PlaceSettings
 from gpuyard.policies import parse_scheduler
 
 DEADMAN = 60.0  # s
@@ -39,12 +39,14 @@ def slurm(placed_slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield placed_slurm
 
 
-def placing(scheduler: str = "sjf/fewest/easy", *, deadman: float = DEADMAN, guards: GuardSettings | None = None, **times) -> Deployment:
-    settings = DeploySettings(
+def placing(
+    scheduler: str = "sjf/fewest/easy", *, deadman: float = DEADMAN, guards: GuardSettings | None = None, **times
+) -> SlurmDeployment:
+    settings = SlurmSettings(
         "place", every=0.1, most=400, partitions=("gpu",), guards=guards or GuardSettings(),
         place=PlaceSettings(deadman, **({"settle": 15.0, "rest": 5.0} | times)),
     )  # fmt: skip
-    made = Deployment(parse_scheduler(scheduler), settings)
+    made = SlurmDeployment(parse_scheduler(scheduler), settings)
     made.check()
     return made
 
@@ -53,7 +55,7 @@ def jobs_of(slurm: RealSlurm):
     return {job.name: job for job in read_jobs(placing=True)}
 
 
-def work_until(work: Deployment, condition, seconds: float = PATIENT) -> list[dict]:
+def work_until(work: SlurmDeployment, condition, seconds: float = PATIENT) -> list[dict]:
     """Let a deployment work until something is so; return the lines of its log."""
     end, found = time.monotonic() + seconds, []
     while not condition():
@@ -257,7 +259,7 @@ def test_reset_and_the_kill_switch_let_all_jobs_start(slurm: RealSlurm, tmp_path
 
 def test_partitions_that_share_nodes_and_a_slurm_without_the_hook_are_refused(slurm: RealSlurm):
     with pytest.raises(UsageError, match="no such partition: x"):
-        Deployment(parse_scheduler("sjf"), DeploySettings("place", partitions=("x",))).check()
+        SlurmDeployment(parse_scheduler("sjf"), SlurmSettings("place", partitions=("x",))).check()
     slurm.run("scontrol", "create", "partitionname=other", "nodes=b2")
     try:
         with pytest.raises(UsageError, match="node b2 is in the partitions gpu, other"):

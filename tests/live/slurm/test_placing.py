@@ -9,8 +9,10 @@ import pytest
 from tests.live.test_guards import job, site
 
 from gpuyard.errors import DataError
+from gpuyard.live.deployment.placing import MARK, PlaceSettings, as_seen
 from gpuyard.live.guards import GuardSettings, Start
-from gpuyard.live.slurm.placing import MARK, PlaceSettings, as_seen, starts_of, together, upkeep
+from gpuyard.live.slurm.commands import scontrol_line
+from gpuyard.live.slurm.modes import starts_of, together, upkeep
 from gpuyard.live.slurm.text import SQUEUE, drawn_jobs
 from gpuyard.live.state.site import SiteJob
 
@@ -80,7 +82,7 @@ def test_a_started_job_gets_one_update_and_no_other():
     seen, updates = planned(stuck, started={"1"})
     assert updates == []
     (update,) = starts_of([Start(0, "1", ("n1", "n2"))], seen.ours)
-    assert update.line == "update jobid=1 reqnodelist=n1,n2 starttime=now"
+    assert scontrol_line(update) == "update jobid=1 reqnodelist=n1,n2 starttime=now"
     assert starts_of([Start(0, "9", ("n1",))], seen.ours) == []
 
 

@@ -222,6 +222,7 @@ VALUES: Mapping[str, Callable[[str], Candidates]] = {
     "prometheus": _files, "change": _kinds("changes"),
     "shell": _fixed("bash", "zsh", "fish"), "file": _files, "snapshot": _files, "log": _files, "folder": _files,
     "out": _files, "plot": _files, "serve": _files, "token": _files, "decisions": _files, "metrics": _files, "stop_file": _files,
+    "wake": _files,
     "lock": _files, "means": _fixed("btop", "aps"),
     "report": _files, "results": _files, "config": _files, "speeds": _files, "library": _files, "jobs_out": _files,
 }  # fmt: skip

@@ -17,8 +17,8 @@ from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuyard.live.deployment.running import Deployment, DeploySettings
     from gpuyard.live.guards import GuardSettings
-    from gpuyard.live.slurm.deploying import Deployment, DeploySettings
 
 FAILED = 1
 NOT_WELL = 3
@@ -40,7 +40,7 @@ def guard_option(*names: str, metavar: str, text: str, **more: Any) -> Any:
 Shadow = Annotated[bool, mode_option("--shadow", text="Log what would be done, and change nothing.")]
 Order = Annotated[bool, mode_option("--order", text="Let waiting jobs stand in the scheduler's order.")]
 Place = Annotated[bool, mode_option("--place", text="Say when and on which nodes jobs start; needs `gpuyard deploy lua`.")]
-Reset = Annotated[bool, mode_option("--reset", text="Put every job back, and end.")]
+Reset = Annotated[bool, mode_option("--reset", text="Put every job back, but for those that are excluded, and end.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what --order or --place would send now, and end.")]
 Log = Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one for each cycle; rotated.")]
 Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Figures for Prometheus's textfile collector.")]
@@ -51,6 +51,9 @@ Within = Annotated[int, typer.Option(metavar="N", help="The largest site factor,
 Partitions = Annotated[list[str] | None, typer.Option("--partition", metavar="NAME", help="Only jobs of this partition; repeatable.")]
 Deadman = Annotated[str, typer.Option(metavar="TIME", help="Place mode: after how long a job starts if gpuyard does not live.")]
 Patience = Annotated[str, typer.Option(metavar="TIME", help="How long a command of Slurm may take.")]
+Wake = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Begin a cycle as soon as this file is touched, as EpilogSlurmctld may do.")
+]
 Lock = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the lock lies, if several machines may run it.")]
 Users = Annotated[list[str] | None, guard_option("--exclude-user", metavar="NAME", text="Leave this user's jobs alone; repeatable.")]
 Others = Annotated[
@@ -69,7 +72,8 @@ def slurm(
     shadow: Shadow = False, order: Order = False, place: Place = False, reset: Reset = False, dry_run: DryRun = False,
     scheduler: options.SchedulerOption = DEFAULT, log: Log = LOG, metrics: Metrics = None, every: Every = "10s", cycles: Cycles = None,
     most: Most = 100, within: Within = 1_000_000, partition: Partitions = None, deadman: Deadman = "10m", patience: Patience = "30s",
-    lock: Lock = None, exclude_user: Users = None, exclude_partition: Others = None, behind: Behind = None, stop_file: StopFile = None,
+    wake: Wake = None, lock: Lock = None, exclude_user: Users = None, exclude_partition: Others = None, behind: Behind = None,
+    stop_file: StopFile = None,
     slow: Slow = "30s", strikes: Strikes = 5, against: Against = None, worse: Worse = 1.5, verbose: options.Verbose = False,
 ) -> None:  # fmt: skip
     """Let a scheduler work beside this machine's Slurm: first only watching, then ordering its queue, then placing its jobs.
@@ -77,8 +81,8 @@ def slurm(
     Slurm goes on starting jobs by itself, within all its limits, and nothing is ever held: when gpuyard ends, however it ends, the order
     stays as it is, and jobs that wait to be placed start by themselves. --reset puts everything back.
     """
-    from gpuyard.live.slurm.deploying import DeploySettings
-    from gpuyard.live.slurm.placing import PlaceSettings
+    from gpuyard.live.deployment.placing import PlaceSettings
+    from gpuyard.live.slurm.deploying import SlurmSettings
 
     chosen = [name for name, given in (("shadow", shadow), ("order", order), ("place", place), ("reset", reset)) if given]
     if len(chosen) != 1:
@@ -86,12 +90,12 @@ def slurm(
     period, wait, limit, ahead = (time_of(name, text) for name, text in (
         ("--every", every), ("--patience", patience), ("--slow", slow), ("--deadman", deadman)
     ))  # fmt: skip
-    if reset:
-        _reset(wait)
-        return
     guards = guard_settings(exclude_user, exclude_partition, behind, stop_file, limit, strikes, against, worse)
-    settings = DeploySettings(
-        chosen[0], period, most, within, tuple(partition or ()), wait, guards, PlaceSettings(ahead, settle=max(20.0, 2 * period))
+    if reset:
+        _reset(wait, guards, partition or [])
+        return
+    settings = SlurmSettings(
+        chosen[0], period, most, tuple(partition or ()), wait, wake, guards, PlaceSettings(ahead, settle=max(20.0, 2 * period)), within
     )
     if place and ahead < 6 * period:
         raise UsageError(f"--deadman {deadman} is less than six cycles of --every {every}", hint="jobs would start before they are decided")
@@ -129,11 +133,11 @@ def _work(
     from gpuyard.live.leader import leading
     from gpuyard.live.log import RotatedLog
     from gpuyard.live.slurm.commands import cluster_name
-    from gpuyard.live.slurm.deploying import Deployment
+    from gpuyard.live.slurm.deploying import SlurmDeployment
     from gpuyard.policies import parse_scheduler
 
     memory, figures = log.with_name(f"{log.name}.estimates"), DeploymentFigures(metrics)
-    deployment = Deployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
+    deployment = SlurmDeployment(parse_scheduler(scheduler), settings, RotatedLog(log), memory, figures)
     deployment.check()
     if dry_run:
         show_plan(deployment)
@@ -175,10 +179,10 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _reset(patience: float) -> None:
+def _reset(patience: float, guards: GuardSettings, partitions: list[str]) -> None:
     from gpuyard.live.slurm.deploying import reset as put_back
 
-    count, failed = put_back(patience)
+    count, failed = put_back(patience, guards, frozenset(partitions))
     for job, why in list(failed.items())[:20]:
         say(f"warning: job {job}: {why}")
     say(f"{count - len(failed)} jobs put back" + (f", {len(failed)} not" if failed else ""))

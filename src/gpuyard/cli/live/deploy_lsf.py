@@ -17,6 +17,7 @@ from gpuyard.errors import UsageError
 from gpuyard.registry import unknown_name
 
 if TYPE_CHECKING:
+    from gpuyard.live.guards import GuardSettings
     from gpuyard.live.lsf.deploying import LsfSettings
 
 LOG, DECISIONS = Path("gpuyard-lsf.jsonl"), Path("/run/gpuyard/lsf-decisions")
@@ -50,8 +51,8 @@ def lsf(
     LSF goes on starting jobs by itself, within all its limits; brun is never used. When gpuyard ends, however it ends, the order stays as
     it is, and jobs that wait to be placed start by themselves. --reset puts everything back. Tested beside a stand-in; no LSF was at hand.
     """
+    from gpuyard.live.deployment.placing import PlaceSettings
     from gpuyard.live.lsf.deploying import MEANS, LsfSettings
-    from gpuyard.live.slurm.placing import PlaceSettings
 
     modes = {"shadow": shadow, "order": order, "place": place, "publish": publish, "reset": reset}
     chosen = [name for name, given in modes.items() if given]
@@ -61,16 +62,16 @@ def lsf(
         raise unknown_name("means", means, MEANS)
     period, wait, limit = shared.time_of("--every", every), shared.time_of("--patience", patience), shared.time_of("--slow", slow)
     ahead = shared.time_of("--deadman", deadman)
+    guards = shared.guard_settings(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse)
     if reset:
-        _reset(means, queue or [], decisions, wait)
+        _reset(means, queue or [], decisions, guards, wait)
         return
     if place and ahead < max(6 * period, LEAST_DEADMAN):
         hint = "jobs would start before they are decided"
         raise UsageError(f"--deadman {deadman} is less than six cycles of --every {every} and than three minutes", hint=hint)
     settings = LsfSettings(
         chosen[0], period, most, partitions=tuple(queue or ()), patience=wait, by=means, publish=decisions,
-        guards=shared.guard_settings(exclude_user, exclude_queue, behind, stop_file, limit, strikes, against, worse),
-        place=PlaceSettings(ahead, settle=max(20.0, 2 * period)),
+        guards=guards, place=PlaceSettings(ahead, settle=max(20.0, 2 * period)),
     )  # fmt: skip
     _work(settings, scheduler or DEFAULT, log, cycles, metrics, lock, dry_run)
 
@@ -94,7 +95,8 @@ def _work(
         return
     shared.run_until_end(made, cycles, nullcontext() if settings.mode == "shadow" else leading(cluster_of(settings.patience), lock))
     if settings.mode in _STAYS:
-        own = "".join(f" --queue {each}" for each in settings.partitions) + (" --means aps" if settings.by == "aps" else "")
+        queues = "".join(f" --queue {each}" for each in settings.partitions or ("NAME",))
+        own = queues + (" --means aps" if settings.by == "aps" else "")
         say(f"{_STAYS[settings.mode]}; gpuyard deploy lsf --reset{own} puts every job back")
 
 
@@ -104,13 +106,15 @@ _STAYS = {
 }  # fmt: skip
 
 
-def _reset(by: str, queues: list[str], decisions: Path, patience: float) -> None:
+def _reset(by: str, queues: list[str], decisions: Path, guards: GuardSettings, patience: float) -> None:
     from gpuyard.live.lsf.deploying import reset as put_back
 
-    count, failed = put_back(by, queues, decisions, patience)
+    count, failed = put_back(by, queues, decisions, guards, patience)
     for job, why in list(failed.items())[:20]:
         say(f"warning: job {job}: {why}")
     say(f"{count} commands put every job back" + (f", but for {len(failed)} jobs" if failed else ""))
+    if not queues:
+        say("the order of queues stays as it is: --queue NAME puts back that of a queue, in the order of submission")
     if failed:
         raise typer.Exit(FAILED)
 

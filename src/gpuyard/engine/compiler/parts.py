@@ -1,7 +1,7 @@
 """Parts of the engine that are compiled apart and reached by an address, so that a first run can use two cores.
 
 Numba compiles one function at a time, whatever the number of threads. So another process compiles the parts while this one compiles the
-entry, and leaves their code on disk: 11 s beside 9 s, where both in turn took 17 s (decision record 0001).
+entry, and leaves their code on disk: 12 s beside 12 s, where both in turn take 24 s (decision record 0001).
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from gpuyard.engine.compiler.diskcache import is_missing_on_disk
 from gpuyard.engine.compiler.jit import INTERPRETED, WORD, address_of, entry, inner, python_handle
 from gpuyard.engine.compiler.pointer import state_at
 from gpuyard.engine.compiler.sources import source_hash
-from gpuyard.engine.kernels.bounds import bounded
-from gpuyard.engine.kernels.outages import handle_outage
 from gpuyard.engine.kernels.place import pick_among
 from gpuyard.engine.kernels.plan import conservative
 from gpuyard.engine.kernels.ranks.walk import rank_pass
-from gpuyard.engine.state import PART_BOUNDS, PART_PICK, PART_PLAN, PART_RANK
+from gpuyard.engine.state import PART_PICK, PART_PLAN
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
@@ -42,7 +40,7 @@ def _part(s: State, a: Int, b: Int, which: Int) -> Any:
         return pick_among(s, a, b)
     if which == PART_PLAN:
         return conservative(s, a, b)
-    return rank_pass(s, a) if which == PART_RANK else bounded(s, a) if which == PART_BOUNDS else handle_outage(s, a)
+    return rank_pass(s, a)
 
 
 @cache

@@ -11,7 +11,8 @@ from gpuyard.engine.compiler.jit import inner
 from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.runs import estimated_end, factor_picked, note_demand, rate_of
-from gpuyard.engine.kernels.scores import SCORE_NETWORK, SCORE_OWN
+from gpuyard.engine.kernels.scores import SCORE_NETWORK, SCORE_OWN, SCORE_RANDOM
+from gpuyard.engine.ranking import ASKS
 from gpuyard.engine.slots import BACKFILLS
 from gpuyard.model.cluster import EPS
 
@@ -42,6 +43,61 @@ def fits(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     if row.plain == 1:
         return 1 if row.gpus <= s.partitions[p].free and within_quota(s.partitions[p], row.gpus) else 0
     return find(s, p, j, slot)
+
+
+# ── the same question for many jobs: who asks for the same gets the same nodes, as long as nobody starts ──
+
+
+@inner
+def may_pass_alike(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
+    """Do the same as `may_pass`; what was found for a job with the same request since `forget_asks` is not looked for again.
+
+    Of 5,000 jobs on 1,000 nodes few requests differ, and to look at every node for each of them took 50 ms.
+    """
+    control, row = s.control[0], s.rows[j]
+    easy = slot.backfill == BACKFILL_EASY
+    if slot.score == SCORE_OWN or slot.score == SCORE_NETWORK or slot.score == SCORE_RANDOM:  # nodes may differ for jobs that ask alike
+        return may_pass(s, p, h, j, slot)
+    if row.plain == 1 and (not easy or control.counters == 1):
+        return may_pass(s, p, h, j, slot)
+    ask = s.asks[_ask_at(s, row)]
+    if ask.job < 0 or not _asks_alike(s, row, s.rows[ask.job]):
+        ask.job, ask.holds = j, -1
+        ask.count = find(s, p, j, slot)
+        if ask.count > 0:
+            ask.rate, ask.factor = rate_of(s, row, ask.count), factor_picked(s, row, ask.count)
+    if ask.count == 0 or not easy or estimated_end(s, row, ask.rate, ask.factor) <= control.shadow:
+        return ask.count
+    if control.counters == 1:
+        return 0 if row.gpus > control.spare or row.gpus > control.spare_quota + EPS else ask.count
+    if ask.holds < 0:
+        find(s, p, j, slot)  # the nodes picked may be those of another by now
+        ask.holds = 1 if _holds_back(s, p, h, j, ask.count, False) else 0
+    return 0 if ask.holds == 1 else ask.count
+
+
+@inner
+def forget_asks(s: State) -> None:
+    """Begin a new search: a job has started since the last one."""
+    for k in range(ASKS):
+        s.asks[k].job = -1
+
+
+@inner
+def _ask_at(s: State, row: JobRow) -> Any:
+    """Return where what was found for such a request is kept."""
+    job = s.table[row.number]
+    return np.int64(min(row.gpus * 131.0 + job.cpus * 31.0 + job.memory * 7.0 + job.gpu_type * 17.0, 1e15)) % ASKS
+
+
+@inner
+def _asks_alike(s: State, a: JobRow, b: JobRow) -> Any:
+    """Whether two jobs get the same nodes, and run on them as fast."""
+    if a.gpus != b.gpus or a.units != b.units or a.hosted != b.hosted or a.moved != b.moved or a.job_class != b.job_class:
+        return False
+    x, y = s.table[a.number], s.table[b.number]
+    same = x.cpus == y.cpus and x.memory == y.memory and x.gpu_type == y.gpu_type
+    return same and a.terms == b.terms and a.silent == b.silent and a.plain == b.plain
 
 
 # ── the sieve: two columns beside the queue tell of most jobs that they cannot start, a block of jobs at a time ──

@@ -11,9 +11,10 @@ from gpuyard.engine.compiler.jit import SWITCH, call_state, call_switch, inner, 
 from gpuyard.engine.compiler.vectors import words_at
 from gpuyard.engine.kernels.accounts import age_usage, estimate, observe, show_usage, tick, write_result, write_timeline
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
+from gpuyard.engine.kernels.bounds import bounded
 from gpuyard.engine.kernels.nodes import chunk_of, largest_share, limited, room_on, takes
 from gpuyard.engine.kernels.open import open_ordering, open_placement
-from gpuyard.engine.kernels.outages import REPAIR, join_pool
+from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import failed, order_queue, visit
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_size
@@ -22,7 +23,7 @@ from gpuyard.engine.kernels.ranks.order import quiet_until
 from gpuyard.engine.kernels.ranks.terms import begin_terms
 from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row
 from gpuyard.engine.ranking import RANK_TABLE
-from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, PART_BOUNDS, PART_OUTAGE, REJECTED, RUNNING
+from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
 from gpuyard.model.cluster import EPS
 from gpuyard.model.snapshot import RECENT
 
@@ -259,7 +260,7 @@ def _events(s: State) -> Any:
             observe(s, j, overhead_of(s, s.rows[j], factor_held(s, s.rows[j])))  # its devices are still held
         end_job(s, j)
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
-        status = call_state(control.parts, s, control.next_outage, 0, PART_OUTAGE)
+        status = handle_outage(s, control.next_outage)
         if status < 0:
             return status
         control.next_outage += 1
@@ -335,9 +336,9 @@ def _pass(s: State) -> Any:
         return GROW_PLAN
     control.passes += 1
     slot = s.slots[control.active]
-    bounded = len(s.front_jobs) > 1
-    if bounded:
-        status = call_state(control.parts, s, -1, 0, PART_BOUNDS)
+    falling = len(s.front_jobs) > 1
+    if falling:
+        status = bounded(s, np.int64(-1))
         if status < 0:
             return status
     elif control.half_life > 0:
@@ -349,7 +350,7 @@ def _pass(s: State) -> Any:
         slot = s.slots[control.active]
     for p in range(len(s.partitions)):
         if s.partitions[p].head < s.partitions[p].tail:
-            status = call_state(control.parts, s, p, 0, PART_BOUNDS) if bounded else visit(s, p, slot)
+            status = bounded(s, np.int64(p)) if falling else visit(s, p, slot)
             if status < 0:
                 return status
     return 0

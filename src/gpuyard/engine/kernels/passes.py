@@ -16,9 +16,10 @@ from gpuyard.engine.kernels.backfill import (
     copy_nodes,
     find_passing,
     fits_shadow,
+    forget_asks,
     keep_reservation,
     leave,
-    may_pass,
+    may_pass_alike,
     next_passing,
     overdue,
     recall_reservation,
@@ -319,12 +320,13 @@ def _gather_passing(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     """Bring h to the front of the queue and the jobs that may pass it next to it; returns their number, or a failure."""
     part = s.partitions[p]
     _to_front(s, part, h)
+    forget_asks(s)
     found = 0
     for i in range(part.head + 1, part.tail):
         j = np.int64(s.queue_jobs[i])
         if s.rows[j].benched == 1:
             continue
-        count = may_pass(s, p, h, j, slot)
+        count = may_pass_alike(s, p, h, j, slot)
         if count < 0:
             return failed(s, count, j)
         if count > 0:

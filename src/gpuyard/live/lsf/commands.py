@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gpuyard.errors import DataError, GpuyardError
+from gpuyard.live.deployment.modes import Update
 from gpuyard.live.lsf.text import LsfTables, lsf_state
-from gpuyard.live.slurm.commands import Update
 from gpuyard.live.state.site import SiteState
 
 PATIENCE = 30.0  # s for one command

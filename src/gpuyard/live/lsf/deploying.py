@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuyard.live.deployment.modes import Mode, Update
+from gpuyard.live.deployment.running import REREAD, Deployment, DeploySettings, NoRightError
 from gpuyard.live.estimator import keep
+from gpuyard.live.guards import GuardSettings
 from gpuyard.live.lsf.commands import no_right, read_lsf, send, went
 from gpuyard.live.lsf.modes import LsfOrder, LsfPlace, LsfPublish, put_back, release_marked, resumed
 from gpuyard.live.lsf.publishing import DecisionFile, PublishSettings
 from gpuyard.live.lsf.text import LsfTables
-from gpuyard.live.slurm.commands import Update
-from gpuyard.live.slurm.deploying import JUMP, REREAD, Deployment, DeploySettings, NoRightError
-from gpuyard.live.slurm.modes import Mode
 from gpuyard.live.state.site import SiteState
 
 MEANS = ("btop", "aps")
@@ -51,10 +50,7 @@ class LsfDeployment(Deployment):
     def _read(self) -> SiteState:
         """Read the jobs, and from time to time hosts and queues; in modes that place, hosts too in every cycle."""
         now = self.clock()
-        offset = now - time.monotonic()
-        set_again = self._offset is None or abs(offset - self._offset) > JUMP
-        self._offset = offset
-        fresh = set_again or self._ground is None or self._cycle % REREAD == 0
+        fresh = self._clock_was_set(now) or self._ground is None or self._cycle % REREAD == 0
         known = None if fresh or self.mode.reads_nodes else self._tables
         state, tables = read_lsf(self.settings.patience, known)
         if known is None:
@@ -65,23 +61,29 @@ class LsfDeployment(Deployment):
         self._ground = replace(state, now=now, nodes=quiet)
         return self._ground
 
-    def _send(self, updates: Sequence[Update]) -> dict[str, str]:
-        """Send updates, or publish; return the jobs that did not take theirs, with the reason."""
-        self._changed = True
+    def _deliver(self, updates: Sequence[Update]) -> dict[str, str]:
+        """Send updates, or publish."""
         if isinstance(self.mode, LsfPublish):
             self.mode.publish()
         failed = send(updates, self.settings.patience)
         send(resumed(updates, failed), self.settings.patience)
         if no_right(failed):
             raise NoRightError("this user may not change other users' jobs", hint="run it as an administrator of LSF (bparams, lsb.users)")
-        self.mode.told(updates, failed)
-        return {job: why for job, why in failed.items() if not went(why)}
+        return failed
+
+    def _went(self, why: str) -> bool:
+        return went(why)
 
 
-def reset(by: str, queues: Sequence[str], publish: Path | None, patience: float = 30.0) -> tuple[int, Mapping[str, str]]:
-    """Put everything back: marks, hosts and begin times of ours, the order, what is published; return how many, and who refused."""
+def reset(
+    by: str, queues: Sequence[str], publish: Path | None, guards: GuardSettings, patience: float = 30.0
+) -> tuple[int, Mapping[str, str]]:
+    """Put everything back: marks, hosts and begin times of ours, what is published, and the order of these queues alone.
+
+    The order of others may be their administrator's own work. Return how many commands that took, and who refused.
+    """
     if publish is not None:
         DecisionFile(publish).withdraw()
     marked, some = release_marked(patience)
-    count, others = put_back(by, frozenset(queues), patience)
+    count, others = put_back(by, frozenset(queues), guards, patience) if queues else (0, {})
     return marked + count, {**some, **others}

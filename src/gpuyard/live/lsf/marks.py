@@ -11,7 +11,8 @@ import math
 import re
 from dataclasses import dataclass
 
-MARK = "gpuyard"
+from gpuyard.live.deployment.placing import MARK
+
 HELD = "it is held until gpuyard starts it"
 _HOST = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,253}"
 _TEXT = re.compile(rf"{MARK}(?: (held))?(?: b=(\d{{1,11}}))?(?: h=({_HOST}(?:,{_HOST})*))?")

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuyard.errors import UsageError
+from gpuyard.live.deployment.modes import MOST_NAMES, Decided, Planned, Update
+from gpuyard.live.deployment.placing import MARK, PlaceMode, PlaceSettings, SortedQueue
 from gpuyard.live.guards import GuardSettings, Start, checked_starts, near_own
 from gpuyard.live.lsf.commands import lsf_update, read_lsf, send, went
-from gpuyard.live.lsf.marks import HELD, MARK, JobMark
+from gpuyard.live.lsf.marks import HELD, JobMark
 from gpuyard.live.lsf.moves import aps_values, move_updates, out_of_place, target_of
 from gpuyard.live.lsf.publishing import DecisionFile
-from gpuyard.live.slurm.commands import Update
-from gpuyard.live.slurm.modes import BEATS, MOST_NAMES, Decided, PlaceMode, Planned
-from gpuyard.live.slurm.placing import PlaceSettings, SortedQueue
 from gpuyard.live.state.site import SiteJob, SiteState
 
 _MINUTE = 60.0
@@ -102,20 +101,24 @@ class LsfOrder:
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Give the queues back: without system values, or in the order of submission."""
         self._values = {}
-        return put_back(self.by, self.queues, patience)
+        return put_back(self.by, self.queues, self.guards, patience)
 
 
-def put_back(by: str, queues: frozenset[str], patience: float) -> tuple[int, Mapping[str, str]]:
-    """Take all system values away, or let the queues stand in the order of submission; return how many commands, and who refused."""
+def put_back(by: str, queues: frozenset[str], guards: GuardSettings, patience: float) -> tuple[int, Mapping[str, str]]:
+    """Take the system values away, or let the jobs of the queues (none: of all) stand in the order of submission.
+
+    They share the places that they have: jobs that the guards leave to the site are not moved. Return how many commands, and who refused.
+    """
     state, _ = read_lsf(patience)
     waiting = [job for job in state.jobs if job.waits and (not queues or job.partitions[0] in queues)]
     updates: list[Update] = []
     if by == "aps":
-        updates = [lsf_update("bmod", job, "-apsn") for job in _whole(waiting)]
+        updates = [lsf_update("bmod", job, "-apsn") for job in _whole(job for job in waiting if not guards.leaves(job))]
     else:
         for queue in dict.fromkeys(job.partitions[0] for job in waiting):
             listed = [job for job in waiting if job.partitions[0] == queue]
-            target = _whole(sorted(listed, key=lambda job: (job.submit, job.base, job.task)))
+            ours = (job for job in listed if not guards.leaves(job))
+            target = target_of(_whole(listed), _whole(sorted(ours, key=lambda job: (job.submit, job.base, job.task))))
             updates += move_updates(_whole(listed), target, len(listed))
     failed = send(updates, patience)
     return len(updates), {job: why for job, why in failed.items() if not went(why)}
@@ -147,19 +150,14 @@ class LsfPlace(PlaceMode):
         """Refuse queues that are not there."""
         check_queues(self.partitions, state, needed="the same that esub.gpuyard names")
 
-    def plan(self, decided: Decided, state: SiteState) -> Planned:
-        """Return a start for each decision that holds, and what keeps the other jobs in hand."""
-        assert self._seen is not None
-        good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
-        self._started = {each.name for each in good}, state.now
-        starts = [update for each in good for update in start_updates(self._seen.ours[each.name], each, state.now)]
-        facts = {
-            "placed": [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]],
-            "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck],
-        }  # fmt: skip
-        margin = self.settings.deadman / BEATS + 2 * self.every + _MINUTE
-        return Planned([*starts, *upkeep_updates(self._seen, self._started[0], self.settings, margin)], facts)
+    def _starts(self, good: Sequence[Start], seen: SortedQueue) -> list[Update]:
+        return [update for each in good for update in start_updates(seen.ours[each.name], each, seen.state.now)]
+
+    def _upkeep(self, seen: SortedQueue, started: set[str], margin: float) -> list[Update]:
+        return upkeep_updates(seen, started, self.settings, margin + _MINUTE)
+
+    def _went(self, why: str) -> bool:
+        return went(why)
 
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Let all marked jobs start by themselves, anywhere."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from gpuyard.live.deployment.modes import Update
+from gpuyard.live.deployment.ordering import QueuedJob, plan_offsets
 from gpuyard.live.lsf.commands import lsf_update
-from gpuyard.live.slurm.commands import Update
-from gpuyard.live.slurm.ordering import QueuedJob, plan_offsets
 
 MOST_VALUE = 1_000_000  # of an APS system value
 

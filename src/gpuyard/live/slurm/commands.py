@@ -8,9 +8,9 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gpuyard.errors import DataError, GpuyardError
+from gpuyard.live.deployment.modes import Update
 from gpuyard.live.slurm.records import unverified
 from gpuyard.live.slurm.text import PLACING, SQUEUE, drawn_jobs, scontrol_nodes, scontrol_partitions
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
@@ -52,25 +52,16 @@ def call(command: Sequence[str], patience: float = PATIENCE, given: str | None =
     return done.stdout
 
 
-@dataclass(frozen=True)
-class Update:
-    """A change of one job, of one task or of some tasks of an array: `Update("17_3", "sitefactor=5")`."""
-
-    job: str
-    change: str
-    verb: str = "update"  # or release
-
-    @property
-    def line(self) -> str:
-        """Return what scontrol is told."""
-        return f"update jobid={self.job} {self.change}" if self.verb == "update" else f"{self.verb} {self.job}"
+def scontrol_line(update: Update) -> str:
+    """Return what scontrol is told."""
+    return f"update jobid={update.job} {update.change}" if update.verb == "update" else f"{update.verb} {update.job}"
 
 
 def send(updates: Sequence[Update], patience: float = PATIENCE) -> dict[str, str]:
     """Send updates in their order, by one scontrol for some hundred; return the jobs that did not take theirs, and why."""
     failed: dict[str, str] = {}
     for at in range(0, len(updates), PER_CALL):
-        lines = "".join(f"{each.line}\n" for each in updates[at : at + PER_CALL])
+        lines = "".join(f"{scontrol_line(each)}\n" for each in updates[at : at + PER_CALL])
         complaints = call(["scontrol"], patience, given=lines, complaints=True)
         found = [(job or task, why or what) for why, job, task, what in _REFUSED.findall(complaints)]
         failed |= {job: why.strip() for job, why in found if why.strip() != "No error"}

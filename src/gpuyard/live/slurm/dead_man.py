@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuyard.errors import UsageError
-from gpuyard.live.slurm.placing import MARK
+from gpuyard.live.deployment.placing import MARK
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")

@@ -6,14 +6,17 @@ until it is told to `release` the job: then the job stands behind all others aga
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from gpuyard.live.slurm.commands import SlurmError, Update, call, read_jobs, send, went
-from gpuyard.live.slurm.ordering import QueuedJob, plan_offsets, plan_priorities
+from gpuyard.live.deployment.modes import Update
+from gpuyard.live.deployment.ordering import QueuedJob, plan_offsets, plan_priorities
+from gpuyard.live.slurm.commands import SlurmError, call, read_jobs, send, went
 from gpuyard.live.slurm.text import site_factors
+from gpuyard.live.state.site import SiteJob
 
 PATIENCE = 30.0  # s
+Touches = Callable[[SiteJob], bool]  # whether a job is ours to touch: the operator may have excluded it
 
 
 class Means(Protocol):
@@ -28,8 +31,8 @@ class Means(Protocol):
     def update(self, job: int, value: int) -> Update:
         """Return what sets one job's value."""
 
-    def reset(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Put every job back; return how many were sent, and who did not take it."""
+    def reset(self, patience: float, touches: Touches) -> tuple[int, Mapping[str, str]]:
+        """Put back every job that is ours to touch; return how many were sent, and who did not take it."""
 
 
 class SiteFactors:
@@ -47,13 +50,13 @@ class SiteFactors:
         """Set a site factor."""
         return Update(str(job), f"sitefactor={value}")
 
-    def reset(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Set every site factor back to 0, of waiting and running jobs.
+    def reset(self, patience: float, touches: Touches) -> tuple[int, Mapping[str, str]]:
+        """Set the site factors back to 0, of waiting and running jobs.
 
         Slurm shows the factors of jobs alone that may start now. The others get a 0 whether they need it or not.
         """
-        known, queue = read_site_factors(patience), read_jobs(patience)
-        jobs = sorted({job.base for job in queue} | {job.id for job in queue} | set(known))
+        known, queue = read_site_factors(patience), [job for job in read_jobs(patience) if touches(job)]
+        jobs = sorted({job.base for job in queue} | {job.id for job in queue})
         changes = [(job, 0) for job in jobs if known.get(job, -1) != 0]
         failed = set_site_factors(changes, patience)
         return len(changes), {job: why for job, why in failed.items() if not went(why)}
@@ -74,9 +77,9 @@ class Priorities:
         """Set a priority."""
         return Update(str(job), f"priority={value}")
 
-    def reset(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Un-pin every waiting job, in the order of submission, so that they stand as if nothing had been changed. Held jobs stay held."""
-        free = (job for job in read_jobs(patience) if job.waits and job.why != "held" and job.priority > 0)
+    def reset(self, patience: float, touches: Touches) -> tuple[int, Mapping[str, str]]:
+        """Un-pin the waiting jobs, in the order of submission, so that they stand as if nothing had been changed. Held jobs stay held."""
+        free = (job for job in read_jobs(patience) if job.waits and job.why != "held" and job.priority > 0 and touches(job))
         waiting = sorted(free, key=lambda job: (job.submit, job.base))
         jobs = dict.fromkeys(job.base for job in waiting)
         failed = send([Update(str(job), "", "release") for job in jobs], patience)

@@ -1,69 +1,21 @@
-"""Says what a deployment does with decisions: nothing (shadow), order the queue (order), or say where jobs start (place)."""
+"""Says what a deployment beside Slurm does with decisions: nothing (shadow), order the queue (order), or say where jobs start (place)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
 
 from gpuyard.errors import UsageError
-from gpuyard.live.guards import GuardSettings, checked_starts, near_own
-from gpuyard.live.slurm.commands import Update, read_jobs, send, went
+from gpuyard.live.deployment.modes import Decided, Planned, Update
+from gpuyard.live.deployment.ordering import QueuedJob, out_of_order
+from gpuyard.live.deployment.placing import MARK, PlaceMode, PlaceSettings, SortedQueue, under_way
+from gpuyard.live.guards import GuardSettings, Start, near_own
+from gpuyard.live.slurm.commands import read_jobs, send, went
 from gpuyard.live.slurm.means import MEANS, Means, SiteFactors
-from gpuyard.live.slurm.ordering import QueuedJob, out_of_order
-from gpuyard.live.slurm.placing import MARK, PlaceSettings, Rests, SortedQueue, as_seen, let_go, starts_of, under_way, upkeep
-from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.live.state.site import SiteJob, SiteState
-from gpuyard.model.decision import Decision
-
-MOST_NAMES = 100  # jobs that a line of the log names
-BEATS = 3  # a begin time is put off when less than a third of DEADMAN is left
-
-
-@dataclass(frozen=True)
-class Decided:
-    """Holds what the scheduler says of a snapshot."""
-
-    saved: SavedSnapshot
-    decisions: Sequence[Decision]
-    order: Sequence[int]  # rows
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Holds what a cycle sends, in this order, and what its line of the log says besides."""
-
-    updates: Sequence[Update] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Mode(Protocol):
-    """Does something with decisions, or nothing."""
-
-    name: str
-    needs_order: bool
-    reads_nodes: bool  # in every cycle
-    placing: bool  # reads marks and pins
-
-    def check(self, config: Mapping[str, str], state: SiteState) -> None:
-        """Refuse a Slurm in which this mode cannot work."""
-
-    def reread(self, patience: float) -> None:
-        """Read what is read every tenth cycle."""
-
-    def seen(self, state: SiteState) -> SiteState:
-        """Return the state as the scheduler is to see it."""
-
-    def plan(self, decided: Decided, state: SiteState) -> Planned:
-        """Return what to send. `state` is what `seen` was given."""
-
-    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
-        """Take note of what was sent and who did not take it."""
-
-    def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Give the queue back to the site's own policy; return how many updates that took, and who did not take his."""
-
+from gpuyard.model.site.notation import ranges_text
 
 # ── order ──
 
@@ -121,7 +73,7 @@ class OrderMode:
         done: set[int] = set()
         for row in decided.order:
             job, home = known[saved.name(row)], homes[row]
-            if job.base in done or self.guards.leaves(job) or (self.partitions and not set(job.partitions) & self.partitions):
+            if job.base in done or not self.guards.touches(job, self.partitions):
                 continue
             done.add(job.base)
             key = s.cluster.partition_numbers.get(home, 0), saved.tiers.get(home, 0)
@@ -139,29 +91,17 @@ class OrderMode:
             self._added |= dict(self._planned[each.job] for each in sent if each.job not in failed)
 
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
-        """Put every job back."""
+        """Put every job back that is ours to touch."""
         self._added = {}
-        return self.means.reset(patience)
+        return self.means.reset(patience, partial(self.guards.touches, partitions=self.partitions))
 
 
 # ── place ──
 
 
 @dataclass
-class PlaceMode:
+class SlurmPlace(PlaceMode):
     """Says when and on which nodes the jobs of some partitions start."""
-
-    guards: GuardSettings
-    settings: PlaceSettings
-    partitions: frozenset[str]
-    every: float
-    name: str = "place"
-    needs_order: bool = False
-    reads_nodes: bool = True
-    placing: bool = True
-    rests: Rests = field(default_factory=Rests)
-    _seen: SortedQueue | None = field(default=None, repr=False)
-    _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
 
     def check(self, config: Mapping[str, str], state: SiteState) -> None:
         """Refuse a Slurm without the hook, and partitions whose nodes others use too."""
@@ -181,35 +121,54 @@ class PlaceMode:
                     hint="place mode needs partitions of their own nodes; --order works with shared ones",
                 )
 
-    def reread(self, patience: float) -> None:
-        """Read nothing more."""
+    def _starts(self, good: Sequence[Start], seen: SortedQueue) -> list[Update]:
+        return starts_of(good, seen.ours)
 
-    def seen(self, state: SiteState) -> SiteState:
-        """Show jobs of ours as what they are: under way, or waiting for us."""
-        self._seen = as_seen(state, self.settings, self.guards, self.rests.resting(state.now), self.partitions)
-        return self._seen.state
+    def _upkeep(self, seen: SortedQueue, started: set[str], margin: float) -> list[Update]:
+        return upkeep(seen, started, self.settings, margin)
 
-    def plan(self, decided: Decided, state: SiteState) -> Planned:
-        """Return a start for each decision that holds, and what keeps the other jobs in hand."""
-        assert self._seen is not None
-        good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
-        started = {each.name for each in good}
-        self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
-        margin = self.settings.deadman / BEATS + 2 * self.every
-        kept = upkeep(self._seen, started, self.settings, margin)
-        self._started = started, state.now
-        placed = [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]]
-        facts = {"placed": placed, "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck]}
-        return Planned([*starts_of(good, self._seen.ours), *kept], facts)
-
-    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
-        """Let those rest whose start was refused."""
-        names, now = self._started
-        self.rests.add([name for name, why in failed.items() if name in names and not went(why)], now + self.settings.rest)
+    def _went(self, why: str) -> bool:
+        return went(why)
 
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Let all jobs of ours start by themselves, anywhere. What is under way stays so."""
         return release_all(patience, self.settings.settle)
+
+
+def starts_of(good: Sequence[Start], ours: Mapping[str, SiteJob]) -> list[Update]:
+    """Return one update for each start: nodes and begin time together, or neither."""
+    return [Update(each.name, f"reqnodelist={','.join(each.nodes)} starttime=now") for each in good if each.name in ours]
+
+
+def upkeep(seen: SortedQueue, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
+    """Return what keeps the other jobs in hand, the most urgent first.
+
+    Those that did not start lose their nodes; those whose begin time comes within `margin` s get a later one; and those whose time lies
+    further ahead than a living scheduler puts it, since a clock was set, get an earlier one.
+    """
+    now, later = seen.state.now, f"starttime=now+{settings.deadman:.0f}"
+    taken = [Update(job.name, f"reqnodelist= {later}") for job in seen.stuck if job.name not in started]
+    done = started | {job.name for job in seen.stuck}
+    left = [(job.eligible - now, job) for job in seen.pushed if job.name not in done]
+    near = [(ahead, job) for ahead, job in left if ahead <= margin or ahead > settings.deadman + margin]
+    near.sort(key=lambda each: (each[0], each[1].base, each[1].task))
+    return taken + [Update(name, later) for name in together([job for _, job in near])] + let_go(seen)
+
+
+def let_go(seen: SortedQueue) -> list[Update]:
+    """Return what gives jobs to Slurm that are none of ours to place, once: their begin time comes, and they are pinned to nothing."""
+    named = [job for job in seen.released if job.pinned or job.eligible > seen.state.now]
+    return [Update(name, "reqnodelist= starttime=now") for name in together(named)]
+
+
+def together(jobs: Sequence[SiteJob]) -> list[str]:
+    """Return what scontrol calls jobs, tasks of one record of an array as one: `17_[0-2,5]`, so that none is split off."""
+    groups: dict[tuple[int, int], list[SiteJob]] = {}
+    for job in jobs:
+        groups.setdefault((job.array, job.id), []).append(job)
+    return [
+        each[0].name if len(each) == 1 else f"{each[0].array}_[{ranges_text(sorted(job.task for job in each))}]" for each in groups.values()
+    ]
 
 
 def release_all(patience: float, settle: float = PlaceSettings.settle) -> tuple[int, Mapping[str, str]]:

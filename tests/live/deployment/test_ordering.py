@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.live.slurm.ordering import HIGHEST, LOWEST, QueuedJob, out_of_order, plan_offsets, plan_priorities
+from gpuyard.live.deployment.ordering import HIGHEST, LOWEST, QueuedJob, out_of_order, plan_offsets, plan_priorities
 
 WIDE = 10**9
 

@@ -1,8 +1,7 @@
-"""Plans place mode: what the scheduler is shown of jobs that wait for it, and which updates a cycle needs. Nothing is read or sent here.
+"""Placing jobs by begin times: what the scheduler is shown of jobs that wait for it, and which decisions hold. Nothing is sent here.
 
-A hook (`dead_man`) gives each job of ours a begin time DEADMAN s ahead and a mark. A job that is decided gets its nodes and `starttime=now`
-by one update; the others are pushed further ahead, each only when its time is near. So without us every job may start within DEADMAN s.
-All that we know is in Slurm: a marked job that waits with nodes and a begin time that has come is one that we have started.
+A hook gives each job of ours a begin time DEADMAN s ahead and a mark. A job that is decided gets its nodes and may start; the others are
+pushed further ahead, each only when its time is near. So without us every job may start within DEADMAN s.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuyard.live.guards import GuardSettings, Start
-from gpuyard.live.slurm.commands import Update
+from gpuyard.live.deployment.modes import MOST_NAMES, Decided, Planned, Update
+from gpuyard.live.guards import GuardSettings, Start, checked_starts
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
-from gpuyard.model.site.notation import ranges_text
 
+BEATS = 3  # a begin time is put off when less than a third of DEADMAN is left
 MARK = "gpuyard"
 _OPEN = frozenset({"", "begin"})  # why a job of ours waits when nothing else keeps it
 
@@ -104,37 +103,65 @@ def could_run(job: SiteJob, nodes: Sequence[SiteNode]) -> bool:
     return False
 
 
-def starts_of(good: Sequence[Start], ours: Mapping[str, SiteJob]) -> list[Update]:
-    """Return one update for each start: nodes and begin time together, or neither."""
-    return [Update(each.name, f"reqnodelist={','.join(each.nodes)} starttime=now") for each in good if each.name in ours]
+@dataclass
+class PlaceMode:
+    """Says when and on which nodes the jobs of some partitions start."""
 
+    guards: GuardSettings
+    settings: PlaceSettings
+    partitions: frozenset[str]
+    every: float
+    name: str = "place"
+    needs_order: bool = False
+    reads_nodes: bool = True
+    placing: bool = True
+    rests: Rests = field(default_factory=Rests)
+    _seen: SortedQueue | None = field(default=None, repr=False)
+    _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
 
-def upkeep(seen: SortedQueue, started: set[str], settings: PlaceSettings, margin: float) -> list[Update]:
-    """Return what keeps the other jobs in hand, the most urgent first.
+    def check(self, config: Mapping[str, str], state: SiteState) -> None:
+        """Refuse a batch system in which this mode cannot work."""
+        raise NotImplementedError
 
-    Those that did not start lose their nodes; those whose begin time comes within `margin` s get a later one; and those whose time lies
-    further ahead than a living scheduler puts it, since a clock was set, get an earlier one.
-    """
-    now, later = seen.state.now, f"starttime=now+{settings.deadman:.0f}"
-    taken = [Update(job.name, f"reqnodelist= {later}") for job in seen.stuck if job.name not in started]
-    done = started | {job.name for job in seen.stuck}
-    left = [(job.eligible - now, job) for job in seen.pushed if job.name not in done]
-    near = [(ahead, job) for ahead, job in left if ahead <= margin or ahead > settings.deadman + margin]
-    near.sort(key=lambda each: (each[0], each[1].base, each[1].task))
-    return taken + [Update(name, later) for name in together([job for _, job in near])] + let_go(seen)
+    def reread(self, patience: float) -> None:
+        """Read nothing more."""
 
+    def seen(self, state: SiteState) -> SiteState:
+        """Show jobs of ours as what they are: under way, or waiting for us."""
+        self._seen = as_seen(state, self.settings, self.guards, self.rests.resting(state.now), self.partitions)
+        return self._seen.state
 
-def let_go(seen: SortedQueue) -> list[Update]:
-    """Return what gives jobs to Slurm that are none of ours to place, once: their begin time comes, and they are pinned to nothing."""
-    named = [job for job in seen.released if job.pinned or job.eligible > seen.state.now]
-    return [Update(name, "reqnodelist= starttime=now") for name in together(named)]
+    def plan(self, decided: Decided, state: SiteState) -> Planned:
+        """Return a start for each decision that holds, and what keeps the other jobs in hand."""
+        assert self._seen is not None
+        good, refused = checked_starts(decided.saved, decided.decisions, self._seen.ours, self.guards)
+        started = {each.name for each in good}
+        self._started = started, state.now
+        self.rests.add([job.name for job in self._seen.stuck], state.now + self.settings.rest)
+        facts = {
+            "placed": [(each.name, list(each.nodes)) for each in good[:MOST_NAMES]],
+            "refused": dict(list(refused.items())[:MOST_NAMES]), "stuck": [job.name for job in self._seen.stuck],
+        }  # fmt: skip
+        margin = self.settings.deadman / BEATS + 2 * self.every
+        return Planned([*self._starts(good, self._seen), *self._upkeep(self._seen, started, margin)], facts)
 
+    def _starts(self, good: Sequence[Start], seen: SortedQueue) -> list[Update]:
+        """Return what starts jobs on their nodes."""
+        raise NotImplementedError
 
-def together(jobs: Sequence[SiteJob]) -> list[str]:
-    """Return what scontrol calls jobs, tasks of one record of an array as one: `17_[0-2,5]`, so that none is split off."""
-    groups: dict[tuple[int, int], list[SiteJob]] = {}
-    for job in jobs:
-        groups.setdefault((job.array, job.id), []).append(job)
-    return [
-        each[0].name if len(each) == 1 else f"{each[0].array}_[{ranges_text(sorted(job.task for job in each))}]" for each in groups.values()
-    ]
+    def _upkeep(self, seen: SortedQueue, started: set[str], margin: float) -> list[Update]:
+        """Return what keeps the other jobs in hand: whose begin time comes within `margin` s gets a later one."""
+        raise NotImplementedError
+
+    def _went(self, why: str) -> bool:
+        """Return whether a refusal says that the job has started or is gone: nothing is wrong."""
+        raise NotImplementedError
+
+    def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
+        """Let those rest whose start was refused."""
+        names, now = self._started
+        self.rests.add([name for name, why in failed.items() if name in names and not self._went(why)], now + self.settings.rest)
+
+    def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
+        """Let all jobs of ours start by themselves, anywhere."""
+        raise NotImplementedError
