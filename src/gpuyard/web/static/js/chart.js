@@ -52,6 +52,7 @@ export class LineChart {
   restyle() {
     this.uplot?.destroy();
     this.uplot = undefined;
+    if (!window.uPlot) addEventListener("load", () => this.restyle(), { once: true }); // rows come before charts
     if (!this.plot.clientWidth || !window.uPlot) return;
     const grid = { stroke: colour("line"), width: 1 }, text = colour("mute"), font = "12px system-ui, sans-serif";
     const axis = { stroke: text, font, grid, ticks: { show: false }, gap: 6 };
