@@ -56,7 +56,12 @@ def test_devices_of_each_partition(start: str, change: str, gpus: dict[str, int]
 
 def test_every_change_has_words_and_leaves_the_site_as_it_was() -> None:
     work, cluster = _jobs(), load_cluster(NODES)
-    given = {"retype": "retype:new=h100,old=v100", "split": "split:nodes=1,most=2,partition=train", "quota": "quota:gpus=8"}
+    given = {
+        "retype": "retype:new=h100,old=v100",
+        "split": "split:nodes=1,most=2,partition=train",
+        "quota": "quota:gpus=8",
+        "limit": "limit:jobs=2",
+    }
     before = (work.jobs.table.tobytes(), _gpus(cluster), cluster.partitions, cluster.types)
     for name in SITE_CHANGES:
         text = given.get(name, name)
@@ -147,3 +152,40 @@ def test_outages_stay_with_their_nodes() -> None:
     twice = scaled(cluster, 2.0)
     assert [twice.nodes.names[each.node] for each in twice.outages] == ["n3"]
     assert scaled(cluster, 0.5).outages == ()
+
+
+def test_a_limit_of_each_user_holds_jobs_back() -> None:
+    """Three jobs of ann and one of bob, on devices for all of them."""
+    work = Workload.build(
+        {"submit": np.zeros(4), "gpus": [1, 1, 1, 4], "user": [0, 0, 0, 1]}, np.full(4, 100.0), users=("ann", "bob"), name="log"
+    )
+    wide = load_cluster("1x8:a100")
+    for text, waits in (
+        ("limit:jobs=1", [0, 100, 200, 0]),
+        ("limit:gpus=2", [0, 0, 100, np.nan]),  # bob's job is larger than the limit
+        ("limit:user=ann,jobs=2", [0, 0, 100, 0]),
+        ("limit:user=ann,jobs=1 + limit:user=ann,jobs=2", [0, 0, 100, 0]),  # the second takes the place of the first
+        ("limit:user=ann,jobs=1 + limit:user=ann,gpus=2", [0, 100, 200, 0]),  # it is about another amount
+    ):
+        found = whatif(work, wide, [text])
+        np.testing.assert_array_equal(found.changes[0].after.wait, waits)
+    stuck = whatif(work, wide, ["limit:gpus=2"]).sentences[1]
+    assert stuck.startswith("At most 2 devices at once for each user: ") and "1 more job no longer fits" in stuck
+    assert change_in_words("limit:user=ann,jobs=2") == "at most 2 jobs at once for ann"
+    assert change_in_words("limit:each=user,qos=high,gpus=8,jobs=1") == "at most 1 jobs and 8 devices at once for each user of high"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("limit", "neither jobs nor gpus is positive"),
+        ("limit:each=queue,jobs=1", "is not one of user, account, qos, partition"),
+        ("limit:each=account,jobs=1", "log does not say the account of its jobs"),
+        ("limit:user=eve,jobs=1", "unknown user of log 'eve'"),
+        ("limit:each=user,user=ann,jobs=1", "user is named, and each user is counted apart"),
+    ],
+)
+def test_limits_that_cannot_be(text: str, says: str) -> None:
+    work = Workload.build({"submit": np.zeros(1), "user": [0]}, [1.0], users=("ann",), name="log")
+    with pytest.raises(GpuyardError, match=says):
+        whatif(work, load_cluster("1x8:a100"), [text])

@@ -28,7 +28,7 @@ class Service:
     in_time: Array  # (jobs,) 1 or 0; nan: no deadline
     busy: float  # share of the devices in use
     cost: float  # money, by the prices of the cluster's types; 0: no prices
-    rejected: int
+    rejected: int  # jobs that never start: no node is large enough, or a limit is below what they ask for
 
     @property
     def mean(self) -> float:
@@ -73,7 +73,7 @@ def served(workload: Workload, cluster: Cluster, scheduler: AnyScheduler, rules:
     wait = values_of(result, METRICS[name])
     wait = np.where(np.isfinite(result.table["start"]), wait, np.nan)
     in_time, busy, cost = (values_of(result, METRICS[name]) for name in ("deadline_met", "utilization", "cost"))
-    return Service(workload, cluster, wait, in_time, float(busy), float(cost), int((result.table["reason"] > 0).sum()))
+    return Service(workload, cluster, wait, in_time, float(busy), float(cost), int((~np.isfinite(wait)).sum()))
 
 
 def deadline_share(service: Service) -> float:

@@ -1,12 +1,13 @@
-"""Makes another site of one: more or fewer nodes, another type of device, partitions merged or split, a quota, nodes set aside, other load.
+"""Makes another site of one: more or fewer nodes, another type of device, partitions merged or split, limits, nodes set aside, other load.
 
 A change is text, `nodes:add=4`, and turns a workload and a cluster into others. Transforms of workloads and clusters are changes as well.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,7 +16,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import MAX_DEVICES, Cluster, GpuType, Nodes, Outage, Partition, where_several
+from gpuyard.model.jobs import LABELS
 from gpuyard.model.presets import DEVICES
+from gpuyard.model.site.limits import AMOUNTS, DIMENSIONS, Limit
 from gpuyard.model.units import format_seconds
 from gpuyard.model.workload import Workload
 from gpuyard.registry import Registry, unknown_name
@@ -355,6 +358,59 @@ def quota(workload: Workload, cluster: Cluster, *, gpus: float = 0.0, partition:
         raise unknown_name(f"partition of {cluster.name}", partition, list(cluster.partition_numbers))
     made = tuple(replace(each, quota=gpus) if k in numbers else each for k, each in enumerate(cluster.partitions))
     return workload, replace(cluster, partitions=made)
+
+
+@site_change(
+    "limit", title="at most so many jobs or GPUs at once of each user, account, QOS or partition, or of one that is named",
+    words=lambda each, user, account, qos, partition, jobs, gpus: (
+        f"at most {' and '.join(_amounts(jobs, gpus))} at once for {_whose(each, (user, account, qos, partition))}"
+    ),
+)  # fmt: skip
+def limit(
+    workload: Workload, cluster: Cluster, *, each: str = "", user: str = "", account: str = "", qos: str = "", partition: str = "",
+    jobs: float = 0.0, gpus: float = 0.0,
+) -> Site:  # fmt: skip
+    """Set a limit, in place of the cluster's own on the same amount of the same jobs.
+
+    `each`: user, account, qos or partition, or several with a bar, counted apart; unless a label is named, each user. A job beyond a limit
+    waits, and others pass it.
+    """
+    named = {"user": user, "account": account, "qos": qos, "partition": partition}
+    apart = tuple(each.split("|")) if each else () if any(named.values()) else ("user",)
+    if jobs <= 0 and gpus <= 0:
+        raise UsageError(
+            "change limit: neither jobs nor gpus is positive", hint="e.g. limit:gpus=16 for each user, limit:account=bio,jobs=8"
+        )
+    for name in (*apart, *(name for name, label in named.items() if label)):
+        labels = getattr(workload.jobs, LABELS[name]) if name in LABELS else ()
+        if name in DIMENSIONS and not any(labels):
+            raise UsageError(f"change limit: {workload.name} does not say the {name} of its jobs")
+        if named.get(name) and named[name] not in labels:
+            raise unknown_name(f"{name} of {workload.name}", named[name], [label for label in labels if label])
+    given = {name: value for name, value in (("jobs", jobs), ("gpus", gpus)) if value > 0}
+    made = Limit(apart, **named, **given)  # type: ignore[arg-type]
+    return workload, replace(cluster, limits=(*_without(cluster.limits, made, given), made))
+
+
+def _without(limits: Sequence[Limit], other: Limit, amounts: Mapping[str, float]) -> list[Limit]:
+    """Return the limits without what they say of these amounts for the jobs that another limit is about."""
+    kept = []
+    for each in limits:
+        alike = all(getattr(each, name) == getattr(other, name) for name in ("each", *DIMENSIONS))
+        left = {name: getattr(each, name) for name in AMOUNTS if math.isfinite(getattr(each, name)) and not (alike and name in amounts)}
+        if left:
+            kept.append(replace(each, **(dict.fromkeys(AMOUNTS, math.inf) | left)))
+    return kept
+
+
+def _amounts(jobs: float, gpus: float) -> list[str]:
+    return [f"{value:g} {name}" for value, name in ((jobs, "jobs"), (gpus, "devices")) if value > 0]
+
+
+def _whose(each: str, labels: Sequence[str]) -> str:
+    named = " of ".join(label for label in labels if label)
+    whose = each.replace("|", " and ") or ("" if named else "user")
+    return f"each {whose}{f' of {named}' if named else ''}" if whose else named
 
 
 @site_change(
