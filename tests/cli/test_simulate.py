@@ -316,6 +316,31 @@ def test_what_a_device_type_does_to_run_times_is_said(cli, cluster, told):
     assert told in err if told else "note: " not in err
 
 
+def test_a_simulation_under_the_policy_of_a_site(cli, tmp_path):
+    site, jobs, lab, out = (tmp_path / name for name in ("site.txt", "jobs.csv", "lab.toml", "out.csv"))
+    partitions = "PartitionName=gpu Nodes=g[1-3]\nPartitionName=debug Nodes=g3 PriorityTier=2\n"
+    site.write_text(f"PriorityWeightAge=10\n{partitions}Name|Priority|MaxTRESPU\nnormal|0|gres/gpu=8\n")
+    rows = "0,100,8,ann,normal,gpu\n" * 3 + "5,10,1,bob,normal,gpu\n"
+    jobs.write_text("submit,runtime,gpus,user,qos,partition\n" + rows)
+    lab.write_text('[[nodes]]\ncount = 3\nnames = ["g1", "g2", "g3"]\ngpus = 8\n')
+    done = cli("simulate", jobs, "--cluster", lab, "--slurm-conf", site, "--jobs-out", out)
+    assert done.code == 0, done.err
+    assert "2 jobs waited 2m 30s each, on average, because of this: its user is at a limit" in done.err
+    lines = out.read_text().splitlines()
+    assert lines[0].endswith("not_eligible,waited_for")
+    assert lines[3].endswith("200.0,user-limit")
+
+
+@pytest.mark.parametrize("verb", ["simulate", "compare", "whatif"])
+def test_a_job_of_a_partition_that_is_not_there_is_refused(cli, tmp_path, verb):
+    (tmp_path / "jobs.csv").write_text('id,submit,gpus,runtime,partition\n1,0,1,10,day\n4,0,1,10,"day,dusk"\n5,5,1,10,dusk\n')
+    nodes = 'gpus = 4\npartition = "day,night"\n'
+    (tmp_path / "lab.toml").write_text(f"[partitions.day]\n[partitions.night]\ntier = 1\n[[nodes]]\n{nodes}")
+    asked = cli(verb, tmp_path / "jobs.csv", "--cluster", tmp_path / "lab.toml")
+    assert "jobs.csv: job 4: partition 'day,dusk' is not in cluster lab; 1 more like it" in asked.err
+    assert "--apply 'only:partition=day|night' leaves such jobs out" in asked.err
+
+
 def test_metrics_may_be_given_with_commas(cli):
     out = cli(*SMALL, "--metric", "utilisation, bsld", "--metric", "wait", "-f", "json").out
     assert list(json.loads(out)["metrics"]) == ["utilization", "bsld", "wait"]
@@ -329,3 +354,11 @@ def test_who_may_be_stopped_is_a_share_or_a_label(cli, tmp_path):
         assert f"preemptions.sum,{stops}.0," in cli("simulate", file, *rest, "--preemptible", who).out, who
     assert "did you mean 'low'" in cli("simulate", file, *rest, "--preemptible", "partition=lo").err
     assert "not a share of the jobs" in cli("simulate", file, *rest, "--preemptible", "half").err
+
+
+def test_limits_on_users_hold_although_a_comparison_calls_them_otherwise(cli, tmp_path):
+    (tmp_path / "log.csv").write_text("id,submit,gpus,runtime,user,wait\n1,0,4,100,ann,0\n2,0,4,100,ann,100\n3,0,4,100,bob,0\n")
+    (tmp_path / "lab.toml").write_text('[[nodes]]\ngpus = 12\n[[limits]]\nuser = "ann"\ngpus = 4\n')
+    asked = cli("compare", tmp_path / "log.csv", "--cluster", tmp_path / "lab.toml", "--scheduler", "fcfs")
+    assert asked.code == 0, asked.err
+    assert "gives a mean wait of 33.3 s, the log says 33.3 s" in asked.out

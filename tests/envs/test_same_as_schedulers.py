@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
 
-from gpuyard import parse_scheduler, simulate
+from gpuyard import Rules, Workload, parse_scheduler, simulate
 from gpuyard.envs.kinds.host.kind import PickHost
 from gpuyard.envs.kinds.job.kind import PickJob, PickTypedJob
 from gpuyard.envs.kinds.switch.kind import PickScheduler, PickSchedulerBySize
@@ -18,6 +18,7 @@ from gpuyard.envs.rollout import closed_program
 from gpuyard.features.hosts import HOST
 from gpuyard.features.jobs import JOB, JOB_TYPES
 from gpuyard.features.system import SWITCH, SWITCH_SIZES
+from gpuyard.model.cluster_file import cluster_from_dict
 from gpuyard.networks.network import Network
 from gpuyard.networks.shapes import tensor_shapes
 from gpuyard.networks.spec import NetworkSpec
@@ -235,3 +236,13 @@ def test_there_are_cases_with_every_trait_and_with_choices():
             choices += len(played.actions)
     assert traits >= {"gangs", "chunks", "cpus", "memory", "shares", "partitions", "quotas", "whole outages", "partial outages", "kills"}
     assert choices > 500
+
+
+def test_an_episode_knows_the_priorities_of_partitions():
+    partitions = {"day": {"priority": 10.0}, "night": {"priority": 5.0}}
+    cluster = cluster_from_dict({"partitions": partitions, "nodes": [{"gpus": 2, "partition": name} for name in partitions]})
+    columns = {"submit": [0, 0, 0], "gpus": [1, 2, 2], "partition": [0, 1, 1]}
+    work = Workload.build(columns, [10.0, 10.0, 10.0], partitions=("night", "day"))
+    envs = one_episode(PickScheduler(schedulers=("multifactor", "fcfs"), every=0.0).left_open(), work, cluster, Rules())
+    envs.reset(0)
+    assert envs.state(0).partition_factor.tolist() == [0.5, 1.0]

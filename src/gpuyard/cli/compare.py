@@ -46,7 +46,8 @@ def compare(
     estimate: Annotated[
         list[str] | None, typer.Option(metavar="SOURCE", help="requested, exact, noisy:0.3, rolling, boosting; repeatable.")
     ] = None,
-    rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
+    rules: inputs.Rules, speeds: options.SpeedsOption = None, slurm_conf: options.SlurmConf = None, reading: inputs.Reading,
+    metric: options.Metrics = None,
     learned: Annotated[bool, typer.Option("--learned", help="Also compare the trained policies that come with the package.")] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Every built-in and trained scheduler, and every usual metric, with all intervals.")
@@ -74,15 +75,14 @@ def compare(
     )  # fmt: skip
     if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
         scheduler = [*scheduler, baseline]
-    measured = inputs.Measured.of(speeds)
+    given = inputs.Measured.of(speeds, slurm_conf)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
-    slots = (ordering, placement, backfill, preemption)
+    own = (ordering, placement, backfill, preemption)
+    named = several_schedulers(scheduler or (), own, workloads, [*firsts.values()], learned=learned, everything=everything, site=given.site)
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading, measured, keep=show_names, fit=calibrate) for text, first in firsts.items()),
-        schedulers=tuple(
-            several_schedulers(scheduler or (), slots, workloads, list(firsts.values()), learned=learned, everything=everything)
-        ),
+        sources=tuple(_source(text, first, cluster, reading, given, keep=show_names, fit=calibrate) for text, first in firsts.items()),
+        schedulers=tuple(named),
         metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
@@ -119,10 +119,13 @@ def _source(
     fits = _calibrations(machines, first, guessed=bool(why)) if fit else ()
     machines = tuple(each.cluster for each in fits) if fit else machines
     names = inputs.pseudonyms(first, keep=keep or generated)
+    machines = inputs.with_users(machines, names)
 
     def load(seed: int) -> Workload:
         """Load the workload at a seed; a log is read once and changes only if a random transform is applied."""
         made = reading.changed(reading.read(text, seed) if generated else first, seed)
+        if clusters:
+            inputs.check_partitions(made, machines)
         return measured.workload(made.with_users(names) if names else made, machines)
 
     change = reading.changed_cluster if reading.apply else None

@@ -44,7 +44,8 @@ def simulate(
     estimate: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="Source of run-time estimates: requested, exact, noisy:0.3, rolling, boosting.")
     ] = None,
-    rules: inputs.Rules, speeds: options.SpeedsOption = None, reading: inputs.Reading, metric: options.Metrics = None,
+    rules: inputs.Rules, speeds: options.SpeedsOption = None, slurm_conf: options.SlurmConf = None, reading: inputs.Reading,
+    metric: options.Metrics = None,
     by: options.By = None,
     out: options.Out = None, jobs_out: options.JobsOut = None, show_names: options.ShowNames = False, plot: options.Plot = None,
     report: options.Page = None, how: options.FormatOption = Format.table, verbose: options.Verbose = False,
@@ -64,16 +65,17 @@ def simulate(
         from gpuyard.notebook.frames import check_jobs_file
 
         check_jobs_file(jobs_out)
-    made = one_scheduler(scheduler, (ordering, placement, backfill, preemption), meta, of, every)
+    measured, slots = inputs.Measured.of(speeds, slurm_conf), (ordering, placement, backfill, preemption)
+    made = one_scheduler(scheduler, slots, meta, of, every, site=measured.site)
     clean = reading.read(workload, inputs.check_seed(seed))
     loaded = reading.changed(clean, seed)
     if estimate is not None:
         loaded = with_estimate(loaded, estimate, seed)
-    measured = inputs.Measured.of(speeds)
     found, why = inputs.clusters_for(clean, [cluster] if cluster is not None else None, generated=reading.is_generator(workload))
     (machine,) = measured.clusters(found, loaded)
     machine = reading.changed_cluster(machine, loaded, seed)
     loaded = measured.workload(loaded, (machine,))
+    inputs.check_partitions(loaded, (machine,) if cluster is not None else ())
     shown = metrics or DEFAULT_METRICS
     segments = plot is not None or out is not None or any(resolve(name)[0].segments for name in shown)
     with time_so_far("simulating"):
@@ -131,6 +133,9 @@ def _check_plot(plot: Path | None) -> None:
 def tell(result: Result) -> None:
     """Print notes about the workload, dropped rows and rejected jobs to stderr."""
     from gpuyard.metrics import rejections
+    from gpuyard.model.result import WAITS_FOR
+    from gpuyard.model.site.eligibility import REASONS
+    from gpuyard.model.units import format_seconds
 
     for note in result.workload.all_notes:
         say(f"note: {note}")
@@ -138,6 +143,10 @@ def tell(result: Result) -> None:
         say(f"note: {count:,} rows dropped: {reason}")
     for reason, count in rejections(result).items():
         say(f"note: {count:,} jobs rejected: {reason}")
+    concerned = result.ineligible["reason"]
+    for reason, seconds in result.waits().items():
+        jobs = int((concerned == WAITS_FOR.index(reason)).sum())
+        say(f"note: {jobs:,} jobs waited {format_seconds(seconds / jobs)} each, on average, because of this: {REASONS[reason]}")
 
 
 def describe(result: Result, metrics: Sequence[str], by: Sequence[str] = (), group_metrics: Sequence[str] = GROUP_METRICS) -> Output:

@@ -28,7 +28,7 @@ from gpuyard.engine.memory import Memory
 from gpuyard.engine.slots import Program
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.result import SEGMENT, Result
+from gpuyard.model.result import INELIGIBLE, SEGMENT, WAITS_FOR, Result
 from gpuyard.model.rules import Rules
 from gpuyard.model.workload import Workload
 
@@ -155,8 +155,19 @@ def result_of(
     return Result(
         workload, cluster, label, seed,
         table=_frozen(table if over else table.copy()), timeline=_frozen(timeline if over else timeline.copy()), segments=_segments(s),
-        totals=MappingProxyType(totals), manifest=MappingProxyType(dict(manifest)),
+        totals=MappingProxyType(totals), manifest=MappingProxyType(dict(manifest)), ineligible=_ineligible(s),
     )  # fmt: skip
+
+
+def _ineligible(s: st.State) -> Array:
+    """Return for how long jobs were not eligible, as rows of INELIGIBLE."""
+    if not s.control["explaining"][0]:
+        return _frozen(np.zeros(0, INELIGIBLE))
+    seconds = s.why_total.reshape(-1, len(WAITS_FOR))
+    job, reason = np.nonzero(seconds)
+    found = np.zeros(len(job), INELIGIBLE)
+    found["job"], found["reason"], found["seconds"] = job, reason, seconds[job, reason]
+    return _frozen(found)
 
 
 @cache

@@ -14,8 +14,10 @@ from gpuyard.engine.estimating import with_estimates
 from gpuyard.engine.ground import Ground, ground_of
 from gpuyard.engine.memory import FIELD, Memory, header_of
 from gpuyard.engine.mix import request_mix
-from gpuyard.engine.ranking import OCTAVES, RATIOS_AT, SOON
+from gpuyard.engine.rows.ranking import OCTAVES, RATIOS_AT, SOON
+from gpuyard.engine.site import NO_RANKS, has_site, with_site
 from gpuyard.engine.slots import Program
+from gpuyard.errors import SimulationError
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.estimator import Predictor
 from gpuyard.model.jobs import JOB, Jobs
@@ -57,7 +59,10 @@ def build(
     """
     memory = build_many(jobs, runtime, cluster, [program], seed, rules, segments=segments, timeline=timeline, mix=mix)
     made, header = memory.state(0), memory.headers[0]
-    if bounds and takes_bounds(program, jobs):
+    if has_site(jobs, cluster):
+        made = with_site(made, jobs, cluster, program)
+        header = header_of(made)
+    elif bounds and takes_bounds(program, jobs) and not made.partitions["shared"].any():
         made = _with_bounds(made, jobs, program, estimated=predictor is None)
         header = header_of(made)
     if predictor is not None:
@@ -74,6 +79,8 @@ def build_many(
     ground, count = ground_of(jobs, cluster), len(programs)
     if mix is None:
         mix = request_mix(jobs, cluster) if any(program.reads_mix for program in programs) else _NO_MIX
+    if ground.sharers and any(program.ranks for program in programs):
+        raise SimulationError(f"cluster {cluster.name}: rank rules know no partitions that share nodes or jobs", hint=NO_RANKS)
     shared = {"table": ground.table, "runtime": np.ascontiguousarray(runtime), "mix": mix}
     bins = (count, st.BINS if timeline else 1)
     own = {"result": np.zeros((count, ground.jobs), ROW), "timeline": np.empty(bins, BIN), "bins": np.empty(bins, st.BIN_ROW)}
@@ -120,6 +127,9 @@ def _lengths(ground: Ground, program: Program, *, segments: bool) -> tuple[int, 
         "rank_table": len(program.run_times) + 1,
         "rank_factors": n if program.judges else 1,
     }
+    heads = ground.sharers if tracking else 0
+    own["chances"] = n if ground.sharers else 1
+    own |= {"heads": max(ground.sharers, 1), "head_nodes": heads * m or 1, "head_devices": heads * ground.devices or 1}
     if program.ranks:
         own |= dict.fromkeys(_RANKED_JOBS, n)
         own |= {"rank_soon": SOON + 2, "ranked_parts": ground.pool + 1, "ranked_nodes": m, "ranked_devices": ground.devices}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels import seen
 from gpuyard.engine.kernels.events import PASS, PREPARE
 from gpuyard.engine.memory import DTYPES
-from gpuyard.engine.mix import request_mix
-from gpuyard.engine.ranking import SOON
+from gpuyard.engine.mix import divisions, named_partitions, request_mix
+from gpuyard.engine.rows.ranking import SOON
+from gpuyard.engine.site import has_site, with_limits_of
 from gpuyard.engine.slots import Program
 from gpuyard.errors import DataError, UsageError
 from gpuyard.model.decision import Action, Decision, Part
@@ -32,9 +33,14 @@ from gpuyard.model.jobs import JOB
 from gpuyard.model.rules import terms_table
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, MIX, NODE, Snapshot
 
+if TYPE_CHECKING:
+    from gpuyard.arrays import Ints
+
 _LABELS = ("partitions", "classes", "gpu_types", "qoses", "term_texts")  # that kernels know by number
 _PAST = ("samples", "sampled_job", "next_job", "next_switch", "active")  # of control: what a switch rule remembers
-_GIVEN = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64))
+_UNSOUND = "snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster"
+_SITE = ("gated", "explaining", "limits")  # of control: what a simulation knows about its jobs' waiting
+_GIVEN: tuple[Any, ...] = (JOB, LIVE, HELD, NODE, ENDED, np.dtype(np.float64), np.dtype(np.int32))
 
 
 class SnapshotDecider:
@@ -91,7 +97,8 @@ class SnapshotDecider:
         has only partitions in which a job starts.
         """
         order, made = self.decide_in_order(snapshot)
-        return (order if self._walks_on else self._walked(len(made))), made
+        shared = bool(self.state.partitions["shared"].any())
+        return (order if self._walks_on or shared else self._walked(len(made))), made
 
     def _make_pass(self) -> None:
         self._driver.order(PASS)
@@ -113,19 +120,25 @@ class SnapshotDecider:
         return self._run(snapshot, seen.SCHEDULER, 0)
 
     def choose_first(self, snapshot: Snapshot, *, partition: int = 0, row: int | None = None) -> Decision | None:
-        """Return the first decision alone: about the first job of a partition, or the job in `row`. START, HOLD, or None: no job waits."""
+        """Return the first decision alone: about the first job of a partition, or the job in `row`. START, HOLD, or None: no job waits.
+
+        Partitions that share nodes have one queue. A job that is over a limit is not first.
+        """
         if not 0 <= partition < len(snapshot.cluster.partitions):
             raise UsageError(f"partition {partition}: the cluster has {len(snapshot.cluster.partitions)}, from 0 on")
         if row is not None and (not 0 <= row < len(snapshot.jobs) or snapshot.live["running"][row]):
             raise UsageError(f"row {row} of the snapshot is not a waiting job")
-        chosen = self._run(snapshot, seen.JOB, partition) if row is None else self._run(snapshot, seen.HOST, row)
+        home = int(divisions(named_partitions(snapshot.jobs, snapshot.cluster), snapshot.cluster)[partition])
+        chosen = self._run(snapshot, seen.JOB, home) if row is None else self._run(snapshot, seen.HOST, row)
         if chosen == seen.NO_JOB:
             return None
         job = int(snapshot.jobs.table["index"][chosen])
         count = self._read_parts(self._driver.handle, chosen, 0, *self._parts)
         if count == 0:
-            return Decision(job, Action.HOLD, reason="does not fit now")
-        return Decision(job, Action.START, tuple(reversed(self._parts_made(count))), silent=bool(self.state.rows["silent"][chosen]))
+            over = self.state.rows["benched"][chosen] != 0
+            return Decision(job, Action.HOLD, reason="is over a limit now" if over else "does not fit now")
+        parts, home = tuple(reversed(self._parts_made(count))), int(self._homes(np.array([chosen]))[0])
+        return Decision(job, Action.START, parts, silent=bool(self.state.rows["silent"][chosen]), partition=home)
 
     def load(self, snapshot: Snapshot) -> Driver:
         """Lay the snapshot into the state; the engine still needs the order to PREPARE."""
@@ -136,7 +149,8 @@ class SnapshotDecider:
         """Lay the snapshot out and make one choice, or none."""
         usage = self._usage_of(snapshot) if self._program.half_life else _NO_USAGE
         self._make_ready(snapshot)
-        given: tuple[Array, ...] = (snapshot.jobs.table, snapshot.live, snapshot.held, snapshot.nodes, snapshot.ended, usage)
+        s = snapshot
+        given: tuple[Array, ...] = (s.jobs.table, s.live, s.held, s.nodes, s.ended, usage, s.homes)
         handle, where = self._driver.handle, self._where
         try:
             status = self._load(handle, what, which, *given, where, snapshot.now, snapshot.submitted)
@@ -146,7 +160,7 @@ class SnapshotDecider:
         if status >= 0 or status == seen.NO_JOB:
             return status  # type: ignore[no-any-return]
         if status == seen.UNSOUND:
-            raise DataError("snapshot: it refers to rows, labels, nodes or devices that are not in it or its cluster")
+            raise DataError(_UNSOUND)
         raise self._driver.failure(status)
 
     # ── the state ──
@@ -167,10 +181,13 @@ class SnapshotDecider:
             self._set_mix(snapshot)
         if self._fresh:
             self._begin(snapshot)
+        self.state.control["limits"] = 0
+        if has_site(jobs, snapshot.cluster):
+            self._set_limits(snapshot)
         self._driver.ids = jobs.table["id"]
         self.state.control["excess"] = snapshot.excess
         if len(self.state.rows) != count:  # a policy must not see the rows of an earlier snapshot
-            self._driver.shorten("rows", self._rows[:count])
+            self._driver.put("rows", self._rows[:count])
 
     def _build(self, snapshot: Snapshot) -> None:
         """Make a state for a cluster, with no room for jobs yet. The past stays."""
@@ -182,7 +199,11 @@ class SnapshotDecider:
         s = build_state(nobody, np.zeros(0), *given, segments=False, timeline=False, mix=nothing)
         devices = max(snapshot.cluster.gpus, 1)
         s = s.replace(devices=np.zeros(devices), shadow_devices=np.zeros(devices if s.control["tracking"][0] else 1))
+        if len(s.heads) > 1:
+            s = s.replace(head_devices=np.zeros(len(s.heads) * devices))
         s = s.replace(ranked_devices=np.zeros(devices if self._program.ranks else 1))
+        for name in _SITE:  # arrays of no job at all: what snapshots limit is laid out for each of them
+            s.control[name] = 0
         s.control["noting"] = 1  # decisions are noted, and a snapshot says how many jobs have come recently
         if self._cluster is not None:
             s.history[:] = self.state.history
@@ -216,6 +237,14 @@ class SnapshotDecider:
         at = np.searchsorted(mix["partition"], np.arange(len(snapshot.cluster.partitions) + 1))
         self._driver.adopt(as_seen_by_kernels(self.state.replace(mix=mix, mix_at=at)))
 
+    def _set_limits(self, snapshot: Snapshot) -> None:
+        """Lay out the groups of the snapshot's jobs that share a limit. Nobody runs in them yet."""
+        try:
+            made = with_limits_of(self.state, snapshot.jobs, snapshot.cluster, snapshot.spent)
+        except IndexError:
+            raise DataError(_UNSOUND) from None
+        self._driver.adopt(as_seen_by_kernels(made))
+
     def _grow(self, jobs: int, parts: int, users: int) -> None:
         """Make room for twice as many jobs and parts."""
         s = self.state
@@ -224,7 +253,7 @@ class SnapshotDecider:
         grown = s.replace(
             rows=np.zeros(n, st.JOB_ROW), table=np.zeros(n, DTYPES["table"]),
             factors=np.zeros(n if self._program.factors else 0, st.FACTOR_ROW), result=np.zeros(n, DTYPES["result"]),
-            users=np.zeros(users, st.USER_ROW),
+            users=np.zeros(users, st.USER_ROW), chances=np.zeros(n if len(s.heads) > 1 else 1, np.uint64),
             queue_keys=np.zeros(n), queue_jobs=np.zeros(n, np.int32), running_jobs=np.zeros(n, np.int32), running_ends=np.zeros(n),
             queue_need=np.zeros(n, np.float32), queue_length=np.zeros(n, np.float32),
             ends=np.zeros(n, np.int32), end_times=np.zeros(n), parts=np.zeros(pool, st.PART_ROW),
@@ -262,12 +291,18 @@ class SnapshotDecider:
         parts = self._parts_made(int(np.maximum(counts, 0).sum()))
         found, at = [], 0
         silent = self.state.rows["silent"][rows] == 1
-        for job, count, mute in zip(snapshot.jobs.table["index"][rows].tolist(), counts.tolist(), silent.tolist(), strict=True):
+        columns = (snapshot.jobs.table["index"][rows], counts, silent, self._homes(rows))
+        for job, count, mute, home in zip(*(column.tolist() for column in columns), strict=True):
             if count < 0:
                 found.append(Decision(job, Action.PREEMPT, (), self._victims))
                 continue
-            found.append(Decision(job, Action.START, tuple(parts[at : at + count]), silent=mute))
+            found.append(Decision(job, Action.START, tuple(parts[at : at + count]), silent=mute, partition=home))
             at += count
+        return found
+
+    def _homes(self, rows: Array) -> Array:
+        """Return in which of the partitions that share nodes jobs are looked at, or run; -1: theirs shares none."""
+        found: Array = np.maximum(-1 - self.state.rows["plain"][rows].astype(int), -1)
         return found
 
     def _parts_made(self, count: int) -> list[Part]:
@@ -315,10 +350,10 @@ class DeciderPool:
 # ── calls of the kernels ──
 
 
-def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, where: Any, now: Any,
-          submitted: Any) -> Any:  # fmt: skip
+def _load(s: Any, what: Any, which: Any, table: Any, live: Any, held: Any, nodes: Any, ended: Any, usage: Any, homes: Ints, where: Any,
+          now: Any, submitted: Any) -> Any:  # fmt: skip
     """Lay a snapshot out, and make one choice if that is all that is asked for."""
-    status = seen.lay_out(s, table, live, held, nodes, ended, usage, where, now, submitted)
+    status = seen.lay_out(s, table, live, held, nodes, ended, usage, homes, where, now, submitted)
     return status if status < 0 or what == seen.ALL else seen.first_choice(s, what, which)
 
 
@@ -353,10 +388,10 @@ def _compile(source: int) -> tuple[Any, ...]:
     numbers, parts = array_of(np.int64), (array_of(np.int64), array_of(np.float64), array_of(np.uint64))
 
     @entry(WORD(WORD, WORD, WORD, *snapshot, FLOAT, WORD))
-    def load_snapshot(header, what, which, table, live, held, nodes, ended, usage, where, now, submitted):  # type: ignore[no-untyped-def]
+    def load_snapshot(header, what, which, table, live, held, nodes, ended, usage, homes, where, now, submitted):  # type: ignore[no-untyped-def]
         if source == 0:
             return -9
-        return _load_kernel(state_at(header), what, which, table, live, held, nodes, ended, usage, where, now, submitted)
+        return _load_kernel(state_at(header), what, which, table, live, held, nodes, ended, usage, homes, where, now, submitted)
 
     @entry(WORD(WORD, numbers, numbers, *parts))
     def decisions_of_a_pass(header, rows, counts, nodes, gpus, devices):  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ from gpuyard.engine.estimating import EstimatesOutside
 from gpuyard.engine.kernels.events import BAD_SWITCH, ESTIMATE, GROW_LOG, GROW_PLAN, PAUSED
 from gpuyard.engine.kernels.place import BAD_SCORE
 from gpuyard.engine.kernels.runs import BAD_KEY, MOST_STOPS, STARVED
-from gpuyard.engine.memory import header_of
+from gpuyard.engine.memory import FIELD, header_of
 from gpuyard.errors import GpuyardError, PolicyError, SimulationError
 
 MAX_PLAN = 1 << 26  # cells of a conservative plan: 2.1 GB
@@ -42,11 +42,12 @@ class Driver:
         self.header = header_of(state) if header is None else header
         self.handle: Any = state if INTERPRETED else int(self.header.ctypes.data)  # what kernels take
 
-    def shorten(self, name: str, array: Array) -> None:
-        """Show the kernels only the beginning of an array: `array`, which begins where it does."""
+    def put(self, name: str, array: Array) -> None:
+        """Show the kernels this array in place of the one of that name."""
         self.state = self.state.replace(**{name: array})
-        self.header[2 * st.State._fields.index(name) + 1] = len(array)
-        self.handle = self.state if INTERPRETED else self.handle
+        at = 2 * FIELD[name]
+        self.header[at : at + 2] = array.ctypes.data, len(array)
+        self.handle = self.state if INTERPRETED else int(self.header.ctypes.data)
 
     @property
     def now(self) -> float:
@@ -74,11 +75,12 @@ class Driver:
             self._grow(log=2 * len(self.state.log) + int(control["parts_used"]))
 
     def _grow(self, **lengths: int) -> None:
+        self.header = self.header.copy()  # the memory of the state knows the arrays that it gave by the old one
         for name, length in lengths.items():
             old = getattr(self.state, name)
             new = np.zeros(length, old.dtype)
             new[: len(old)] = old
-            self.adopt(self.state.replace(**{name: new.view(type(old))}))
+            self.put(name, new.view(type(old)))
 
     def _grow_plan(self) -> None:
         s = self.state

@@ -12,9 +12,9 @@ from gpuyard.arrays import Array
 from gpuyard.engine import state as st
 from gpuyard.engine.kernels.outages import FAILURE, REPAIR
 from gpuyard.engine.memory import FIELD, packed
-from gpuyard.engine.mix import partition_numbers, type_set
-from gpuyard.engine.ranking import ASKS
-from gpuyard.model.cluster import MAX_DEVICES, Cluster
+from gpuyard.engine.mix import divisions, named_partitions, type_set
+from gpuyard.engine.rows.ranking import ASKS
+from gpuyard.model.cluster import MAX_DEVICES, MAX_SHARING, Cluster
 from gpuyard.model.jobs import Jobs
 
 
@@ -26,9 +26,13 @@ class Ground:
     nodes: int
     devices: int  # 1 where no job asks for a share of one
     pool: int  # parts that runs can have at once
+    sharers: int  # most partitions that share nodes; 0: none do
     table: Array  # (jobs,) JOB
     beginning: Array  # bytes of the arrays that do not begin with zeros
     lengths: tuple[int, ...]  # by the fields of State; 0: the program decides, or the array is given
+
+
+_LABELLED = ("partition_of", "pair_at", "pairs", "partition_factor", "speed", "type_rank", "allowed", "qos_factor")
 
 
 def ground_of(jobs: Jobs, cluster: Cluster) -> Ground:
@@ -51,15 +55,20 @@ class _ClusterRows:
     outages: Array
     mix_at: Array
     fragment: Array
+    members: Array
     total: int  # devices
     lengths: tuple[int, ...]  # by the fields of State, of the arrays that jobs do not change
 
 
-def _rows_of(cluster: Cluster) -> _ClusterRows:
-    """Work it out once for a cluster, which is frozen: for short runs it takes longer than all that the jobs settle."""
-    if "rows" not in cluster.derived:
-        nodes = _node_rows(cluster)
-        partitions, words = _partitions(cluster, nodes)
+def _rows_of(cluster: Cluster, homes: Array) -> _ClusterRows:
+    """Work it out once for a cluster, which is frozen: for short runs it takes longer than all that the jobs settle.
+
+    `homes` are the divisions of its partitions, which seldom depend on the jobs.
+    """
+    key = homes.tobytes()
+    if "rows" not in cluster.derived or cluster.derived["rows"][0] != key:
+        nodes = _node_rows(cluster, homes)
+        partitions, words = _partitions(cluster, nodes, homes)
         arrays = {
             "control": _control(cluster),
             "nodes": nodes,
@@ -68,21 +77,24 @@ def _rows_of(cluster: Cluster) -> _ClusterRows:
             "outages": _outages(cluster, nodes),
             "mix_at": np.zeros(len(partitions) + 1, np.int64),
             "fragment": np.full(len(nodes), -1, np.int64),
+            "members": _members(cluster),
         }
         lengths = {name: len(array) for name, array in arrays.items()} | _scratch(len(nodes)) | {"free_index": words}
         by_field = tuple(lengths.get(name, 0) for name in st.State._fields)
-        cluster.derived["rows"] = _ClusterRows(**arrays, total=int(nodes["gpus"].sum()), lengths=by_field)
-    found: _ClusterRows = cluster.derived["rows"]
+        cluster.derived["rows"] = key, _ClusterRows(**arrays, total=int(nodes["gpus"].sum()), lengths=by_field)
+    found: _ClusterRows = cluster.derived["rows"][1]
     return found
 
 
 def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
-    gpus, rows, n = jobs.gpus, _rows_of(cluster), len(jobs)
+    named = named_partitions(jobs, cluster)
+    homes = divisions(named, cluster)
+    gpus, rows, n = jobs.gpus, _rows_of(cluster, homes), len(jobs)
     small = gpus[gpus < 1]
     shared = int(np.count_nonzero(small))
     nodes, types = rows.nodes, rows.types.copy()
     types["since"] = _first_submit(jobs)
-    partition_of = partition_numbers(jobs, cluster)
+    partition_of = np.array([homes[numbers[0]] if numbers else -1 for numbers in named], np.int32)
     pool = min(rows.total, int(np.ceil(gpus.sum()))) + len(small) + 1
     contents = {
         "control": _with_jobs(rows.control, jobs, sharing=shared > 0),
@@ -93,10 +105,12 @@ def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
         "fragment": rows.fragment,
         "partition_of": partition_of,
         "outages": rows.outages,
+        "members": rows.members,
+        **_pairs(named, rows.partitions),
         **_by_label(jobs, cluster),
     }
     lengths = list(rows.lengths)
-    for name in ("partition_of", "speed", "type_rank", "allowed", "qos_factor"):
+    for name in _LABELLED:
         lengths[FIELD[name]] = len(contents[name])
     own = {
         "queue_keys": n,
@@ -107,11 +121,25 @@ def _worked_out(jobs: Jobs, cluster: Cluster) -> Ground:
         "users": len(jobs.users),
         "terms": 2 * len(jobs.term_texts),
     }
-    own["rows"] = n  # zeros: a policy may read rows of jobs to come, and they are always the same nothing
-    own["devices"] = rows.total if shared else 1
+    own |= {"rows": n, "devices": rows.total if shared else 1}  # zeros: a policy may read rows of jobs to come, always the same nothing
     for name, length in own.items():
         lengths[FIELD[name]] = length
-    return Ground(n, len(nodes), own["devices"], pool, np.ascontiguousarray(jobs.table), packed(contents), tuple(lengths))
+    sharers = int(rows.partitions["shared"].max())
+    return Ground(n, len(nodes), own["devices"], pool, sharers, np.ascontiguousarray(jobs.table), packed(contents), tuple(lengths))
+
+
+def _pairs(named: Sequence[Sequence[int]], partitions: Array) -> dict[str, Array]:
+    """Return the partitions of each label, the highest tier first, and the highest of their factors; a label of none has the first's."""
+    if len(partitions) == 1:  # as it is for most short runs
+        nobody = np.zeros(len(named) + 1, np.int32)
+        return {"pair_at": nobody, "pairs": np.zeros(1, np.int32), "partition_factor": np.repeat(partitions["factor"], len(named))}
+    ordered = [sorted(numbers, key=lambda number: int(partitions["tier"][number])) for numbers in named]
+    factors = partitions["factor"].tolist()
+    return {
+        "pair_at": np.cumsum([0, *map(len, ordered)]).astype(np.int32),
+        "pairs": np.array([number for numbers in ordered for number in numbers] or [0], np.int32),
+        "partition_factor": np.array([max((factors[number] for number in numbers), default=factors[0]) for numbers in named]),
+    }
 
 
 def _by_label(jobs: Jobs, cluster: Cluster) -> dict[str, Array]:
@@ -149,12 +177,24 @@ def _scratch(nodes: int) -> dict[str, int]:
     }
 
 
-def _node_rows(cluster: Cluster) -> Array:
+def _members(cluster: Cluster) -> Array:
+    """(nodes,) uint64 by node number: the bit set of its partitions; zeros where there are too many partitions to share nodes."""
     nodes = cluster.nodes
-    order = np.argsort(nodes.partition, kind="stable")
+    if nodes.member_of is not None:
+        return nodes.member_of.astype(np.uint64)
+    if len(cluster.partitions) > MAX_SHARING:
+        return np.zeros(len(nodes), np.uint64)
+    return np.uint64(1) << nodes.partition.astype(np.uint64)
+
+
+def _node_rows(cluster: Cluster, homes: Array) -> Array:
+    nodes = cluster.nodes
+    home = homes[nodes.partition]
+    order = np.argsort(home, kind="stable")
     rows = np.zeros(len(nodes), st.NODE_ROW)
     rows["number"] = order
-    for name in ("gpus", "gpu_type", "rack", "partition", "cpus", "memory"):
+    rows["partition"] = home[order]
+    for name in ("gpus", "gpu_type", "rack", "cpus", "memory"):
         rows[name] = getattr(nodes, name)[order]
     rows["free"] = rows["gpus"]
     rows["free_cpus"] = rows["cpus"]
@@ -169,8 +209,11 @@ def _node_rows(cluster: Cluster) -> Array:
     return rows
 
 
-def _partitions(cluster: Cluster, nodes: Array) -> tuple[Array, int]:
-    """Partition rows, without queues, and how many words the index of free nodes needs."""
+def _partitions(cluster: Cluster, nodes: Array, homes: Array) -> tuple[Array, int]:
+    """Partition rows, without queues, and how many words the index of free nodes needs.
+
+    Partitions that share nodes have their nodes and their queue in the row of the first of them.
+    """
     count = len(cluster.partitions)
     parts = np.zeros(count, st.PARTITION_ROW)
     parts["node_lo"] = np.searchsorted(nodes["partition"], np.arange(count), "left")
@@ -179,6 +222,14 @@ def _partitions(cluster: Cluster, nodes: Array) -> tuple[Array, int]:
     priorities = [partition.priority for partition in cluster.partitions]
     parts["factor"] = _relative(priorities, max(priorities))
     parts["index"] = -1
+    tiers = np.array([partition.tier for partition in cluster.partitions])
+    for home in np.flatnonzero(np.bincount(homes) > 1).tolist():
+        inside = np.flatnonzero(homes == home)
+        values, place = np.unique(-tiers[inside], return_inverse=True)
+        parts["tier"][inside] = place.ravel()
+        parts["shared"][home], parts["tiers"][home] = len(inside), len(values)
+        for number in inside.tolist():
+            parts["touches"][number] = np.bitwise_or.reduce(_members(cluster)[cluster.nodes.of_partition(number)]) | np.uint64(1 << number)
     words = 0
     for p in range(count):
         lo, hi = int(parts["node_lo"][p]), int(parts["node_hi"][p])

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
-from gpuyard.engine.ranking import RANKED_ROW
+from gpuyard.engine.rows.ranking import RANKED_ROW
 from gpuyard.engine.state import State
 from gpuyard.model.jobs import JOB
 from gpuyard.model.result import BIN, ROW
@@ -22,23 +22,25 @@ from gpuyard.model.rules import TERMS
 from gpuyard.model.snapshot import MIX
 
 _INT32 = "queue_jobs line_of line_jobs front_jobs running_jobs ends type_rank partition_of room pick_node pick_units candidates"
+_SITE = "pair_at pairs releases unmet follower_at followers failing group_of why"
 _INT64 = "allowed mix_at fragment partial pick_device plan_free"
 DTYPES: dict[str, Any] = dict.fromkeys(State._fields, np.float64) | dict.fromkeys(_INT64.split(), np.int64) | dict.fromkeys(
-    [*_INT32.split(), "notes", "plan_first", "legal", "rank_jobs", "rank_level"], np.int32) | {
+    [*_INT32.split(), *_SITE.split(), "notes", "plan_first", "legal", "rank_jobs", "rank_level"], np.int32) | {
     "control": st.CONTROL_ROW, "table": np.dtype(JOB, align=True), "rows": st.JOB_ROW, "factors": st.FACTOR_ROW, "result": ROW,
     "nodes": st.NODE_ROW, "asks": st.ASK_ROW, "parts": st.PART_ROW, "partitions": st.PARTITION_ROW, "types": st.TYPE_ROW, "mix": MIX,
     "outages": st.OUTAGE_ROW, "slots": st.SLOT_ROW,     "users": st.USER_ROW, "bins": st.BIN_ROW, "timeline": BIN, "log": st.LOG_ROW,
     "system": st.SYSTEM_ROW, "shadow_nodes": st.NODE_ROW,     "plan_cells": st.CELL_ROW, "tally": st.TALLY_ROW, "terms": TERMS,
     "ranked": RANKED_ROW, "ranked_parts": st.PART_ROW, "ranked_nodes": st.NODE_ROW,     "queue_need": np.float32,
     "queue_length": np.float32, "line_need": np.float32, "line_length": np.float32, "scratch": np.float32,     "free_index": np.uint64,
-    "lines": st.LINE_ROW,
+    "lines": st.LINE_ROW, "members": np.uint64, "chances": np.uint64, "heads": st.HEAD_ROW, "groups": st.GROUP_ROW,
+    "head_nodes": st.NODE_ROW,
 }  # fmt: skip
 
 CACHE_LINE = 64  # bytes; arrays begin at one, so that a waiting job is read from one line, not two
 # The arrays that do not begin with zeros come first in the block, so that all of them are copied at once.
 BEGUN = (
     "control", "nodes", "partitions", "types", "speed", "type_rank", "allowed", "mix_at", "fragment", "partition_of", "qos_factor",
-    "outages",
+    "outages", "partition_factor", "pair_at", "pairs", "members",
 )  # fmt: skip
 FIELD = {name: i for i, name in enumerate(State._fields)}
 _ORDER = np.array([FIELD[name] for name in (*BEGUN, *(name for name in State._fields if name not in BEGUN))])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.model.cluster import Cluster
+from gpuyard.errors import DataError
+from gpuyard.model.cluster import MAX_SHARING, Cluster, linked, partition_names, quota_of_sharer
 from gpuyard.model.jobs import Jobs
 from gpuyard.model.snapshot import MIX
 
@@ -66,8 +69,54 @@ def type_set(label: str, cluster: Cluster) -> int:
 
 
 def partition_numbers(jobs: Jobs, cluster: Cluster) -> Array:
-    """For each partition label of the jobs the partition of the cluster, or -1."""
+    """For each partition label of the jobs the division of the cluster to which its partitions belong, or -1: none of them exists."""
+    named = named_partitions(jobs, cluster)
+    homes = divisions(named, cluster)
+    return np.array([homes[numbers[0]] if numbers else -1 for numbers in named], np.int32)
+
+
+def named_partitions(jobs: Jobs, cluster: Cluster) -> list[list[int]]:
+    """Return for each partition label of the jobs the partitions of the cluster that it names, in its order."""
+    return named_in(jobs.partitions, cluster)
+
+
+def reach(label: str, cluster: Cluster) -> Array:
+    """(nodes,) bool: whether jobs with that partition label may run on a node."""
+    (numbers,) = named_in([label], cluster)
+    return np.logical_or.reduce([np.zeros(len(cluster.nodes), bool), *map(cluster.nodes.of_partition, numbers)])  # type: ignore[no-any-return]
+
+
+def named_in(labels: Sequence[str], cluster: Cluster) -> list[list[int]]:
+    """Return the partitions of the cluster that each label names.
+
+    Of several, names that do not exist are left out. If the cluster has one partition, every label means it.
+    """
     if len(cluster.partitions) == 1:
-        return np.zeros(len(jobs.partitions), np.int32)
-    names = cluster.partition_numbers
-    return np.array([names.get(label, -1) for label in jobs.partitions], np.int32)
+        return [[0]] * len(labels)
+    numbers = cluster.partition_numbers
+    return [
+        [numbers[label]] if label in numbers else list(dict.fromkeys(numbers[name] for name in partition_names(label) if name in numbers))
+        for label in labels
+    ]
+
+
+def are_shared(jobs: Jobs, cluster: Cluster) -> bool:
+    """Whether partitions share nodes, or jobs that name several."""
+    homes = divisions(named_partitions(jobs, cluster), cluster)
+    return bool((homes != np.arange(len(homes))).any())
+
+
+def divisions(named: Sequence[Sequence[int]], cluster: Cluster) -> Array:
+    """(partitions,) int32: the lowest number of the partitions that are linked, because nodes or labels of jobs belong to both."""
+    alone = cluster.divisions
+    together = [numbers for numbers in named if len(numbers) > 1]
+    if not together:
+        return alone
+    found = linked(len(alone), [*together, *(np.flatnonzero(alone == home).tolist() for home in np.unique(alone))])
+    sharers = np.bincount(found, minlength=len(found))[found] > 1
+    for number in np.flatnonzero(sharers).tolist():
+        if np.isfinite(cluster.partitions[number].quota):
+            raise quota_of_sharer(cluster.name, cluster.partitions[number].name)
+    if len(alone) > MAX_SHARING:
+        raise DataError(f"cluster {cluster.name}: {len(alone)} partitions; at most {MAX_SHARING} where jobs name several")
+    return found

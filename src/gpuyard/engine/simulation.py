@@ -21,6 +21,7 @@ from gpuyard.engine.estimating import EstimatesOutside
 from gpuyard.engine.interrupts import interrupts
 from gpuyard.engine.kernels.events import DECIDE, FINISH, FINISHED, PREEMPT, PREPARE, RUN, START
 from gpuyard.engine.mix import request_mix
+from gpuyard.engine.site import has_site
 from gpuyard.engine.slots import SCORES, SPANS, Program, Slot, check_half_life
 from gpuyard.engine.snapshots import ended_since, snapshot_of
 from gpuyard.errors import SimulationError, WrongTypeError
@@ -183,7 +184,10 @@ class Simulation:
             total += part.gpus
         if decision.parts and abs(total - row["gpus"]) > EPS:
             raise self._refused(decision, f"the parts have {total:g} GPUs, the job asks for {row['gpus']:g}")
+        if row["benched"] != 0:
+            raise self._refused(decision, "it is over a limit")
         row["silent"] = decision.silent
+        self.state.control["given"] = 1 + decision.partition
         if self._driver.order(START, decision.job) != 1:
             raise self._refused(decision, "it does not fit now")
 
@@ -290,7 +294,11 @@ def simulate_many(
     """
     given = list(schedulers)
     about = Ran(workload, cluster, checked_seed(seed), rules or Rules())
-    ready = {} if workload.predictor is not None else {k: each.program() for k, each in enumerate(given) if hasattr(each, "program")}
+    ready = (
+        {}
+        if workload.predictor is not None or has_site(workload.jobs, cluster)
+        else {k: each.program() for k, each in enumerate(given) if hasattr(each, "program")}
+    )
     programs = {k: program for k, program in ready.items() if not takes_bounds(program, workload.jobs)}
     results = dict(zip(programs, run_together(about, list(programs.values()), segments=segments), strict=True))
     return [results[k] if k in results else _simulate_alone(about, each, segments=segments) for k, each in enumerate(given)]

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.ranking import HYSTERESIS_AT
+from gpuyard.engine.rows.ranking import HYSTERESIS_AT
 from gpuyard.engine.state import CLOCK_FALLS, PARAMS, SLOT_ROW
 from gpuyard.errors import UsageError
 
@@ -45,7 +45,7 @@ class Slot:
     ordering_params: tuple[float, ...] = ()
     placement_params: tuple[float, ...] = ()
     preemption_params: tuple[float, ...] = ()
-    rank: int = 0  # of gpuyard.engine.ranking
+    rank: int = 0  # of gpuyard.engine.rows.ranking
     rank_settings: tuple[float, ...] = ()  # of a rank rule, from HYSTERESIS_AT on
     run_times: tuple[float, ...] = ()  # a packed table, for RANK_TABLE and RANK_NETWORK
     ordering_network: int = 0  # addresses of networks

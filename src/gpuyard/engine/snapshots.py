@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
+from gpuyard.engine.site import spent_of
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.decision import Action, Decision, Part
 from gpuyard.model.jobs import Jobs
@@ -21,7 +22,8 @@ _COPIED = ("ran", "queued", "start", "run_start", "rate", "done", "est_end", "re
 def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: int, mix: Array) -> Snapshot:
     """Return what is visible of a simulation now."""
     status = s.rows["status"][: int(s.control["next_job"][0])]
-    seen = np.flatnonzero((status == st.WAITING) | (status == st.RUNNING))
+    offered = (status == st.WAITING) & (s.rows["benched"][: len(status)] == 0)  # not over a limit
+    seen = np.flatnonzero(offered | (status == st.RUNNING))
     rows = s.rows[seen]
     table = jobs.table[seen]
     table["estimate"] = rows["estimate"]  # it may have been made in this simulation
@@ -47,8 +49,15 @@ def snapshot_of(s: st.State, jobs: Jobs, cluster: Cluster, rules: Rules, seed: i
     return Snapshot(
         now, jobs.with_table(table), live, held, nodes,
         cluster, rules, seed, int(s.control["active"][0]), int(len(submits) - np.searchsorted(submits, now - RECENT, "right")), mix,
-        s.users["usage"].copy(), float(s.control["half_life"][0]), float(s.control["excess"][0]),
+        s.users["usage"].copy(), float(s.control["half_life"][0]), float(s.control["excess"][0]), spent=spent_of(s, jobs, cluster),
+        homes=homes_of(rows),
     )  # fmt: skip
+
+
+def homes_of(rows: Array) -> Array:
+    """(jobs,) int32: the partition in which each job runs, where it shares nodes with others, or -1; (0,) where none does."""
+    found = np.where((rows["status"] == st.RUNNING) & (rows["plain"] < 0), -1 - rows["plain"].astype(np.int32), -1).astype(np.int32)
+    return found if (found >= 0).any() else found[:0]
 
 
 def _held_pieces(s: st.State, alloc: Array) -> tuple[Array, Array]:
@@ -97,7 +106,8 @@ def rows_of(s: Snapshot, kept: Array) -> Snapshot:
     place = np.cumsum(kept) - 1
     held = s.held.copy()
     held["row"] = place[held["row"]]
-    return replace(s, jobs=s.jobs.with_table(s.jobs.table[kept]), live=s.live[kept], held=held)
+    homes = s.homes[kept] if len(s.homes) else s.homes
+    return replace(s, jobs=s.jobs.with_table(s.jobs.table[kept]), live=s.live[kept], held=held, homes=homes)
 
 
 def carried_out(s: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
@@ -105,8 +115,10 @@ def carried_out(s: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
     live, rows = s.live.copy(), s.rows()
     stopped: set[int] = set()
     begun: dict[int, list[tuple[int, int, int, int, int]]] = {}
+    homes = s.homes.copy() if len(s.homes) else np.full(len(live), -1, np.int32)
     for each in decisions:
         row = rows[each.job]
+        homes[row] = each.partition
         if each.action in (Action.PREEMPT, Action.MIGRATE):
             live["running"][row] = False
             stopped.add(row)
@@ -118,7 +130,7 @@ def carried_out(s: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
             begun[row] = [_piece(s.jobs, row, part) for part in each.parts]
     held = s.held[~np.isin(s.held["row"], list(stopped))] if stopped else s.held
     held = np.concatenate([held, np.array([piece for pieces in begun.values() for piece in pieces], HELD)])
-    return replace(s, live=live, held=held[np.argsort(held["row"], kind="stable")])
+    return replace(s, live=live, held=held[np.argsort(held["row"], kind="stable")], homes=homes)
 
 
 def _rate(s: Snapshot, row: int, decision: Decision) -> float:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuyard.arrays import RecordRow, columns_of, row_dtype
-from gpuyard.engine.ranking import AskRow, RankedRow
+from gpuyard.engine.rows.ranking import AskRow, RankedRow
+from gpuyard.engine.rows.sums import BinRow, GroupRow, HeadRow, TallyRow, UserRow
 from gpuyard.model.jobs import JobColumns
 from gpuyard.model.result import SegmentRow
 from gpuyard.model.rules import TermsRow
@@ -60,7 +61,7 @@ class HiddenColumns(RecordRow):
     alloc: i4  # first part in the pool; -1: none
     reached: f4  # s of work that it had done when it was stopped, at most: it takes longer than that
     units: i4
-    plain: i1  # whole GPUs, spread at will, no other demand: counters decide
+    plain: i1  # 1: whole GPUs, spread at will, no other demand: counters decide; negative: only nodes of partition −1 − plain
     hosted: i1  # it asks for cpus or memory, which are in `table`
     moved: i1  # it has a transfer, which is in `table`
     overrun: i1  # this run ends by the walltime limit
@@ -157,6 +158,10 @@ class PartitionRow(RecordRow):
     last_ranked: i8  # in the pass by rank under way: the last entry that runs; -1: none
     passed: i8  # in the last pass by rank: 1 if a job was turned down for the reservation of another, + 2 if one started behind that
     ageing: f8  # s: no job of the queue counts for less before then
+    shared: i8  # how many partitions share these nodes; 0: this one has them for itself
+    tiers: i8  # of their jobs, if there are several
+    tier: i8  # of this one among them, from 0, the highest
+    touches: u8  # bit set of the partitions that have a node of this one
     shadow: f8
     spare: f8
 
@@ -210,15 +215,6 @@ class TypeRow(RecordRow):
     free_here: f8  # and those of them that are wholly free
 
 
-class UserRow(RecordRow):
-    """A user's usage."""
-
-    usage: f8  # decayed GPU-s at control.usage_at
-    held: f8  # GPUs held now, in units of gpuyard.engine.kernels.accounts.UNITS
-    part: f8  # of all users' usage, when the pass began
-    floor: f8  # no part is less up to the horizon
-
-
 class OutageRow(RecordRow):
     """A failure or a repair to come."""
 
@@ -244,7 +240,7 @@ class SlotRow(RecordRow):
     depth: i8
     ordering_network: i8  # addresses of networks; 0: none
     placement_network: i8
-    rank: i8  # how it ranks jobs, of gpuyard.engine.ranking; 0: not
+    rank: i8  # how it ranks jobs, of gpuyard.engine.rows.ranking; 0: not
     rank_network: i8  # address of the network of RANK_NETWORK
     table: i8  # where its table of run times begins
     chosen: i8  # how often a switch rule chose it
@@ -262,16 +258,6 @@ class SystemRow(RecordRow):
     work: f8
     recent: f8
     schedulers: f8  # how many to choose from
-
-
-class BinRow(RecordRow):
-    """A bin of the timeline: integrals over its span."""
-
-    span: f8
-    queue: f8
-    queue_max: f8
-    busy: f8
-    up: f8
 
 
 class ControlRow(RecordRow):
@@ -303,6 +289,16 @@ class ControlRow(RecordRow):
     observed: f8  # s of work of all jobs that have ended
     observed_jobs: i8  # how many
     estimating: i8  # estimates are made inside the simulation
+    gated: i8  # some job says when it may start
+    next_release: i8  # into releases
+    limits: i8  # columns of group_of; 0: nothing is limited
+    explaining: i8  # it is noted for how long jobs are not eligible, and why
+    over: i8  # jobs of the queues that are over a limit: they are not offered
+    heads: i8  # how many heads the pass under way has, over partitions that share nodes
+    headed: u8  # bit set of the partitions that have one
+    blocked: u8  # bit set of the partitions that share a node with one of these
+    given: i8  # 1 + the partition in which a decision from outside starts a job; 0: the first in which it may
+    left: i8  # pairs that the pass may still look at behind the first head
     parts: i8  # address of what is compiled apart (gpuyard.engine.compiler.parts)
     rolling: i8  # the mean of how many run times of the user an estimate is; 0: estimates are not made by kernels
     seed: i8
@@ -373,30 +369,8 @@ class ControlRow(RecordRow):
     attention: i8  # address of a word that is not 0 when Python wants the kernels to return; 0: none
 
 
-SHORT = 10.0  # s: in the bounded slowdown, shorter jobs count as this long
-MOST_SLOWDOWN, MOST_WAIT, MOST_QUEUE, MOST_POWER = 10.0, 3600.0, 100.0, 800.0  # caps in the balanced objective: 1, s, jobs, watts
-
-
-class TallyRow(RecordRow):
-    """Sums over the jobs that ended and over time so far."""
-
-    ended: f8  # jobs
-    slowdown: f8
-    capped_slowdown: f8  # min(slowdown, MOST_SLOWDOWN) / MOST_SLOWDOWN
-    bsld: f8
-    missed: f8  # deadlines
-    wait: f8  # s until the first start
-    capped_wait: f8  # min(wait, MOST_WAIT) / MOST_WAIT
-    turnaround: f8  # s
-    queue_time: f8  # job-s in the queue
-    busy_time: f8  # GPU-s held
-    gpu_seconds: f8  # GPU-s offered
-    idle_time: f8  # GPU-s free until the last job is submitted; until the end, where all are submitted at once
-    stranded_time: f8  # GPU-s free while a job waits
-    energy: f8  # watt-s
-
-
 NODE_ROW, PARTITION_ROW, PART_ROW, CELL_ROW, ASK_ROW = map(row_dtype, (NodeRow, PartitionRow, PartRow, CellRow, AskRow))
+HEAD_ROW, GROUP_ROW = map(row_dtype, (HeadRow, GroupRow))
 TYPE_ROW, USER_ROW, OUTAGE_ROW, SLOT_ROW, SYSTEM_ROW = map(row_dtype, (TypeRow, UserRow, OutageRow, SlotRow, SystemRow))
 BIN_ROW, LOG_ROW, CONTROL_ROW, TALLY_ROW, LINE_ROW = map(row_dtype, (BinRow, SegmentRow, ControlRow, TallyRow, LineRow))
 SYSTEM = tuple(columns_of(SystemRow))
@@ -405,8 +379,8 @@ BINS = 2048
 # Keys are worked out once; at every pass; by what sees the whole state, after every start; at every pass, and they only fall.
 CLOCK_NO, CLOCK_YES, CLOCK_STATE, CLOCK_FALLS = range(4)
 OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, OPEN_SWITCH = range(4)
-# What is compiled apart: nodes for a job, a conservative plan, a rank pass.
-PART_PICK, PART_PLAN, PART_RANK = range(3)
+# What is compiled apart: nodes for a job, a conservative plan, a rank pass, a pass over partitions that share nodes.
+PART_PICK, PART_PLAN, PART_RANK, PART_SHARED = range(4)
 OUTPUTS = 64  # schedulers that a network can choose from, at most
 HISTORY, SAMPLE = 8, 4  # samples of the past that a switch rule may see, and numbers of a sample
 HOST_SUMS = 37  # numbers that features of hosts share
@@ -452,6 +426,25 @@ class State(NamedTuple):
     fragment: Ints  # (nodes,) i8: expected fragment as the node is now; -1: not known
     partial: Ints  # (MAX_DEVICES + 1,) i8 scratch: free shares of the devices in shared use of one node
     partition_of: Ints  # (partition labels,) i4; -1: no such partition
+    partition_factor: Reals  # (partition labels,) f8: the priority over the highest
+    pair_at: Ints  # (partition labels + 1,) i4: where the partitions of a label begin in `pairs`
+    pairs: Ints  # i4: the partitions of each label, those of higher tiers first
+    members: Words  # (nodes,) u8, by node number: bit set of the partitions of a node
+    releases: Ints  # i4, the jobs that state a delay, by the time at which it is over
+    release: Reals  # (jobs,) f8, where some job says when it may start: s, before which it may not; inf: it is held
+    unmet: Ints  # (jobs,) i4, the same: how many jobs it still waits for; -1: one that had to succeed did not
+    follower_at: Ints  # (jobs + 1,) i4, the same: where the jobs that wait for it begin in `followers`
+    followers: Ints  # i4: 2 × job, + 1 if it must succeed
+    failing: Ints  # (jobs,) i4 scratch: jobs that have been rejected, and whose followers do not know yet
+    groups: Vector[GroupRow]  # (groups,) GROUP_ROW
+    group_of: Ints  # (jobs × limits,) i4: the groups that a job belongs to; -1: none
+    why: Ints  # (jobs,) i4, where jobs may not be eligible: the present reason, into gpuyard.model.result.WAITS_FOR
+    why_since: Reals  # (jobs,) f8, the same: s
+    why_total: Reals  # (jobs × reasons,) f8, the same: s that a job was not eligible, by reason
+    chances: Words  # (jobs,) u8, where partitions share nodes: bit set of those in which a job can fit
+    heads: Vector[HeadRow]  # (partitions,) HEAD_ROW scratch, where partitions share nodes
+    head_nodes: Vector[NodeRow]  # (partitions × nodes,) NODE_ROW, the same: the nodes as they will be when a head is estimated to fit
+    head_devices: Reals  # (partitions × devices,) f8, the same
     qos_factor: Reals  # (qos labels,) f8: the priority over the highest
     terms: Vector[TermsRow]  # (terms labels,) TERMS: on what terms jobs may be stopped
     users: Vector[UserRow]  # (users,) USER_ROW
@@ -486,7 +479,7 @@ class State(NamedTuple):
     outputs: Reals  # (OUTPUTS,) f8 scratch: what a network says of each action
     busy_until: Reals  # (nodes,) f8 scratch: s, when the last job of a node is estimated to end
     host_sums: Reals  # (HOST_SUMS,) f8 scratch: see gpuyard.features.hosts
-    rank_table: Reals  # f8: tables of run times, one behind the other, see gpuyard.engine.ranking, and a place for an estimate
+    rank_table: Reals  # f8: tables of run times, one behind the other, see gpuyard.engine.rows.ranking, and a place for an estimate
     ranked: Vector[RankedRow]  # (jobs,) with a rank rule: scratch of a pass, like those below
     ranked_parts: Vector[PartRow]  # what jobs that are to start would hold
     ranked_nodes: Vector[NodeRow]
@@ -498,7 +491,7 @@ class State(NamedTuple):
     rank_until: Reals  # (jobs,) f8
     rank_soon: Reals  # (SOON + 2,) f8: by number of devices, a time by which so many fit in the plan under way; what runs are like
     rank_calm: Reals  # (jobs,) f8: up to then no level of the run changes the order, while nothing happens and the queue is settled
-    burden: Reals  # (RATIOS_AT + OCTAVES,) f8, see gpuyard.engine.ranking; (1,): no account is kept
+    burden: Reals  # (RATIOS_AT + OCTAVES,) f8, see gpuyard.engine.rows.ranking; (1,): no account is kept
 
     @classmethod
     def of(cls, **arrays: Any) -> State:

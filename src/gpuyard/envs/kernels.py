@@ -18,14 +18,16 @@ from gpuyard.engine.compiler.vectors import bytes_at, floats_at, ints_at, reals_
 from gpuyard.engine.kernels.accounts import power
 from gpuyard.engine.kernels.events import DECIDE, FINISHED, GROW_LOG, PAUSED, PREPARE, RUN
 from gpuyard.engine.kernels.open import LEGAL
-from gpuyard.engine.state import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT, OPEN_ORDERING, OPEN_PLACEMENT, SHORT, TallyRow
+from gpuyard.engine.rows.sums import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT, SHORT, TallyRow
+from gpuyard.engine.state import OPEN_ORDERING, OPEN_PLACEMENT
 from gpuyard.envs.threads import DONE, FROM_TOP, OVER, TAKEN, await_done, await_work, open_work, pieces_of
 from gpuyard.errors import UsageError
 from gpuyard.features import hosts, jobs, system
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Array, Int, Ints, Real, Vector, f8, i8
-    from gpuyard.engine.state import JobRow, State, TallyRow
+    from gpuyard.engine.rows.sums import TallyRow
+    from gpuyard.engine.state import JobRow, State
 
 
 class WeightRow(TallyRow):

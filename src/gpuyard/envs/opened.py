@@ -14,6 +14,7 @@ from gpuyard.engine.build import build_state
 from gpuyard.engine.driver import Driver
 from gpuyard.engine.kernels.events import FINISHED, PREPARE, RUN
 from gpuyard.engine.memory import DTYPES, header_of
+from gpuyard.engine.site import has_site
 from gpuyard.engine.slots import BACKFILLS, Program, Slot
 from gpuyard.envs.kernels import COPY, KEEP, LENGTH, SHARE
 from gpuyard.envs.reward import OBJECTIVES, Objective
@@ -28,6 +29,7 @@ from gpuyard.policies import Meta, Scheduler
 # How the fields of a state are brought back for a new episode; those not named have contents that last no longer than a pass.
 _SHARED = (
     "table", "runtime", "speed", "type_rank", "allowed", "mix", "mix_at", "partition_of", "qos_factor", "slots", "params", "terms",
+    "partition_factor", "pair_at", "pairs", "members",
 )  # fmt: skip
 _COPIED = (
     "control", "nodes", "partitions", "parts", "devices", "types", "fragment", "users", "recent_work", "outages", "free_index", "history",
@@ -118,6 +120,10 @@ def pristine_state(opened: Opened, workload: Workload, cluster: Cluster, closed:
         workload.jobs, workload.runtime, cluster, closed or opened.program, 0, opened.rules,
         segments=opened.recorded, timeline=opened.recorded, predictor=workload.predictor,
     )  # fmt: skip
+    if has_site(workload.jobs, cluster):
+        raise UsageError(f"{workload.name}: environments know no limits, and no conditions of jobs")
+    if s.partitions["shared"].any():
+        raise UsageError(f"cluster {cluster.name}: environments know no partitions that share nodes or jobs")
     control = s.control
     control["open"] = st.OPEN_NONE
     control["window"] = opened.window

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine.simulation import simulate
+from gpuyard.engine.site import takes_ranks
 from gpuyard.experiments.judging.statistics import Interval, block_ratio
 from gpuyard.experiments.judging.text import change_in_words
 from gpuyard.experiments.judging.words import NO_WAIT
@@ -65,10 +66,11 @@ class WhatIf:
 def what_if(workload: Workload, cluster: Cluster, rules: Rules, counted: Array) -> WhatIf | None:
     """Compare smallest area first with EASY with and without stops, over the jobs that are `counted`, (jobs,) bool.
 
-    None where some job may be stopped already, where hardly any waits, and of a log that is too long.
+    None where some job may be stopped already, where hardly any waits, where the site has what rank rules do not know, and of a log that is
+    too long.
     """
     stated = workload.jobs.stated.get("preemptible", np.zeros(0))
-    if (stated > 0).any() or not counted.any() or len(workload) > MOST_JOBS:
+    if (stated > 0).any() or not counted.any() or len(workload) > MOST_JOBS or not takes_ranks(workload.jobs, cluster):
         return None
     supposed = apply(workload, SUPPOSED, 0)
     results = [simulate(work, cluster, parse_scheduler(text), rules=rules) for work, text in ((workload, PLAIN), (supposed, RANKED))]

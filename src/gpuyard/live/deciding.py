@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.mix import reach
 from gpuyard.engine.snapshots import carried_out, revise_ends, rows_of
 from gpuyard.live.state.file import SavedSnapshot
 from gpuyard.model.decision import Action, Decision
@@ -76,22 +77,13 @@ def outlook(saved: SavedSnapshot, scheduler: AnyScheduler) -> list[JobOutlook]:
     s = saved.snapshot
     rows = s.rows()
     place = {row: k for k, row in enumerate(order)}
-    numbers = _partitions(s)
     acted = {rows[each.job] for each in decisions if each.action is not Action.HOLD}
-    heads: dict[int, int] = {}  # partition → the first in order that waits
-    for row in order:
-        if row not in acted:
-            heads.setdefault(numbers[row], row)
-    found = [_done(saved, each, rows[each.job], place, heads, numbers) for each in decisions if each.action is not Action.HOLD]
+    heads = _Heads(s, [row for row in order if row not in acted])
+    found = [_done(saved, each, rows[each.job], place, heads) for each in decisions if each.action is not Action.HOLD]
     waiting = sorted((row for row in s.waiting.tolist() if row not in acted), key=lambda row: place.get(row, len(place) + row))
     fits = _Fits(left)
-    found += [JobOutlook(row, saved.name(row), WAITS, "", _why_wait(saved, row, heads.get(numbers[row]), fits)) for row in waiting]
+    found += [JobOutlook(row, saved.name(row), WAITS, "", _why_wait(saved, row, heads, fits)) for row in waiting]
     return found
-
-
-def _partitions(s: Snapshot) -> list[int]:
-    known = s.cluster.partition_numbers
-    return [known.get(s.jobs.partitions[number], 0) for number in s.jobs.table["partition"].tolist()]
 
 
 def outlook_records(saved: SavedSnapshot, found: Sequence[JobOutlook]) -> list[dict[str, Any]]:
@@ -101,6 +93,26 @@ def outlook_records(saved: SavedSnapshot, found: Sequence[JobOutlook]) -> list[d
 
 
 # ── why ──
+
+
+class _Heads:
+    """Knows of the jobs that wait, given in order, which is the first that may use a node that another may use."""
+
+    def __init__(self, s: Snapshot, order: Sequence[int]) -> None:
+        self._label = s.jobs.table["partition"]
+        self.reach = [reach(label, s.cluster) for label in s.jobs.partitions]
+        firsts: dict[int, int] = {}
+        for row in order:
+            firsts.setdefault(int(self._label[row]), row)
+        self._head = [next((row for label, row in firsts.items() if (self.reach[label] & mine).any()), None) for mine in self.reach]
+
+    def of(self, row: int) -> int | None:
+        """Return the row of the head, which may be the job itself."""
+        return self._head[int(self._label[row])]
+
+    def nodes(self, row: int) -> Array:
+        """(nodes,) bool: whether the job may run there."""
+        return self.reach[int(self._label[row])]
 
 
 class _Fits:
@@ -115,21 +127,19 @@ class _Fits:
         made = self._decider.choose_first(self.left, row=row)
         return made is not None and made.action is Action.START
 
-    def free(self, partition: int, wanted: str) -> Array:
+    def free(self, reached: Array, wanted: str) -> Array:
         """(nodes,) free GPUs where the job may run; 0 elsewhere."""
         cluster = self.left.cluster
         types = wanted.split("|") if wanted else [kind.name for kind in cluster.types]
         allowed = np.isin(cluster.nodes.gpu_type, [k for k, kind in enumerate(cluster.types) if kind.name in types])
-        return np.where(allowed & (cluster.nodes.partition == partition), self.left.free_gpus(), 0)
+        return np.where(allowed & reached, self.left.free_gpus(), 0)
 
 
-def _done(
-    saved: SavedSnapshot, made: Decision, row: int, place: Mapping[int, int], heads: Mapping[int, int], numbers: Sequence[int]
-) -> JobOutlook:
+def _done(saved: SavedSnapshot, made: Decision, row: int, place: Mapping[int, int], heads: _Heads) -> JobOutlook:
     nodes = saved.snapshot.cluster.nodes.names
     several = len(made.parts) > 1
     where = ", ".join(f"{nodes[part.node]} ({part.gpus:g})" if several else nodes[part.node] for part in made.parts)
-    head = heads.get(numbers[row])
+    head = heads.of(row)
     reason = made.reason
     if not reason and made.action is Action.START:
         passes = head is not None and row in place and place[head] < place[row]
@@ -137,15 +147,15 @@ def _done(
     return JobOutlook(row, saved.name(row), made.action.value, where, reason)
 
 
-def _why_wait(saved: SavedSnapshot, row: int, head: int | None, fits: _Fits) -> str:
-    s = saved.snapshot
+def _why_wait(saved: SavedSnapshot, row: int, heads: _Heads, fits: _Fits) -> str:
+    s, head = saved.snapshot, heads.of(row)
     job = s.jobs.table[row]
     if fits.now(row):
         if head is None or head == row:
             return "the scheduler leaves it waiting"
         return f"would fit, but could delay job {saved.name(head)}, which goes first"
     wanted = s.jobs.gpu_types[job["gpu_type"]]
-    free = fits.free(_partitions(s)[row], wanted)
+    free = fits.free(heads.nodes(row), wanted)
     asked, total = float(job["gpus"]), int(free.sum())
     kind = f" {plain_types(wanted)}" if wanted else ""
     if asked > total:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from gpuyard.engine.ranking import BURDEN_LEVELS, SLACK
+from gpuyard.engine.rows.ranking import BURDEN_LEVELS, SLACK
 from gpuyard.errors import DataError
 from gpuyard.files import json_bytes, parse_json, read_bytes, write_bytes
 from gpuyard.model.estimator import FIRST_GUESS, SHORTEST

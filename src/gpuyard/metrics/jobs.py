@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.state import SHORT
+from gpuyard.engine.rows.sums import SHORT
 from gpuyard.errors import UsageError
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, end_or_horizon, has_status, jain, last_submit, length, once, ratio, window

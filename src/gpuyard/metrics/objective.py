@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.state import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT
+from gpuyard.engine.rows.sums import MOST_POWER, MOST_QUEUE, MOST_SLOWDOWN, MOST_WAIT
 from gpuyard.metrics.base import metric
 from gpuyard.metrics.facts import accepted, has_status, ratio
 from gpuyard.metrics.jobs import NONE_ACCEPTED, slowdown, wait

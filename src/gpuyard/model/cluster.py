@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
+from gpuyard.model.site.limits import Limit
 from gpuyard.views import Displayed
 
 EPS = 1e-6  # tolerance of every comparison of cpus, memory, GPU shares and quotas
@@ -18,6 +19,7 @@ MAX_TYPES = 62  # allowed types of a job are a bit set in an int64
 MAX_DEVICES = 64  # per node with device identity; wider nodes are pools
 MAX_TOTAL_GPUS = 50_000_000
 MAX_TRANSFER_FACTOR = 1e6
+MAX_SHARING = 64  # partitions of a cluster in which some share nodes: a node's are a bit set in a uint64
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Partition:
     quota: float = np.inf
     priority: float = 0.0  # weighed by multifactor priorities, relative to the highest of all partitions
     also: tuple[str, ...] = ()  # other names by which jobs ask for it
+    tier: float = 0.0  # among partitions that share nodes, jobs of a higher tier are looked at first
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,38 @@ class Outage:
     gpus: int | None = None
 
 
+def partition_names(label: str) -> list[str]:
+    """Return the names in a label such as `gpu` or `gpu,debug`, each once."""
+    return list(dict.fromkeys(name.strip() for name in label.split(",")))
+
+
+def numbers_in(bits: int) -> list[int]:
+    """Return the numbers in a bit set, in order."""
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
+
+
+def where_several(sets: Array) -> Array | None:
+    """Return the bit sets of the partitions of nodes as `Nodes.member_of` has them: None if no node is in several."""
+    return sets if (sets & (sets - np.uint64(1))).any() else None
+
+
+def linked(count: int, groups: Iterable[Sequence[int]]) -> Array:
+    """(count,) int32: the lowest number that each is linked with, where all of a group are linked."""
+    home = list(range(count))
+    for group in groups:
+        for number in group[1:]:
+            low, high = sorted((home[group[0]], home[number]))
+            if low != high:
+                home = [low if each == high else each for each in home]
+    return np.array(home, np.int32)
+
+
+def quota_of_sharer(cluster: str, partition: str) -> DataError:
+    """Return the error for a quota that would count for a part of a queue only."""
+    what = f"cluster {cluster}: partition {partition} has a quota, but shares nodes or jobs with others"
+    return DataError(what, hint="a limit on its GPUs does the same: [[limits]] partition, gpus")
+
+
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """Columns over nodes; a node has devices of one type."""
@@ -64,7 +99,8 @@ class Nodes:
     cpus: Array  # (nodes,) cores; inf: not limited
     memory: Array  # (nodes,) GB; inf: not limited
     rack: Array  # (nodes,) int32
-    partition: Array  # (nodes,) int32 into Cluster.partitions
+    partition: Array  # (nodes,) int32 into Cluster.partitions; the first, where a node is in several
+    member_of: Array | None = None  # (nodes,) uint64, bit set of all partitions of each node; None: no node is in several
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,9 +109,30 @@ class Nodes:
         if not isinstance(other, Nodes):
             return NotImplemented
         columns = ("gpus", "gpu_type", "cpus", "memory", "rack", "partition")
-        return self.names == other.names and all(np.array_equal(getattr(self, c), getattr(other, c)) for c in columns)
+        mine, theirs = self.member_of, other.member_of
+        if (mine is None or theirs is None) and mine is not theirs:
+            return False
+        sets_agree = mine is None or theirs is None or np.array_equal(mine, theirs)
+        return self.names == other.names and sets_agree and all(np.array_equal(getattr(self, c), getattr(other, c)) for c in columns)
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """All columns that there are, by name; without `names`."""
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "names"}
+        return {name: column for name, column in found.items() if column is not None}
+
+    def partitions_of(self, node: int) -> list[int]:
+        """Return the numbers of the partitions that a node is in, the first one first."""
+        first = int(self.partition[node])
+        return [first] if self.member_of is None else [first, *(k for k in numbers_in(int(self.member_of[node])) if k != first)]
+
+    def of_partition(self, number: int) -> Array:
+        """Return (nodes,) bool: whether a node is in a partition."""
+        if self.member_of is None:
+            return self.partition == number  # type: ignore[no-any-return]
+        return (self.member_of >> np.uint64(number)) & np.uint64(1) == 1  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -95,6 +152,7 @@ class Cluster(Displayed):
     outages: tuple[Outage, ...] = ()
     name: str = "cluster"
     qos: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    limits: tuple[Limit, ...] = ()
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what others work out once, by name
 
     def __post_init__(self) -> None:
@@ -118,6 +176,22 @@ class Cluster(Displayed):
         for name in ("gpus", "cpus", "memory"):
             if not (getattr(nodes, name) >= 0).all():
                 raise DataError(f"cluster {self.name}: a node's {name} is negative or not a number")
+        if nodes.member_of is not None:
+            self._check_sharing(nodes.member_of)
+
+    def _check_sharing(self, member_of: Array) -> None:
+        """Check that bit sets name partitions that exist, and the first of each node; and that a quota has its nodes for itself."""
+        count = len(self.partitions)
+        if count > MAX_SHARING:
+            raise DataError(f"cluster {self.name}: {count} partitions; at most {MAX_SHARING} where some share nodes")
+        known = np.uint64((1 << count) - 1)
+        own = np.uint64(1) << self.nodes.partition.astype(np.uint64)
+        if len(member_of) != len(self.nodes) or (member_of & ~known).any() or (member_of & own == 0).any():
+            raise DataError(f"cluster {self.name}: a node's partitions are not among the {count} that exist")
+        for number, home in enumerate(self.divisions.tolist()):
+            quota = self.partitions[number].quota
+            if np.isfinite(quota) and np.count_nonzero(self.divisions == home) > 1:
+                raise quota_of_sharer(self.name, self.partitions[number].name)
 
     def _check_outages(self) -> None:
         for outage in self.outages:
@@ -153,6 +227,7 @@ class Cluster(Displayed):
             twin = next(name for name in names if names.count(name) > 1)
             raise DataError(f"cluster {self.name}: two partitions are called {twin!r}")
         priorities = [(f"partition {p.name}: priority", p.priority) for p in self.partitions]
+        priorities += [(f"partition {p.name}: tier", p.tier) for p in self.partitions]
         priorities += [(f"QOS {name}: priority", value) for name, value in self.qos.items()]
         for what, value in priorities:
             if not 0 <= value < np.inf:
@@ -167,6 +242,12 @@ class Cluster(Displayed):
     def partition_numbers(self) -> dict[str, int]:
         """The number of the partition that each name means, other names included."""
         return {name: i for i, partition in enumerate(self.partitions) for name in (partition.name, *partition.also)}
+
+    @property
+    def divisions(self) -> Array:
+        """(partitions,) int32: the lowest number of the partitions that are linked by shared nodes; its own where it shares none."""
+        member_of = self.nodes.member_of
+        return linked(len(self.partitions), [] if member_of is None else [numbers_in(int(bits)) for bits in np.unique(member_of)])
 
     def speed_of(self, job_class: str, kind: GpuType) -> float:
         """Return the speed of a device type for a class of jobs."""

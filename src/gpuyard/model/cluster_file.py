@@ -15,7 +15,7 @@ A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left ou
     cpus = 128                  # cores per node; not limited unless given
     memory = "1TB"              # per node, a number is GB; not limited unless given
     rack = 0
-    partition = "train"         # needed where there are several
+    partition = "train"         # needed where there are several; "train,debug": the nodes are in both
     name = "a"                  # a0, a1, … (without `count`: the name itself); n0, n1, … unless given
     # names = ["gpu-01", …]     # or each by name
 
@@ -31,11 +31,21 @@ A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left ou
     [partitions.train]
     quota = 24                  # GPUs in use at once; not limited unless given
     priority = 10               # weighed by the ordering `multifactor`; 0 unless given
-    also = ["debug"]            # other names by which jobs ask for this partition
+    also = ["short"]            # other names by which jobs ask for this partition
+    tier = 2                    # jobs of a higher tier go first where partitions share nodes; 0 unless given
 
     [qos]                       # priority of each quality of service, for `multifactor`
     high = 100
     normal = 10
+
+    [[limits]]                  # at least one amount; a job that would go beyond waits, and others pass it
+    each = ["user"]             # counted apart for each user, account, qos, partition; together unless given
+    qos = "normal"              # only jobs with this label; so user, account, partition
+    jobs = 10                   # running at once
+    gpus = 16                   # in use at once
+    gpu_minutes = 100000        # in all: used, and asked for by running jobs
+    running_gpu_minutes = 5000  # asked for by running jobs
+    submitted = 100             # submitted and not ended; one more is rejected
 
     [speed.resnet]              # speed of a type for jobs of a class
     a100 = 1.0
@@ -53,7 +63,8 @@ A cluster file with every key; all but `[[nodes]]` and its `gpus` may be left ou
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -64,25 +75,30 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError, UsageError
 from gpuyard.files import is_file, read_toml, toml_text, write_bytes
-from gpuyard.model.cluster import MAX_TOTAL_GPUS, MAX_TRANSFER_FACTOR, Cluster, GpuType, Nodes, Outage, Partition
+from gpuyard.model.cluster import (
+    MAX_SHARING,
+    MAX_TOTAL_GPUS,
+    MAX_TRANSFER_FACTOR,
+    Cluster,
+    GpuType,
+    Nodes,
+    Outage,
+    Partition,
+    partition_names,
+)
 from gpuyard.model.fields import Fields
-from gpuyard.model.presets import DEVICES, PRESETS, check_type, device
+from gpuyard.model.presets import DEVICES, HOSTS, PRESETS, check_type, device, hosts_table
+from gpuyard.model.site.limits import limit_of, limit_row
 from gpuyard.model.speeds import speeds_text, with_speeds
 from gpuyard.model.storage import MANIFEST, is_saved, read_manifest
 from gpuyard.model.units import (
-    Range,
     format_gigabytes,
     format_seconds,
-    parse_assignments,
-    parse_count,
-    parse_gigabytes,
-    parse_range,
     shorten,
 )
 from gpuyard.registry import unknown_name
 
 MAX_NODES = 1_000_000
-MAX_HOSTS = 100_000  # drawn from ranges
 MAX_FILE_BYTES = 64_000_000
 PROFILE_VERSION = 1  # of the table `profile` in a cluster file
 PROFILE_FIGURES = ("memory", "bandwidth", "tflops", "half_tflops", "to_device", "from_device", "idle_watts", "busy_watts")  # of a device
@@ -91,15 +107,6 @@ _POOL = re.compile(r"[1-9][0-9]{0,17}")
 _HINT = "write 16x8:a100, 4x8:a100+8x4:t4, 256, 256@batch+64@long, hosts:cores=16:32, a preset or a .toml file"
 
 _FIGURES = ("speed", "tflops", "memory", "idle_watts", "busy_watts", "price", "transfer")  # of a type
-_HOSTS = "hosts:"
-_HOST_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "count": parse_count,
-    "cores": lambda text: parse_range(text, parse_count),
-    "memory": lambda text: parse_range(text, parse_gigabytes),
-    "gpus": lambda text: parse_range(text, parse_count),
-    "type": str,
-    "seed": parse_count,
-}
 
 
 def load_cluster(text: str) -> Cluster:
@@ -109,7 +116,7 @@ def load_cluster(text: str) -> Cluster:
         return cluster_from_dict({"name": text, **PRESETS[text].table}, where=f"preset {text}")
     if text[:1].isdigit() and "/" not in text and not text.endswith(".toml"):
         return _short_form(text)
-    if text == "hosts" or text.startswith(_HOSTS):
+    if text == "hosts" or text.startswith(HOSTS):
         return cluster_from_dict(hosts_table(text), where=f"cluster {shorten(text)[1:-1]}")
     path = Path(text)
     if is_saved(path):
@@ -156,39 +163,6 @@ def _group(text: str, what: str, *, pool: bool) -> dict[str, Any]:
     return {"count": int(count), "gpus": int(gpus)} | ({"type": kind} if kind else {})
 
 
-def hosts_table(text: str) -> dict[str, Any]:
-    """Draw hosts from ranges, such as `hosts:count=50,cores=16:32,memory=64GB:256GB,seed=1`, as a table in the form of a cluster file.
-
-    Each host is a node with whole cores, whole GB of memory and GPUs, uniform in their ranges. Defaults: 50 hosts of 16 to 32 cores
-    and 64 to 256 GB, without GPUs.
-    """
-    what = f"cluster {shorten(text)[1:-1]}"
-    given: dict[str, Any] = {"count": 50, "cores": Range(16, 32), "memory": Range(64, 256), "gpus": Range(0, 0), "type": "", "seed": 0}
-    for name, value in parse_assignments(text.removeprefix(_HOSTS.rstrip(":")).removeprefix(":"), what).items():
-        if name not in _HOST_PARSERS:
-            raise unknown_name(f"parameter of {what}", name, list(_HOST_PARSERS))
-        try:
-            given[name] = _HOST_PARSERS[name](value)
-        except UsageError as error:
-            raise UsageError(f"{what}: {name}: {error}") from None
-    if not 1 <= given["count"] <= MAX_HOSTS:
-        raise UsageError(f"{what}: {given['count']:,} hosts; from 1 to {MAX_HOSTS:,}")
-    drawn = {name: _drawn(given["seed"], place, given[name], given["count"]) for place, name in enumerate(("cores", "memory", "gpus"))}
-    kind = {"type": given["type"]} if given["type"] else {}
-    nodes = [
-        {"gpus": gpus, "cpus": cores, "memory": memory} | (kind if gpus else {})
-        for cores, memory, gpus in zip(drawn["cores"], drawn["memory"], drawn["gpus"], strict=True)
-    ]
-    return {"name": shorten(text)[1:-1], "nodes": nodes}
-
-
-def _drawn(seed: int, place: int, bounds: Range, count: int) -> list[int]:
-    """Draw whole numbers, ends included; a range without a whole number gives its lower end rounded up."""
-    low = int(np.ceil(bounds.low))
-    found = np.random.default_rng([seed, 0x686F7374, place]).integers(low, max(int(bounds.high), low) + 1, count)
-    return [int(number) for number in found]
-
-
 def read_cluster_file(path: Path) -> Cluster:
     """Read the cluster in a TOML file. A type or partition that is declared and used nowhere is refused: it is a misspelt name."""
     if not is_file(path):
@@ -224,7 +198,7 @@ def _refuse_unused(cluster: Cluster, where: str) -> None:
         for name in row:
             if name not in used:
                 raise DataError(f"{where}: [speed.{job_class}]: {unknown_name('device type', name, used)}")
-    filled = [cluster.partitions[i].name for i in np.unique(cluster.nodes.partition)]
+    filled = [partition.name for i, partition in enumerate(cluster.partitions) if cluster.nodes.of_partition(i).any()]
     for partition in cluster.partitions:
         if partition.name not in filled:
             raise DataError(f"{where}: [partitions.{partition.name}]: has no nodes", hint="partitions of the nodes: " + ", ".join(filled))
@@ -249,6 +223,7 @@ def cluster_from_dict(data: Mapping[str, Any], *, where: str = "cluster") -> Clu
         outages=_outages(root.rows("outages"), nodes),
         name=name,
         qos=_numbers(root.table("qos")),
+        limits=tuple(limit_of(row) for row in root.rows("limits")),
         **factors,
     )
     _check_profile(root)
@@ -286,7 +261,8 @@ def _gpu_type(name: str, fields: Fields) -> GpuType:
 
 
 def _partition(name: str, fields: Fields) -> Partition:
-    made = Partition(name, fields.number("quota", np.inf), fields.number("priority", 0.0), fields.texts("also", ()))
+    figures = {key: fields.number(key, default) for key, default in (("quota", np.inf), ("priority", 0.0), ("tier", 0.0))}
+    made = Partition(name, also=fields.texts("also", ()), **figures)
     fields.done()
     return made
 
@@ -300,7 +276,7 @@ def _nodes(groups: list[Fields], types: dict[str, GpuType], partitions: dict[str
     declared = bool(partitions)
     names: list[str] = []
     prefixes: dict[str, int] = {}
-    columns: list[tuple[int, int, int, float, float, int, int]] = []
+    columns: list[tuple[int, int, int, float, float, int, int, int]] = []
     total = 0
     for group in groups:
         count = group.whole("count", len(group.texts("names", ("",))), low=1, high=MAX_NODES - len(names))
@@ -310,14 +286,19 @@ def _nodes(groups: list[Fields], types: dict[str, GpuType], partitions: dict[str
             raise group.error("gpus", f"makes more than {MAX_TOTAL_GPUS:,} GPUs in all")
         kind = _type_of(group, types, "gpu" if gpus else "cpu")
         cpus, memory, rack = group.number("cpus", np.inf), group.gigabytes("memory", np.inf), group.whole("rack", 0, high=MAX_NODES)
-        partition = _partition_of(group, partitions, declared)
+        homes = [list(partitions).index(name) for name in _partitions_of(group, partitions, declared)]
         names.extend(_names(group, count, len(names), prefixes))
-        columns.append((count, gpus, list(types).index(kind), cpus, memory, rack, list(partitions).index(partition)))
+        columns.append((count, gpus, list(types).index(kind), cpus, memory, rack, homes[0], sum(1 << home for home in homes)))
         group.done()
     _refuse_twins(names, groups[0].where)
-    counts, *values = zip(*columns, strict=True)
+    counts, *values, sets = zip(*columns, strict=True)
     kinds = (np.int32, np.int32, np.float64, np.float64, np.int32, np.int32)
-    return Nodes(tuple(names), *(np.repeat(np.array(column, kind), counts) for column, kind in zip(values, kinds, strict=True)))
+    made = Nodes(tuple(names), *(np.repeat(np.array(column, kind), counts) for column, kind in zip(values, kinds, strict=True)))
+    if all(bits & (bits - 1) == 0 for bits in sets):
+        return made
+    if len(partitions) > MAX_SHARING:
+        raise DataError(f"{groups[0].where}: {len(partitions)} partitions; at most {MAX_SHARING} where some share nodes")
+    return replace(made, member_of=np.repeat(np.array(sets, np.uint64), counts))
 
 
 def _type_of(group: Fields, types: dict[str, GpuType], default: str) -> str:
@@ -332,15 +313,16 @@ def _type_of(group: Fields, types: dict[str, GpuType], default: str) -> str:
     return kind.name
 
 
-def _partition_of(group: Fields, partitions: dict[str, Partition], declared: bool) -> str:
+def _partitions_of(group: Fields, partitions: dict[str, Partition], declared: bool) -> list[str]:
     if "partition" not in group and len(partitions) > 1 and declared:
         raise group.error("partition", "is missing", hint="partitions: " + ", ".join(partitions))
-    name = group.text("partition", next(iter(partitions)) if declared else "all")
-    if name not in partitions:
-        if declared:
-            raise DataError(f"{group.where}: {group.path}: {unknown_name('partition', name, partitions)}")
-        partitions[name] = Partition(name)
-    return name
+    names = partition_names(group.text("partition", next(iter(partitions)) if declared else "all", limit=10_000))
+    for name in names:
+        if name not in partitions:
+            if declared:
+                raise DataError(f"{group.where}: {group.path}: {unknown_name('partition', name, partitions)}")
+            partitions[name] = Partition(name)
+    return names
 
 
 def _names(group: Fields, count: int, first: int, prefixes: dict[str, int]) -> list[str]:
@@ -414,6 +396,7 @@ def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
         "qos": {key: float(value) for key, value in cluster.qos.items()},
         "speed": {key: {kind: float(speed) for kind, speed in row.items()} for key, row in cluster.speed.items()},
         "outages": [_outage_row(outage) for outage in cluster.outages],
+        "limits": [limit_row(limit) for limit in cluster.limits],
     }
 
 
@@ -429,6 +412,7 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
 def _about(partition: Partition) -> dict[str, Any]:
     about: dict[str, Any] = {} if np.isinf(partition.quota) else {"quota": float(partition.quota)}
     about |= {"priority": float(partition.priority)} if partition.priority else {}
+    about |= {"tier": float(partition.tier)} if partition.tier else {}
     return about | ({"also": list(partition.also)} if partition.also else {})
 
 
@@ -443,9 +427,10 @@ def _groups(cluster: Cluster) -> list[dict[str, Any]]:
     """Group runs of equal nodes; unlimited cpus and memory and the names n0, n1 … are left out."""
     nodes = cluster.nodes
     columns = (nodes.gpus, nodes.gpu_type, nodes.cpus, nodes.memory, nodes.rack, nodes.partition)
+    sets = () if nodes.member_of is None else (nodes.member_of,)
     changes = np.zeros(len(nodes), bool)
     changes[0] = True
-    for column in columns:
+    for column in (*columns, *sets):
         changes[1:] |= column[1:] != column[:-1]
     starts = [*np.flatnonzero(changes).tolist(), len(nodes)]
     groups = []
@@ -456,7 +441,7 @@ def _groups(cluster: Cluster) -> list[dict[str, Any]]:
             if np.isfinite(column[first]):
                 group[key] = float(column[first])
         group["rack"] = int(nodes.rack[first])
-        group["partition"] = cluster.partitions[nodes.partition[first]].name
+        group["partition"] = ",".join(cluster.partitions[number].name for number in nodes.partitions_of(first))
         names = nodes.names[first:stop]
         if names != tuple(f"n{i}" for i in range(first, stop)):
             group["names"] = list(names)
@@ -478,17 +463,19 @@ def describe_cluster(cluster: Cluster) -> list[tuple[str, str]]:
         origin = "" if kind.name in DEVICES else " (own type)"
         rows.append((f"type {kind.name}", f"{shape}: speed {kind.speed:g}, {kind.tflops:g} TFLOPS{memory}{watts}{price}{transfer}{origin}"))
     for i, partition in enumerate(cluster.partitions):
-        inside = nodes.partition == i
+        inside = nodes.of_partition(i)
         quota = "" if np.isinf(partition.quota) else f", at most {partition.quota:g} in use"
         priority = f", priority {partition.priority:g}" if partition.priority else ""
+        tier = f", tier {partition.tier:g}" if partition.tier else ""
         also = f", also {', '.join(partition.also)}" if partition.also else ""
-        rows.append((f"partition {partition.name}", _size(nodes, inside) + quota + priority + also))
+        rows.append((f"partition {partition.name}", _size(nodes, inside) + quota + priority + tier + also))
     for job_class, speeds in cluster.speed.items():
         rows.append((f"speed of {job_class}", ", ".join(f"{name} {value:g}" for name, value in speeds.items())))
     if (cluster.span_nodes, cluster.span_racks) != (1.0, 1.0):
         rows.append(("locality", f"rate × {cluster.span_nodes:g} over nodes, × {cluster.span_racks:g} over racks"))
     if cluster.qos:
         rows.append(("QOS", ", ".join(f"{name} {value:g}" for name, value in cluster.qos.items())))
+    rows += [("limit", ", ".join(f"{name} {value}" for name, value in limit_row(limit).items())) for limit in cluster.limits]
     if cluster.outages:
         down = sum(outage.end - outage.start for outage in cluster.outages)
         rows.append(("outages", f"{len(cluster.outages):,}, {format_seconds(down)} in all"))

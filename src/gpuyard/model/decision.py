@@ -37,3 +37,4 @@ class Decision:
     parts: tuple[Part, ...] = ()
     reason: str = field(default="", compare=False)  # why, for people
     silent: bool = False  # the run that starts writes no checkpoints, although the job could: they are not worth what they cost
+    partition: int = -1  # in which it starts, where partitions share nodes: limits count there; -1: the first in which it may

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.errors import DataError
-from gpuyard.model.rules import STATED, parse_terms, terms_columns, terms_labels
+from gpuyard.model.rules import STATED, conditions_in, parse_terms, terms_columns, terms_labels
 from gpuyard.model.units import MAX_TIME
 
 if TYPE_CHECKING:
@@ -164,7 +164,24 @@ class Jobs:
     def with_stated(self, **columns: npt.ArrayLike) -> Jobs:
         """Return a copy with other values in some columns of STATED."""
         texts, numbers = terms_labels({**self.stated, **columns}, len(self), "jobs")
-        return replace(self, term_texts=texts or ("",)).replace(terms=numbers)
+        made = replace(self, term_texts=texts or ("",)).replace(terms=numbers)
+        return made.with_conditions(self.conditions) if any(map(conditions_in, self.term_texts)) else made
+
+    @property
+    def conditions(self) -> list[str]:
+        """Return for each job when it may start, as far as it says it: `held=yes`, `delay=60 after=12`, …"""
+        texts = [conditions_in(text) for text in self.term_texts]
+        return [texts[number] for number in self.terms.tolist()]
+
+    def with_conditions(self, conditions: Sequence[str]) -> Jobs:
+        """Return a copy with other conditions, one text for each job."""
+        stops = [" ".join(part for part in text.split() if part not in conditions_in(text).split()) for text in self.term_texts]
+        whole = [f"{stops[number]} {own}".strip() for number, own in zip(self.terms.tolist(), conditions, strict=True)]
+        texts = sorted(set(whole)) or [""]
+        for text in texts:
+            parse_terms(text)
+        place = {text: number for number, text in enumerate(texts)}
+        return replace(self, term_texts=tuple(texts)).replace(terms=[place[text] for text in whole])
 
     def _label_counts(self) -> dict[str, int]:
         return {column: len(getattr(self, name)) for column, name in LABELS.items()}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from gpuyard.errors import UsageError
 from gpuyard.model.cluster import GpuType
-from gpuyard.model.units import MIB
-from gpuyard.registry import Registry
+from gpuyard.model.units import MIB, Range, parse_assignments, parse_count, parse_gigabytes, parse_range, shorten
+from gpuyard.registry import Registry, unknown_name
 
 
 @dataclass(frozen=True)
@@ -270,3 +272,48 @@ PRESETS.add(
         },
     ),
 )
+
+
+MAX_HOSTS = 100_000  # drawn from ranges
+HOSTS = "hosts:"
+_HOST_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "count": parse_count,
+    "cores": lambda text: parse_range(text, parse_count),
+    "memory": lambda text: parse_range(text, parse_gigabytes),
+    "gpus": lambda text: parse_range(text, parse_count),
+    "type": str,
+    "seed": parse_count,
+}
+
+
+def hosts_table(text: str) -> dict[str, Any]:
+    """Draw hosts from ranges, such as `hosts:count=50,cores=16:32,memory=64GB:256GB,seed=1`, as a table in the form of a cluster file.
+
+    Each host is a node with whole cores, whole GB of memory and GPUs, uniform in their ranges. Defaults: 50 hosts of 16 to 32 cores
+    and 64 to 256 GB, without GPUs.
+    """
+    what = f"cluster {shorten(text)[1:-1]}"
+    given: dict[str, Any] = {"count": 50, "cores": Range(16, 32), "memory": Range(64, 256), "gpus": Range(0, 0), "type": "", "seed": 0}
+    for name, value in parse_assignments(text.removeprefix(HOSTS.rstrip(":")).removeprefix(":"), what).items():
+        if name not in _HOST_PARSERS:
+            raise unknown_name(f"parameter of {what}", name, list(_HOST_PARSERS))
+        try:
+            given[name] = _HOST_PARSERS[name](value)
+        except UsageError as error:
+            raise UsageError(f"{what}: {name}: {error}") from None
+    if not 1 <= given["count"] <= MAX_HOSTS:
+        raise UsageError(f"{what}: {given['count']:,} hosts; from 1 to {MAX_HOSTS:,}")
+    drawn = {name: _drawn(given["seed"], place, given[name], given["count"]) for place, name in enumerate(("cores", "memory", "gpus"))}
+    kind = {"type": given["type"]} if given["type"] else {}
+    nodes = [
+        {"gpus": gpus, "cpus": cores, "memory": memory} | (kind if gpus else {})
+        for cores, memory, gpus in zip(drawn["cores"], drawn["memory"], drawn["gpus"], strict=True)
+    ]
+    return {"name": shorten(text)[1:-1], "nodes": nodes}
+
+
+def _drawn(seed: int, place: int, bounds: Range, count: int) -> list[int]:
+    """Draw whole numbers, ends included; a range without a whole number gives its lower end rounded up."""
+    low = int(np.ceil(bounds.low))
+    found = np.random.default_rng([seed, 0x686F7374, place]).integers(low, max(int(bounds.high), low) + 1, count)
+    return [int(number) for number in found]

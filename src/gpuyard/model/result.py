@@ -33,7 +33,14 @@ REASONS = (
     "more GPUs than its partition has",
     "more cpus or memory than a node has",
     "over the partition's quota",
+    "a job that had to succeed first did not",
+    "over the limit on submitted jobs",
 )
+
+
+WAITS_FOR = (  # names of gpuyard.model.site.eligibility.REASONS for which jobs of a simulation wait
+    "", "held", "begin", "after", "array-limit", "user-limit", "account-limit", "qos-limit", "partition-limit", "site-limit", "reservation",
+)  # fmt: skip
 
 
 class ResultRow(RecordRow):
@@ -82,10 +89,22 @@ class SegmentRow(RecordRow):
 SEGMENT = row_dtype(SegmentRow, align=False)
 
 
+class IneligibleRow(RecordRow):
+    """For how long a job that was submitted could not have started for one reason, whatever was free."""
+
+    job: i4  # index
+    reason: i4  # into WAITS_FOR
+    seconds: f8
+
+
+INELIGIBLE = row_dtype(IneligibleRow)
+
+
 FORMAT, VERSION = "gpuyard-result", 3
 _F8 = np.dtype("f8")
-_DTYPES = {"jobs": JOB, "runtime": _F8, "logged_start": _F8, "table": ROW, "timeline": BIN, "segments": SEGMENT}
-_OPTIONAL = frozenset({"logged_start"})
+_DTYPES = {"jobs": JOB, "runtime": _F8, "logged_start": _F8, "table": ROW, "timeline": BIN, "segments": SEGMENT,
+           "ineligible": INELIGIBLE}  # fmt: skip
+_OPTIONAL = frozenset({"logged_start", "ineligible"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +120,7 @@ class Result(Displayed):
     segments: Array  # (parts,) of SEGMENT; empty unless asked for
     totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # sums over the run, by name
     manifest: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # how it was made
+    ineligible: Array = field(default_factory=lambda: np.zeros(0, INELIGIBLE))  # of INELIGIBLE, by job and reason; empty: all always were
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what metrics work out once, by name
 
     def __len__(self) -> int:
@@ -108,7 +128,8 @@ class Result(Displayed):
 
     def same_bytes(self, other: Result) -> bool:
         """Return whether everything computed is equal; the manifest (clock times, platform) is not compared."""
-        arrays = ((self.table, other.table), (self.timeline, other.timeline), (self.segments, other.segments))
+        names = ("table", "timeline", "segments", "ineligible")
+        arrays = [(getattr(self, name), getattr(other, name)) for name in names]
         return all(a.tobytes() == b.tobytes() for a, b in arrays) and dict(self.totals) == dict(other.totals)
 
     def __eq__(self, other: object) -> bool:
@@ -118,6 +139,11 @@ class Result(Displayed):
         return mine == theirs and self.same_bytes(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def waits(self) -> dict[str, float]:
+        """Return for how long jobs could not have started whatever was free, all together (s), by the name of the reason; longest first."""
+        sums = np.bincount(self.ineligible["reason"], self.ineligible["seconds"], len(WAITS_FOR))
+        return {WAITS_FOR[k]: float(sums[k]) for k in np.argsort(-sums, kind="stable") if sums[k] > 0}
 
     def jobs(self, kind: str = "polars") -> Any:
         """Return a frame with a row per job, in index order: what was asked for, when it ran, where, and how it ended.
@@ -165,6 +191,7 @@ class Result(Displayed):
             table=_sealed(arrays["table"]),
             timeline=_sealed(arrays["timeline"]),
             segments=_sealed(arrays["segments"]),
+            ineligible=_sealed(arrays.get("ineligible", np.zeros(0, INELIGIBLE))),
             totals=_totals(root, where),
             manifest=MappingProxyType(from_plain(_mapping(root, "manifest"))),
         )
@@ -206,6 +233,7 @@ def _arrays(result: Result) -> dict[str, Array]:
     if work.logged_start is not None:
         arrays["logged_start"] = work.logged_start
     arrays |= {"table": result.table, "timeline": result.timeline, "segments": result.segments}
+    arrays |= {"ineligible": result.ineligible} if len(result.ineligible) else {}
     for name, array in arrays.items():
         if array.dtype != _DTYPES[name]:
             raise DataError(f"result: {name} has dtype {array.dtype}, not {_DTYPES[name]}")
@@ -264,6 +292,8 @@ def _check_result(result: Result, where: str) -> None:
         ("reason", table["reason"], 0, len(REASONS)),
         ("node", table["node"], -1, nodes),
         ("segment's job", segments["job"], 0, jobs),
+        ("ineligible job", result.ineligible["job"], 0, jobs),
+        ("ineligible job's reason", result.ineligible["reason"], 0, len(WAITS_FOR)),
         ("segment's node", segments["node"], 0, nodes),
     )
     for what, values, low, stop in bounds:

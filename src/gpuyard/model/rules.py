@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpuyard.arrays import Array, RecordRow, row_dtype
 from gpuyard.errors import DataError, UsageError
+from gpuyard.model.site.eligibility import STATES, parse_conditions
 
 if TYPE_CHECKING:
     from gpuyard.arrays import f8, i8
@@ -100,15 +101,23 @@ def _given(own: float, otherwise: float) -> float:
 def parse_terms(text: str) -> StopTerms:
     """Read what `StopTerms.text` writes; anything else is refused."""
     given: dict[str, float | bool] = {}
+    parse_conditions(conditions_in(text))
     for part in text.split():
         name, _, value = part.partition("=")
+        if name in STATES:
+            continue
         if name not in STATED or name in given:
-            raise DataError(f"terms {text[:80]!r}: {part[:40]!r} is not one of {', '.join(STATED)}")
+            raise DataError(f"terms {text[:80]!r}: {part[:40]!r} is not one of {', '.join((*STATED, *STATES))}")
         if name == "preemptible" and value in FLAGS:
             given |= {name: value != "no", "once": value == "once"}
         else:
             given[name] = _amount(name, value, text)
     return StopTerms(**given)  # type: ignore[arg-type]
+
+
+def conditions_in(text: str) -> str:
+    """Return the part of a job's terms that says when it may start, see `gpuyard.model.site.eligibility`."""
+    return " ".join(part for part in text.split() if part.partition("=")[0] in STATES) if text else ""
 
 
 def _amount(name: str, value: str, text: str) -> float:

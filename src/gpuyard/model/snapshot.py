@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,8 @@ class Snapshot(Displayed):
     half_life: float = HALF_LIFE  # s
     excess: float = 0.0  # by what part jobs that may be stopped have waited longer than others of their size; 0.25: a quarter
     ended: Array = field(default_factory=lambda: np.zeros(0, ENDED))  # of ENDED: who has ended since the snapshot before, in index order
+    homes: Array = field(default_factory=lambda: np.zeros(0, np.int32))  # (jobs,) partition a job runs in, of several with its nodes, or -1
+    spent: Mapping[str, float] = field(default_factory=dict)  # GPU-s of runs that have ended, by group of a limit, see gpuyard.engine.site
 
     @property
     def terms(self) -> Array:

@@ -15,7 +15,7 @@ from gpuyard.experiments.judging.text import metric_title
 from gpuyard.files import replacing
 from gpuyard.metrics import measure, measure_by, resolve
 from gpuyard.model.jobs import LABELS
-from gpuyard.model.result import REASONS, STATUS, Result
+from gpuyard.model.result import REASONS, STATUS, WAITS_FOR, Result
 from gpuyard.model.units import csv_label
 from gpuyard.model.workload import Workload
 from gpuyard.registry import unknown_name
@@ -72,7 +72,19 @@ def job_columns(result: Result) -> dict[str, Array | list[str]]:
     columns |= {"preemptions": table["preemptions"], "status": _named(STATUS, table["status"])}
     if table["reason"].any():
         columns["reason"] = _named(REASONS, table["reason"])
+    if len(result.ineligible):
+        columns |= _waits(result)
     return columns
+
+
+def _waits(result: Result) -> dict[str, Array | list[str]]:
+    """Return for how long each job could not have started whatever was free, and why: the reasons, the first that holds first."""
+    reasons: list[list[str]] = [[] for _ in range(len(result))]
+    seconds = np.zeros(len(result))
+    for row in result.ineligible:
+        reasons[row["job"]].append(WAITS_FOR[row["reason"]])
+        seconds[row["job"]] += row["seconds"]
+    return {"not_eligible": seconds, "waited_for": [" ".join(names) for names in reasons]}
 
 
 def _named(labels: Sequence[str], numbers: Array) -> list[str]:

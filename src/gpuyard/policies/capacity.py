@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.mix import partition_numbers, type_set
+from gpuyard.engine.mix import are_shared, partition_numbers, type_set
+from gpuyard.engine.site import has_limits
+from gpuyard.errors import UsageError
 from gpuyard.model.cluster import EPS, MAX_DEVICES, Cluster
 from gpuyard.model.decision import Part
 from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN, terms_table
@@ -53,12 +55,22 @@ class JobRequest:
         return self.speed(cluster, nodes) * self.writing
 
 
+_SCORES = "orderings, placements, backfill rules and scores do: fcfs/fewest/easy"
+
+
 class Requests:
     """The requests of a snapshot's jobs, by row; labels are looked up once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         jobs, cluster = snapshot.jobs, snapshot.cluster
         self._jobs = jobs
+        if are_shared(jobs, cluster):
+            raise UsageError(
+                f"cluster {cluster.name}: this scheduler knows no partitions that share nodes or jobs",
+                hint=_SCORES,
+            )
+        if has_limits(jobs, cluster):
+            raise UsageError(f"cluster {cluster.name}: this scheduler knows no limits", hint=_SCORES)
         self.partition = partition_numbers(jobs, cluster)[jobs.partition]  # −1: none of that name
         kinds = np.arange(len(cluster.types))
         self._allowed = [(type_set(label, cluster) >> kinds & 1).astype(bool) for label in jobs.gpu_types]

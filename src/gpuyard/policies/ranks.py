@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array, quantiles
-from gpuyard.engine.ranking import BY_EITHER, BY_ESTIMATE, BY_WALLTIME, packed_table
+from gpuyard.engine.rows.ranking import BY_EITHER, BY_ESTIMATE, BY_WALLTIME, packed_table
 from gpuyard.errors import CheckpointError, DataError, UsageError
 from gpuyard.files import is_file, parse_json
 from gpuyard.networks.tensor_file import Caps, Pathlike, read_arrays, write_arrays

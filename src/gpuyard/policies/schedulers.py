@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, cast
 
 from gpuyard.engine.compiler.compile import compile_switch, parameters_of
@@ -335,8 +335,7 @@ class OwnDecider:
 
 def _read_only(cluster: Cluster) -> Cluster:
     """Return the cluster with columns that cannot be written to: those of a snapshot are shared with later simulations."""
-    columns = {each.name: getattr(cluster.nodes, each.name) for each in fields(cluster.nodes) if each.name != "names"}
-    shown = {name: column.view() for name, column in columns.items()}
+    shown = {name: column.view() for name, column in cluster.nodes.columns.items()}
     for column in shown.values():
         column.flags.writeable = False
     return replace(cluster, nodes=replace(cluster.nodes, **shown))

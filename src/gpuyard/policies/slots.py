@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
 from gpuyard.engine.compiler.compile import compile_keys, compile_scores, parameters_of
 from gpuyard.engine.compiler.jit import INTERPRETED
 from gpuyard.engine.compiler.vetting import is_helper, plain, try_out
-from gpuyard.engine.ranking import RANK_CLOCK, RANK_NETWORK, RANK_NONE, RANK_TABLE, RANK_TIME
+from gpuyard.engine.rows.ranking import RANK_CLOCK, RANK_NETWORK, RANK_NONE, RANK_TABLE, RANK_TIME
 from gpuyard.engine.state import CLOCK_FALLS, CLOCK_NO, CLOCK_STATE, CLOCK_YES
 from gpuyard.errors import UsageError, WrongTypeError
 from gpuyard.policies.trends import alike, falls
@@ -263,13 +263,13 @@ class RankRule(Preemption):
 
     @property
     def rank(self) -> int:
-        """How jobs are ranked, of gpuyard.engine.ranking."""
+        """How jobs are ranked, of gpuyard.engine.rows.ranking."""
         if self.table is not None:
             return RANK_TABLE if self.network is None else RANK_NETWORK
         return RANK_CLOCK if self.function is not None and reads_clock(self.function) else RANK_TIME
 
 
-# Settings of rank rules, in the order of gpuyard.engine.ranking.HYSTERESIS_AT and those behind it.
+# Settings of rank rules, in the order of gpuyard.engine.rows.ranking.HYSTERESIS_AT and those behind it.
 RANK_SETTINGS = ("hysteresis", "width", "pay", "ageing", "stretch", "burden", "writing", "online", "trust")
 
 # ── registries ──

@@ -11,7 +11,6 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster
 from gpuyard.model.result import STATUS, Result
-from gpuyard.model.workload import Workload
 from gpuyard.testing.invariants import devices_out
 from gpuyard.testing.reference.result import ReferenceResult
 
@@ -50,7 +49,7 @@ def _compare_timeline(result: Result, expected: ReferenceResult, first: float) -
     width = float(bins["time"][1] - bins["time"][0]) if len(bins) > 1 else last - first
     edges = np.append(bins["time"], bins["time"][-1] + width)
     up = np.concatenate([_up(result.cluster, number) for number in range(len(result.cluster.types))])
-    series = {"queue": _waiting(result.workload, expected, last), "busy": _busy(expected), "up": up}
+    series = {"queue": _waiting(expected, last), "busy": _busy(expected), "up": up}
     found = []
     for name, spans in series.items():
         integral = _per_bin(_within(spans, first, last), edges)
@@ -68,14 +67,16 @@ def _busy(expected: ReferenceResult) -> Array:
     return _spans(segments["start"], segments["end"], segments["gpus"])
 
 
-def _waiting(workload: Workload, expected: ReferenceResult, last: float) -> Array:
+def _waiting(expected: ReferenceResult, last: float) -> Array:
     """Return one span for every stay of a job in the queue."""
     runs: dict[int, set[tuple[float, float]]] = {}
     for segment in expected.segments:
         runs.setdefault(segment.job, set()).add((segment.start, segment.end))
     stays = []
     for job, row in enumerate(expected.rows):
-        since = float(workload.jobs.submit[job])
+        since = expected.entered[job]
+        if math.isnan(since):
+            continue
         for start, end in sorted(runs.get(job, ())):
             stays.append((since, start, 1.0))
             since = end

@@ -11,6 +11,7 @@ For authors of policies and of engines:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import GpuyardError
-from gpuyard.model.result import REASONS, ROW, STATUS, Result
+from gpuyard.model.result import REASONS, ROW, STATUS, WAITS_FOR, Result
 from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.testing.accounts import compare_accounts
 from gpuyard.testing.reference import ReferenceResult, reference
@@ -52,7 +53,7 @@ def compare_with_reference(case: Case, scheduler: Scheduler | Meta, simulate: Ca
     found = compare_tables(ours.table, expected.table) or compare_segments(ours.segments, expected.segment_table)
     if found or not isinstance(ours, Result):
         return found
-    return compare_estimates(ours, expected) or _shortened(compare_accounts(ours, expected))
+    return compare_estimates(ours, expected) or compare_ineligible(ours, expected) or _shortened(compare_accounts(ours, expected))
 
 
 def _attempt(make: Callable[[], T]) -> T | str:
@@ -80,6 +81,15 @@ def compare_estimates(ours: Result, expected: ReferenceResult) -> list[str]:
     """Return the differences between the estimates that policies saw."""
     pairs = enumerate(zip(ours.workload.jobs.estimate.tolist(), expected.estimates, strict=True))
     return _shortened([f"job {job}: estimate: simulated {mine!r}, reference {other!r}" for job, (mine, other) in pairs if mine != other])
+
+
+def compare_ineligible(ours: Result, expected: ReferenceResult) -> list[str]:
+    """Return the differences between the times for which jobs were not eligible."""
+    mine = {(int(row["job"]), WAITS_FOR[row["reason"]]): float(row["seconds"]) for row in ours.ineligible}
+    theirs = {key: seconds for key, seconds in expected.ineligible.items() if seconds > 0}
+    pairs = ((key, mine.get(key, 0.0), theirs.get(key, 0.0)) for key in sorted(mine.keys() | theirs.keys()))
+    differing = [each for each in pairs if not math.isclose(each[1], each[2], abs_tol=1e-6)]
+    return _shortened([f"job {job}: {reason}: simulated {a!r} s, reference {b!r} s" for (job, reason), a, b in differing])
 
 
 def compare_segments(segments: Array, expected: Array) -> list[str]:

@@ -17,6 +17,8 @@ from gpuyard.model.cluster import MAX_DEVICES, Cluster
 from gpuyard.model.result import STATUS
 from gpuyard.model.rules import Rules, parse_terms
 from gpuyard.model.workload import Workload
+from gpuyard.testing.reference.site import partitions_named
+from gpuyard.testing.site_invariants import check_site
 
 SLACK = 1e-5  # for shares, cpus, GB and quotas: what the engine's tolerance can add up to
 RELATIVE = 1e-6  # for work and times that are sums over runs
@@ -61,6 +63,7 @@ def check_invariants(table: Array, segments: Array, workload: Workload, cluster:
     check_hosts(checked)
     check_outages(checked)
     check_quotas(checked)
+    check_site(table, segments, workload, cluster)
 
 
 def fail(job: int, time: float, what: str) -> NoReturn:
@@ -71,8 +74,7 @@ def home_partitions(workload: Workload, cluster: Cluster) -> Array:
     """Return (jobs,) the number of each job's partition in the cluster; −1 if the cluster has no such partition."""
     if len(cluster.partitions) == 1:
         return np.zeros(len(workload), np.int64)
-    numbers = cluster.partition_numbers
-    by_label = np.array([numbers.get(label, -1) for label in workload.jobs.partitions], np.int64)
+    by_label = np.array([next(iter(partitions_named(label, cluster)), -1) for label in workload.jobs.partitions], np.int64)
     return by_label[workload.jobs.partition]
 
 
@@ -98,11 +100,12 @@ def runs_of(segments: Array) -> dict[int, list[Run]]:
 def check_segments(c: _Checked) -> None:
     """Check that every part is on a node that exists, of the job's partition and of a type it allows, with as many devices."""
     jobs, nodes = c.workload.jobs, c.cluster.nodes
+    named = [partitions_named(label, c.cluster) for label in jobs.partitions]
     for segment in c.segments:
         job, n, start = int(segment["job"]), int(segment["node"]), float(segment["start"])
         if not (0 <= job < len(jobs) and 0 <= n < len(nodes)):
             fail(job, start, f"runs on node {n}; there are {len(jobs)} jobs and {len(nodes)} nodes")
-        if nodes.partition[n] != c.home[job]:
+        if not set(nodes.partitions_of(n)) & set(named[jobs.partition[job]]):
             fail(job, start, f"node {n} is of partition {nodes.partition[n]}, the job of {c.home[job]}")
         wanted = jobs.gpu_types[jobs.gpu_type[job]]
         kind = c.cluster.types[nodes.gpu_type[n]].name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuyard.errors import GpuyardError
+from gpuyard.errors import GpuyardError, UsageError
 from gpuyard.experiments.questions.sites import SITE_CHANGES, change_in_words, changed_site, scaled
 from gpuyard.experiments.questions.whatif import usual_changes, whatif
 from gpuyard.model.cluster import Cluster
-from gpuyard.model.cluster_file import load_cluster
+from gpuyard.model.cluster_file import cluster_from_dict, load_cluster
 from gpuyard.model.workload import Workload
 
 POOLS = "96@big+32@small"
@@ -64,6 +64,22 @@ def test_every_change_has_words_and_leaves_the_site_as_it_was() -> None:
         assert ":" not in change_in_words(text)
         assert (jobs, machine) != (work, cluster)
     assert before == (work.jobs.table.tobytes(), _gpus(cluster), cluster.partitions, cluster.types)
+
+
+def test_partitions_that_share_nodes_are_counted_and_merged() -> None:
+    nodes = [{"count": 2, "gpus": 4, "partition": "a"}, {"count": 3, "gpus": 4, "partition": "a,b"}, {"gpus": 4, "partition": "b,c"}]
+    cluster = cluster_from_dict({"partitions": {"a": {}, "b": {"tier": 2.0}, "c": {}}, "nodes": nodes})
+    _, more = changed_site("nodes:add=2,partition=b", _jobs(), cluster)
+    assert [int(more.nodes.of_partition(k).sum()) for k in range(3)] == [7, 6, 1]
+    _, merged = changed_site("merge:a|b", _jobs(), cluster)
+    assert [(each.name, each.tier, int(merged.nodes.of_partition(k).sum())) for k, each in enumerate(merged.partitions)] == [
+        ("a", 2.0, 6),
+        ("c", 0.0, 1),
+    ]
+    _, one = changed_site("merge", _jobs(), cluster)
+    assert one.nodes.member_of is None
+    with pytest.raises(UsageError, match="share nodes"):
+        changed_site("split:nodes=1,partition=a", _jobs(), cluster)
 
 
 def test_small_jobs_go_to_their_part_and_others_stay() -> None:

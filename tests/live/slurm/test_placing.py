@@ -13,7 +13,7 @@ from gpuyard.live.deployment.placing import MARK, PlaceSettings, as_seen
 from gpuyard.live.guards import GuardSettings, Start
 from gpuyard.live.slurm.commands import scontrol_line
 from gpuyard.live.slurm.modes import starts_of, together, upkeep
-from gpuyard.live.slurm.text import SQUEUE, drawn_jobs
+from gpuyard.live.slurm.text import SQUEUE, KnownRows, drawn_jobs
 from gpuyard.live.state.site import SiteJob
 
 NOW = 100.0  # of site(…)
@@ -105,3 +105,16 @@ def test_what_squeue_prints_is_taken_apart_by_a_separator_that_nobody_knows():
     for broken in (text[:-10], "slurm_load_jobs error: something\n", "", text.replace(f"{separator}PENDING", "", 1)):
         with pytest.raises(DataError):
             drawn_jobs(broken, separator)
+
+
+def test_a_row_that_is_as_it_was_is_not_taken_apart_again_and_one_that_has_changed_is():
+    def answer(separator: str, *jobs: tuple[str, str]) -> str:
+        rows = [("JOBID", "STATE"), *jobs]
+        return "".join(f"{number}{separator}{state}{separator}\n" for number, state in rows)
+
+    known: KnownRows = {}
+    first = drawn_jobs(answer("|a|", ("1", "PENDING"), ("2", "PENDING")), "|a|", known=known)
+    second = drawn_jobs(answer("|b|", ("2", "RUNNING"), ("1", "PENDING"), ("3", "PENDING")), "|b|", known=known)
+    assert [(job.id, job.runs) for job in second] == [(2, True), (1, False), (3, False)]
+    assert second[1] is first[0]
+    assert len(known) == 3  # of who is gone nothing is kept

@@ -134,7 +134,7 @@ def test_an_unknown_reason_and_release_are_noted_and_the_job_stays():
 def test_a_closed_partition_admits_nobody():
     closed = scontrol_partitions(PARTITIONS.replace("State=UP TotalNodes", "State=DOWN TotalNodes"))
     saved = site_snapshot(SiteState(NOW, squeue_jobs(SQUEUE), scontrol_nodes(NODES), closed))
-    assert saved.ineligible["11"] == "its partition is closed or does not admit it"
+    assert saved.ineligible["11"] == "its partition is closed, at a limit or does not admit it"
     assert "13_0" in saved.names  # it may also use another
 
 

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from tests.support.mutations import mutated
 
 from gpuyard import Simulation, simulate
-from gpuyard.errors import GpuyardError
+from gpuyard.errors import DataError, GpuyardError
 from gpuyard.live.deciding import decide_now, outlook
 from gpuyard.live.node.advice.deciding import _decider
-from gpuyard.live.state.file import MAX_BYTES, SavedSnapshot, parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
-from gpuyard.live.state.wire import SnapshotWriter
+from gpuyard.live.state.file import MAX_BYTES, SavedSnapshot, parse_snapshot, read_snapshot, snapshot_bytes, snapshot_from, write_snapshot
+from gpuyard.live.state.wire import SnapshotReader, SnapshotWriter
 from gpuyard.model.decision import Action
 from gpuyard.policies import parse_scheduler
+from gpuyard.testing.sites import random_site
 from gpuyard.testing.strategies import cases, random_case
 
 BUSY = 7  # a case with jobs that run and jobs that wait
@@ -66,6 +67,24 @@ def test_it_loads_back_equal(case, which):
         again = parse_snapshot(snapshot_bytes(saved))
         assert_equal(snapshot, again.snapshot)
         assert snapshot_bytes(again) == snapshot_bytes(saved)
+
+
+def test_sites_are_kept_in_files_and_on_the_wire():
+    told, writer, reader = {"homes": 0, "spent": 0}, SnapshotWriter(), SnapshotReader()
+    for seed in range(40):
+        for snapshot in list(snapshots(random_site(seed), parse_scheduler("sjf/fewest/skip"), 6))[-1:]:
+            told = {name: count + (len(getattr(snapshot, name)) > 0) for name, count in told.items()}
+            assert_equal(snapshot, parse_snapshot(snapshot_bytes(SavedSnapshot(snapshot))).snapshot)
+            sent = reader.read(b"".join(map(bytes, writer.write(snapshot))))
+            assert (sent.homes.tolist(), sent.spent) == (snapshot.homes.tolist(), snapshot.spent)
+    assert min(told.values()) > 3, told
+
+
+def test_homes_that_are_no_partition_are_refused():
+    text = json.loads(snapshot_bytes(busy()))
+    for homes, words in (([0], "homes has 1 values"), ([99] * len(busy().snapshot.jobs), "homes: row 1 is no partition")):
+        with pytest.raises(DataError, match=words):
+            snapshot_from(text | {"homes": homes}, "s.json")
 
 
 def test_names_tiers_and_notes_are_kept(tmp_path):
@@ -139,6 +158,25 @@ def test_a_higher_tier_goes_first():
     found = outlook(tiered({"slow": 5}), scheduler)
     assert [each.name for each in found if each.action == "start"] == ["1"]
     assert found[1].reason == "asks for 8 GPUs; 0 are free"
+
+
+def test_who_names_several_partitions_is_told_of_all_their_nodes():
+    """Four GPUs for `day`, four for `night`; a job for either of them waits behind the head of `day`, not for want of nodes."""
+    from gpuyard import Workload
+    from gpuyard.model.cluster_file import cluster_from_dict
+
+    nodes = [{"gpus": 4, "partition": name} for name in ("day", "night")]
+    cluster = cluster_from_dict({"partitions": {"day": {}, "night": {}}, "nodes": nodes})
+    labels = ("day", "night", "night,day")
+    columns = {"submit": [0, 0, 0, 0], "gpus": [2, 3, 4, 2], "chunk": [1, 1, 1, 2], "estimate": [9, 9, 9, 99], "partition": [0, 1, 0, 2]}
+    snapshot = Simulation(Workload.build(columns, [9] * 4, partitions=labels), cluster).advance()
+    found = {each.name: (each.action, each.reason) for each in outlook(SavedSnapshot(snapshot), parse_scheduler("fcfs/first/easy"))}
+    assert found == {
+        "1": ("start", "is next"),
+        "2": ("start", "is next"),
+        "3": ("wait", "asks for 4 GPUs; 2 are free"),
+        "4": ("wait", "would fit, but could delay job 3, which goes first"),
+    }
 
 
 def tiered(tiers):

@@ -24,9 +24,9 @@ def _write(folder: Path, text: str, name: str = "jobs.csv") -> str:
 
 
 EVERYTHING = """\
-id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,qos,account,preemptible,checkpoint,checkpoint_cost,drain,restart_cost,other
-12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,high,lab,yes,600,12,30,60,x
--3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,,,,,,,,, "quoted, with comma"
+id,submit,start,end,deadline,runtime,estimate,walltime,transfer,gpus,cpus,memory,priority,chunk,user,partition,job_class,gpu_type,qos,account,preemptible,checkpoint,checkpoint_cost,drain,restart_cost,conditions,other
+12,20,21,31,90,10,11,12,0.5,8,16,32.5,2.5,4,ann,p1,lm,a100|v100,high,lab,yes,600,12,30,60,delay=5 after=-3,x
+-3, 10 ,,,, 7 ,,,,0.25,,,-1,,,,,,,,,,,,,, "quoted, with comma"
 """
 
 
@@ -51,12 +51,18 @@ def test_every_column(tmp_path: Path) -> None:
     assert [jobs.gpu_types[k] for k in jobs.gpu_type] == ["", "a100|v100"]
     assert [jobs.qoses[k] for k in jobs.qos] == ["", "high"]
     assert [jobs.accounts[k] for k in jobs.account] == ["", "lab"]
-    terms = ["", "preemptible=yes checkpoint=600 checkpoint_cost=12 drain=30 restart_cost=60"]
+    terms = ["", "preemptible=yes checkpoint=600 checkpoint_cost=12 drain=30 restart_cost=60 delay=5 after=-3"]
     assert [jobs.term_texts[k] for k in jobs.terms] == terms
     assert workload.logged_start is not None
     np.testing.assert_array_equal(workload.logged_start, [np.nan, 21])
     header = [*EVERYTHING.split("\n", 1)[0].split(","), "wait"]  # which says the start once more
     assert set(header) - {"other"} == set(COLUMNS)
+
+
+def test_conditions_that_make_no_sense_are_refused_with_their_line(tmp_path: Path) -> None:
+    text = "id,submit,gpus,runtime,conditions\n1,9,1,10,\n7,3,1,,\n2,5,1,10,held=yes\n3,0,1,10,after=x\n"
+    with pytest.raises(DataError, match=r"jobs.csv:5: conditions 'after=x': 'x' is not a whole number"):
+        load_workload(_write(tmp_path, text))
 
 
 def test_blank_lines_do_no_harm(tmp_path: Path) -> None:

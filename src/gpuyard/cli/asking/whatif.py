@@ -65,6 +65,8 @@ def site_of(
     (machine,), _ = inputs.clusters_for(first, [cluster] if cluster else None, generated=reading.is_generator(text))
     jobs = reading.changed(first, seed)
     machine = reading.changed_cluster(machine, jobs, seed)
+    if cluster:
+        inputs.check_partitions(jobs, [machine])
     return (with_estimate(jobs, estimate, seed) if estimate else jobs), machine
 
 

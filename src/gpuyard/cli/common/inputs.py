@@ -10,8 +10,11 @@ from gpuyard.cli.common.output import say
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuyard.model.cluster import Cluster
     from gpuyard.model.rules import Rules as Rules
+    from gpuyard.model.site.slurm_conf import SlurmSite
     from gpuyard.model.workload import Workload
     from gpuyard.traces.recipes import Reading as Reading
 else:
@@ -94,27 +97,59 @@ def clusters_for(workload: Workload, given: Sequence[str] | None, *, generated: 
     return (cluster,), origin
 
 
+def check_partitions(workload: Workload, clusters: Sequence[Cluster]) -> None:
+    """Refuse jobs that name a partition which a cluster of several does not have: that is more often a typing error."""
+    from gpuyard.errors import DataError
+    from gpuyard.model.cluster import partition_names
+    from gpuyard.model.units import shorten
+
+    jobs = workload.jobs
+    for cluster in clusters:
+        known = cluster.partition_numbers
+        wrong = [label not in known and any(name not in known for name in partition_names(label)) for label in jobs.partitions]
+        rows = [] if len(cluster.partitions) == 1 else [k for k, number in enumerate(jobs.partition.tolist()) if wrong[number]]
+        if rows:
+            label, others = jobs.partitions[jobs.partition[rows[0]]], f"; {len(rows) - 1:,} more like it" if len(rows) > 1 else ""
+            what = f"{workload.name}: job {jobs.id[rows[0]]}: partition {shorten(label)} is not in cluster {cluster.name}{others}"
+            raise DataError(what, hint=f"--apply {shorten('only:partition=' + '|'.join(known))} leaves such jobs out")
+
+
 def pseudonyms(workload: Workload, *, keep: bool) -> dict[str, str]:
     """Return new names for a log's users; empty where names are kept, or nobody has one."""
     return {} if keep else workload.pseudonyms()
 
 
+def with_users(clusters: Sequence[Cluster], names: Mapping[str, str]) -> tuple[Cluster, ...]:
+    """Return the clusters with their limits on users under the users' new names."""
+    from dataclasses import replace
+
+    return tuple(
+        replace(each, limits=tuple(replace(limit, user=names.get(limit.user, limit.user)) for limit in each.limits))
+        if each.limits
+        else each
+        for each in clusters
+    )
+
+
 @dataclass(frozen=True)
 class Measured:
-    """The speed table of --speeds; empty without one."""
+    """Say what clusters are besides their own files: the speed table of --speeds, and the site of --slurm-conf."""
 
     table: Mapping[str, Mapping[str, float]]
+    site: SlurmSite | None = None
 
     @classmethod
-    def of(cls, text: str | None) -> Measured:
+    def of(cls, text: str | None, slurm_conf: Path | None = None) -> Measured:
         from gpuyard.model.speeds import speeds_text
 
-        return cls({} if text is None else speeds_text(text))
+        return cls({} if text is None else speeds_text(text), None if slurm_conf is None else _site_of(slurm_conf))
 
     def clusters(self, clusters: Sequence[Cluster], workload: Workload) -> tuple[Cluster, ...]:
-        """Return the clusters with the measured speeds of their types; say where the table is useless."""
+        """Return the clusters with the measured speeds of their types, under the policy of the site; say where these are useless."""
         from gpuyard.model.speeds import with_speeds
 
+        if self.site is not None:
+            clusters = [_under(cluster, self.site) for cluster in clusters]
         if self.table and not set(workload.jobs.classes) & set(self.table):
             say(f"note: --speeds: no job of {workload.name} has a class of the table, e.g. {next(iter(self.table))!r}")
         types = {kind for row in self.table.values() for kind in row}
@@ -128,6 +163,22 @@ class Measured:
         from gpuyard.model.speeds import fitting
 
         return fitting(workload, self.table, dict.fromkeys(kind.name for cluster in clusters for kind in cluster.types))
+
+
+def _site_of(path: Path) -> SlurmSite:
+    from gpuyard.files import read_bytes
+    from gpuyard.model.site.slurm_conf import parse_slurm_site
+
+    return parse_slurm_site(read_bytes(path, 64_000_000, "the configuration of a Slurm site").decode("utf-8", "replace"), str(path))
+
+
+def _under(cluster: Cluster, site: SlurmSite) -> Cluster:
+    from gpuyard.model.site.slurm_conf import with_slurm_site
+
+    made, notes = with_slurm_site(cluster, site)
+    for note in notes:
+        say(f"note: --slurm-conf: {note}")
+    return made
 
 
 def _note_unknown_type(name: str) -> None:

@@ -48,6 +48,14 @@ With = Annotated[list[str] | None, _input("NAME=VALUE", "A parameter of the read
 SpeedsOption = Annotated[
     str | None, _input("FILE[:reference=TYPE]", "Measured speeds of job classes by GPU type (Gavel, Sia, …).", "--speeds")
 ]
+SlurmConf = Annotated[
+    Path | None,
+    _input(
+        "FILE",
+        "Simulate this Slurm site's policy: its slurm.conf, or what scontrol show config|partition and sacctmgr -P show qos|assoc print.",
+        "--slurm-conf",
+    ),
+]
 Jobs = Annotated[str | None, _input("N", "Only the first N jobs (10k is 10,000).", "--jobs")]
 Apply = Annotated[
     list[str] | None,

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuyard.model.site.slurm_conf import SlurmSite
     from gpuyard.model.workload import Workload
     from gpuyard.policies import AnyScheduler
 
 
 def one_scheduler(
-    scheduler: str | None, slots: Sequence[str | None], meta: str | None, of: Sequence[str] | None, every: str | None
-) -> AnyScheduler:
-    """Make the scheduler of `--scheduler`, of the four slots' options, or of `--meta` with `--of`; first come, first served by default."""
+    scheduler: str | None, slots: Sequence[str | None], meta: str | None, of: Sequence[str] | None, every: str | None,
+    *, site: SlurmSite | None = None,
+) -> AnyScheduler:  # fmt: skip
+    """Make the scheduler of `--scheduler`, of the four slots' options, or of `--meta` with `--of`; by default the site's, or FCFS."""
     from gpuyard.policies import make_meta, parse_scheduler
 
     ways = {"--scheduler": scheduler is not None, "--ordering …": any(slots), "--meta": meta is not None}
@@ -27,6 +29,8 @@ def one_scheduler(
         return make_meta(meta, of or (), every or "0")
     if of or every:
         raise UsageError("--of and --every belong to --meta", hint="e.g. --meta backlog --of fcfs --of sjf/best/easy")
+    if site is not None and not given:
+        return parse_scheduler(site.scheduler)
     return parse_scheduler(scheduler) if scheduler is not None else crossed([[slot] if slot else None for slot in slots])[0]
 
 
@@ -40,11 +44,11 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
 
 def several_schedulers(
     texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], logs: Sequence[Workload] = (), *,
-    learned: bool = False, everything: bool = False,
+    learned: bool = False, everything: bool = False, site: SlurmSite | None = None,
 ) -> list[AnyScheduler]:  # fmt: skip
     """Return the schedulers of `--scheduler`, then all combinations of the slots' options; without any, the usual ones.
 
-    `learned` adds those that are shipped, `everything` all built-in ones as well.
+    `learned` adds those that are shipped, `everything` all built-in ones as well, and that of the site comes first.
     """
     from gpuyard.experiments.usual import all_schedulers, shipped, usual_schedulers
     from gpuyard.policies import parse_scheduler
@@ -58,4 +62,6 @@ def several_schedulers(
         found = usual_schedulers(workloads, logs)
     if learned:
         found += shipped()
+    if site is not None:
+        found = [parse_scheduler(site.scheduler), *found]
     return list({scheduler.label: scheduler for scheduler in found}.values())

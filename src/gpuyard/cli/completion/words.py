@@ -224,5 +224,5 @@ VALUES: Mapping[str, Callable[[str], Candidates]] = {
     "out": _files, "plot": _files, "serve": _files, "token": _files, "decisions": _files, "metrics": _files, "stop_file": _files,
     "wake": _files,
     "lock": _files, "means": _fixed("btop", "aps"),
-    "report": _files, "results": _files, "config": _files, "speeds": _files, "library": _files, "jobs_out": _files,
+    "report": _files, "results": _files, "config": _files, "speeds": _files, "slurm_conf": _files, "library": _files, "jobs_out": _files,
 }  # fmt: skip

@@ -22,7 +22,8 @@ from gpuyard.engine.compiler.sources import source_hash
 from gpuyard.engine.kernels.place import pick_among
 from gpuyard.engine.kernels.plan import conservative
 from gpuyard.engine.kernels.ranks.walk import rank_pass
-from gpuyard.engine.state import PART_PICK, PART_PLAN
+from gpuyard.engine.kernels.site.shared import shared_pass
+from gpuyard.engine.state import PART_PICK, PART_PLAN, PART_SHARED
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int
@@ -40,7 +41,7 @@ def _part(s: State, a: Int, b: Int, which: Int) -> Any:
         return pick_among(s, a, b)
     if which == PART_PLAN:
         return conservative(s, a, b)
-    return rank_pass(s, a)
+    return shared_pass(s, a) if which == PART_SHARED else rank_pass(s, a)
 
 
 @cache

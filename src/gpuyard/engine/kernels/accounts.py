@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner
-from gpuyard.engine.state import BINS, MOST_SLOWDOWN, MOST_WAIT, SHORT
+from gpuyard.engine.rows.sums import MOST_SLOWDOWN, MOST_WAIT, SHORT
+from gpuyard.engine.state import BINS
 from gpuyard.model.estimator import FIRST_GUESS, SHORTEST
 
 if TYPE_CHECKING:

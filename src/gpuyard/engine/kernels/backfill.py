@@ -12,7 +12,7 @@ from gpuyard.engine.kernels.nodes import describe, give_back, hold, room_on
 from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.runs import estimated_end, factor_picked, note_demand, rate_of
 from gpuyard.engine.kernels.scores import SCORE_NETWORK, SCORE_OWN, SCORE_RANDOM
-from gpuyard.engine.ranking import ASKS
+from gpuyard.engine.rows.ranking import ASKS
 from gpuyard.engine.slots import BACKFILLS
 from gpuyard.model.cluster import EPS
 
@@ -72,7 +72,7 @@ def may_pass_alike(s: State, p: Int, h: Int, j: Int, slot: SlotRow) -> Any:
         return 0 if row.gpus > control.spare or row.gpus > control.spare_quota + EPS else ask.count
     if ask.holds < 0:
         find(s, p, j, slot)  # the nodes picked may be those of another by now
-        ask.holds = 1 if _holds_back(s, p, h, j, ask.count, False) else 0
+        ask.holds = 1 if holds_back(s, p, h, j, ask.count, False) else 0
     return 0 if ask.holds == 1 else ask.count
 
 
@@ -207,7 +207,7 @@ def find_behind(s: State, p: Int, h: Int, j: Int, slot: SlotRow, take: bool) -> 
         if row.gpus > control.spare or row.gpus > control.spare_quota + EPS:
             control.doubt = 1
             return 0
-    elif _holds_back(s, p, h, j, count, take):
+    elif holds_back(s, p, h, j, count, take):
         return 0
     if take:
         control.spare -= row.gpus
@@ -281,7 +281,7 @@ def fits_shadow(s: State, part: PartitionRow, row: JobRow) -> Any:
 
 
 @inner
-def _holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
+def holds_back(s: State, p: Int, h: Int, j: Int, count: Int, take: bool) -> Any:
     """Whether the head would no longer fit at its shadow time if job j took the nodes picked. `take`: hold them there if it still fits."""
     row = s.rows[j]
     if row.gpus > s.control[0].spare_quota + EPS:

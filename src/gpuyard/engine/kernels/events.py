@@ -12,24 +12,44 @@ from gpuyard.engine.compiler.vectors import words_at
 from gpuyard.engine.kernels.accounts import age_usage, estimate, observe, show_usage, tick, write_result, write_timeline
 from gpuyard.engine.kernels.backfill import BACKFILL_CONSERVATIVE
 from gpuyard.engine.kernels.bounds import bounded
-from gpuyard.engine.kernels.nodes import chunk_of, largest_share, limited, room_on, takes
+from gpuyard.engine.kernels.nodes import largest_share
 from gpuyard.engine.kernels.open import open_ordering, open_placement
 from gpuyard.engine.kernels.outages import REPAIR, handle_outage, join_pool
 from gpuyard.engine.kernels.passes import failed, order_queue, visit
-from gpuyard.engine.kernels.place import find, within_quota
 from gpuyard.engine.kernels.plan import plan_size
 from gpuyard.engine.kernels.queue import ends_remove
 from gpuyard.engine.kernels.ranks.order import quiet_until
 from gpuyard.engine.kernels.ranks.terms import begin_terms
 from gpuyard.engine.kernels.runs import end_job, enqueue, factor_held, overhead_of, requeue, start_at, submit_row
-from gpuyard.engine.ranking import RANK_TABLE
-from gpuyard.engine.state import CLOCK_NO, EXPLOSION, OPEN_NONE, OPEN_ORDERING, OPEN_PLACEMENT, REJECTED, RUNNING
-from gpuyard.model.cluster import EPS
+from gpuyard.engine.kernels.site.gates import (
+    AFTER_FAILED,
+    can_never_run,
+    explain,
+    is_released,
+    next_release_time,
+    reject,
+    release_due,
+    tell_followers,
+)
+from gpuyard.engine.kernels.site.limits import OVER_SUBMITTED, bench_over, submit_within_limits
+from gpuyard.engine.kernels.site.reasons import note_reason
+from gpuyard.engine.kernels.site.refusals import find_given, why_never
+from gpuyard.engine.rows.ranking import RANK_TABLE
+from gpuyard.engine.state import (
+    CLOCK_NO,
+    EXPLOSION,
+    OPEN_NONE,
+    OPEN_ORDERING,
+    OPEN_PLACEMENT,
+    PENDING,
+    RUNNING,
+    WAITING,
+)
 from gpuyard.model.snapshot import RECENT
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real
-    from gpuyard.engine.state import ControlRow, JobRow, PartitionRow, State
+    from gpuyard.engine.state import ControlRow, State
 
 # What a step of the engine comes back with; failures are negative.
 FINISHED, DECIDE, GROW_LOG, GROW_PLAN, PAUSED, ESTIMATE = range(6)
@@ -39,8 +59,6 @@ BAD_SWITCH = -3
 
 # What a step is asked to do.
 PREPARE, RUN, PASS, START, PREEMPT, FINISH = range(6)
-
-NO_PARTITION, NO_TYPE, TOO_MANY_GPUS, TOO_LARGE, OVER_QUOTA = range(1, 6)
 
 
 @inner
@@ -66,6 +84,8 @@ def _prepare(s: State) -> Any:
     if s.control[0].half_life > 0:
         show_usage(s)
     count_free(s)
+    if s.control[0].limits > 0:
+        bench_over(s)
     for p in range(len(s.partitions)):
         if s.partitions[p].head < s.partitions[p].tail:
             status = order_queue(s, p)
@@ -94,6 +114,10 @@ def _finish(s: State) -> Any:
             submit_row(s, j)
         if s.rows[j].status <= RUNNING:
             write_result(s, j)
+            if s.control[0].gated == 1 and j < submitted and s.rows[j].status == PENDING:
+                s.result[j].status = WAITING
+        if s.control[0].explaining == 1 and j < submitted:
+            note_reason(s, j, 0)
     if s.control[0].timeline == 1:
         write_timeline(s)
     return 0
@@ -122,16 +146,18 @@ def _run(s: State) -> Any:
                 return status
             control.instants += 1
             control.at_pass = 1
-            if control.external == 1 and control.waiting > 0:
+            if control.limits > 0:
+                bench_over(s)
+            if control.external == 1 and control.waiting > control.over:
                 control.passes += 1
                 if control.half_life > 0:
                     age_usage(s)  # when a pass of our own would have done it, so that both round alike
                 return DECIDE
-        if control.open != OPEN_NONE and (control.stage == 1 or control.waiting > 0):
+        if control.open != OPEN_NONE and (control.stage == 1 or control.waiting > control.over):
             status = _open_pass(s)
             if status != 0:
                 return status
-        elif control.external == 0 and control.waiting > 0:
+        elif control.external == 0 and control.waiting > control.over:
             status = _pass(s)
             if status != 0:
                 return status
@@ -181,12 +207,14 @@ def _next_time(s: State) -> Any:
         time = s.end_times[0]
     if control.next_job < len(s.rows):
         time = min(time, s.table[control.next_job].submit)
+    if control.gated == 1:
+        time = min(time, next_release_time(s))
     alive = time < math.inf
     if control.next_outage < len(s.outages) and (alive or control.waiting > 0):
         if alive or _repair_to_come(s):
             time = min(time, s.outages[control.next_outage].time)
             alive = True
-    if alive and control.timer > 0 and control.waiting > 0 and (control.running > 0 or _time_alone_matters(s)):
+    if alive and control.timer > 0 and control.waiting > control.over and (control.running > 0 or _time_alone_matters(s)):
         tick_at = control.next_timer
         if tick_at <= control.now:
             tick_at = _next_multiple(control.timer, control.now)
@@ -259,6 +287,10 @@ def _events(s: State) -> Any:
         if control.estimating == 1:
             observe(s, j, overhead_of(s, s.rows[j], factor_held(s, s.rows[j])))  # its devices are still held
         end_job(s, j)
+        if control.gated == 1:
+            status = tell_followers(s, j)
+            if status < 0:
+                return status
     while control.next_outage < len(s.outages) and s.outages[control.next_outage].time <= now:
         status = handle_outage(s, control.next_outage)
         if status < 0:
@@ -268,61 +300,28 @@ def _events(s: State) -> Any:
     while control.next_job < len(s.rows) and s.table[control.next_job].submit <= now:
         j = control.next_job
         control.next_job += 1
-        submit_row(s, j)
-        if control.rolling > 0:
-            estimate(s, j)
-        reason = _why_never(s, j)
-        if reason != 0:
-            s.rows[j].status = REJECTED
-            write_result(s, j)
-            s.result[j].reason = reason
-            continue
-        status = enqueue(s, j, crowd)
+        status = _submit(s, j, crowd)
         if status < 0:
             return status
-    return 0
+    return release_due(s) if control.gated == 1 else 0
 
 
 @inner
-def _why_never(s: State, j: Int) -> Any:
-    """The reason why a job cannot fit even on its empty, healthy partition; 0 if it can."""
-    row = s.rows[j]
-    if s.partition_of[s.table[j].partition] < 0:
-        return NO_PARTITION
-    if row.gpus > 0 and s.allowed[s.table[j].gpu_type] == 0:
-        return NO_TYPE
-    part = s.partitions[row.partition]
-    reason = 0
-    if row.plain == 1:
-        reason = 0 if row.gpus <= part.total else TOO_MANY_GPUS
-    else:
-        reason = _why_no_room(s, part, row)
-    if reason == 0 and row.gpus > part.quota + EPS:
-        return OVER_QUOTA
-    return reason
-
-
-@inner
-def _why_no_room(s: State, part: PartitionRow, row: JobRow) -> Any:
-    """Return the reason, the quota aside, for jobs that counters do not suffice for."""
-    devices = 0
-    units = 0
-    for n in range(part.node_lo, part.node_hi):
-        node = s.nodes[n]
-        if not (row.gpus == 0 or takes(s, row, node.gpu_type)):
-            continue
-        if row.gpus >= 1:
-            room = node.gpus // chunk_of(row)
-        elif row.gpus == 0:
-            room = 1
-        else:
-            room = 1 if node.gpus > 0 and node.first_device >= 0 else 0
-        devices += room
-        if room > 0:
-            units += int(limited(s, float(room), node.cpus, node.memory, row))
-        if units >= row.units:
-            return 0
-    return TOO_MANY_GPUS if devices < row.units and row.gpus > 0 else TOO_LARGE
+def _submit(s: State, j: Int, crowd: bool) -> Any:
+    """Submit a job: it enters its queue, has to wait before it may, or is rejected; returns a status."""
+    control = s.control[0]
+    submit_row(s, j)
+    if control.rolling > 0:
+        estimate(s, j)
+    reason = AFTER_FAILED if control.gated == 1 and can_never_run(s, j) else why_never(s, j)
+    if reason == 0 and control.limits > 0 and not submit_within_limits(s, j):
+        reason = OVER_SUBMITTED
+    if reason != 0:
+        return reject(s, j, reason)
+    if control.gated == 1 and not is_released(s, j):
+        explain(s, j)
+        return 0
+    return enqueue(s, j, crowd)
 
 
 # ── passes ──
@@ -488,18 +487,9 @@ def _start_given(s: State, j: Int) -> Any:
     """
     p = np.int64(s.rows[j].partition)
     part = s.partitions[p]
-    row = s.rows[j]
-    count = 0
-    while s.pick_units[count] > 0:
-        if room_on(s, row, s.nodes[s.pick_node[count]]) < s.pick_units[count]:
-            return 0
-        count += 1
-    if count == 0:
-        count = find(s, p, j, s.slots[s.control[0].active])
-        if count <= 0:
-            return count
-    elif not within_quota(part, row.gpus):
-        return 0
+    count = find_given(s, p, j)
+    if count <= 0:
+        return count
     at = part.head
     while s.queue_jobs[at] != j:
         at += 1

@@ -47,9 +47,26 @@ def takes(s: State, row: JobRow, kind: Int) -> Any:
 
 
 @inner
+def admits(s: State, row: JobRow, node: NodeRow) -> Any:
+    """Whether the node is in the partition in which the job is looked at, where partitions share nodes."""
+    return row.plain >= 0 or (s.members[node.number] >> np.uint64(-1 - row.plain)) & _ONE == _ONE
+
+
+@inner
+def holds_in(s: State, head: JobRow, row: JobRow) -> Any:
+    """Whether a running job holds a node of the partition in which the head is looked at."""
+    k = row.alloc
+    while k >= 0:
+        if admits(s, head, s.nodes[s.parts[k].node]):
+            return True
+        k = s.parts[k].next
+    return False
+
+
+@inner
 def allows(s: State, row: JobRow, node: NodeRow) -> Any:
-    """Whether the node is up and of a device type that the job takes."""
-    if node.down > 0:
+    """Whether the node is up, of a device type that the job takes, and of its partition."""
+    if node.down > 0 or (row.plain < 0 and not admits(s, row, node)):
         return False
     return row.gpus == 0 or takes(s, row, node.gpu_type)
 

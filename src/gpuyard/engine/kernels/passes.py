@@ -26,11 +26,13 @@ from gpuyard.engine.kernels.backfill import (
     reserve,
     sift,
 )
+from gpuyard.engine.kernels.nodes import holds_in
 from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import before, queue_sort
 from gpuyard.engine.kernels.ranks.area import waiting_area
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, key_of, overhead_of, requeue, revise_ends, start_at
-from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN, PART_RANK
+from gpuyard.engine.kernels.site.limits import OVER
+from gpuyard.engine.state import CLOCK_NO, CLOCK_STATE, PART_PLAN, PART_RANK, PART_SHARED
 from gpuyard.model.cluster import EPS
 from gpuyard.model.rules import MAY_STOP_ONCE, MUST_RUN
 
@@ -81,7 +83,7 @@ def _bring_first(s: State, p: Int, slot: SlotRow) -> Any:
     The others need not be in order: after a start all keys change, and those that may pass the head are keyed anew. Only preemption,
     a depth and conservative backfilling walk on.
     """
-    if slot.preemption != 0 or slot.depth > 0 or slot.backfill == BACKFILL_CONSERVATIVE:
+    if slot.preemption != 0 or slot.depth > 0 or slot.backfill == BACKFILL_CONSERVATIVE or s.control[0].limits > 0:
         return order_queue(s, p)
     status = _fill_keys(s, p, 0)
     if status == 0:
@@ -168,10 +170,12 @@ def visit(s: State, p: Int, slot: SlotRow) -> Any:
     if slot.rank != 0:
         return call_state(s.control[0].parts, s, p, 0, PART_RANK)
     part = s.partitions[p]
+    if part.shared > 0:
+        return call_state(s.control[0].parts, s, p, 0, PART_SHARED)
     if part.settled == 1 and not overdue(s, part):
         if part.came == 0:
             return 0
-        if part.came == 1 and part.newcomer > part.head:
+        if part.came == 1 and part.newcomer > part.head and s.rows[s.queue_jobs[part.head]].benched == 0:
             return _admit(s, p, slot)
     return run_pass(s, p)
 
@@ -182,7 +186,7 @@ def _admit(s: State, p: Int, slot: SlotRow) -> Any:
     part = s.partitions[p]
     part.came = 0
     j, h = np.int64(s.queue_jobs[part.newcomer]), np.int64(s.queue_jobs[part.head])
-    if slot.backfill == BACKFILL_NONE or (s.rows[j].gpus >= 1 and s.rows[j].gpus > part.free):
+    if s.rows[j].benched != 0 or slot.backfill == BACKFILL_NONE or (s.rows[j].gpus >= 1 and s.rows[j].gpus > part.free):
         return 0
     easy = slot.backfill == BACKFILL_EASY
     if easy and part.reserved == 1:
@@ -227,7 +231,7 @@ def run_pass(s: State, p: Int) -> Any:
         status = _walk(s, p, slot, preempting)
         if status < 0 or control.preempted == before:
             return status
-        _unbench(s, p)
+        unbench(s, p)
         preempting = False
 
 
@@ -238,12 +242,12 @@ def _walk(s: State, p: Int, slot: SlotRow, preempting: bool) -> Any:
     at = part.head
     while at < part.tail:
         j = np.int64(s.queue_jobs[at])
-        if s.rows[j].benched == 1:
+        if s.rows[j].benched != 0:
             at += 1
             continue
         count = find(s, p, j, slot)
         if count == 0 and preempting:
-            count = _make_room(s, p, j, slot)
+            count = make_room(s, p, j, slot)
             at = position(s, part, j)
         if count < 0:
             return failed(s, count, j)
@@ -268,11 +272,11 @@ def position(s: State, part: PartitionRow, j: Int) -> Any:
 
 
 @inner
-def _unbench(s: State, p: Int) -> None:
+def unbench(s: State, p: Int) -> None:
     """Let the jobs preempted in this pass take part again."""
     part = s.partitions[p]
     for i in range(part.head, part.tail):
-        s.rows[s.queue_jobs[i]].benched = 0
+        s.rows[s.queue_jobs[i]].benched &= ~1
 
 
 @inner
@@ -324,7 +328,7 @@ def _gather_passing(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     found = 0
     for i in range(part.head + 1, part.tail):
         j = np.int64(s.queue_jobs[i])
-        if s.rows[j].benched == 1:
+        if s.rows[j].benched != 0:
             continue
         count = may_pass_alike(s, p, h, j, slot)
         if count < 0:
@@ -358,7 +362,7 @@ def _start_behind(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
         at = next_passing(s, part, at, True)
     while at < part.tail:
         j = np.int64(s.queue_jobs[at])
-        count = 0 if s.rows[j].benched == 1 else find_passing(s, p, h, j, slot)
+        count = 0 if s.rows[j].benched != 0 else find_passing(s, p, h, j, slot)
         if count < 0:
             return failed(s, count, j)
         at = start_at(s, p, at, count) if count > 0 else at + 1
@@ -379,7 +383,7 @@ def _start_within(s: State, p: Int, head: Int, slot: SlotRow) -> Any:
     at = head + 1
     while at < part.tail and left > 0:
         j = np.int64(s.queue_jobs[at])
-        if s.rows[j].benched == 1:
+        if s.rows[j].benched != 0:
             at += 1
             continue
         left -= 1
@@ -410,7 +414,7 @@ def _next_behind(s: State, p: Int, h: Int, at: Int, count: Int, slot: SlotRow) -
 
 
 @inner
-def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
+def make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
     """Preempt for the head if that lets it fit: the number of nodes then picked for it, 0 if not, or a failure."""
     part = s.partitions[p]
     control = s.control[0]
@@ -437,7 +441,7 @@ def _make_room(s: State, p: Int, h: Int, slot: SlotRow) -> Any:
             status = requeue(s, j)
             if status < 0:
                 return status
-            s.rows[j].benched = 1
+            s.rows[j].benched = 1 if s.rows[j].benched & OVER == 0 else 1 | OVER
             control.preempted += 1
         if part.first_run == first:  # else those before it have moved up
             i -= 1
@@ -466,7 +470,7 @@ def _choose_victims(s: State, p: Int, h: Int, limit: Real) -> Any:
     free = float(part.free)
     used = part.used
     while True:
-        v = _least_important(s, part, limit)
+        v = _least_important(s, part, row, limit)
         if v < 0:
             for i in range(part.first_run, part.first_run + part.running):
                 s.rows[s.running_jobs[i]].benched = 0
@@ -486,8 +490,11 @@ def _must_run(s: State, row: JobRow) -> Any:
 
 
 @inner
-def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
-    """The unmarked running job with the highest score above `limit`, the latest started of equals; -1: none."""
+def _least_important(s: State, part: PartitionRow, head: JobRow, limit: Real) -> Any:
+    """The unmarked running job with the highest score above `limit`, the latest started of equals; -1: none.
+
+    Where partitions share nodes, one that holds none of the nodes of the head's partition does not count.
+    """
     now = s.control[0].now
     best = np.int64(-1)
     best_score = limit
@@ -497,6 +504,8 @@ def _least_important(s: State, part: PartitionRow, limit: Real) -> Any:
         row = s.rows[j]
         score = s.score[i]
         if row.benched == 2 or row.run_start == now or _must_run(s, row) or not score > limit:
+            continue
+        if head.plain < 0 and not holds_in(s, head, row):
             continue
         later = row.run_start > best_start or (row.run_start == best_start and j > best)
         if best < 0 or score > best_score or (score == best_score and later):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuyard.engine.compiler.jit import inner, trailing_zeros
-from gpuyard.engine.kernels.nodes import allows, chunk_of, limited, takes, tightest_device, unit_cpus, unit_memory
+from gpuyard.engine.kernels.nodes import admits, allows, chunk_of, limited, takes, tightest_device, unit_cpus, unit_memory
 from gpuyard.engine.kernels.place import choose, find
 from gpuyard.engine.kernels.queue import move_up
 from gpuyard.engine.kernels.ranks.terms import terms_at
@@ -37,13 +37,14 @@ def plan_size(s: State, part: PartitionRow, depth: Int) -> Any:
 
     Running jobs count like waiting ones, which they become if they are preempted.
     """
-    steps = 2 + 2 * (part.tail - part.head + part.running)
+    times = max(part.shared, 1)  # a job may be booked in each of its partitions
+    steps = 2 + 2 * ((part.tail - part.head) * times + part.running)
     if _steps_suffice(s, part):
         return steps, 1
     size = int(part.node_hi - part.node_lo)
     cells = 0
     for i in range(part.head, part.tail):
-        cells += 2 * min(int(s.rows[s.queue_jobs[i]].units), size)
+        cells += 2 * min(int(s.rows[s.queue_jobs[i]].units), size) * times
     if depth > 0:  # besides those that are booked some may start before the head
         cells = min(cells, int(2 * depth * size + part.total + part.tail - part.head))
     cells += size + len(s.shadow_devices)
@@ -68,7 +69,7 @@ def conservative(s: State, p: Int, head: Int) -> Any:
     last = _last_fitting(s, part, part.tail - 1, head)
     if last < head:
         return 0
-    _begin(s, part)
+    begin_plan(s, part)
     left = depth_of(slot, part.tail - head)
     at = head
     while at <= last and left > 0:
@@ -76,7 +77,7 @@ def conservative(s: State, p: Int, head: Int) -> Any:
         count = 0
         if s.rows[j].benched == 0:
             left -= 1
-            count = _book(s, p, j, slot)
+            count = book(s, p, j, slot)
         if count < 0:
             s.control[0].error_job = j
             return count
@@ -101,7 +102,7 @@ def _last_fitting(s: State, part: PartitionRow, last: Int, first: Int) -> Any:
 
 
 @inner
-def _book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
+def book(s: State, p: Int, j: Int, slot: SlotRow) -> Any:
     """Give job j its booking; returns the number of nodes picked if it starts now, 0 if later or never."""
     part = s.partitions[p]
     now = s.control[0].now
@@ -150,7 +151,7 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
     else:
         for n in range(part.node_lo, part.node_hi):
             kind = s.nodes[n].gpu_type
-            if takes(s, row, kind):
+            if takes(s, row, kind) and (row.plain >= 0 or admits(s, row, s.nodes[n])):
                 slowest = min(slowest, s.speed[row.job_class * len(s.types) + kind])
                 factor = max(factor, s.types[kind].transfer)
         if row.units > 1:
@@ -166,7 +167,7 @@ def _longest(s: State, part: PartitionRow, row: JobRow) -> Any:
 
 
 @inner
-def _begin(s: State, part: PartitionRow) -> None:
+def begin_plan(s: State, part: PartitionRow) -> None:
     """The plan as the running jobs leave it. shadow_devices tells until when a device is shared (-1: it is not)."""
     control = s.control[0]
     control.steps = 1

@@ -24,6 +24,9 @@ from gpuyard.engine.kernels.queue import (
 )
 from gpuyard.engine.kernels.ranks.area import next_halving, waiting_area
 from gpuyard.engine.kernels.ranks.terms import begin_terms, kept_of, learn_run_time, share_burden, terms_at, test_table
+from gpuyard.engine.kernels.site.homes import look_at_in
+from gpuyard.engine.kernels.site.limits import bench_over, charge_limits, leave_limits
+from gpuyard.engine.kernels.site.reasons import note_reason
 from gpuyard.engine.state import CLOCK_NO, DONE, JOB_ROW, KILLED, PENDING, RUNNING, WAITING
 from gpuyard.model.jobs import JOB
 
@@ -177,7 +180,7 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
     if control.half_life > 0:
         charge(s, row, 1.0)
     end = _set_clocks(s, row)
-    row.status = RUNNING
+    row.status, row.benched = RUNNING, 0
     _note(s, j)
     ends_insert(s.end_times, s.ends, control.heap, end, j)
     control.heap += 1
@@ -186,6 +189,10 @@ def start_job(s: State, p: Int, j: Int, count: Int) -> None:
         running_insert(s, part, j)
     if len(s.rank_until) > 1:
         s.rank_until[j] = s.rank_calm[j] = -math.inf
+    if control.limits > 0:
+        note_reason(s, j, 0)  # stops that made room for it may have put it over a limit since it was looked at
+        charge_limits(s, row, 1.0, 0.0)
+        bench_over(s)
 
 
 @inner
@@ -266,6 +273,8 @@ def _release(s: State, p: Int, j: Int) -> None:
         charge(s, row, -1.0)
     if part.used < 1e-9:
         part.used = 0.0
+    if control.limits > 0:
+        charge_limits(s, row, -1.0, elapsed * row.gpus)
     row.ran += elapsed
     note_service(s, row, row.ran)
     part.settled = 0
@@ -287,6 +296,8 @@ def end_job(s: State, j: Int) -> None:
             s.types[t].late_seconds = 0.0
     write_result(s, j)
     s.result[j].end = s.control[0].now
+    if s.control[0].limits > 0:
+        leave_limits(s, j)
     if s.control[0].tallying == 1:
         tally_end(s, row)
     if len(s.burden) > 1:
@@ -304,10 +315,7 @@ def submit_row(s: State, j: Int) -> None:
     fill_row(s, s.table[j], j)
     s.rows[j].runtime = s.runtime[j]
     line = s.result[j]
-    line.rate = 0.0
-    line.nodes = 0
-    line.node = -1
-    line.reason = 0
+    line.rate, line.nodes, line.node, line.reason = 0.0, 0, -1, 0
 
 
 @inner
@@ -320,17 +328,9 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     if len(s.factors) > 0:
         _fill_factors(s, given, row, s.factors[j])
     row.ran, row.done, row.run_start, row.rate, row.est_end = 0.0, 0.0, 0.0, 0.0, 0.0
-    row.remaining = given.estimate
-    row.queued = given.submit
-    row.start = -1.0
-    row.preemptions = 0
-    row.status = PENDING
-    row.alloc = -1
-    row.overrun = 0
-    row.benched = 0
-    row.barren = 0
-    row.silent = 0
-    row.reached = 0.0
+    row.remaining, row.queued, row.start = given.estimate, given.submit, -1.0
+    row.status, row.alloc, row.preemptions, row.reached = PENDING, -1, 0, 0.0
+    row.overrun, row.benched, row.barren, row.silent = 0, 0, 0, 0
     whole = given.gpus >= 1
     row.units = int(given.gpus) // given.chunk if whole else 1
     everything = (1 << len(s.types)) - 1
@@ -338,6 +338,8 @@ def fill_row(s: State, given: SubmittedRow, j: Int) -> None:
     row.moved = 1 if given.transfer > 0 else 0
     plain = whole and row.hosted == 0 and given.chunk == 1 and s.allowed[given.gpu_type] == everything
     row.plain = 1 if plain else 0
+    if s.partitions[row.partition].shared > 0:
+        look_at_in(s, row, 0)
 
 
 @inner
@@ -345,7 +347,7 @@ def _fill_factors(s: State, given: SubmittedRow, row: JobRow, line: FactorRow) -
     line.attained = line.usage = 0.0
     line.fair_share = 1.0 / len(s.users)
     line.size_factor = given.gpus / s.control[0].gpus if s.control[0].gpus > 0 else 0.0
-    line.partition_factor = s.partitions[row.partition].factor
+    line.partition_factor = s.partition_factor[given.partition]
     line.qos_factor = s.qos_factor[given.qos]
 
 
@@ -373,7 +375,10 @@ def requeue(s: State, j: Int) -> Any:
         control.error_job = j
         return STARVED
     _note(s, -1 - j)
-    return enqueue(s, j, False)
+    status = enqueue(s, j, False)
+    if control.limits > 0:
+        bench_over(s)
+    return status
 
 
 @inner
@@ -396,6 +401,7 @@ def enqueue(s: State, j: Int, crowd: bool) -> Any:
     row = s.rows[j]
     row.status = WAITING
     row.queued = control.now
+    note_reason(s, j, 0)
     begin_terms(s, row)
     row.remaining = max(row.estimate - row.done, 0.0)
     control.waiting += 1

@@ -11,11 +11,13 @@ from gpuyard.engine.kernels.accounts import show_usage
 from gpuyard.engine.kernels.events import count_free, switch
 from gpuyard.engine.kernels.nodes import NO_DEVICES, describe, hold
 from gpuyard.engine.kernels.passes import order_queue
-from gpuyard.engine.kernels.place import find
 from gpuyard.engine.kernels.queue import queue_sort
 from gpuyard.engine.kernels.ranks.area import may_be_stopped
 from gpuyard.engine.kernels.ranks.terms import begin_terms
 from gpuyard.engine.kernels.runs import fill_row
+from gpuyard.engine.kernels.site.homes import find_home
+from gpuyard.engine.kernels.site.limits import bench_over, charge_limits
+from gpuyard.engine.kernels.site.refusals import find_chances, find_given
 from gpuyard.engine.state import JOB_ROW, RUNNING, WAITING
 from gpuyard.model.jobs import JOB as SUBMITTED
 from gpuyard.model.snapshot import LIVE
@@ -86,7 +88,7 @@ def _has_devices(node: NodeRow, mask: np.uint64) -> Any:
 @inner
 def lay_out(
     s: State, table: Vector[SubmittedRow], live: Vector[LiveRow], held: Vector[HeldRow], nodes: Vector[NodeStatusRow],
-    ended: Vector[EndedRow], usage: Reals, where: Ints, now: Real, submitted: Int,
+    ended: Vector[EndedRow], usage: Reals, homes: Ints, where: Ints, now: Real, submitted: Int,
 ) -> Any:  # fmt: skip
     """Set queues, running jobs, nodes and counts as a snapshot shows them; returns LAID_OUT, or UNSOUND. `where`: node number → place.
 
@@ -104,11 +106,17 @@ def lay_out(
     _set_regions(s, table)
     _set_rows(s, table, live)
     _set_held(s, held, where)
+    for i in range(control.heap):
+        j = np.int64(s.ends[i])
+        find_home(s, s.rows[j], np.int64(homes[j]) if j < len(homes) else np.int64(-1))
     _count_arrivals(control, table, ended, submitted)
     for n in range(len(s.nodes)):
         if s.nodes[n].free < 0:
             return UNSOUND
     _count_devices(s)
+    if control.limits > 0:
+        for i in range(control.heap):
+            charge_limits(s, s.rows[s.ends[i]], 1.0, 0.0)
     return LAID_OUT
 
 
@@ -187,6 +195,8 @@ def _set_row(s: State, given: SubmittedRow, seen: LiveRow, j: Int) -> None:
     row.status = RUNNING if seen.running else WAITING
     if not seen.running:
         begin_terms(s, row)
+    if s.partitions[row.partition].shared > 0:
+        find_chances(s, j)  # of one that runs too: it may be stopped, and then waits
     if may_be_stopped(s, row):
         s.control[0].stoppable = 1
     if len(s.rank_until) > 1:
@@ -276,19 +286,20 @@ def first_choice(s: State, what: Int, which: Int) -> Any:
     control = s.control[0]
     if control.half_life > 0:
         show_usage(s)
+    if control.limits > 0:
+        bench_over(s)
     if what == SCHEDULER:
         status = switch(s)
         return status if status < 0 else control.active
     row = which
     if what == JOB:
-        part = s.partitions[which]
-        if part.head == part.tail:
-            return NO_JOB
-        status = order_queue(s, which)
-        if status < 0:
-            return status
-        row = np.int64(s.queue_jobs[part.head])
-    picked = find(s, np.int64(s.rows[row].partition), row, s.slots[control.active])
+        row = _first_of(s, which)
+        if row < 0:
+            return row
+    picked = np.int64(0)
+    if s.rows[row].benched == 0:
+        s.pick_units[0] = 0  # no nodes are given
+        picked = find_given(s, np.int64(s.rows[row].partition), row)
     if picked < 0:
         control.error_job = row
         return picked
@@ -299,6 +310,22 @@ def first_choice(s: State, what: Int, which: Int) -> Any:
         s.parts[i].next = i - 1  # from the last to the first
     s.rows[row].alloc = picked - 1
     return row
+
+
+@inner
+def _first_of(s: State, p: Int) -> Any:
+    """Return the first job of a queue that is over no limit, NO_JOB, or a failure."""
+    part = s.partitions[p]
+    if part.head == part.tail:
+        return NO_JOB
+    status = order_queue(s, p)
+    if status < 0:
+        return status
+    for i in range(part.head, part.tail):
+        j = np.int64(s.queue_jobs[i])
+        if s.rows[j].benched == 0:
+            return j
+    return NO_JOB
 
 
 # ── decisions ──

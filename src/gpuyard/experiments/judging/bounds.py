@@ -36,7 +36,9 @@ from typing import TypeAlias
 import numpy as np
 
 from gpuyard.arrays import Array
-from gpuyard.engine.state import SHORT
+from gpuyard.engine.mix import are_shared
+from gpuyard.engine.rows.sums import SHORT
+from gpuyard.engine.site import has_site
 from gpuyard.experiments.judging.relaxation import Relaxation, most_on_time, one_machine, relax
 from gpuyard.metrics.base import resolve
 from gpuyard.model.cluster import Cluster
@@ -92,7 +94,8 @@ class _Terms:
 def bound(metric: str, workload: Workload, cluster: Cluster, *, rules: Rules | None = None, stops: bool = True) -> Bound | None:
     """Return the bound on `metric` for `workload` on `cluster`; None where none is known for that metric.
 
-    It holds where all accepted jobs come to their end. `stops`: schedulers may preempt; without it `wait` and the utilisations are
+    It holds where all accepted jobs come to their end; none is known where partitions share nodes or jobs, where jobs say when they may
+    start, or under limits. `stops`: schedulers may preempt; without it `wait` and the utilisations are
     bounded more tightly (outages stop jobs too). Of metrics with one value per job it is of the mean. O(n log n).
     """
     return bounds([metric], workload, cluster, rules=rules, stops=stops)[metric]
@@ -105,7 +108,7 @@ def bounds(
     rules = rules or Rules()
     proofs = {metric: _proof_of(metric) for metric in metrics}
     found: dict[str, Bound | None] = dict.fromkeys(proofs)
-    if not any(proofs.values()):
+    if not any(proofs.values()) or are_shared(workload.jobs, cluster) or has_site(workload.jobs, cluster):
         return found
     relaxed = relax(workload, cluster, rules)
     if len(relaxed.rows) == 0:

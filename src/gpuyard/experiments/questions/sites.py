@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.errors import UsageError
-from gpuyard.model.cluster import MAX_DEVICES, Cluster, GpuType, Nodes, Outage, Partition
+from gpuyard.model.cluster import MAX_DEVICES, Cluster, GpuType, Nodes, Outage, Partition, where_several
 from gpuyard.model.presets import DEVICES
 from gpuyard.model.units import format_seconds
 from gpuyard.model.workload import Workload
@@ -113,7 +113,7 @@ def chosen_nodes(cluster: Cluster, partition: str, kind: str = "") -> Array:
     if partition:
         if partition not in cluster.partition_numbers:
             raise unknown_name(f"partition of {cluster.name}", partition, list(cluster.partition_numbers))
-        rows &= cluster.nodes.partition == cluster.partition_numbers[partition]
+        rows &= cluster.nodes.of_partition(cluster.partition_numbers[partition])
     if kind:
         names = [each.name for each in cluster.types]
         if kind not in names:
@@ -135,8 +135,10 @@ def with_nodes(cluster: Cluster, rows: Array, gpus: Array | None = None) -> Clus
     for row in rows.tolist():
         names.append(nodes.names[row] + (f"-copy{seen[row]}" if seen[row] else ""))
         seen[row] += 1
-    columns = {name: getattr(nodes, name)[rows] for name in ("gpu_type", "cpus", "memory", "rack", "partition")}
-    made = Nodes(tuple(names), gpus=(nodes.gpus[rows] if gpus is None else gpus.astype(np.int32)), **columns)
+    columns = {name: column[rows] for name, column in nodes.columns.items()}
+    if gpus is not None:
+        columns["gpus"] = gpus.astype(np.int32)
+    made = Nodes(tuple(names), **columns)
     place = {row: k for k, row in reversed(list(enumerate(rows.tolist())))}
     outages = tuple(replace(each, node=place[each.node]) for each in cluster.outages if each.node in place)
     return replace(cluster, nodes=made, outages=outages)
@@ -274,12 +276,23 @@ def merge(workload: Workload, cluster: Cluster, *, partitions: str = "") -> Site
     first, parts = numbers[0], cluster.partitions
     joined = Partition(
         parts[first].name, sum(parts[k].quota for k in numbers), max(parts[k].priority for k in numbers),
-        (*parts[first].also, *(name for k in numbers[1:] for name in (parts[k].name, *parts[k].also))),
+        (*parts[first].also, *(name for k in numbers[1:] for name in (parts[k].name, *parts[k].also))), max(parts[k].tier for k in numbers),
     )  # fmt: skip
     kept = [k for k in range(len(parts)) if k not in numbers[1:]]
     place = np.array([kept.index(first if k in numbers else k) for k in range(len(parts))])
-    made = replace(cluster.nodes, partition=place[cluster.nodes.partition].astype(np.int32))
+    made = _renumbered(cluster.nodes, place)
     return workload, replace(cluster, nodes=made, partitions=tuple(joined if k == first else parts[k] for k in kept))
+
+
+def _renumbered(nodes: Nodes, place: Array) -> Nodes:
+    """Return the nodes in partitions that have other numbers now, perhaps one for several; nodes that shared only those share no more."""
+    made = replace(nodes, partition=place[nodes.partition].astype(np.int32))
+    if nodes.member_of is None:
+        return made
+    sets = np.zeros(len(nodes), np.uint64)
+    for number, at in enumerate(place.tolist()):
+        sets[nodes.of_partition(number)] |= np.uint64(1) << np.uint64(at)
+    return replace(made, member_of=where_several(sets))
 
 
 @site_change(
@@ -292,6 +305,10 @@ def split(workload: Workload, cluster: Cluster, *, nodes: int = 1, most: float =
     number = int(cluster.nodes.partition[chosen[0]])
     if not partition and len(cluster.partitions) > 1:
         raise UsageError(f"change split: {cluster.name} has several partitions", hint="name one: split:nodes=4,most=1,partition=…")
+    if cluster.nodes.member_of is not None:
+        raise UsageError(
+            f"change split: {cluster.name} has partitions that share nodes", hint="a limit does it: [[limits]] partition, gpus"
+        )
     name = f"{cluster.partitions[number].name}-small"
     wide = next((row for row in chosen.tolist() if is_pool(cluster, row)), None)
     rows, gpus = np.arange(len(cluster.nodes)), cluster.nodes.gpus.astype(np.int64)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpuyard.live.service.registered import RegisteredSite
+from gpuyard.model.cluster import partition_names
 from gpuyard.model.decision import Part
 from gpuyard.model.fields import Fields
 from gpuyard.model.rules import parse_terms
@@ -60,8 +61,9 @@ def _check_labels(site: RegisteredSite, labels: Mapping[str, str]) -> None:
     known = site.cluster.partition_numbers
     if len(site.cluster.partitions) > 1 or "partition" in labels:
         label = labels.get("partition", "")
-        if label not in known:
-            raise unknown_name("partition", label, list(known))
+        for name in [label] if label in known else partition_names(label):
+            if name not in known:
+                raise unknown_name("partition", name, list(known))
     types = [kind.name for kind in site.cluster.types]
     for kind in labels.get("gpu_type", "").split("|") if labels.get("gpu_type") else ():
         if kind not in types:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.mix import reach
 from gpuyard.engine.snapshots import carried_out, revise_ends
 from gpuyard.errors import DataError, UsageError
 from gpuyard.live.state.file import SavedSnapshot
@@ -146,13 +147,8 @@ class RegisteredSite:
         if kinds:
             wanted = [k for k, kind in enumerate(self.cluster.types) if kind.name in kinds.split("|")]
             room &= np.isin(self.cluster.nodes.gpu_type, wanted)
-        found: Array = room & (self.cluster.nodes.partition == self._home(row))
+        found: Array = room & reach(self._texts["partitions"][int(self._jobs["partition"][row])], self.cluster)
         return found
-
-    def _home(self, row: int) -> int:
-        """Return the partition of the cluster that a job belongs to."""
-        label = self._texts["partitions"][int(self._jobs["partition"][row])]
-        return self.cluster.partition_numbers.get(label, 0)
 
     def _used(self) -> tuple[Array, Array]:
         """(nodes,) cores and GB that running jobs use."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from gpuyard.errors import DataError, GpuyardError
 from gpuyard.live.deployment.modes import Update
 from gpuyard.live.slurm.records import unverified
-from gpuyard.live.slurm.text import PLACING, SQUEUE, drawn_jobs, scontrol_nodes, scontrol_partitions
+from gpuyard.live.slurm.text import PLACING, SQUEUE, KnownRows, drawn_jobs, scontrol_nodes, scontrol_partitions
 from gpuyard.live.state.site import SiteJob, SiteNode, SiteState
 
 PATIENCE = 30.0  # s for one command
@@ -78,14 +78,14 @@ def no_right(failed: Mapping[str, str]) -> bool:
     return any(why.startswith(_NO_RIGHT) for why in failed.values())
 
 
-def read_jobs(patience: float = PATIENCE, *, ended: bool = False, placing: bool = False) -> list[SiteJob]:
+def read_jobs(patience: float = PATIENCE, *, ended: bool = False, placing: bool = False, known: KnownRows | None = None) -> list[SiteJob]:
     """Read the queue: one call of `squeue`, which lists each task of an array; with `ended` also those that ended in the last minutes.
 
-    With `placing` also the nodes that jobs are pinned to, and marks of ours.
+    With `placing` also the nodes that jobs are pinned to, and marks of ours. `known`: see `drawn_jobs`.
     """
     separator = f"|{secrets.token_hex(4)}|"
     fields = ",".join(name + ":" + separator for name in (*SQUEUE, *(PLACING if placing else ())))
-    return drawn_jobs(call(["squeue", "-a", "-r", *(["-t", "all"] if ended else []), "-O", fields], patience), separator)
+    return drawn_jobs(call(["squeue", "-a", "-r", *(["-t", "all"] if ended else []), "-O", fields], patience), separator, known=known)
 
 
 def read_nodes(patience: float = PATIENCE) -> list[SiteNode]:

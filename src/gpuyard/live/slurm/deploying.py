@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpuyard.live.deployment.modes import Mode, Update
@@ -13,6 +13,7 @@ from gpuyard.live.guards import GuardSettings
 from gpuyard.live.slurm.commands import SlurmError, configuration, no_right, read_jobs, read_nodes, read_slurm, send, went
 from gpuyard.live.slurm.means import MEANS
 from gpuyard.live.slurm.modes import OrderMode, SlurmPlace, release_all
+from gpuyard.live.slurm.text import KnownRows
 from gpuyard.live.state.site import SiteState
 
 
@@ -32,6 +33,8 @@ class SlurmSettings(DeploySettings):
 @dataclass
 class SlurmDeployment(Deployment):
     """One scheduler at work beside one Slurm."""
+
+    _rows: KnownRows = field(default_factory=dict, repr=False)  # of squeue, as it answered last
 
     def check(self) -> None:
         """Refuse a Slurm in which this mode cannot work."""
@@ -53,7 +56,7 @@ class SlurmDeployment(Deployment):
                 hint = "begin times would come at the wrong moment: let NTP set both"
                 raise SlurmError(f"slurmctld's clock is {ahead:+.0f} s from this machine's", hint=hint)
             return replace(self._ground, now=now)
-        jobs = read_jobs(settings.patience, ended=True, placing=self.mode.placing)
+        jobs = read_jobs(settings.patience, ended=True, placing=self.mode.placing, known=self._rows)
         quiet = [replace(node, used=0) for node in self._ground.nodes]  # which GPUs were in use then is no longer so
         nodes = read_nodes(settings.patience) if self.mode.reads_nodes else quiet
         return replace(self._ground, now=now, jobs=jobs, nodes=nodes)

@@ -52,8 +52,15 @@ def squeue_jobs(text: str, where: str = "squeue") -> list[SiteJob]:
     return [job_of(fields, place) for place, fields in table_rows(text, where)]
 
 
-def drawn_jobs(text: str, separator: str, where: str = "squeue") -> list[SiteJob]:
-    """Read the jobs of `squeue -r -O …` with `separator` behind every field, the last too: one that nobody could know."""
+KnownRows = dict[tuple[str, ...], SiteJob]  # the fields of a row, and the job that they say
+
+
+def drawn_jobs(text: str, separator: str, where: str = "squeue", known: KnownRows | None = None) -> list[SiteJob]:
+    """Read the jobs of `squeue -r -O …` with `separator` behind every field, the last too: one that nobody could know.
+
+    `known` has the rows of the reading before, and gets those of this one: most waiting jobs are as they were, and to take a row apart
+    costs 40 µs.
+    """
     head, *rows = text.split(f"{separator}\n")
     if not rows:
         raise DataError(f"{where}: {head.strip()[:60]!r} is not the table that was asked for")
@@ -62,12 +69,19 @@ def drawn_jobs(text: str, separator: str, where: str = "squeue") -> list[SiteJob
         names[names.index("JOBID", names.index("JOBID") + 1)] = "RAW_JOBID"
     if rows.pop().strip():
         raise DataError(f"{where}: the answer is cut short")
-    found = []
+    found, before = [], dict(known or {})
+    if known is not None:
+        known.clear()
     for number, row in enumerate(rows, 2):
-        values = row.split(separator)
+        values = tuple(row.split(separator))
         if len(values) != len(names):
             raise DataError(f"{where}:{number}: {len(values)} fields, the header names {len(names)}")
-        found.append(job_of({name: " ".join(value.split()) for name, value in zip(names, values, strict=True)}, f"{where}:{number}"))
+        job = before.get(values)
+        if job is None:
+            job = job_of({name: " ".join(value.split()) for name, value in zip(names, values, strict=True)}, f"{where}:{number}")
+        if known is not None:
+            known[values] = job
+        found.append(job)
     return found
 
 

@@ -67,6 +67,7 @@ def snapshot_bytes(saved: SavedSnapshot) -> bytes:
     arrays = {"jobs": s.jobs.table, **{name: getattr(s, name) for name in _TABLES if name != "jobs"}}
     parts |= {name: _table_parts(array) for name, array in arrays.items() if array is not None}
     parts["usage"] = [_plain(value) for value in s.usage.tolist()]
+    parts |= {"homes": s.homes.tolist(), "spent": dict(s.spent)}
     parts |= {"names": list(saved.names), "tiers": dict(saved.tiers), "ineligible": dict(saved.ineligible), "notes": list(saved.notes)}
     lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in parts.items()]
     return ("{" + ",\n ".join(lines) + "}\n").encode()
@@ -147,11 +148,12 @@ def _snapshot(root: Fields, where: str) -> Snapshot:
     jobs.check(f"{where}: jobs")
     rules = _rules(root.table("rules"), where)
     usage = _numbers(root.value("usage", []), np.dtype(np.float64), f"{where}: usage")
+    homes, spent = _numbers(root.value("homes", []), np.dtype(np.int32), f"{where}: homes"), root.table("spent")
     others: dict[str, Any] = {name: root.whole(name, 0, low=low, high=high) for name, (low, high) in _SCALARS.items()}
     snapshot = Snapshot(
         root.number("now", low=-1e12), jobs, tables.pop("live"), tables.pop("held", np.zeros(0, HELD)), tables.pop("nodes"), cluster, rules,
         usage=usage, half_life=root.number("half_life", HALF_LIFE, above=0.0), excess=root.number("excess", 0.0, low=-1e300, high=1e300),
-        **others, **tables,
+        **others, **tables, homes=homes, spent={name: spent.number(name, high=1e300) for name in spent.names},
     )  # fmt: skip
     _check_references(snapshot, where)
     return snapshot
@@ -239,6 +241,9 @@ def _check_references(s: Snapshot, where: str) -> None:
         raise DataError(f"{where}: nodes has {len(s.nodes)} rows for {len(nodes)} nodes of the cluster")
     if len(s.usage) not in (0, len(s.jobs.users)):
         raise DataError(f"{where}: usage has {len(s.usage)} values for {len(s.jobs.users)} users")
+    if len(s.homes) not in (0, len(jobs)):
+        raise DataError(f"{where}: homes has {len(s.homes)} values for {len(jobs)} jobs")
+    _refuse((s.homes < -1) | (s.homes >= len(s.cluster.partitions)), f"{where}: homes", "is no partition of the cluster")
     _refuse((jobs["index"][1:] <= jobs["index"][:-1]), f"{where}: jobs: index", "does not ascend", first=2)
     _refuse(jobs["index"] < 0, f"{where}: jobs: index", "is negative")
     for name in JOB.names or ():

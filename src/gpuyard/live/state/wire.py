@@ -16,8 +16,8 @@ from gpuyard.model.jobs import JOB, LABELS, Jobs
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import ENDED, HELD, LIVE, NODE, Snapshot
 
-VERSION = 2  # of what is written
-_ARRAYS = {"jobs": JOB, "live": LIVE, "held": HELD, "nodes": NODE, "ended": ENDED}
+VERSION = 3  # of what is written
+_ARRAYS = {"jobs": JOB, "live": LIVE, "held": HELD, "nodes": NODE, "ended": ENDED, "homes": np.dtype(np.int32)}
 _LAYOUT = [VERSION, *(kind.itemsize for kind in _ARRAYS.values())]
 
 
@@ -32,7 +32,7 @@ class SnapshotWriter:
         arrays = {"jobs": snapshot.jobs.table, **{name: getattr(snapshot, name) for name in _ARRAYS if name != "jobs"}}
         head: dict[str, Any] = {
             "version": _LAYOUT, "now": snapshot.now, "submitted": snapshot.submitted, "excess": snapshot.excess,
-            "labels": snapshot.jobs.labels,
+            "labels": snapshot.jobs.labels, "spent": dict(snapshot.spent),
             "counts": {name: len(array) for name, array in arrays.items()},
         }  # fmt: skip
         if snapshot.cluster is not self._cluster:
@@ -75,5 +75,5 @@ class SnapshotReader:
             found[name] = np.frombuffer(data, kind, count, at).copy()
             at += count * kind.itemsize
         jobs = Jobs(found.pop("jobs"), **self._labels)
-        found |= {"submitted": head["submitted"], "excess": head["excess"]}
+        found |= {name: head[name] for name in ("submitted", "excess", "spent")}
         return Snapshot(head["now"], jobs, cluster=self._cluster, rules=self._rules, seed=0, **found)

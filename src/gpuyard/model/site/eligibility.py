@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+
+from gpuyard.errors import DataError
+from gpuyard.model.units import MAX_TIME
 
 REASONS: Mapping[str, str] = {  # name → what a person reads
     "held": "it is held", "begin": "its begin time has not come",
@@ -20,12 +24,15 @@ REASONS: Mapping[str, str] = {  # name → what a person reads
     "start-failed": "it could not be started a moment ago and is tried again soon",
     "drain": "the node is being drained and starts nothing",
     "reservation": "it waits for a reservation", "account-limit": "its account or user is at a limit", "qos-limit": "its QOS is at a limit",
-    "partition-limit": "its partition is closed or does not admit it", "licence": "no licence is free",
+    "user-limit": "its user is at a limit", "site-limit": "the site is at a limit",
+    "partition-limit": "its partition is closed, at a limit or does not admit it", "licence": "no licence is free",
     "node-down": "a node that it needs is not available", "staging": "its data or its last run is still being cleaned up",
     "site": "the batch system does not let it start",
     "impossible": "no node can ever fulfil its request",
 }  # fmt: skip
 NEVER = frozenset({"after-failed"})  # a job that is ineligible for these stays so
+STATES = ("held", "delay", "after", "after_any", "array", "array_limit")  # what a job of a workload may state, in its terms
+_MOST_AFTER = 10_000  # jobs that one waits for
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,62 @@ class Conditions:
     def any(self) -> bool:
         """Return whether there is any condition."""
         return self.held or self.begin > 0 or bool(self.after or self.after_any) or self.array_limit > 0
+
+    @property
+    def text(self) -> str:
+        """Write the conditions as `parse_conditions` reads them; `begin` counts from the submission."""
+        said = {
+            "held": "yes" if self.held else "", "delay": f"{self.begin!r}" if self.begin > 0 else "",
+            "after": _numbers(self.after), "after_any": _numbers(self.after_any),
+            "array": str(self.array or ""), "array_limit": str(self.array_limit or ""),
+        }  # fmt: skip
+        return " ".join(f"{name}={value}" for name, value in said.items() if value)
+
+
+def _numbers(jobs: tuple[int, ...]) -> str:
+    return ",".join(map(str, jobs))
+
+
+@lru_cache(maxsize=4096)
+def parse_conditions(text: str) -> Conditions:
+    """Read `held=yes delay=3600 after=12,13 after_any=9 array=7 array_limit=4`; `begin` is the delay, from the submission on.
+
+    Jobs are named by their ids.
+    """
+    given = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        if name not in STATES or name in given:
+            raise DataError(f"conditions {text[:80]!r}: {part[:40]!r} is not one of {', '.join(STATES)}")
+        given[name] = value
+    if given.get("held", "yes") != "yes":
+        raise DataError(f"conditions {text[:80]!r}: held is yes, or left out")
+    after, after_any = (_ids(given.get(name, ""), text) for name in ("after", "after_any"))
+    array, array_limit = (_number(given.get(name, "0"), text) for name in ("array", "array_limit"))
+    return Conditions("held" in given, _delay(given.get("delay", "0"), text), after, after_any, array, array_limit)
+
+
+def _delay(value: str, text: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_TIME:
+        raise DataError(f"conditions {text[:80]!r}: delay = {value[:40]!r} is not a time in seconds")
+    return seconds
+
+
+def _number(value: str, text: str) -> int:
+    if not value.isascii() or not value.removeprefix("-").isdigit() or len(value) > 18:
+        raise DataError(f"conditions {text[:80]!r}: {value[:40]!r} is not a whole number")
+    return int(value)
+
+
+def _ids(value: str, text: str) -> tuple[int, ...]:
+    found = tuple(_number(each, text) for each in value.split(",")) if value else ()
+    if len(found) > _MOST_AFTER:
+        raise DataError(f"conditions {text[:80]!r}: more than {_MOST_AFTER:,} jobs to wait for")
+    return found
 
 
 def why_not(conditions: Conditions, now: float, succeeded: Mapping[int, bool], running: Mapping[int, int]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpuyard.arrays import Array
+from gpuyard.engine.mix import named_partitions
 from gpuyard.engine.snapshots import carried_out, rows_of
 from gpuyard.errors import UsageError
 from gpuyard.model.decision import Action, Decision
@@ -104,8 +105,7 @@ def by_limits(s: Snapshot) -> Snapshot:
 
 
 def _homes(s: Snapshot) -> Array:
-    """(jobs,) the number of each job's partition in the cluster."""
-    known = s.cluster.partition_numbers
-    numbers: Array = np.array([known.get(name, 0) for name in s.jobs.partitions])
+    """(jobs,) the number of the first partition of the cluster that each job names."""
+    numbers: Array = np.array([(named or [0])[0] for named in named_partitions(s.jobs, s.cluster)])
     home: Array = numbers[s.jobs.table["partition"]]
     return home

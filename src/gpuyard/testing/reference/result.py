@@ -50,6 +50,8 @@ class ReferenceResult:
     queue_integral: float  # job·s, counted between passes
     queue_max: int  # jobs waiting after a pass, at most
     estimates: list[float]  # s, of each job, as policies saw them
+    entered: list[float]  # s, when each job first entered its queue; nan: never
+    ineligible: dict[tuple[int, str], float]  # (job, reason) → s
 
     @property
     def table(self) -> Array:

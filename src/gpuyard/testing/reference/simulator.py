@@ -8,36 +8,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gpuyard.errors import PolicyError
-from gpuyard.model.cluster import Cluster, Outage
+from gpuyard.model.cluster import Cluster
 from gpuyard.model.rules import Rules
 from gpuyard.model.snapshot import RECENT
 from gpuyard.model.workload import Workload
 from gpuyard.policies.schedulers import Meta, Scheduler
 from gpuyard.policies.slots import RankRule
 from gpuyard.testing.reference.estimates import make_estimates
+from gpuyard.testing.reference.outages import OutageEvents, OutageState, next_multiple
 from gpuyard.testing.reference.plan import BookingPlan, Placer, longest_duration, overhead_of
 from gpuyard.testing.reference.ranks import LearningTables, RankPass
 from gpuyard.testing.reference.result import ReferenceResult, Row, Segment
 from gpuyard.testing.reference.scores import request_mix
-from gpuyard.testing.reference.state import Accounts, Burden, Holding, JobState, JobsView, System, Yard, device_room, make_jobs, may_use
+from gpuyard.testing.reference.shared import walk_shared
+from gpuyard.testing.reference.site import AFTER_FAILED, SiteEvents, SiteRules, divisions, partitions_named
+from gpuyard.testing.reference.state import (
+    Accounts,
+    Burden,
+    Holding,
+    JobState,
+    JobsView,
+    System,
+    Yard,
+    device_room,
+    make_jobs,
+    may_use,
+)
 
 __all__ = ["ReferenceResult", "Row", "Segment", "reference"]
-
-
-@dataclass(eq=False)
-class OutageState:
-    """An outage, how far it has come, and the devices it took."""
-
-    outage: Outage
-    begun: bool = False
-    over: bool = False
-    devices: list[int] = field(default_factory=list)
 
 
 def reference(
@@ -49,15 +52,7 @@ def reference(
     return simulation.result()
 
 
-def next_multiple(period: float, after: float) -> float:
-    """Return the least multiple of `period` (0 included) that is later than `after`."""
-    k = max(math.floor(after / period) - 1, 0) if after > 0 else 0
-    while k * period <= after:
-        k += 1
-    return k * period
-
-
-class _Simulation:
+class _Simulation(OutageEvents, SiteEvents):
     """The state of one run, and the verbs of the semantics page."""
 
     def __init__(self, workload: Workload, cluster: Cluster, scheduler: Scheduler | Meta, seed: int, rules: Rules) -> None:
@@ -66,7 +61,10 @@ class _Simulation:
         self.jobs = make_jobs(workload, cluster, rules)
         self.visible = JobsView(self.jobs)
         self.estimates = make_estimates(workload, self.jobs)
-        self.yard = Yard.empty(cluster)
+        named = [job.homes for job in self.jobs] + [partitions_named(label, cluster) for label in workload.jobs.partitions]
+        self.division = divisions(cluster, named)
+        self.site = SiteRules(workload, cluster, self.jobs)
+        self.yard = Yard.empty(cluster, self.division)
         mixes = [request_mix(job for job in self.jobs if job.home == p) for p in range(len(cluster.partitions))]
         self.placer = Placer(self.yard, cluster, self.visible, seed, mixes)
         self.outages = [OutageState(outage) for outage in cluster.outages]
@@ -98,28 +96,34 @@ class _Simulation:
         while time is not None:
             if self.with_status("waiting"):
                 self.queue_integral += len(self.with_status("waiting")) * (time - self.now)
+            if self.now > -math.inf:
+                self.site.pass_time(time - self.now, self.ineligible())
             self.estimates.before(time)
             self.now = time
             self.end_runs()
             self.repair()
             self.fail()
             self.submit()
-            if self.with_status("waiting"):
+            self.release()
+            if self.eligible():
                 self.one_pass()
             self.queue_max = max(self.queue_max, len(self.with_status("waiting")))
             time = self.next_time()
+        for job in self.with_status("gated"):
+            job.status = "waiting"
 
     def next_time(self) -> float | None:
         """Return the time of the next instant; None: the simulation is over."""
-        if not any(job.status in ("pending", "waiting", "running") for job in self.jobs):
+        if not any(job.status in ("pending", "waiting", "running") for job in self.jobs) and not self.site.begins(self.now):
             return None
         certain = [job.run_end for job in self.with_status("running")] + [job.submit for job in self.with_status("pending")]
+        certain += self.site.begins(self.now)
         certain += [state.outage.end for state in self.outages if not state.over and state.outage.end < math.inf]
         if not certain:
             return None
         others = [state.outage.start for state in self.outages if not state.begun]
         timed = self.with_status("running") or self.meta is not None or self.active.ordering.reads_clock
-        if self.with_status("waiting") and self.timer_period < math.inf and timed:
+        if self.timer_period < math.inf and timed and self.eligible():
             others.append(next_multiple(self.timer_period, self.now))
         return min(certain + others)
 
@@ -134,52 +138,21 @@ class _Simulation:
                 job.end = self.now
                 self.burden.add(job, self.now)
                 self.tables.learn_from(job, self.schedulers.index(self.active))
-
-    def repair(self) -> None:
-        for state in self.outages:
-            if state.begun and not state.over and state.outage.end == self.now:
-                state.over = True
-                node = self.yard.nodes[state.outage.node]
-                if state.outage.gpus is None:
-                    node.whole_outages -= 1
-                for device in state.devices:
-                    node.out[device] = False
-
-    def fail(self) -> None:
-        for state in self.outages:
-            if not state.begun and state.outage.start == self.now:
-                state.begun = True
-                if state.outage.gpus is None:
-                    self.fail_node(state)
-                else:
-                    self.fail_devices(state, state.outage.gpus)
-
-    def fail_node(self, state: OutageState) -> None:
-        number = state.outage.node
-        for job in self.with_status("running"):
-            if any(part.node == number for part in job.parts):
-                self.failures += 1
-                self.requeue(job)
-        self.yard.nodes[number].whole_outages += 1
-
-    def fail_devices(self, state: OutageState, gpus: int) -> None:
-        node = self.yard.nodes[state.outage.node]
-        to_take = min(gpus, node.gpus - sum(node.out))
-        while len(node.wholly_free()) < to_take:
-            holders = [self.jobs[index] for index in set().union(*node.holders)]
-            self.failures += 1
-            self.requeue(max(holders, key=lambda job: (job.run_start, job.index)))
-        state.devices = node.wholly_free()[-to_take:] if to_take > 0 else []
-        for device in state.devices:
-            node.out[device] = True
+        self.reject_followers()
 
     def submit(self) -> None:
         for job in self.with_status("pending"):
             if job.submit == self.now:
                 self.estimates.submit(job)
-                job.reason = self.why_never(job)
+                waits = self.site.why_not_queued(job, self.now)
+                job.reason = AFTER_FAILED if waits == "after-failed" else self.why_never(job)
+                if not job.reason and self.site.too_many(job):
+                    job.reason = "over the limit on submitted jobs"
                 if job.reason:
                     job.status = "rejected"
+                    self.reject_followers()
+                elif waits:
+                    job.status = "gated"
                 else:
                     self.enqueue(job)
 
@@ -189,7 +162,14 @@ class _Simulation:
             return "no such partition"
         if not job.is_cpu_job and not job.allowed:
             return "no such GPU type"
-        empty = Yard.empty(self.cluster)
+        reasons = [self.why_not_in(job, at) for at in job.homes]
+        job.homes = tuple(at for at, reason in zip(job.homes, reasons, strict=True) if not reason)
+        return "" if job.homes else reasons[0]
+
+    def why_not_in(self, job: JobState, at: int) -> str:
+        """Return why a job does not fit even on one of its partitions, empty and healthy."""
+        job.at = at
+        empty = Yard.empty(self.cluster, self.division)
         if not job.is_cpu_job and sum(device_room(node, job) for node in empty.nodes if may_use(node, job)) < job.units:
             return "more GPUs than its partition has"
         if sum(empty.rooms(job).values()) < job.units:
@@ -203,6 +183,7 @@ class _Simulation:
     def enqueue(self, job: JobState) -> None:
         job.status = "waiting"
         job.queued = self.now
+        job.entered = self.now if math.isnan(job.entered) else job.entered
         self.settle_writing(job)
         job.remaining = max(job.estimate - job.done, 0.0)
         if not self.active.ordering.reads_clock:
@@ -271,6 +252,7 @@ class _Simulation:
         elapsed = self.now - job.run_start
         job.ran += elapsed
         job.attained = job.ran * job.gpus
+        job.used_in[job.at] = job.used_in.get(job.at, 0.0) + elapsed * job.gpus
         self.yard.give_back(job, job.parts)
         self.accounts.release(job.user, job.gpus, self.now)
         for part in job.parts:
@@ -358,6 +340,8 @@ class _Simulation:
 
     def walk(self, partition: int, *, may_preempt: bool) -> bool:
         """Start jobs in order and deal with the first that does not fit; return whether a job was preempted."""
+        if self.division.count(partition) > 1:
+            return walk_shared(self, partition, may_preempt=may_preempt)
         queue = self.with_status("waiting", partition)
         if self.active.ordering.reads_clock:
             for job in queue:
@@ -365,6 +349,8 @@ class _Simulation:
         queue.sort(key=lambda job: (job.key, job.index))
         preempted = False
         for position, job in enumerate(queue):
+            if self.site.reason(job):
+                continue
             victims = []
             if not self.yard.fits(job):
                 victims = self.victims_for(job) if may_preempt else []
@@ -406,7 +392,11 @@ class _Simulation:
         eligible = [
             job
             for job in running
-            if score[job.index] > limit and job.run_start < self.now and job.preemptible is not False and not (job.once and job.preemptions)
+            if score[job.index] > limit
+            and job.run_start < self.now
+            and job.preemptible is not False
+            and not (job.once and job.preemptions)
+            and any(head.at in self.yard.nodes[part.node].partitions for part in job.parts)
         ]
         eligible.sort(key=lambda job: (score[job.index], job.run_start, job.index), reverse=True)
         for count in range(1, len(eligible) + 1):
@@ -421,7 +411,7 @@ class _Simulation:
 
     def backfill_skip(self, head: JobState, behind: list[JobState], depth: int) -> None:
         """Start every later job that fits."""
-        for job in behind[: depth or None]:
+        for job in self.offered(behind, depth):
             if self.yard.fits(job):
                 self.start(job, self.ordinary_parts(job))
 
@@ -441,7 +431,7 @@ class _Simulation:
             return
         running = self.with_status("running", head.home)
         at_shadow = self.yard.without(job for job in running if job.expected_end(self.now) <= shadow)
-        for job in behind[: depth or None]:
+        for job in self.offered(behind, depth):
             if not self.yard.fits(job):
                 continue
             parts = self.ordinary_parts(job)
@@ -457,7 +447,7 @@ class _Simulation:
     def backfill_conservative(self, head: JobState, behind: list[JobState], depth: int) -> None:
         """Book every job, the head first; start those whose booking is now."""
         plan = BookingPlan(self.yard, head.home, self.with_status("running", head.home), self.now)
-        for job in [head, *behind][: depth or None]:
+        for job in self.offered([head, *behind], depth):
             duration = longest_duration(job, self.yard, self.cluster, self.rules)
             if job.is_shared and self.joins_sharers(job, plan, duration):
                 continue
@@ -480,17 +470,22 @@ class _Simulation:
 
     def joins_sharers(self, job: JobState, plan: BookingPlan, duration: float) -> bool:
         """Start a shared job on a device that is already shared, if its sharers are expected to stay as long."""
-        if not self.yard.fits(job):
-            return False
-        parts = self.ordinary_parts(job)
-        node = self.yard.nodes[parts[0].node]
-        sharers = node.holders[parts[0].devices[0]]
-        last = max((self.jobs[index].expected_end(self.now) for index in sharers), default=-math.inf)
-        if self.now + duration > last or not plan.has_hosts(job, node, duration):
+        parts = self.parts_beside_sharers(job, plan, duration)
+        if parts is None:
             return False
         self.start(job, parts)
         plan.hold_started(job, duration, devices=False)
         return True
+
+    def parts_beside_sharers(self, job: JobState, plan: BookingPlan, duration: float) -> list[Holding] | None:
+        """Return the parts of a shared job on such a device; None: there is none."""
+        if not self.yard.fits(job):
+            return None
+        parts = self.ordinary_parts(job)
+        node = self.yard.nodes[parts[0].node]
+        sharers = node.holders[parts[0].devices[0]]
+        last = max((self.jobs[index].expected_end(self.now) for index in sharers), default=-math.inf)
+        return None if self.now + duration > last or not plan.has_hosts(job, node, duration) else parts
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -504,7 +499,8 @@ class _Simulation:
             for job in self.jobs
         ]  # fmt: skip
         totals = (self.passes, self.preemptions, self.failures, self.queue_integral, self.queue_max)
-        return ReferenceResult(rows, self.segments, *totals, [job.estimate for job in self.jobs])
+        entered = [job.entered for job in self.jobs]
+        return ReferenceResult(rows, self.segments, *totals, [job.estimate for job in self.jobs], entered, self.site.waited)
 
 
 _BACKFILLS: dict[str, Callable[[_Simulation, JobState, list[JobState], int], None]] = {

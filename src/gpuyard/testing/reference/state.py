@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -15,6 +15,7 @@ from gpuyard.model.jobs import COLUMNS
 from gpuyard.model.result import STATUS
 from gpuyard.model.rules import Rules, StopTerms, parse_terms
 from gpuyard.model.workload import Workload
+from gpuyard.testing.reference.site import divisions, members, partitions_named
 
 BURDEN_LEVELS = 64  # of areas, by which waits are compared
 SLACK = 600.0  # s by which jobs that may be stopped, all together, may have waited longer in any case
@@ -84,7 +85,13 @@ class JobState:
     checkpoint: float = 0.0  # s of work between checkpoints
     checkpoint_cost: float = 0.0  # s to write one
     restart: float = 0.0  # s of restart cost and drain
-    home: int = -1  # the cluster's partition; -1: none
+    home: int = -1  # the division: the lowest number of its partitions and of those that are linked with them; -1: none
+    homes: tuple[int, ...] = ()  # its partitions, those of higher tiers first
+    at: int = -1  # the one in which it is looked at, or runs
+    entered: float = math.nan  # s, when it first entered its queue
+    named: tuple[int, ...] = ()  # all partitions that it names
+    used_in: dict[int, float] = field(default_factory=dict)  # partition → GPU-s of runs that have ended
+    benched: bool = False  # preempted in the walk under way
     allowed: frozenset[int] = frozenset()  # device types
     speed: tuple[float, ...] = ()  # by device type, for the job's class
     status: str = "pending"
@@ -177,10 +184,13 @@ class JobState:
 def make_jobs(workload: Workload, cluster: Cluster, rules: Rules) -> list[JobState]:
     """Make the jobs of a workload, with labels resolved against the cluster, and terms against the rules."""
     jobs = workload.jobs
+    homes = [partitions_named(label, cluster) for label in jobs.partitions]
+    division = divisions(cluster, homes)
     states = []
     for row, runtime in zip(jobs.table, workload.runtime, strict=True):
         job = JobState(**{name: row[name].item() for name in COLUMNS}, runtime=float(runtime))
-        job.home = 0 if len(cluster.partitions) == 1 else cluster.partition_numbers.get(jobs.partitions[job.partition], -1)
+        job.homes = job.named = homes[job.partition]
+        job.home, job.at = (division[job.homes[0]], job.homes[0]) if job.homes else (-1, -1)
         wanted = jobs.gpu_types[job.gpu_type]
         names = wanted.split("|") if wanted else [kind.name for kind in cluster.types]
         job.allowed = frozenset(number for number, kind in enumerate(cluster.types) if kind.name in names)
@@ -208,7 +218,8 @@ def set_factors(job: JobState, workload: Workload, cluster: Cluster) -> None:
     priorities = [partition.priority for partition in cluster.partitions]
     job.fair_share = 1.0 / len(workload.jobs.users)
     job.size_factor = job.gpus / cluster.gpus if cluster.gpus > 0 else 0.0
-    job.partition_factor = priorities[max(job.home, 0)] / max(priorities) if max(priorities) > 0 else 0.0
+    highest = max(priorities[home] for home in job.homes or (0,))
+    job.partition_factor = highest / max(priorities) if max(priorities) > 0 else 0.0
     highest = max(cluster.qos.values(), default=0.0)
     job.qos_factor = cluster.qos.get(workload.jobs.qoses[job.qos], 0.0) / highest if highest > 0 else 0.0
 
@@ -220,7 +231,8 @@ class NodeState:
     number: int
     gpu_type: int
     rack: int
-    partition: int
+    partition: int  # the division
+    partitions: frozenset[int]
     cpus: float
     memory: float
     free_cpus: float
@@ -281,7 +293,8 @@ class NodeState:
     def copy(self) -> NodeState:
         """Return a copy that may be changed without changing this node."""
         return NodeState(
-            self.number, self.gpu_type, self.rack, self.partition, self.cpus, self.memory, self.free_cpus, self.free_memory,
+            self.number, self.gpu_type, self.rack, self.partition, self.partitions, self.cpus, self.memory, self.free_cpus,
+            self.free_memory,
             [set(holders) for holders in self.holders], list(self.free_share), list(self.out), self.whole_outages,
         )  # fmt: skip
 
@@ -295,7 +308,7 @@ def units_within(free: float, need: float) -> int:
 
 def may_use(node: NodeState, job: JobState) -> bool:
     """Whether partition and device type of the node suit the job."""
-    return node.partition == job.home and (job.is_cpu_job or node.gpu_type in job.allowed)
+    return job.at in node.partitions and (job.is_cpu_job or node.gpu_type in job.allowed)
 
 
 def device_room(node: NodeState, job: JobState) -> int:
@@ -324,15 +337,16 @@ class Yard:
     quota: list[float]
 
     @classmethod
-    def empty(cls, cluster: Cluster) -> Yard:
-        """Return the cluster idle and healthy."""
+    def empty(cls, cluster: Cluster, division: Sequence[int]) -> Yard:
+        """Return the cluster idle and healthy; `division` is that of each partition."""
         columns = cluster.nodes
         nodes = []
         for n in range(len(columns)):
             gpus, cpus, memory = int(columns.gpus[n]), float(columns.cpus[n]), float(columns.memory[n])
-            kind, rack, partition = int(columns.gpu_type[n]), int(columns.rack[n]), int(columns.partition[n])
+            kind, rack, partition = int(columns.gpu_type[n]), int(columns.rack[n]), division[int(columns.partition[n])]
+            own = members(cluster, n)
             devices: list[set[int]] = [set() for _ in range(gpus)]
-            nodes.append(NodeState(n, kind, rack, partition, cpus, memory, cpus, memory, devices, [1.0] * gpus, [False] * gpus))
+            nodes.append(NodeState(n, kind, rack, partition, own, cpus, memory, cpus, memory, devices, [1.0] * gpus, [False] * gpus))
         return cls(nodes, [0.0] * len(cluster.partitions), [float(partition.quota) for partition in cluster.partitions])
 
     def rooms(self, job: JobState) -> dict[int, int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
-from gpuyard.arrays import Array
 from gpuyard.model.cluster import Cluster, GpuType, Nodes, Outage
 
 
@@ -47,7 +46,7 @@ def _free_name(name: str, used: set[str]) -> str:
 def _split(nodes: Nodes, parts: Mapping[int, int], number: Mapping[int, int]) -> Nodes:
     """Move so many devices of each node in `parts` to a new node at the end, of the slow type."""
     at, moved = np.array(list(parts), dtype=np.int64), np.array(list(parts.values()), dtype=np.int64)
-    columns: dict[str, Array] = {each.name: getattr(nodes, each.name) for each in fields(nodes) if each.name != "names"}
+    columns = nodes.columns
     share = moved / np.maximum(nodes.gpus[at], 1)
     fresh = {name: column[at] for name, column in columns.items()}
     fresh["gpu_type"] = np.array([number[int(kind)] for kind in fresh["gpu_type"]], dtype=nodes.gpu_type.dtype)

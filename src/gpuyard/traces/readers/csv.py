@@ -387,6 +387,8 @@ def _texts(workload: Workload) -> dict[str, Iterator[str]]:
     found |= {name: number_texts(getattr(jobs, name)) for name, usual in USUAL.items() if (getattr(jobs, name) != usual).any()}
     for name, column in jobs.stated.items():
         found[name] = map(_flag_text, column.tolist()) if name == "preemptible" else number_texts(column, infinite="inf")
+    if any(conditions := jobs.conditions):
+        found["conditions"] = iter(conditions)
     for name, labelled in LABELS.items():
         if name in LABEL_COLUMNS and any(getattr(jobs, labelled)):
             labels = [csv_label(label) for label in getattr(jobs, labelled)]

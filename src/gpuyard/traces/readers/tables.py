@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.errors import DataError
 from gpuyard.model.rules import FLAGS
+from gpuyard.model.site.eligibility import parse_conditions
 from gpuyard.model.workload import Machine, Workload
 from gpuyard.traces.checks import Rows, check_values, no_usable_job, usable_rows
 from gpuyard.traces.origin import origin_note
@@ -112,12 +114,23 @@ def workload_of(
     for name in LABEL_COLUMNS:
         if name in table:
             labels[name], kept[name] = table.labels(name, keep)
-    return Workload.build(
+    conditions = table.labels("conditions", keep) if "conditions" in table else None
+    made = Workload.build(
         kept, runtime, name=table.path.name, dropped=dropped, logged_start=start, notes=notes, preset=preset, machines=machines,
         users=labels.get("user", ("",)), partitions=labels.get("partition", ("",)),
         classes=labels.get("job_class", ("",)), gpu_types=labels.get("gpu_type", ("",)),
         qoses=labels.get("qos", ("",)), accounts=labels.get("account", ("",)),
     )  # fmt: skip
+    if conditions is None:
+        return made
+    texts, code = conditions
+    for number, text in enumerate(texts):
+        try:
+            parse_conditions(text)
+        except DataError as error:
+            raise table.rows.error(int(keep[np.argmax(code == number)]), str(error)) from None
+    ordered = code[np.argsort(kept["submit"], kind="stable")]  # as `made` is
+    return replace(made, jobs=made.jobs.with_conditions([texts[number] for number in ordered.tolist()]))
 
 
 def _usable(values: Mapping[str, Array]) -> tuple[Array, dict[str, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, call_keys, inner, params_at
 from gpuyard.engine.kernels.ranks.network import judged_time
-from gpuyard.engine.ranking import AGEING_AT, BY_EITHER, BY_ESTIMATE, RANK_TABLE, STRETCH_AT, TABLE_HEAD, TRUST_AT
+from gpuyard.engine.rows.ranking import AGEING_AT, BY_EITHER, BY_ESTIMATE, RANK_TABLE, STRETCH_AT, TABLE_HEAD, TRUST_AT
 from gpuyard.model.rules import MAY_STOP, MAY_STOP_ONCE
 
 if TYPE_CHECKING:

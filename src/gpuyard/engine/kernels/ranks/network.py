@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.engine.compiler.jit import call_state, inner
-from gpuyard.engine.ranking import RANK_NETWORK
+from gpuyard.engine.rows.ranking import RANK_NETWORK
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real

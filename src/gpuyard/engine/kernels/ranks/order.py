@@ -21,12 +21,12 @@ from gpuyard.engine.kernels.ranks.area import (
 from gpuyard.engine.kernels.ranks.network import judged_time
 from gpuyard.engine.kernels.ranks.terms import is_burdened, kept_of, terms_at
 from gpuyard.engine.kernels.runs import BAD_KEY, factor_held, overhead_of
-from gpuyard.engine.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
+from gpuyard.engine.rows.ranking import HYSTERESIS_AT, RANK_TABLE, WIDTH_AT
 from gpuyard.model.rules import MAY_STOP_ONCE, ONCE_WITHIN
 
 if TYPE_CHECKING:
     from gpuyard.arrays import Int, Real, Reals
-    from gpuyard.engine.ranking import RankedRow
+    from gpuyard.engine.rows.ranking import RankedRow
     from gpuyard.engine.state import JobRow, PartitionRow, SlotRow, State
 
 WAITS, RUNS, ASIDE, STOPPED, STARTS, FIXED = range(6)  # what the plan has in store for an entry

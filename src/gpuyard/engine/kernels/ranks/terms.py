@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.engine.compiler.jit import PREEMPTION, inner, params_at
 from gpuyard.engine.kernels.ranks.area import class_of, is_doubted, level_of, may_be_stopped
-from gpuyard.engine.ranking import (
+from gpuyard.engine.rows.ranking import (
     BURDEN_AT,
     BURDEN_LEVELS,
     BURDEN_ROW,

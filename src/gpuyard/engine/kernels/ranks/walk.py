@@ -29,7 +29,7 @@ from gpuyard.engine.kernels.ranks.yard import (
     take_picked,
 )  # fmt: skip
 from gpuyard.engine.kernels.runs import requeue, revise_ends, start_at
-from gpuyard.engine.ranking import LONGEST_AT, PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE, SOON, WIDEST_AT
+from gpuyard.engine.rows.ranking import LONGEST_AT, PAY_AT, RANK_CLOCK, RANK_NETWORK, RANK_TABLE, SOON, WIDEST_AT
 from gpuyard.model.rules import MAY_STOP_ONCE
 
 CAUTION = 4.0  # by estimates, stops must gain so many times more

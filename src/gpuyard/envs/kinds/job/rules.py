@@ -13,9 +13,9 @@ import numpy as np
 from gpuyard.arrays import Array
 from gpuyard.compat.rlscheduler.networks import learned_chooser
 from gpuyard.compat.rlscheduler.rules import RLSCHEDULER_ORDERINGS, Chooser, columns, rlscheduler, run
+from gpuyard.engine.rows.sums import SHORT
 from gpuyard.engine.simulation import simulate
 from gpuyard.engine.slots import BACKFILLS as BACKFILL_CODES
-from gpuyard.engine.state import SHORT
 from gpuyard.envs.base import Instance, Judge, Observation, Step
 from gpuyard.envs.opened import Opened
 from gpuyard.envs.rollout import Rollouts

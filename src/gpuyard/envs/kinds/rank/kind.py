@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.arrays import Array
 from gpuyard.engine import state as st
-from gpuyard.engine.ranking import RANK_NETWORK
+from gpuyard.engine.rows.ranking import RANK_NETWORK
 from gpuyard.engine.slots import Program
 from gpuyard.envs.base import Instance, Judge
 from gpuyard.envs.kinds.base import ENVS, Criterion, EnvKind, Explaining, instances_of

@@ -150,7 +150,7 @@ def _record(path: Path, line: int, row: dict[str, str], dates: _Dates, gpus_per:
     slots = slots if slots > 0 else float(sum(hosts.values()))
     gpus, kind = gpus_asked([row.get("effective_resreq", "")], len(hosts), int(slots), gpus_per)
     return JobRecord(
-        line, match[0], int(match[1]), row.get("stat", ""), submit=dates.get(row.get("submit_time", ""), math.nan), start=start,
+        line, match[0], int(match[1]), state=row.get("stat", ""), submit=dates.get(row.get("submit_time", ""), math.nan), start=start,
         end=start + elapsed if elapsed > 0 else dates.get(row.get("finish_time", ""), math.nan), elapsed=elapsed,
         walltime=limit if limit > 0 else math.inf, gpus=asked if asked > 0 else gpus, cpus=slots, nodes=float(len(hosts)),
         user=row.get("user", ""), partition=row.get("queue", ""), account=row.get("proj_name", "") or row.get("proj", ""), asked_type=kind,

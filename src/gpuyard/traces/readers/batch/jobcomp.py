@@ -69,7 +69,7 @@ def _record(path: Path, line: int, text: str) -> JobRecord:
         raise DataError(f"{path}:{line}: {key} = {pair.get(key, '')[:40]!r} {error}") from None
     nodes_named = "" if pair.get("NodeList", "") in ("", "(null)", "None", "None assigned") else pair["NodeList"]
     return JobRecord(
-        line, pair["JobId"], int(pair["JobId"]), pair.get("JobState", ""), submit=values["SubmitTime"], start=values["StartTime"],
+        line, pair["JobId"], int(pair["JobId"]), state=pair.get("JobState", ""), submit=values["SubmitTime"], start=values["StartTime"],
         end=values["EndTime"], walltime=math.inf if math.isnan(values["TimeLimit"]) else values["TimeLimit"], gpus=got.gpus,
         cpus=cpus if cpus > 0 else got.cpus, nodes=nodes, memory=got.memory, user=pair.get("UserId", "").partition("(")[0],
         partition=pair.get("Partition", ""), qos=pair.get("QOS", ""), account=pair.get("Account", ""), asked_type=got.gpu_type,

@@ -99,7 +99,8 @@ def _record(path: Path, line: int, text: str, gpus_per: GpusPer) -> JobRecord:
     slots = sum(hosts.values()) or processors
     gpus, kind = gpus_asked([fields.text(13), requirement, *_options(fields, after)], len(hosts), slots, gpus_per)
     return JobRecord(
-        line, f"{job}[{index}]" if index else str(job), job, "EXIT" if fields.whole(at + 1 + listed, "status") & 32 else "DONE",
+        line, f"{job}[{index}]" if index else str(job), job,
+        state="EXIT" if fields.whole(at + 1 + listed, "status") & 32 else "DONE",
         submit=float(submit) if submit > 0 else math.nan, start=float(start) if start > 0 else math.nan, end=float(end),
         walltime=float(limit) if limit > 0 else math.inf, gpus=gpus, cpus=float(slots), nodes=float(len(hosts)), user=fields.text(11),
         partition=fields.text(12), account=project, asked_type=kind, ran_type=kind, node_list=",".join(hosts), unassigned=not hosts,

@@ -130,7 +130,6 @@ class JobRecord:
     line: int
     key: str
     number: int
-    state: str = ""
     submit: float = math.nan
     start: float = math.nan
     end: float = math.nan
@@ -148,6 +147,7 @@ class JobRecord:
     asked_type: str = ""
     ran_type: str = ""
     node_list: str = ""
+    state: str = ""
     unassigned: bool = False
 
 

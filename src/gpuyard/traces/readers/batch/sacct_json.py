@@ -55,7 +55,8 @@ def _record(document: JsonText, job: dict[str, Any], at: int) -> JobRecord:
     try:
         cpus = _positive(got.cpus, asked.cpus, number(table(job.get("required")).get("CPUs"), 0.0))
         return JobRecord(
-            document.line(at), _key(job, int(job_id)), int(job_id), _state(job.get("state")), submit=_instant(times.get("submission")),
+            document.line(at), _key(job, int(job_id)), int(job_id), state=_state(job.get("state")),
+            submit=_instant(times.get("submission")),
             start=_instant(times.get("start")), end=_instant(times.get("end")), elapsed=number(times.get("elapsed"), math.nan),
             walltime=60.0 * limit if 0 < limit < NO_LIMIT else math.inf, gpus=_positive(got.gpus, asked.gpus), cpus=cpus,
             nodes=_positive(got.nodes, number(job.get("allocation_nodes"), 0.0), asked.nodes), memory=_positive(got.memory, asked.memory),
