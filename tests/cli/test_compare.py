@@ -15,7 +15,7 @@ from gpuyard.engine import batch
 from gpuyard.errors import UsageError
 from gpuyard.experiments.compare import Plan, Source, _batches, compare
 from gpuyard.experiments.judging.statistics import mean_interval, paired_difference
-from gpuyard.experiments.usual import ALL, TODAY, usual_schedulers
+from gpuyard.experiments.usual import ALL, RANKED, TODAY, usual_schedulers
 from gpuyard.metrics import measure
 from gpuyard.traces.writing import write_workload
 from support.sites import site
@@ -129,6 +129,14 @@ def test_one_command_is_a_demonstration(cli):
     table = out[: out.index("baseline: ")]
     assert [word for word in ("mean", "wait", "slowdown", "longest", "busy") if word not in table] == []
     assert "ljf" not in out
+
+
+@pytest.mark.parametrize("more", [(), ("--all",)], ids=["usual", "all"])
+def test_a_site_with_limits_is_compared_without_rank_rules_which_know_none(cli, tmp_path, more):
+    (tmp_path / "lab.toml").write_text("[[nodes]]\ncount = 4\ngpus = 8\n[[limits]]\neach = ['user']\ngpus = 24\n")
+    code, out, _ = cli("compare", "demo:jobs=20", "--cluster", tmp_path / "lab.toml", "--seeds", 1, *more)
+    assert code == 0
+    assert TODAY in out and RANKED not in out
 
 
 def test_all_shows_every_scheduler_with_every_interval(cli):

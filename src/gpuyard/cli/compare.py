@@ -79,9 +79,13 @@ def compare(
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
     own = (ordering, placement, backfill, preemption)
-    named = several_schedulers(scheduler or (), own, workloads, [*firsts.values()], learned=learned, everything=everything, site=given.site)
+    sources = tuple(_source(text, first, cluster, reading, given, keep=show_names, fit=calibrate) for text, first in firsts.items())
+    named = several_schedulers(
+        scheduler or (), own, workloads, [*firsts.values()], clusters=[each for source in sources for each in source.clusters],
+        learned=learned, everything=everything, site=given.site,
+    )  # fmt: skip
     plan = Plan(
-        sources=tuple(_source(text, first, cluster, reading, given, keep=show_names, fit=calibrate) for text, first in firsts.items()),
+        sources=sources,
         schedulers=tuple(named),
         metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,

@@ -78,7 +78,7 @@ def compare(
     source = comparing.Source(
         first.name, load=lambda seed: workload_of(workload, seed) if generated else first, seeded=generated, clusters=(machine,)
     )
-    made = given or tuple(usual_schedulers([first]))
+    made = given or tuple(usual_schedulers([first], clusters=[machine]))
     known = [each.label for each in made]
     plan = comparing.Plan(
         sources=(source,),

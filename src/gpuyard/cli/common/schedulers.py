@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuyard.model.cluster import Cluster
     from gpuyard.model.site.slurm_conf import SlurmSite
     from gpuyard.model.workload import Workload
     from gpuyard.policies import AnyScheduler
@@ -44,7 +45,7 @@ def crossed(slots: Sequence[Sequence[str] | None]) -> list[AnyScheduler]:
 
 def several_schedulers(
     texts: Sequence[str], slots: Sequence[Sequence[str] | None], workloads: Sequence[Workload], logs: Sequence[Workload] = (), *,
-    learned: bool = False, everything: bool = False, site: SlurmSite | None = None,
+    clusters: Sequence[Cluster] = (), learned: bool = False, everything: bool = False, site: SlurmSite | None = None,
 ) -> list[AnyScheduler]:  # fmt: skip
     """Return the schedulers of `--scheduler`, then all combinations of the slots' options; without any, the usual ones.
 
@@ -57,9 +58,9 @@ def several_schedulers(
     if any(slots):
         found += crossed(slots)
     if everything:
-        found += all_schedulers(workloads)
+        found += all_schedulers(workloads, clusters)
     elif not found:
-        found = usual_schedulers(workloads, logs)
+        found = usual_schedulers(workloads, logs, clusters)
     if learned:
         found += shipped()
     if site is not None:
