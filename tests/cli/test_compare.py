@@ -139,6 +139,14 @@ def test_a_site_with_limits_is_compared_without_rank_rules_which_know_none(cli, 
     assert TODAY in out and RANKED not in out
 
 
+def test_a_site_is_compared_with_its_own_policy(cli, tmp_path):
+    (tmp_path / "slurm.conf").write_text("PriorityType=priority/multifactor\nPriorityWeightAge=1000\n")
+    out = cli(*SMALL, *TWO, "--slurm-conf", tmp_path / "slurm.conf", "--seeds", 2).out
+    assert "baseline: Slurm's fair share + EASY (multifactor:" in out
+    out = cli(*SMALL, *TWO, "--slurm-conf", tmp_path / "slurm.conf", "--seeds", 2, "--baseline", "fcfs").out
+    assert "baseline: First come, first served" in out
+
+
 def test_all_shows_every_scheduler_with_every_interval(cli):
     out = cli("compare", "demo:jobs=20", "--seeds", 2, "--all").out
     for text in (*ALL, "learned:meta"):

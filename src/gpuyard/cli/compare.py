@@ -64,7 +64,7 @@ def compare(
     from gpuyard.cli.common.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan, prepare
     from gpuyard.experiments.compare import compare as compared
-    from gpuyard.experiments.judging.logged import LABEL
+    from gpuyard.experiments.judging.logged import LABEL, has_log
     from gpuyard.experiments.usual import all_metrics, usual_metrics
     from gpuyard.policies import parse_scheduler
 
@@ -84,6 +84,8 @@ def compare(
         scheduler or (), own, workloads, [*firsts.values()], clusters=[each for source in sources for each in source.clusters],
         learned=learned, everything=everything, site=given.site,
     )  # fmt: skip
+    if given.site is not None and not baseline and not any(has_log(first) for first in firsts.values()):
+        baseline = given.site.scheduler  # what the site does today
     plan = Plan(
         sources=sources,
         schedulers=tuple(named),
