@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuyard.experiments.judging.summary import Summary
     from gpuyard.experiments.questions.calibration import SiteFit
     from gpuyard.model.cluster import Cluster
+    from gpuyard.model.site.slurm_conf import SlurmSite
     from gpuyard.model.workload import Workload
 
 DEFAULT_SEEDS = 8
@@ -64,35 +65,28 @@ def compare(
     from gpuyard.cli.common.schedulers import several_schedulers
     from gpuyard.experiments.compare import Plan, prepare
     from gpuyard.experiments.compare import compare as compared
-    from gpuyard.experiments.judging.logged import LABEL, has_log
     from gpuyard.experiments.usual import all_metrics, usual_metrics
-    from gpuyard.policies import parse_scheduler
 
-    count, chosen = thread_count(threads), _seeds(seeds, seed)
+    count, chosen, further = thread_count(threads), _seeds(seeds, seed), _scheduler_in(baseline)
     metrics = inputs.check_names(
-        workloads=workload, clusters=cluster or (), schedulers=[*(scheduler or ()), *({baseline or LABEL} - {LABEL})],
+        workloads=workload, clusters=cluster or (), schedulers=[*(scheduler or ()), *further],
         estimates=estimate or (), metrics=metric or (), reading=reading,
     )  # fmt: skip
-    if baseline and baseline != LABEL and scheduler and baseline not in scheduler:
-        scheduler = [*scheduler, baseline]
     given = inputs.Measured.of(speeds, slurm_conf)
     firsts = {text: reading.read(text, chosen[0]) for text in workload}
     workloads = [reading.changed(first, chosen[0]) for first in firsts.values()]
-    own = (ordering, placement, backfill, preemption)
     sources = tuple(_source(text, first, cluster, reading, given, keep=show_names, fit=calibrate) for text, first in firsts.items())
     named = several_schedulers(
-        scheduler or (), own, workloads, [*firsts.values()], clusters=[each for source in sources for each in source.clusters],
-        learned=learned, everything=everything, site=given.site,
+        [*scheduler, *further] if scheduler else (), (ordering, placement, backfill, preemption), workloads, [*firsts.values()],
+        clusters=[machine for each in sources for machine in each.clusters], learned=learned, everything=everything, site=given.site,
     )  # fmt: skip
-    if given.site is not None and not baseline and not any(has_log(first) for first in firsts.values()):
-        baseline = given.site.scheduler  # what the site does today
     plan = Plan(
         sources=sources,
         schedulers=tuple(named),
         metrics=metrics or tuple(all_metrics(workloads) if everything else usual_metrics(workloads)),
         seeds=chosen,
         estimates=tuple(dict.fromkeys(estimate)) if estimate else (None,),
-        baseline=parse_scheduler(baseline).label if baseline and baseline != LABEL else baseline or "",
+        baseline=_baseline(baseline, given.site, firsts.values()),
         rules=rules,
     )
     with time_so_far("compiling"):
@@ -103,6 +97,22 @@ def compare(
     emit(describe(summaries, full=everything or how is Format.md), how)
     if report is not None:
         write_report(summaries, report)
+
+
+def _scheduler_in(baseline: str | None) -> Sequence[str]:
+    """Return the scheduler that a baseline is, if it is one and not the log."""
+    from gpuyard.experiments.judging.logged import LABEL
+
+    return [baseline] if baseline and baseline != LABEL else []
+
+
+def _baseline(named: str | None, site: SlurmSite | None, logs: Iterable[Workload]) -> str:
+    """Return the label of the baseline that is named, or of what the site does today where no log says what happened; empty: the usual."""
+    from gpuyard.experiments.judging.logged import LABEL, has_log
+    from gpuyard.policies import parse_scheduler
+
+    text = named or (site.scheduler if site is not None and not any(map(has_log, logs)) else "")
+    return parse_scheduler(text).label if text and text != LABEL else text
 
 
 def write_report(summaries: Sequence[Summary], place: Path) -> None:
