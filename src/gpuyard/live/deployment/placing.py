@@ -6,6 +6,7 @@ pushed further ahead, each only when its time is near. So without us every job m
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -104,7 +105,7 @@ def could_run(job: SiteJob, nodes: Sequence[SiteNode]) -> bool:
 
 
 @dataclass
-class PlaceMode:
+class PlaceMode(ABC):
     """Says when and on which nodes the jobs of some partitions start."""
 
     guards: GuardSettings
@@ -119,11 +120,11 @@ class PlaceMode:
     _seen: SortedQueue | None = field(default=None, repr=False)
     _started: tuple[set[str], float] = field(default=(set(), 0.0), repr=False)
 
+    @abstractmethod
     def check(self, config: Mapping[str, str], state: SiteState) -> None:
         """Refuse a batch system in which this mode cannot work."""
-        raise NotImplementedError
 
-    def reread(self, patience: float) -> None:
+    def reread(self, patience: float) -> None:  # noqa: B027 - a mode may have nothing more to read
         """Read nothing more."""
 
     def seen(self, state: SiteState) -> SiteState:
@@ -145,23 +146,23 @@ class PlaceMode:
         margin = self.settings.deadman / BEATS + 2 * self.every
         return Planned([*self._starts(good, self._seen), *self._upkeep(self._seen, started, margin)], facts)
 
+    @abstractmethod
     def _starts(self, good: Sequence[Start], seen: SortedQueue) -> list[Update]:
         """Return what starts jobs on their nodes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _upkeep(self, seen: SortedQueue, started: set[str], margin: float) -> list[Update]:
         """Return what keeps the other jobs in hand: whose begin time comes within `margin` s gets a later one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _went(self, why: str) -> bool:
         """Return whether a refusal says that the job has started or is gone: nothing is wrong."""
-        raise NotImplementedError
 
     def told(self, sent: Sequence[Update], failed: Mapping[str, str]) -> None:
         """Let those rest whose start was refused."""
         names, now = self._started
         self.rests.add([name for name, why in failed.items() if name in names and not self._went(why)], now + self.settings.rest)
 
+    @abstractmethod
     def withdraw(self, patience: float) -> tuple[int, Mapping[str, str]]:
         """Let all jobs of ours start by themselves, anywhere."""
-        raise NotImplementedError

@@ -7,6 +7,7 @@ that ages like any other, and one that places begin times that come.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class NoRightError(GpuyardError):
 
 
 @dataclass(frozen=True)
-class DeploySettings:
+class DeploySettings(ABC):
     """How a deployment works."""
 
     mode: str = "shadow"  # or order, or place
@@ -56,9 +57,9 @@ class DeploySettings:
     guards: GuardSettings = field(default_factory=GuardSettings)
     place: PlaceSettings = field(default_factory=PlaceSettings)
 
+    @abstractmethod
     def made(self) -> Mode:
         """Return the mode."""
-        raise NotImplementedError
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Pause:
 
 
 @dataclass
-class Deployment:
+class Deployment(ABC):
     """One scheduler at work beside one batch system."""
 
     scheduler: AnyScheduler
@@ -124,9 +125,9 @@ class Deployment:
             hint = "take slots such as sjf/fewest/easy, a checkpoint, or guard(…)"
             raise UsageError(f"{self.scheduler.label}: it decides what starts, not in which order jobs stand", hint=hint)
 
+    @abstractmethod
     def check(self) -> None:
         """Refuse a batch system in which this mode cannot work."""
-        raise NotImplementedError
 
     def cycles(self, count: int | None = None) -> Iterator[dict[str, Any]]:
         """Work, cycle by cycle, and yield what is logged of each. An error of the batch system ends a cycle, not the deployment."""
@@ -189,17 +190,17 @@ class Deployment:
             "started": self._started(state), "ended": ended, **self._told_cluster(saved), "seconds": spans, "notes": list(saved.notes),
         }  # fmt: skip
 
+    @abstractmethod
     def _read(self) -> SiteState:
         """Read the queue, and from time to time the rest; all of it when the clock was set."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _deliver(self, updates: Sequence[Update]) -> dict[str, str]:
         """Send updates; return the jobs that did not take theirs, with the reason. NoRightError: this user may change nobody's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _went(self, why: str) -> bool:
         """Return whether a refusal says that the job has started or is gone: nothing is wrong."""
-        raise NotImplementedError
 
     def _clock_was_set(self, now: float) -> bool:
         """Return whether the clock has moved since the last cycle, or this is the first."""

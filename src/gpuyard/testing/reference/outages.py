@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from gpuyard.model.cluster import Outage
@@ -19,7 +20,7 @@ class OutageState:
     devices: list[int] = field(default_factory=list)
 
 
-class OutageEvents:
+class OutageEvents(ABC):
     """The events of nodes and devices; the simulation is what inherits them."""
 
     now: float
@@ -28,11 +29,11 @@ class OutageEvents:
     jobs: list[JobState]
     failures: int
 
-    def with_status(self, status: str, partition: int | None = None) -> list[JobState]:
-        raise NotImplementedError
+    @abstractmethod
+    def with_status(self, status: str, partition: int | None = None) -> list[JobState]: ...
 
-    def requeue(self, job: JobState) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def requeue(self, job: JobState) -> None: ...
 
     def repair(self) -> None:
         for state in self.outages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -167,17 +168,17 @@ class SiteRules:
             self.waited[job, reason] = self.waited.get((job, reason), 0.0) + seconds
 
 
-class SiteEvents:
+class SiteEvents(ABC):
     """When jobs enter their queues, and which are passed over; the simulation is what inherits it."""
 
     now: float
     site: SiteRules
 
-    def with_status(self, status: str, partition: int | None = None) -> list[JobState]:
-        raise NotImplementedError
+    @abstractmethod
+    def with_status(self, status: str, partition: int | None = None) -> list[JobState]: ...
 
-    def enqueue(self, job: JobState) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def enqueue(self, job: JobState) -> None: ...
 
     def eligible(self) -> bool:
         """Whether any waiting job is not over a limit."""
